@@ -1,20 +1,14 @@
-"""What do two workers lose to talking? Steps of two DDP workers against those of two processes side by side
-that do not talk.
+"""Cost of communication: steps of two DDP workers compared with two processes that do not communicate.
 
     python -m benchmarks.scaling [--smoke] [--json]
 
-Both are the same two processes on the same two cores, a few steps of the one kind after a few of the other,
-each worker with the
-same work per step (about a second of compute per exchange of gradients): so shared caches and memory slow
-both. Easy to get
-wrong: against one process alone, with the whole memory to itself, the figure would be the machine's and not
-the exchange's.
+Both kinds run in the same two processes on the same two cores and alternate by a few steps, with the same
+work per step (about a second of compute per gradient exchange). Shared caches and memory slow both: compared
+with a single process, the figure would measure the machine instead of the communication.
 """
 
 from __future__ import annotations
 
-import datetime
-import os
 import statistics
 import sys
 import time
@@ -23,7 +17,6 @@ from typing import Any
 
 from benchmarks import command, ranks
 from trainfleet.training.recipe.load import load_recipe
-from trainfleet.training.runtime import local_resources
 
 TARGET = 0.97
 WORLD_SIZE = 2
@@ -44,20 +37,18 @@ def measure(
     """
     settings = {
         "recipe": recipe,
-        "said": [*changes, f"scaling.workers={WORLD_SIZE}"],
+        "overrides": [*changes, f"scaling.workers={WORLD_SIZE}"],
         "rounds": rounds,
         "block": block,
         "turns": turns,
     }
     found = ranks.start(_blocks, WORLD_SIZE, settings)
-    # Two that do not talk have done their work when each is done for itself; two that do, when both are.
+    # Without communication each process finishes by itself; with it, a step ends when both have finished.
     alone = [statistics.mean(each["alone"][number] for each in found) for number in range(rounds)]
     together = [max(each["together"][number] for each in found) for number in range(rounds)]
     ratios = [one / two for one, two in zip(alone, together, strict=True)]
     return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": local_resources.describe(),
-        "load": round(os.getloadavg()[0], 2),
+        **command.environment(),
         "recipe": " ".join((recipe, *changes)),
         "parameters": found[0]["parameters"],
         "rounds": rounds,
@@ -82,7 +73,7 @@ def _blocks(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, A
     from trainfleet.training.trainer.strategies import make_strategy
     from trainfleet.training.workloads import make_workload
 
-    recipe = load_recipe(settings["recipe"], settings["said"])
+    recipe = load_recipe(settings["recipe"], settings["overrides"])
     workload = make_workload(recipe, default_cache())
     places = {
         "alone": RunContext(Path("unused")),
@@ -106,10 +97,10 @@ def _blocks(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, A
         began = time.perf_counter()
         for _ in range(count):
             for turn, batch in enumerate(batches):
-                with strategy.turn(last=turn == turns - 1):
-                    outcome = workload.outcome(strategy.parallel, batch)
-                    (outcome.loss / (outcome.weight * turns)).backward()
-            strategy.clip(recipe.optimizer.grad_clip)
+                with strategy.grad_sync(last=turn == turns - 1):
+                    outcome = workload.forward_loss(strategy.parallel, batch)
+                    (outcome.loss / (outcome.num_targets * turns)).backward()
+            strategy.clip_grad_norm(recipe.optimizer.grad_clip)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         return (time.perf_counter() - began) / count
@@ -124,18 +115,18 @@ def _blocks(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, A
 
 
 def show(document: dict[str, Any]) -> None:
-    """Print the figures as they go into docs/benchmarks.md."""
-    print(f"{document['date']}, {document['machine']}, load {document['load']} at the end")
+    """Print the tables of docs/benchmarks.md."""
+    command.show_environment(document)
     print(
-        f"{document['recipe']}, {document['parameters']:,} parameters, {document['rounds']} rounds in turn\n"
+        f"{document['recipe']}, {document['parameters']:,} parameters, "
+        f"{document['rounds']} alternating rounds\n"
     )
     print("| what | value | target |\n|---|---|---|")
     for name, value in document["step_seconds"].items():
         print(f"| seconds per step, {name}, median | {value:.4f} | |")
     for name, value in document["efficiency"].items():
-        print(
-            f"| efficiency of two workers, {name} | {value:.4f} | {'>= ' + str(document['target']) if 'median' in name else ''} |"
-        )
+        target = f">= {document['target']}" if "median" in name else ""
+        print(f"| efficiency of two workers, {name} | {value:.4f} | {target} |")
 
 
 def _chosen(name: str, smoke: bool) -> dict[str, Any]:

@@ -1,19 +1,14 @@
-"""What does sharding save? Memory of a rank under ddp, fsdp and hsdp, and what a step takes, for a model of
-about 50 million parameters.
+"""Memory of a rank and time of a step under ddp, fsdp and hsdp, for a model of about 50 million parameters.
 
     python -m benchmarks.sharding [--smoke] [--json]
 
-Memory is said twice: the bytes of weights, gradients and optimizer that a rank keeps between steps, counted,
-and by how much the
-process grew at most from before the model was made until a few steps were done (on a GPU: the most that was
-allocated). Easy to
-get wrong: a peak is a process's for ever, so each strategy has processes of its own.
+It reports two figures: the bytes of weights, gradients and optimizer that a rank keeps between steps, and the
+peak growth of the process from before the model is built until a few steps are done. Each strategy runs in
+its own processes, because a process never forgets its peak.
 """
 
 from __future__ import annotations
 
-import datetime
-import os
 import statistics
 import sys
 import time
@@ -22,7 +17,6 @@ from typing import Any
 
 from benchmarks import command, ranks
 from trainfleet.training.recipe.load import load_recipe
-from trainfleet.training.runtime import local_resources
 
 STRATEGIES: dict[str, tuple[str, ...]] = {
     "ddp": ("strategy=ddp",),
@@ -44,18 +38,16 @@ SHAPE = (
 def measure(recipe: str, world_size: int, steps: int, changes: tuple[str, ...] = ()) -> dict[str, Any]:
     """Measure each strategy on `world_size` ranks and return the document of `--json`. Memory is in MiB."""
     rows = {}
-    for name, said in STRATEGIES.items():
+    for name, overrides in STRATEGIES.items():
         settings = {
             "recipe": recipe,
-            "said": [*changes, "optimizer.warmup=1", f"scaling.workers={world_size}", *said],
+            "overrides": [*changes, "optimizer.warmup=1", f"scaling.workers={world_size}", *overrides],
             "steps": steps,
         }
         found = ranks.start(_rank, world_size, settings)
         rows[name] = {key: max(each[key] for each in found) for key in found[0]}
     return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": local_resources.describe(),
-        "load": round(os.getloadavg()[0], 2),
+        **command.environment(),
         "recipe": " ".join((recipe, *changes)),
         "world_size": world_size,
         "rows": rows,
@@ -71,21 +63,21 @@ def _rank(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, Any
     from trainfleet.training.trainer.strategies import make_strategy
     from trainfleet.training.workloads import make_workload
 
-    recipe = load_recipe(settings["recipe"], settings["said"])
+    recipe = load_recipe(settings["recipe"], settings["overrides"])
     workload = make_workload(recipe, default_cache())
     context = RunContext(Path("unused"), rank, world_size, rank, world_size)
     before = _status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forget the peak so far
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # reset the peak
     strategy = make_strategy(recipe, workload.build_model, context)
     optimizer = make_optimizer(recipe.optimizer, strategy.module)
     stepper = Stepper(recipe, context, workload, strategy)
     times, kept = [], 0
     for number in range(settings["steps"]):
         began = time.perf_counter()
-        stepper.gradients(
+        stepper.compute_gradients(
             [number * recipe.batch.global_batch + place for place in range(recipe.batch.global_batch)],
             stop=False,
-            look=False,
+            check_preemption=False,
         )
         optimizer.step()
         times.append(time.perf_counter() - began)
@@ -111,17 +103,14 @@ def _bytes(module: Any, optimizer: Any) -> int:
 
 
 def _status(name: str) -> int:
-    line = next(
-        line
-        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-        if line.startswith(name)
-    )
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    line = next(line for line in lines if line.startswith(name))
     return int(line.split()[1]) * 1024
 
 
 def show(document: dict[str, Any]) -> None:
-    """Print the figures as they go into docs/benchmarks.md."""
-    print(f"{document['date']}, {document['machine']}, load {document['load']} at the end")
+    """Print the tables of docs/benchmarks.md."""
+    command.show_environment(document)
     parameters = document["rows"]["ddp"]["parameters"]
     print(f"{document['recipe']}, {parameters:,} parameters, {document['world_size']} ranks\n")
     print("| strategy | kept MiB | of ddp | peak MiB | of ddp | step s |\n|---|---|---|---|---|---|")

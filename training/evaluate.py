@@ -1,10 +1,6 @@
-"""`trainfleet evaluate`: any checkpoint on any split, the samples dealt out to ranks, each once, the metrics
-as exact as in one process.
+"""`trainfleet evaluate`: exact metrics of a checkpoint on a split, computed by one or several processes.
 
-Used by the command line and by `trainfleet.training.publish.export`. Works without Ray. Easy to get wrong: a
-run that goes on may save a newer
-checkpoint while the ranks start, so they compare what each has opened; and a figure belongs to the
-checkpoint's own marker, not its name.
+Each rank evaluates its share, each sample once. Works without Ray.
 """
 
 from __future__ import annotations
@@ -17,11 +13,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from trainfleet.training.inference.loaded import identity_of, open_trained, precision, run_of
+from trainfleet.training.inference.loaded import identity_of, load_run, precision, run_of
 from trainfleet.training.stores import StoreError, open_store
 
 if TYPE_CHECKING:
-    from trainfleet.training.inference.loaded import Trained
+    from trainfleet.training.inference.loaded import LoadedRun
     from trainfleet.training.workloads import Split
 
 SPLITS = ("train", "validation", "test")
@@ -30,16 +26,16 @@ Progress = Callable[[int, int], Any]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was measured.
+    """The result of an evaluation.
 
     Attributes:
         checkpoint: its folder or URL.
         identity: SHA-256 of the checkpoint's marker, which lists its files with their checksums.
-        step, split: of which checkpoint, on which split.
-        samples, of: how many were looked at, and how many the split has.
+        step, split: the checkpoint's step and the evaluated split.
+        samples, of: number of evaluated samples, and of all samples of the split.
         metrics: such as `test/loss`.
         fingerprint: of the data.
-        workers, seconds, at: how it was done.
+        workers, seconds, at: number of processes, duration and time.
     """
 
     checkpoint: str
@@ -56,7 +52,7 @@ class Evaluation:
 
     @property
     def file(self) -> str:
-        """Where it is kept: a path or URL."""
+        """Where it is stored: a path or URL."""
         return f"{run_of(self.checkpoint)}/{_name(self.split, self.step)}"
 
 
@@ -69,25 +65,25 @@ def evaluate(
     samples: int | None = None,
     progress: Progress = lambda *_: None,
 ) -> Evaluation:
-    """Measure a checkpoint, and keep the figures in RUN/evaluations/SPLIT-STEP.json.
+    """Evaluate a checkpoint and store the result in RUN/evaluations/SPLIT-STEP.json.
 
     Args:
-        source: a run's folder or URL, or one checkpoint's.
+        source: folder or URL of a run or checkpoint.
         split: `train`, `validation` or `test`.
-        which: `best`, `newest` or `step-N`, where `source` is a run.
-        workers: processes; with one it is done in this process.
-        samples: at most so many, evenly spread; None for all.
-        progress: told of the batches done and in all.
+        which: `best`, `newest` or `step-N`, if `source` is a run.
+        workers: number of processes; 1 runs in this process.
+        samples: maximum number of samples, evenly spread; None for all.
+        progress: receives the finished and the total number of batches.
 
     Raises:
-        InputError: nothing there, no such split, or the figures cannot be kept.
-        TrainfleetError: the checkpoint cannot be read, or a worker broke off.
+        InputError: no run, no such split, or the result cannot be stored.
+        TrainfleetError: the checkpoint cannot be read, or a worker failed.
     """
     if split not in SPLITS:
         from trainfleet.suggestions import did_you_mean
 
         raise InputError(
-            "no such split", [Problem("--split", f"`{split}` is no split", did_you_mean(split, SPLITS))]
+            "unknown split", [Problem("--split", f"`{split}` is not a split", did_you_mean(split, SPLITS))]
         )
     job = {"source": source, "split": split, "which": which, "samples": samples}
     if workers == 1:
@@ -105,48 +101,48 @@ def evaluate(
                 hear=lambda e: progress(e["done"], e["total"]),
             )
         )
-    keep(found)
+    store(found)
     return found
 
 
 def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
-    """What each rank does; returns the figures of all."""
+    """Run one rank; returns the result over all ranks."""
     import torch
     import torch.distributed as dist
 
     from trainfleet.training.runtime.process_group import init_from_env, shutdown
 
     began = time.monotonic()
-    trained = open_trained(
-        job["source"], job["which"]
-    )  # before there is a group: each rank reads the checkpoint for itself
+    # before the process group exists: each rank reads the checkpoint by itself
+    loaded = load_run(job["source"], job["which"])
     world = init_from_env(use_gpu=torch.cuda.device_count() >= _local_world_size())
-    trained.model.to(world.device)
-    identity = identity_of(trained.path)
+    loaded.model.to(world.device)
+    identity = identity_of(loaded.path)
     if world.world_size > 1:
-        seen: list[Any] = [None] * world.world_size
-        dist.all_gather_object(seen, identity)
-        if len(set(seen)) > 1:
+        # NOTE: an active run may save a newer checkpoint while the ranks start
+        identities: list[Any] = [None] * world.world_size
+        dist.all_gather_object(identities, identity)
+        if len(set(identities)) > 1:
             raise TrainfleetError(
-                "the run saved a newer checkpoint meanwhile",
-                [Problem(job["source"], "is going on", "name one with --which step-N")],
+                "the run saved a newer checkpoint during the start",
+                [Problem(job["source"], "is still training", "select a checkpoint with --which step-N")],
             )
     try:
         count, metrics = measure(
-            trained, job["split"], job["samples"], (world.rank, world.world_size, world.device), send
+            loaded, job["split"], job["samples"], (world.rank, world.world_size, world.device), send
         )
     finally:
         shutdown()
     return asdict(
         Evaluation(
-            checkpoint=trained.path,
+            checkpoint=loaded.path,
             identity=identity,
-            step=trained.step,
+            step=loaded.step,
             split=job["split"],
             samples=count,
-            of=trained.workload.size(job["split"]),
+            of=loaded.workload.size(job["split"]),
             metrics=metrics,
-            fingerprint=trained.workload.fingerprint(),
+            fingerprint=loaded.workload.fingerprint(),
             workers=world.world_size,
             seconds=round(time.monotonic() - began, 3),
             at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -155,40 +151,43 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
 
 
 def measure(
-    trained: Trained, split: Split, samples: int | None, place: tuple[int, int, str], send: Callable[..., Any]
+    loaded: LoadedRun,
+    split: Split,
+    samples: int | None,
+    place: tuple[int, int, str],
+    send: Callable[..., Any],
 ) -> tuple[int, dict[str, float]]:
-    """How many samples were looked at by all ranks, and their figures; `place` is rank, world size and
-    device. Every rank must call this.
+    """Number of samples evaluated by all ranks, and their metrics. Every rank must call this.
+
+    `place` is rank, world size and device.
     """
     import torch
 
     from trainfleet.training.data import share, spread
-    from trainfleet.training.trainer.metrics import MetricsManager, collection_of
+    from trainfleet.training.trainer.metrics import MetricsManager
 
     rank, world_size, device = place
-    workload = trained.workload
+    workload = loaded.workload
     if workload.size(split) < 1:
         raise InputError(
-            "there is nothing to measure",
-            [Problem("--split", f"the {split} split is empty", "another split")],
+            "there is nothing to evaluate",
+            [Problem("--split", f"the {split} split is empty", "use another split")],
         )
     indices = spread(workload.size(split), samples)
-    mine = share(indices, trained.recipe.batch.micro_batch, rank, world_size)
-    metrics = MetricsManager(workload.metrics, device, collection_of(workload, split))
-    expect = getattr(workload, "expect", None)
-    with torch.no_grad(), precision(trained.recipe, device):
+    mine = share(indices, loaded.recipe.batch.micro_batch, rank, world_size)
+    metrics = MetricsManager(workload.metrics, device, workload.collections(split))
+    with torch.no_grad(), precision(loaded.recipe, device):
         for number, batch in enumerate(mine):
-            if expect is not None:
-                expect(split, [index for each in mine[number : number + 2] for index in each])
+            workload.prefetch(split, [index for each in mine[number : number + 2] for index in each])
             inputs = {name: value.to(device) for name, value in workload.batch(split, batch).items()}
-            metrics.update(workload.outcome(trained.model, inputs))
+            metrics.update(workload.forward_loss(loaded.model, inputs))
             if rank == 0:
                 send("progress", done=number + 1, total=len(mine))
     return len(indices), {f"{split}/{name}": value for name, value in metrics.compute().items()}
 
 
-def keep(found: Evaluation) -> None:
-    """Write the figures beside the run, whole or not at all.
+def store(found: Evaluation) -> None:
+    """Write a result to the run atomically.
 
     Raises:
         StoreError: the run's folder cannot be written.
@@ -198,8 +197,8 @@ def keep(found: Evaluation) -> None:
     )
 
 
-def kept(checkpoint: str, step: int, split: str) -> Evaluation | None:
-    """Figures of a whole split that were measured before on this very checkpoint."""
+def stored(checkpoint: str, step: int, split: str) -> Evaluation | None:
+    """A stored evaluation of a whole split on this very checkpoint."""
     try:
         found = Evaluation(**json.loads(open_store(run_of(checkpoint)).read(_name(split, step))))
         return found if found.identity == identity_of(checkpoint) and found.samples == found.of else None

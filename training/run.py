@@ -1,11 +1,8 @@
-"""From a recipe to a trained model: the one entry point that every launcher starts, `python -m
-trainfleet.training.run RECIPE`.
+"""The entry point that every launcher starts: `python -m trainfleet.training.run RECIPE`.
 
-It sees a recipe, RAY_ADDRESS and TRAINFLEET_* variables, so a laptop, a KubeRay job and a SkyPilot task
-differ in nothing
-else. Started by torchrun (RANK is set) it is one worker; otherwise it drives Ray Train. Easy to get wrong:
-resuming is
-the checkpoint folder's business, never Ray's, so Ray gets no checkpoint and its own storage is thrown away.
+Its input is a recipe, RAY_ADDRESS and TRAINFLEET_* variables, the same on a laptop, in a KubeRay job and in a
+SkyPilot task. Started by torchrun (RANK is set) it is one worker; otherwise it drives Ray Train. Runs resume from
+their own checkpoints: Ray gets none, and its storage is discarded.
 """
 
 from __future__ import annotations
@@ -31,14 +28,14 @@ from trainfleet.training.runtime.events import (
     STDOUT,
     STOP_FILE,
 )
-from trainfleet.training.worker import tell, work, work_under_ray
+from trainfleet.training.worker import send_error, work, work_under_ray
 
 
 def drive_ray(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> None:
-    """Train on the Ray cluster of RAY_ADDRESS, or on one of this process's own.
+    """Train on the Ray cluster of RAY_ADDRESS, or on a new local one.
 
     Raises:
-        InputError: the cluster has fewer CPUs or GPUs than the recipe's workers need.
+        InputError: the cluster has too few CPUs or GPUs for the recipe's workers.
         TrainfleetError: the workers failed more often than `scaling.restarts` allows.
     """
     from trainfleet.training.runtime.ray_cluster import connect
@@ -69,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m trainfleet.training.run", description="Train a recipe; every launcher starts this."
     )
-    parser.add_argument("recipe", help="a YAML file, or the name of a recipe that comes with Trainfleet")
+    parser.add_argument("recipe", help="a YAML file, or the name of an included recipe")
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     options = parser.parse_args(arguments)
     env = os.environ
@@ -86,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             drive_ray(recipe, run_dir, env)
     except TrainfleetError as error:
         print_error(error)
-        tell(env, error)
+        send_error(env, error)
         return error.exit_code
     return 0
 

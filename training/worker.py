@@ -1,10 +1,6 @@
-"""One rank of a run: the step loop with its callbacks turned into events for the launcher. Started by
-torchrun or by Ray.
+"""One rank of a run, started by torchrun or Ray: the step loop, with its callbacks sent to the launcher as events.
 
-Used by `trainfleet.training.run`. A module of its own because Ray sends a function by the name of its module,
-and that of a script
-run with `-m` is `__main__`. Easy to get wrong: an error must reach the launcher before the process group
-falls apart.
+A separate module because Ray pickles a function by its module's name, which is `__main__` for a script.
 """
 
 from __future__ import annotations
@@ -23,49 +19,47 @@ from typing import Any
 
 from trainfleet.errors import TrainfleetError
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.runs.schema import Result
 from trainfleet.training.runtime import prestart
-from trainfleet.training.runtime.events import ALLOW_CHANGES, EVENTS, LAUNCH, STOP_FILE, Sink
+from trainfleet.training.runtime.events import ALLOW_CHANGES, EVENTS, LAUNCH, STOP_FILE, EventSink
 from trainfleet.training.runtime.progress import Lines
 from trainfleet.training.trainer.context import RunContext
 
 STEP_EVENTS_PER_S = 5
 
 
-class Asked:
-    """Whether this rank was asked to stop: by the launcher's file, or by SIGTERM (a machine that is taken
-    away, Slurm, a plain `kill`).
+class StopRequest:
+    """Whether this rank was asked to stop: by the launcher's file, or by SIGTERM (preemption, Slurm, `kill`).
 
-    SIGTERM is listened to from the first question on, so before the first step it ends the process at once,
-    and the second one does.
+    The first call installs the signal handler. Before it, and at the second signal, SIGTERM ends the process.
     """
 
     def __init__(self, stop_file: str | None) -> None:
         self._stop_file = stop_file
-        self._told = self._listening = False
+        self._signalled = self._listening = False
 
     def __call__(self) -> bool:
-        if (
-            not self._listening and threading.current_thread() is threading.main_thread()
-        ):  # Ray trains in another thread and keeps its own
+        # Ray trains in another thread and has its own handler.
+        if not self._listening and threading.current_thread() is threading.main_thread():
             self._listening = True
-            signal.signal(signal.SIGTERM, self._hear)
-        return self._told or (self._stop_file is not None and os.path.exists(self._stop_file))  # noqa: PTH110 - asked every step
+            signal.signal(signal.SIGTERM, self._on_signal)
+        return self._signalled or (self._stop_file is not None and os.path.exists(self._stop_file))  # noqa: PTH110 - called in every step
 
-    def forget(self) -> None:
-        """Let SIGTERM end the process again."""
+    def uninstall(self) -> None:
+        """Restore the default handler of SIGTERM."""
         if self._listening:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self._listening = False
 
-    def _hear(self, number: int, _frame: FrameType | None) -> None:
-        self._told = True
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._signalled = True
         signal.signal(number, signal.SIG_DFL)
 
 
 def context_for(
     run_dir: Path,
     env: Mapping[str, str],
-    sink: Sink,
+    sink: EventSink,
     *,
     rank: int,
     world_size: int,
@@ -73,12 +67,22 @@ def context_for(
     device: str,
     local_world_size: int = 1,
     preempted: Callable[[], str | None] | None = None,
-    on_way: Callable[[], None] | None = None,
+    on_first_step: Callable[[], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
 ) -> RunContext:
-    """A rank's context, its callbacks turned into events (of rank 0); `on_way` is called once, after the
-    first step.
+    """A rank's context, whose callbacks send events of rank 0.
+
+    Args:
+        run_dir: the run folder.
+        env: the launcher's variables.
+        sink: where events go; without a listener, they are printed.
+        should_stop: whether this rank was asked to stop.
+        rank, world_size, local_rank, local_world_size: this process among all, and on its machine.
+        device: `cpu` or `cuda:N`.
+        preempted: returns a preemption notice, if there is one.
+        on_first_step: called once, after the first step.
     """
-    lines = Lines() if not sink.listened else None
+    lines = Lines() if not sink.has_listener else None
     last_step_sent = 0.0
 
     def send(kind: str, **fields: Any) -> None:
@@ -87,10 +91,10 @@ def context_for(
             lines.handle({"kind": kind, **fields})
 
     def on_step(step: int, total: int) -> None:
-        nonlocal last_step_sent, on_way
-        if on_way is not None:
-            on_way()
-            on_way = None
+        nonlocal last_step_sent, on_first_step
+        if on_first_step is not None:
+            on_first_step()
+            on_first_step = None
         if rank != 0:
             return
         now = time.monotonic()
@@ -107,7 +111,7 @@ def context_for(
         device=device,
         launch=env.get(LAUNCH, ""),
         allow_changes=tuple(filter(None, env.get(ALLOW_CHANGES, "").split(","))),
-        should_stop=Asked(env.get(STOP_FILE)),
+        should_stop=should_stop or StopRequest(env.get(STOP_FILE)),
         preempted=preempted,
         on_step=on_step,
         on_interval=lambda row: send("interval", row=dict(row)),
@@ -121,18 +125,16 @@ def work(
     run_dir: Path,
     env: Mapping[str, str],
     preempted: Callable[[], str | None] | None = None,
-    stand_by: Callable[[int], None] | None = None,
-) -> dict[str, Any]:
-    """Train as one rank of the process group that the environment describes; returns the result as plain
-    data.
+    start_spares: Callable[[int], None] | None = None,
+) -> Result:
+    """Train as one rank of the process group that the environment describes.
 
-    `stand_by` is called once the run is on its way, on one rank of each machine, with the number of ranks
-    there.
+    `start_spares` is called after the first step on one rank of each machine, with its number of ranks.
 
     Raises:
-        TrainfleetError: as `trainfleet.training.trainer.loop.train`; the launcher has been told before.
+        TrainfleetError: as `trainfleet.training.trainer.loop.train`, after it was sent to the launcher.
     """
-    sink = Sink(env.get(EVENTS))
+    sink = EventSink(env.get(EVENTS))
     rank = int(os.environ.get("RANK", "0"))
     sink.send("worker", rank=rank, pid=os.getpid())
     try:
@@ -140,17 +142,24 @@ def work(
         from trainfleet.training.trainer import loop
 
         world = process_group.init_from_env(recipe.scaling.use_gpu)
-        on_way = (
-            partial(stand_by, world.local_world_size)
-            if stand_by is not None and world.local_rank == 0
-            else None
+        on_first_step = None
+        if start_spares is not None and world.local_rank == 0:
+            on_first_step = partial(start_spares, world.local_world_size)
+        stop_request = StopRequest(env.get(STOP_FILE))
+        context = context_for(
+            run_dir,
+            env,
+            sink,
+            should_stop=stop_request,
+            preempted=preempted,
+            on_first_step=on_first_step,
+            **asdict(world),
         )
-        context = context_for(run_dir, env, sink, preempted=preempted, on_way=on_way, **asdict(world))
         try:
             result = loop.train(recipe, context)
         finally:
-            context.should_stop.forget()  # type: ignore[attr-defined]  # it is an Asked
-        document = {
+            stop_request.uninstall()
+        document: Result = {
             "status": result.status,
             "step": result.step,
             "metrics": result.metrics,
@@ -164,7 +173,8 @@ def work(
         process_group.shutdown()
         return document
     except TrainfleetError as error:
-        tell(env, error)
+        # NOTE: before the process group breaks, or the launcher reports another rank's error.
+        send_error(env, error)
         raise
     except Exception as error:
         sink.send("crash", rank=rank, error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
@@ -174,34 +184,30 @@ def work(
 
 
 def work_under_ray(config: dict[str, Any]) -> None:
-    """What Ray Train calls on each worker; `config` is the recipe, the run's folder and the launcher's
-    variables.
-    """
+    """Called by Ray Train on each worker; `config` has the recipe, the run folder and the launcher's variables."""
     work(
         Recipe.model_validate(config["recipe"]),
         Path(config["run_dir"]),
         config["env"],
         preemption_notice if config["watch"] else None,
-        prestart.ask if config.get("standby") else None,
+        prestart.start_spares if config.get("standby") else None,
     )
 
 
 def preemption_notice() -> str | None:
-    """What Ray knows of machines of this run that are about to be taken away; every worker must ask, for Ray
-    lets them agree.
-    """
+    """Ray's preemption notice for machines of this run, if there is one. Collective."""
     from ray.train import get_preemption_info
 
     info = get_preemption_info()
     if info is None:
         return None
     ranks = sorted(rank for each in info.preempted_node_to_ranks.values() for rank in each)
-    return f"{len(info.preempted_node_to_ranks)} machine(s) with ranks {ranks} will be taken away"
+    return f"{len(info.preempted_node_to_ranks)} machine(s) with ranks {ranks} will be preempted"
 
 
-def tell(env: Mapping[str, str], error: TrainfleetError) -> None:
-    """Tell the launcher of an error that the user can mend; it ends the run at once, without another try."""
-    sink = Sink(env.get(EVENTS))
+def send_error(env: Mapping[str, str], error: TrainfleetError) -> None:
+    """Send an error that the user can fix to the launcher, which ends the run without a restart."""
+    sink = EventSink(env.get(EVENTS))
     sink.send(
         "error",
         summary=error.summary,

@@ -17,7 +17,7 @@ from tests.stores.running import Running
 from tests.training.test_loop import StopAfter, results, strike
 from trainfleet.errors import InputError
 from trainfleet.training.checkpoint import CheckpointError
-from trainfleet.training.inference.loaded import open_trained
+from trainfleet.training.inference.loaded import load_run
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.stores import RetryPolicy, open_store
 from trainfleet.training.stores.lease import LEASE, Lease
@@ -54,7 +54,7 @@ def test_a_run_moves_house_and_goes_on_to_the_bit(
     assert results(tmp_path / "there") == results(tmp_path / "whole")
     record = json.loads((tmp_path / "there" / "run.json").read_text())
     assert [start["from_step"] for start in record["starts"]] == [0, 5]
-    assert open_trained(recipe.home_url(), "newest", cache=cache).step == 12
+    assert load_run(recipe.home_url(), "newest", cache=cache).step == 12
     store = open_store(recipe.home_url())
     assert store.read("metrics.jsonl") == (tmp_path / "there" / "metrics.jsonl").read_bytes()
     assert LEASE not in store.sizes()

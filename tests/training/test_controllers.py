@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from trainfleet.training.recipe.schema import RateControl, Recipe
-from trainfleet.training.trainer.controllers import Decision, Live, Steering
+from trainfleet.training.trainer.controllers import Controllers, Decision, StepStats
 from trainfleet.training.trainer.controllers.batch import NoiseScale, choose_micro_batch, micro_batch_sizes
 from trainfleet.training.trainer.controllers.rate import make_rate_controller
 
@@ -39,7 +39,7 @@ def test_a_plateau_lowers_the_rate_only_after_its_patience() -> None:
     assert controller.factor == 0.5
     assert (
         controller.observe(9, 1.0, {"validation/loss": 1.6})
-        == "validation/loss is no better than 1.5000 for 2 validations"
+        == "validation/loss did not improve on 1.5000 for 2 validations"
     )
     assert controller.factor == 0.25
     assert controller.observe(10, 1.0, None) == ""
@@ -78,7 +78,7 @@ def test_a_leap_of_the_loss_steps_the_rate_back_and_lets_it_recover() -> None:
     controller = rate(kind="backoff", window=8, factor=0.5, recover=10)
     for step in range(8):
         assert controller.observe(step, 2.0 + 0.01 * (step % 2), None) == ""
-    assert controller.observe(8, 7.0, None).startswith("the loss leapt to 7.0000")
+    assert controller.observe(8, 7.0, None).startswith("the loss spiked to 7.0000")
     assert controller.factor == 0.5
     for step in range(9, 19):
         controller.observe(step, 2.0, None)
@@ -101,12 +101,12 @@ def test_the_noise_scale_of_a_known_gradient_is_found() -> None:
     assert true == pytest.approx(25.0, rel=1e-5)
 
 
-def live(step: int, noise: tuple[float, float] | None) -> Live:
-    return Live(step, 2.0, noise)
+def live(step: int, noise: tuple[float, float] | None) -> StepStats:
+    return StepStats(step, 2.0, noise)
 
 
 def test_a_batch_grows_while_noise_drowns_the_signal_and_the_rate_follows(tiny: Make) -> None:
-    steering = Steering(
+    steering = Controllers(
         tiny(
             "controllers.batch.kind=noise",
             "controllers.batch.largest=64",
@@ -115,7 +115,7 @@ def test_a_batch_grows_while_noise_drowns_the_signal_and_the_rate_follows(tiny: 
         ),
         12,
     )
-    assert (steering.global_batch, steering.wants_noise(0), steering.wants_noise(1)) == (16, True, False)
+    assert (steering.global_batch, steering.measures_noise(0), steering.measures_noise(1)) == (16, True, False)
     base = steering.rate(0)
     decisions = [each for step in range(1, 30) for each in steering.after_step(live(step, (3.0, 2.2)))]
     assert [(each.what, each.old, each.new) for each in decisions] == [
@@ -124,11 +124,11 @@ def test_a_batch_grows_while_noise_drowns_the_signal_and_the_rate_follows(tiny: 
     ]
     assert all("noise scale" in each.why for each in decisions)
     assert steering.rate(0) == pytest.approx(2 * base)
-    assert not steering.wants_noise(0)
+    assert not steering.measures_noise(0)
 
 
 def test_a_batch_with_a_clear_signal_stays(tiny: Make) -> None:
-    steering = Steering(tiny("controllers.batch.kind=noise"), 12)
+    steering = Controllers(tiny("controllers.batch.kind=noise"), 12)
     assert [each for step in range(1, 30) for each in steering.after_step(live(step, (1.01, 1.0)))] == []
 
 
@@ -142,7 +142,7 @@ def test_a_checkpoint_in_the_middle_changes_no_decision(tiny: Make, kind: str) -
     )
     rng = random.Random(1)
     shown = [
-        Live(
+        StepStats(
             step,
             rng.choice([2.0, 2.1, 8.0]),
             (rng.uniform(2, 3), rng.uniform(1, 2)),
@@ -152,10 +152,10 @@ def test_a_checkpoint_in_the_middle_changes_no_decision(tiny: Make, kind: str) -
     ]
 
     def decide(cut: int | None) -> tuple[list[Decision], list[float]]:
-        steering, decisions, rates = Steering(recipe, 60), [], []
+        steering, decisions, rates = Controllers(recipe, 60), [], []
         for step, each in enumerate(shown):
             if step == cut:
-                resumed = Steering(recipe, 60)
+                resumed = Controllers(recipe, 60)
                 resumed.load_state(steering.state())
                 steering = resumed
             decisions += steering.after_step(each)
@@ -171,8 +171,8 @@ def test_without_a_controller_the_course_is_the_schedule(tiny: Make) -> None:
     from trainfleet.training.trainer.optimizer import learning_rate
 
     recipe = tiny()
-    steering = Steering(recipe, 12)
-    steering.after_step(Live(1, 99.0, None, {"validation/loss": 99.0}))
+    steering = Controllers(recipe, 12)
+    steering.after_step(StepStats(1, 99.0, None, {"validation/loss": 99.0}))
     assert [steering.rate(step * 16) for step in range(12)] == [
         learning_rate(recipe.optimizer, step, 12) for step in range(12)
     ]

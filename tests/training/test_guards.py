@@ -17,55 +17,55 @@ def guards(**settings: Any) -> Guards:
 
 def calm(guard: Guards, count: int = 10) -> None:
     for step in range(count):
-        assert guard.judge(2.0 + 0.01 * (step % 3), 1.0).action == "go"
+        assert guard.check(2.0 + 0.01 * (step % 3), 1.0).action == "go"
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("action", ["stop", "skip", "roll_back"])
 def test_a_gradient_that_is_no_number_is_met_as_the_recipe_says(bad: float, action: Any) -> None:
-    verdict = guards(nan=action).judge(2.0, bad)
-    assert (verdict.action, verdict.why) == (action, "the gradient is no finite number")
+    verdict = guards(nan=action).check(2.0, bad)
+    assert (verdict.action, verdict.why) == (action, "the gradient is NaN or Inf")
 
 
 def test_a_leap_is_judged_once_half_the_window_is_known() -> None:
     guard = guards(spike="skip")
     calm(guard, 4)
-    assert guard.judge(9.0, 1.0).action == "go"
+    assert guard.check(9.0, 1.0).action == "go"
     guard = guards(spike="skip")
     calm(guard)
-    assert guard.judge(2.05, 1.0).action == "go"
-    verdict = guard.judge(9.0, 1.0)
+    assert guard.check(2.05, 1.0).action == "go"
+    verdict = guard.check(9.0, 1.0)
     assert verdict.action == "skip"
-    assert verdict.why.startswith("the loss leapt to 9.0000; the last 10 steps had 2.0")
+    assert verdict.why.startswith("the loss spiked to 9.0000; the last 10 steps had 2.0")
 
 
 def test_a_refused_loss_does_not_make_the_next_one_look_usual() -> None:
     guard = guards(spike="skip", limit=100)
     calm(guard)
-    assert {guard.judge(9.0, 1.0).action for _ in range(30)} == {"skip"}
-    assert guard.judge(2.0, 1.0).action == "go"
+    assert {guard.check(9.0, 1.0).action for _ in range(30)} == {"skip"}
+    assert guard.check(2.0, 1.0).action == "go"
 
 
 def test_without_a_guard_every_finite_step_goes() -> None:
     guard = guards()
     calm(guard)
-    assert guard.judge(1e6, 1e6).action == "go"
+    assert guard.check(1e6, 1e6).action == "go"
 
 
 def test_too_many_refusals_in_a_row_end_the_run() -> None:
     guard = guards(nan="skip", limit=2)
     calm(guard)
-    actions = [guard.judge(math.nan, math.nan).action for _ in range(3)]
+    actions = [guard.check(math.nan, math.nan).action for _ in range(3)]
     assert actions == ["skip", "skip", "stop"]
     guard = guards(nan="skip", limit=2)
     for _ in range(4):
-        assert guard.judge(math.nan, 1.0).action == "skip"
-        assert guard.judge(2.0, 1.0).action == "go"
+        assert guard.check(math.nan, 1.0).action == "skip"
+        assert guard.check(2.0, 1.0).action == "go"
 
 
 def test_a_checkpoint_carries_the_past() -> None:
     first, second = guards(spike="stop"), guards(spike="stop")
     calm(first)
     second.load_state(first.state())
-    assert second.judge(9.0, 1.0) == first.judge(9.0, 1.0)
-    assert second.judge(9.0, 1.0).action == "stop"
+    assert second.check(9.0, 1.0) == first.check(9.0, 1.0)
+    assert second.check(9.0, 1.0).action == "stop"

@@ -18,8 +18,7 @@ from tests.training.kept import tensors_of
 from trainfleet.errors import InputError
 from trainfleet.training.checkpoint import CheckpointError, step_name
 from trainfleet.training.recipe.schema import Recipe
-from trainfleet.training.runs.reader import read_run
-from trainfleet.training.runs.writer import read_rows
+from trainfleet.training.runs.reader import read_rows, read_run
 from trainfleet.training.stores.folder import FolderOutput
 from trainfleet.training.trainer.context import RunContext, RunResult
 from trainfleet.training.trainer.loop import NotANumberError, train
@@ -43,7 +42,7 @@ def results(run_dir: Path) -> list[dict[str, Any]]:
     """Every row of a run without what the clock says."""
     return [
         {name: value for name, value in row.items() if name not in CLOCKED}
-        for row in read_rows(run_dir / "metrics.jsonl")
+        for row in read_rows(run_dir).rows
     ]
 
 
@@ -61,7 +60,7 @@ def weights(run_dir: Path, step: int = 12) -> dict[str, torch.Tensor]:
 
 def test_a_run_learns_and_leaves_what_a_reader_needs(tmp_path: Path, tiny: Make, run: Run) -> None:
     result = run(tiny("steps=40", "log.tensorboard=true", "log.every=10"), tmp_path)
-    rows = read_rows(tmp_path / "metrics.jsonl")
+    rows = read_rows(tmp_path).rows
     assert [row["step"] for row in rows if row["kind"] == "train"] == [10, 20, 30, 40]
     assert losses(tmp_path)[-1] < losses(tmp_path)[0] - 1
     assert result.status == "finished"
@@ -282,7 +281,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_names_the_last_good_checkpoin
         poisoned: Any = None
         patched.setattr(loop._Run, "__init__", remember)
         with pytest.raises(
-            NotANumberError, match="stopped at step 7: the gradient is no finite number"
+            NotANumberError, match="stopped at step 7: the gradient is NaN or Inf"
         ) as caught:
             run(recipe, tmp_path, on_step=poison)
     assert str(tmp_path / "checkpoints" / step_name(4)) in str(caught.value)
@@ -319,7 +318,7 @@ def test_a_full_disk_ends_all_ranks_with_one_clear_error(tmp_path: Path, tiny: M
 
 
 def test_a_batch_that_does_not_fit_the_ranks_is_refused(tmp_path: Path, tiny: Make, cache: Path) -> None:
-    with pytest.raises(InputError, match="2 cannot be shared by 3 ranks"):
+    with pytest.raises(InputError, match="2 cannot be divided among 3 ranks"):
         train(
             tiny("batch.global_batch=2", "batch.micro_batch=2"),
             RunContext(tmp_path, rank=0, world_size=3, cache=cache),
@@ -328,4 +327,4 @@ def test_a_batch_that_does_not_fit_the_ranks_is_refused(tmp_path: Path, tiny: Ma
 
 def test_a_line_that_a_kill_cut_short_is_no_row(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text(json.dumps({"kind": "train", "step": 1}) + '\n{"kind": "tr')
-    assert read_rows(tmp_path / "metrics.jsonl") == [{"kind": "train", "step": 1}]
+    assert read_rows(tmp_path).rows == [{"kind": "train", "step": 1}]

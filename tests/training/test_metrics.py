@@ -11,16 +11,16 @@ import torch
 from tests.training.ranks import start_ranks
 from trainfleet.errors import InputError
 from trainfleet.training.runtime import process_group
-from trainfleet.training.trainer.metrics import MetricsManager, Speed, peak_flops
+from trainfleet.training.trainer.metrics import MetricsManager, Throughput, peak_flops
 from trainfleet.training.trainer.torchmetrics_compat import Metric
-from trainfleet.training.workloads import Outcome
+from trainfleet.training.workloads import StepOutput
 
 BATCHES = [(3.5, 1), (20.0, 7), (1.25, 2), (9.0, 3), (0.1, 1)]
 """Sums and weights; the mean of means would be something else."""
 
 
-def outcome(total: float, weight: int) -> Outcome:
-    return Outcome(
+def outcome(total: float, weight: int) -> StepOutput:
+    return StepOutput(
         torch.tensor(total), weight, {"extra": (torch.tensor(2 * total), torch.tensor(weight + 1))}
     )
 
@@ -80,7 +80,7 @@ def collection() -> dict[str, Metric]:
     }
 
 
-def seen(first: int, last: int) -> Outcome:
+def seen(first: int, last: int) -> StepOutput:
     said = [f"das ist satz {number}" for number in PREDICTED[first:last].tolist()]
     right = [f"das ist satz {number}" for number in WANTED[first:last].tolist()]
     ours = {
@@ -89,7 +89,7 @@ def seen(first: int, last: int) -> Outcome:
         "auroc": (SCORES[first:last], (WANTED[first:last] > 0).int()),
         "wer": (said, right),
     }
-    return Outcome(torch.tensor(1.0), 1, {}, ours)
+    return StepOutput(torch.tensor(1.0), 1, {}, ours)
 
 
 def in_one_go() -> dict[str, float]:
@@ -155,7 +155,7 @@ def test_a_checkpointed_interval_goes_on_to_the_bit() -> None:
 
 
 def test_rates_are_what_the_formula_says() -> None:
-    figures = Speed(compute=4.0, data=1.0, saving=0.5, samples=40, steps=8).figures(
+    figures = Throughput(compute=4.0, data=1.0, saving=0.5, samples=40, steps=8).rates(
         sample_tokens=100, flops_per_token=6.0, peak=60_000.0
     )
     assert figures == {
@@ -167,8 +167,8 @@ def test_rates_are_what_the_formula_says() -> None:
         "checkpoint_seconds": 0.5,
         "validation_seconds": 0.0,
     }
-    assert Speed().figures(100, 6.0, None)["mfu"] is None
-    assert Speed(compute=4.0, steps=8).figures(100, 6.0, None, exchange=0.1)["communication"] == 0.2
+    assert Throughput().rates(100, 6.0, None)["mfu"] is None
+    assert Throughput(compute=4.0, steps=8).rates(100, 6.0, None, sync=0.1)["communication"] == 0.2
 
 
 def test_the_peak_of_a_known_gpu_times_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

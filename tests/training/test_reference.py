@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from trainfleet.training.recipe.changes import flatten
 from trainfleet.training.recipe.docs import markdown
 from trainfleet.training.recipe.load import load_recipe
-from trainfleet.training.trackers import flat
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,7 +20,7 @@ def test_every_key_of_a_recipe_is_in_it(name: str) -> None:
     text = markdown()
     keys = [
         key
-        for key, _ in flat(load_recipe(name).model_dump(mode="json"))
+        for key, _ in flatten(load_recipe(name).model_dump(mode="json"))
         if not key.startswith(("publish.gates.", "tune.space."))
     ]
     assert [key for key in keys if f"| `{key}` |" not in text and f"# {key}\n" not in text] == []

@@ -14,7 +14,7 @@ import pytest
 
 from tests.training.pages import Balanced, figures, written
 from trainfleet.errors import InputError
-from trainfleet.training.report import read_story, write_report
+from trainfleet.training.report import read_run_summary, write_report
 from trainfleet.training.report.charts import Chart, Series, draw, library, smooth
 from trainfleet.training.runtime.progress import number
 
@@ -158,7 +158,7 @@ def test_names_are_escaped(run_dir: Path) -> None:
 
 
 def test_the_figures_are_those_of_the_rows(run_dir: Path) -> None:
-    said = read_story(run_dir).figures()
+    said = read_run_summary(run_dir).figures()
     assert said["status"] == "finished"
     assert (said["step"], said["steps"], said["resumes"]) == (40, 40, 1)
     assert said["best_validation"] == pytest.approx(2.2)
@@ -172,7 +172,7 @@ def test_the_figures_are_those_of_the_rows(run_dir: Path) -> None:
 
 
 def test_the_time_is_shared_out_and_adds_up_to_the_launches(run_dir: Path) -> None:
-    parts = dict(read_story(run_dir).time_shares())
+    parts = dict(read_run_summary(run_dir).time_shares())
     assert parts["computing"] == pytest.approx(15.0)
     assert parts["waiting for data"] == pytest.approx(5.0)
     assert parts["saving checkpoints"] == pytest.approx(4.0)
@@ -209,7 +209,7 @@ def test_a_cut_row_is_left_out_and_said(run_dir: Path) -> None:
     page = written(run_dir)
     assert "1 line of metrics.jsonl could not be read" in page
     assert figures(page)[0][0]["train"]["x"][-1] == 40
-    assert read_story(run_dir).last_step == 40
+    assert read_run_summary(run_dir).last_step == 40
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.training.pages import Balanced, figures, written
-from trainfleet.training.report import comparison, differences, read_story, write_comparison
+from trainfleet.training.report import comparison, differences, read_run_summary, write_comparison
 from trainfleet.training.report.time_breakdown import stacked
 
 Make = Callable[..., Path]
@@ -105,7 +105,7 @@ def pictures(make: Make) -> Path:
 
 
 def test_a_run_is_judged_by_what_its_recipe_names(pictures: Path) -> None:
-    said = read_story(pictures).figures()
+    said = read_run_summary(pictures).figures()
     assert (said["figure"], said["mode"], said["best_validation"], said["best_step"], said["test"]) == (
         "accuracy",
         "max",
@@ -145,7 +145,7 @@ def test_without_a_recipe_error_rates_fall_and_accuracy_rises(make: Make) -> Non
             }
         ]
     )
-    assert [(each.name, each.mode) for each in read_story(folder).measured()] == [
+    assert [(each.name, each.mode) for each in read_run_summary(folder).measured()] == [
         ("loss", "min"),
         ("wer", "min"),
         ("class_accuracy", "max"),
@@ -193,7 +193,7 @@ def test_decisions_and_refused_steps_are_marked_and_listed(make: Make) -> None:
     assert [
         listed.index(word) for word in ("1 → 0.5", "8 → 16", "roll back", "step 16: the loss leapt")
     ] == sorted(listed.index(word) for word in ("1 → 0.5", "8 → 16", "roll back", "step 16: the loss leapt"))
-    assert (read_story(folder).figures()["decisions"], read_story(folder).figures()["events"]) == (2, 1)
+    assert (read_run_summary(folder).figures()["decisions"], read_run_summary(folder).figures()["events"]) == (2, 1)
 
 
 def test_a_batch_that_never_changed_needs_no_chart(make: Make) -> None:
@@ -204,8 +204,8 @@ def test_the_stack_holds_the_same_seconds_as_the_rows(make: Make) -> None:
     rows = [row(10 * number, communication=0.2) for number in range(1, 201)]
     launches = [{"at": "2026-01-01T10:00:00+00:00", "seconds": 1500.0, "first_step_seconds": 30.0}]
     folder = make(rows, launches=launches, starts=[{"at": "2026-01-01T10:00:10+00:00", "from_step": 500}])
-    story = read_story(folder)
-    columns = stacked(story.rows, story.launches, story.starts)
+    summary = read_run_summary(folder)
+    columns = stacked(summary.rows, summary.launches, summary.starts)
     assert len(columns) <= 60
     assert (columns[0].first, columns[-1].last) == (0, 2000)
     assert sum(each.seconds["communicating"] for each in columns) == pytest.approx(200.0)
@@ -213,7 +213,7 @@ def test_the_stack_holds_the_same_seconds_as_the_rows(make: Make) -> None:
     assert [column for column in columns if "starting" in column.seconds] == [
         next(each for each in columns if each.first <= 500 < each.last)
     ]
-    assert dict(story.time_shares())["ending and lost work"] == pytest.approx(1500 - 30 - 1000 - 200 * 0.5)
+    assert dict(summary.time_shares())["ending and lost work"] == pytest.approx(1500 - 30 - 1000 - 200 * 0.5)
     bars, layout = figures(written(folder))[-1]
     assert layout["barmode"] == "stack"
     assert sum(bars[part]["y"][3] for part in bars) == pytest.approx(100)
@@ -235,7 +235,7 @@ def test_the_cost_is_that_of_whole_nodes_at_the_pools_prices(make: Make) -> None
         {"workers": 4, "seconds": 99},
     ]
     folder = make([row(10)], launches=launches)
-    small, big, own = read_story(folder).cost()
+    small, big, own = read_run_summary(folder).cost()
     assert (big.nodes, big.node_hours, big.usd) == (2, 2.0, 120.0)
     assert (small.nodes, small.node_hours, small.usd) == (9, 6.5, 3.25)
     assert (own.pool, own.usd) == ("own", None)
@@ -280,10 +280,10 @@ def test_a_killed_launch_counts_until_it_last_wrote_something(make: Make) -> Non
     )
     for file in folder.iterdir():
         os.utime(file, (1767261660, 1767261660))  # 2026-01-01T10:01:00
-    story = read_story(folder)
-    assert story.status() == "killed"
-    assert story.figures()["seconds"] == 60.0
-    assert dict(story.time_shares())["ending and lost work"] == pytest.approx(60 - 5.5)
+    summary = read_run_summary(folder)
+    assert summary.status() == "killed"
+    assert summary.figures()["seconds"] == 60.0
+    assert dict(summary.time_shares())["ending and lost work"] == pytest.approx(60 - 5.5)
 
 
 def test_rows_of_any_kind_never_break_the_page(make: Make) -> None:
@@ -322,16 +322,16 @@ def test_a_run_below_a_url_is_read_from_there(make: Make, monkeypatch: pytest.Mo
         return open_store(url.replace("s3://bucket/runs", str(folder.parent)))
 
     monkeypatch.setattr(module, "open_store", stand_in)
-    story = read_story("s3://bucket/runs/try")
+    summary = read_run_summary("s3://bucket/runs/try")
     assert asked == ["s3://bucket/runs/try", "s3://bucket/runs/try/checkpoints"]
-    assert (story.last_step, story.status()) == (10, "running")  # nobody here can know whether it still is
-    assert [each.name for each in story.checkpoints or []] == ["step-00000010"]
+    assert (summary.last_step, summary.status()) == (10, "running")  # nobody here can know whether it still is
+    assert [each.name for each in summary.checkpoints or []] == ["step-00000010"]
 
 
 def test_a_store_that_does_not_answer_costs_the_list_of_checkpoints_alone(make: Make) -> None:
     folder = make([row(10)])
     (folder / "home.json").write_text('{"url": "nowhere://bucket/runs/try", "uploads": 3}')
-    assert read_story(folder).checkpoints is None
+    assert read_run_summary(folder).checkpoints is None
     assert "did not answer" in written(folder)
 
 
@@ -361,9 +361,9 @@ def test_several_runs_lie_over_each_other_by_step_and_by_time(three: list[Path],
 
 
 def test_the_better_figure_and_what_differs_in_the_recipes_stand_out(three: list[Path]) -> None:
-    stories = [read_story(each) for each in three]
-    assert differences(stories) == {"optimizer.lr": ["–", "0.1", "–"], "strategy": ["–", "fsdp", "–"]}
-    page = comparison(stories)
+    summaries = [read_run_summary(each) for each in three]
+    assert differences(summaries) == {"optimizer.lr": ["–", "0.1", "–"], "strategy": ["–", "fsdp", "–"]}
+    page = comparison(summaries)
     line = page[page.index("best validation (accuracy)") :]
     assert re.findall(r'class="figure( best)?">([^<]+)<', line)[:3] == [
         ("", "0.9500"),
@@ -373,9 +373,9 @@ def test_the_better_figure_and_what_differs_in_the_recipes_stand_out(three: list
 
 
 def test_runs_of_one_name_are_told_apart_by_where_they_are(make: Make) -> None:
-    stories = [read_story(make([row(10)], f"{folder}/same")) for folder in ("a", "b")]
-    assert ">a/same " in comparison(stories)
-    assert ">b/same " in comparison(stories)
+    summaries = [read_run_summary(make([row(10)], f"{folder}/same")) for folder in ("a", "b")]
+    assert ">a/same " in comparison(summaries)
+    assert ">b/same " in comparison(summaries)
 
 
 def test_the_command_compares(trainfleet: Callable[..., Any], three: list[Path], tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.training.launches import running, wait_for
 from trainfleet import process
 from trainfleet.errors import InputError
 from trainfleet.training.recipe.schema import ScalingConfig
-from trainfleet.training.runtime.events import Listener, Sink
+from trainfleet.training.runtime.events import EventSink, Listener
 from trainfleet.training.runtime.progress import Lines, dense_line, duration
 from trainfleet.training.runtime.ray_cluster import RayCluster
 from trainfleet.training.worker import context_for
@@ -51,7 +51,7 @@ def test_durations_read_well(seconds: float, text: str) -> None:
 
 def test_what_a_rank_sends_arrives_in_order(tmp_path: Path) -> None:
     listener = Listener(tmp_path / "events")
-    sink = Sink(str(tmp_path / "events"))
+    sink = EventSink(str(tmp_path / "events"))
     for step in range(50):
         sink.send("step", step=step, total=50)
     sink.close()
@@ -68,16 +68,16 @@ def test_what_a_rank_sends_arrives_in_order(tmp_path: Path) -> None:
 
 def test_a_run_goes_on_when_nobody_listens_any_more(tmp_path: Path) -> None:
     listener = Listener(tmp_path / "events")
-    sink = Sink(str(tmp_path / "events"))
+    sink = EventSink(str(tmp_path / "events"))
     listener.close()
     for _ in range(10_000):
         sink.send("step", step=1, total=2)
-    Sink(str(tmp_path / "gone")).send("step", step=1, total=2)
+    EventSink(str(tmp_path / "gone")).send("step", step=1, total=2)
 
 
 def test_a_cut_event_is_passed_over(tmp_path: Path) -> None:
     listener = Listener(tmp_path / "events")
-    sink = Sink(str(tmp_path / "events"))
+    sink = EventSink(str(tmp_path / "events"))
     sink.send("step", step=1, total=2)
     assert sink._socket is not None
     sink._socket.sendall(b'{"kind": "st')
@@ -90,7 +90,7 @@ def test_a_cut_event_is_passed_over(tmp_path: Path) -> None:
 def test_without_a_launcher_the_lines_go_to_stdout(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    context = context_for(tmp_path, {}, Sink(None), rank=0, world_size=1, local_rank=0, device="cpu")
+    context = context_for(tmp_path, {}, EventSink(None), rank=0, world_size=1, local_rank=0, device="cpu")
     context.on_interval(ROW)
     context.on_event("checkpoint", "saved step-00000012")
     context.on_event("resumed", "from step 12")
@@ -102,7 +102,7 @@ def test_every_rank_is_asked_to_stop_by_one_file(tmp_path: Path) -> None:
     context = context_for(
         tmp_path,
         {"TRAINFLEET_STOP_FILE": str(stop)},
-        Sink(None),
+        EventSink(None),
         rank=1,
         world_size=2,
         local_rank=1,

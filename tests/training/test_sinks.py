@@ -13,7 +13,7 @@ import pytest
 
 from trainfleet.errors import InputError, MissingToolError
 from trainfleet.training.recipe.schema import Recipe
-from trainfleet.training.trackers import Guarded, figures, make_sinks
+from trainfleet.training.trackers import FailsafeTracker, make_trackers, metrics_of
 
 Make = Callable[..., Recipe]
 ROW = {
@@ -33,17 +33,17 @@ def nothing_said(*said: str) -> None:
     raise AssertionError(said)
 
 
-def test_figures_are_the_finite_numbers_by_split() -> None:
-    assert list(figures(ROW)) == [("train", "loss", 2.5), ("train", "lr", 1e-3)]
-    assert list(figures(VALIDATION)) == [("validation", "loss", 2.75)]
+def test_metrics_are_the_finite_numbers_by_split() -> None:
+    assert list(metrics_of(ROW)) == [("train", "loss", 2.5), ("train", "lr", 1e-3)]
+    assert list(metrics_of(VALIDATION)) == [("validation", "loss", 2.75)]
 
 
 def test_tensorboard_gets_a_point_per_figure(tmp_path: Path, tiny: Make) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    (sink,) = make_sinks(tiny("log.tensorboard=true"), tmp_path, 0, nothing_said)
+    (sink,) = make_trackers(tiny("log.tensorboard=true"), tmp_path, 0, nothing_said)
     for row in (ROW, VALIDATION):
-        sink.row(row)
+        sink.write_row(row)
     sink.close()
     points = EventAccumulator(str(tmp_path / "tensorboard"))
     points.Reload()
@@ -63,9 +63,9 @@ def test_prometheus_can_scrape_the_newest_values(tmp_path: Path, tiny: Make) -> 
     port = free_port()
     recipe = tiny(f"log.prometheus={port}")
     for round_ in range(2):  # a second run in the same process may register the same names
-        (sink,) = make_sinks(recipe, tmp_path, 0, nothing_said)
+        (sink,) = make_trackers(recipe, tmp_path, 0, nothing_said)
         for row in (ROW | {"loss": 9.0}, ROW, VALIDATION):
-            sink.row(row)
+            sink.write_row(row)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             text = answer.read().decode()
         sink.close()
@@ -80,29 +80,29 @@ def test_a_sink_that_cannot_start_or_breaks_is_told_of_once(tmp_path: Path, tiny
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        (sink,) = make_sinks(
+        (sink,) = make_trackers(
             tiny(f"log.prometheus={taken.getsockname()[1]}"), tmp_path, 0, lambda *each: said.append(each)
         )
-        sink.row(ROW)
+        sink.write_row(ROW)
         sink.close()
     assert [(what, text.partition(" takes")[0]) for what, text in said] == [("warning", "Prometheus")]
 
     class Breaks:
-        def row(self, row: Mapping[str, Any]) -> None:
+        def write_row(self, row: Mapping[str, Any]) -> None:
             raise RuntimeError("the tracker is down\nat length")
 
         def close(self) -> None:
             raise AssertionError("a sink that is given up is not asked again")
 
     said.clear()
-    broken = Guarded("Tracker", Breaks, lambda *each: said.append(each))
+    broken = FailsafeTracker("Tracker", Breaks, lambda *each: said.append(each))
     broken.row(ROW)
     broken.row(ROW)
     broken.close()
     assert said == [
         (
             "warning",
-            "Tracker takes no more rows of this run (the tracker is down); metrics.jsonl has them all",
+            "Tracker is disabled for this run (the tracker is down); metrics.jsonl has them all",
         )
     ]
 
@@ -113,7 +113,7 @@ def test_a_tracker_that_is_not_installed_is_named_before_the_run(
 ) -> None:
     monkeypatch.setattr("trainfleet.training.trackers.find_spec", lambda name: None)
     with pytest.raises(MissingToolError, match=rf"log.{tracker}.*pip install {tracker}"):
-        make_sinks(tiny(f"log.{tracker}=somewhere"), tmp_path, 0, nothing_said)
+        make_trackers(tiny(f"log.{tracker}=somewhere"), tmp_path, 0, nothing_said)
 
 
 @pytest.mark.deep
@@ -123,8 +123,8 @@ def test_mlflow_keeps_one_run_over_a_resume(tmp_path: Path, tiny: Make) -> None:
 
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     for step in (3, 6):
-        (sink,) = make_sinks(tiny(f"log.mlflow={uri}"), tmp_path, step - 3, nothing_said)
-        sink.row(ROW | {"step": step})
+        (sink,) = make_trackers(tiny(f"log.mlflow={uri}"), tmp_path, step - 3, nothing_said)
+        sink.write_row(ROW | {"step": step})
         sink.close()
     client = MlflowClient(tracking_uri=uri)
     (found,) = client.search_runs([client.get_experiment_by_name("trainfleet").experiment_id])
@@ -140,8 +140,8 @@ def test_weights_and_biases_writes_offline(
     tmp_path: Path, tiny: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
-    (sink,) = make_sinks(tiny("log.wandb=tests"), tmp_path, 0, nothing_said)
-    sink.row(ROW)
+    (sink,) = make_trackers(tiny("log.wandb=tests"), tmp_path, 0, nothing_said)
+    sink.write_row(ROW)
     sink.close()
     assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
 

@@ -18,7 +18,7 @@ import pytest
 from tests.training.launches import Launched, Launcher, wait_for
 from trainfleet.training.recipe.schema import ScalingConfig
 from trainfleet.training.runtime import prestart, ray_cluster
-from trainfleet.training.runtime.events import Sink
+from trainfleet.training.runtime.events import EventSink
 from trainfleet.training.runtime.ray_cluster import RayCluster
 from trainfleet.training.worker import context_for
 
@@ -109,7 +109,7 @@ def test_a_module_that_is_not_there_is_told_and_left_out(
 
 
 def test_without_ray_nothing_waits_and_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    prestart._ask(1)
+    prestart._start_spares(1)
     assert capsys.readouterr().err.startswith("no process waits for a restart: ")
 
 
@@ -119,12 +119,12 @@ def test_a_run_is_on_its_way_once(tmp_path: Path, capsys: pytest.CaptureFixture[
     context = context_for(
         tmp_path,
         {},
-        Sink(None),
+        EventSink(None),
         rank=rank,
         world_size=2,
         local_rank=0,
         device="cpu",
-        on_way=lambda: called.append("on its way"),
+        on_first_step=lambda: called.append("on its way"),
     )
     for step in range(1, 4):
         context.on_step(step, 3)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from trainfleet.training.recipe.schema import Recipe
-from trainfleet.training.runs.writer import read_rows
+from trainfleet.training.runs.reader import read_rows
 from trainfleet.training.trainer.context import RunResult
 from trainfleet.training.trainer.loop import NotANumberError
 from trainfleet.training.workloads.lm.workload import LanguageModel
@@ -54,7 +54,7 @@ def test_a_controller_makes_a_run_better_than_it_is_without(
     recipe, controller = BETTER[name]
     without = run(tiny(*recipe), tmp_path / "without")
     steered = run(tiny(*recipe, *(f"controllers.{each}" for each in controller)), tmp_path / "with")
-    decisions = [row for row in read_rows(tmp_path / "with" / "metrics.jsonl") if row["kind"] == "decision"]
+    decisions = [row for row in read_rows(tmp_path / "with").rows if row["kind"] == "decision"]
     assert decisions
     assert all(row["why"] and row["old"] != row["new"] for row in decisions)
     assert steered.metrics["test/loss"] < without.metrics["test/loss"] - 0.01
@@ -82,7 +82,7 @@ def results(run_dir: Path) -> list[dict[str, Any]]:
     clocked = ("seconds", "per_second", "data_wait", "communication", "mfu")
     return [
         {name: value for name, value in row.items() if not name.endswith(clocked)}
-        for row in read_rows(run_dir / "metrics.jsonl")
+        for row in read_rows(run_dir).rows
     ]
 
 
@@ -140,11 +140,11 @@ def test_a_gradient_that_is_no_number_is_skipped_and_told(
 ) -> None:
     spoil(monkeypatch, lambda number: float("nan") if number == 6 else 1.0)
     result = run(tiny(*PLAIN, "guards.nan=skip"), tmp_path)
-    events = [row for row in read_rows(tmp_path / "metrics.jsonl") if row["kind"] == "event"]
+    events = [row for row in read_rows(tmp_path).rows if row["kind"] == "event"]
     assert (result.status, [row["what"] for row in events]) == ("finished", ["skip"])
     assert all(
         torch.isfinite(torch.tensor(row["loss"]))
-        for row in read_rows(tmp_path / "metrics.jsonl")
+        for row in read_rows(tmp_path).rows
         if row["kind"] == "train"
     )
 
@@ -154,7 +154,7 @@ def test_a_leap_rolls_back_to_the_checkpoint_and_goes_on_behind_the_samples(
 ) -> None:
     spoil(monkeypatch, lambda number: 50.0 if number == 8 else 1.0)
     result = run(tiny(*PLAIN, "steps=20", "guards.spike=roll_back", "guards.window=6"), tmp_path)
-    rows = read_rows(tmp_path / "metrics.jsonl")
+    rows = read_rows(tmp_path).rows
     (event,) = [row for row in rows if row["kind"] == "event"]
     steps = [row["step"] for row in rows if row["kind"] == "train"]
     assert event["what"] == "roll_back"
@@ -178,7 +178,7 @@ def test_a_probed_micro_batch_is_decided_once_and_kept_over_a_resume(
     recipe = tiny("controllers.micro_batch=probe", "batch.micro_batch=1", "checkpoint.every=1")
     run(recipe, tmp_path, should_stop=lambda: True)
     run(recipe, tmp_path)
-    (decision,) = [row for row in read_rows(tmp_path / "metrics.jsonl") if row["kind"] == "decision"]
+    (decision,) = [row for row in read_rows(tmp_path).rows if row["kind"] == "decision"]
     assert (decision["what"], decision["old"]) == ("micro batch", 1)
     assert decision["new"] in (1, 2, 4, 8, 16)
 
@@ -186,7 +186,7 @@ def test_a_probed_micro_batch_is_decided_once_and_kept_over_a_resume(
 def test_two_ranks_decide_alike(tmp_path: Path, tiny: Make, run_ranks: Callable[..., list[int]]) -> None:
     recipe = tiny(*EVERYTHING, "scaling.workers=2", "controllers.micro_batch=probe")
     assert run_ranks(recipe, tmp_path, 2) == [0, 0]
-    assert {row["what"] for row in read_rows(tmp_path / "metrics.jsonl") if row["kind"] == "decision"} >= {
+    assert {row["what"] for row in read_rows(tmp_path).rows if row["kind"] == "decision"} >= {
         "global batch",
         "micro batch",
     }

@@ -19,7 +19,7 @@ from torch import nn
 from tests.training.several import Rows, on_ranks, told, train_all
 from trainfleet.errors import InputError
 from trainfleet.training.recipe.schema import Optimizer, Recipe
-from trainfleet.training.runtime.process_group import group_of_one
+from trainfleet.training.runtime.process_group import single_process_group
 from trainfleet.training.trainer.context import RunContext
 from trainfleet.training.trainer.optimizer import make_optimizer
 from trainfleet.training.trainer.step import micro_batches
@@ -337,7 +337,7 @@ def test_weight_decay_is_for_what_was_a_matrix_before_it_was_cut(
             [names[id(each)] for each in group["params"]] for group in groups if group["weight_decay"] > 0
         ]
 
-    with group_of_one():
+    with single_process_group():
         assert groups("fsdp") == groups("ddp") == [["0.weight"]]
 
 
@@ -356,9 +356,9 @@ def exchanges(
     workload = make_workload(recipe, cache)
     made = make_strategy(recipe, workload.build_model, context)
     stepper = Stepper(recipe, context, workload, made)
-    made.settle(stepper.rehearse)
+    made.warm_up(stepper.warmup_pass)
     with profile(activities=[ProfilerActivity.CPU]) as seen:
-        stepper.gradients(list(range(16)), False, False)
+        stepper.compute_gradients(list(range(16)), False, False)
     counted: dict[str, int] = {}
     for event in seen.key_averages():
         if event.key.startswith(("gloo:", "c10d::")):
@@ -412,7 +412,7 @@ def test_the_rank_that_is_early_has_waited_for_the_gradients_of_the_late_one(
             if rank == 1:
                 _busy(0.02)
             strategy.parallel(torch.ones(4, 64)).sum().backward()
-        return strategy.exchange_seconds()
+        return strategy.grad_sync_seconds()
 
     early, late = on_ranks(check, 2, tmp_path)
     assert early > late >= 0.0
@@ -429,12 +429,12 @@ def test_a_rank_alone_waits_for_nobody(tmp_path: Path, tiny: Make, cache: Path) 
     made = make_strategy(
         tiny("strategy=ddp"), lambda: nn.Linear(4, 4), RunContext(tmp_path, 0, 1, 0, 1, cache=cache)
     )
-    assert made.exchange_seconds() is None
+    assert made.grad_sync_seconds() is None
 
 
 def test_ranks_that_do_not_fit_the_replicas_are_refused(tmp_path: Path, tiny: Make, cache: Path) -> None:
     recipe = tiny("strategy=hsdp", "sharding.replicas=2", "scaling.workers=2")  # and then only one comes
-    with group_of_one(), pytest.raises(InputError, match="replicas"):
+    with single_process_group(), pytest.raises(InputError, match="replicas"):
         make_strategy(recipe, lambda: nn.Linear(2, 2), RunContext(tmp_path, cache=cache))
 
 

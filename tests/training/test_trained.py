@@ -12,7 +12,7 @@ import torch
 
 from trainfleet.errors import InputError
 from trainfleet.training.data import spread
-from trainfleet.training.inference.loaded import open_trained
+from trainfleet.training.inference.loaded import load_run
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunResult
 
@@ -26,7 +26,7 @@ def trained(tmp_path: Path, tiny: Make, run: Run) -> RunResult:
 
 
 def test_the_newest_has_the_figures_the_run_ended_with(trained: RunResult, cache: Path) -> None:
-    opened = open_trained(str(trained.run_dir), "newest", cache=cache)
+    opened = load_run(str(trained.run_dir), "newest", cache=cache)
     assert (opened.step, opened.path) == (12, trained.checkpoint)
     assert opened.metrics["validation/loss"] == trained.metrics["validation/loss"]
     seen = spread(opened.workload.size("validation"), opened.recipe.validation.samples)
@@ -37,16 +37,16 @@ def test_the_newest_has_the_figures_the_run_ended_with(trained: RunResult, cache
 
 
 def test_a_step_the_best_and_a_checkpoint_itself_can_be_named(trained: RunResult, cache: Path) -> None:
-    assert open_trained(str(trained.run_dir), "step-8", cache=cache).step == 8
-    best = open_trained(str(trained.run_dir), cache=cache)
+    assert load_run(str(trained.run_dir), "step-8", cache=cache).step == 8
+    best = load_run(str(trained.run_dir), cache=cache)
     assert best.step == 12
-    assert open_trained(best.path, cache=cache).step == best.step
+    assert load_run(best.path, cache=cache).step == best.step
 
 
 def test_what_is_not_there_is_named(trained: RunResult, tmp_path: Path, cache: Path) -> None:
     with pytest.raises(InputError, match="step-00000004, step-00000008, step-00000012"):
-        open_trained(str(trained.run_dir), "step-5", cache=cache)
+        load_run(str(trained.run_dir), "step-5", cache=cache)
     with pytest.raises(InputError, match="holds no checkpoints"):
-        open_trained(str(tmp_path), cache=cache)
+        load_run(str(tmp_path), cache=cache)
     with pytest.raises(InputError, match="is no step"):
-        open_trained(str(trained.run_dir), "step-last", cache=cache)
+        load_run(str(trained.run_dir), "step-last", cache=cache)

@@ -1,9 +1,7 @@
-"""A checkpoint's files: torch's distributed format in a folder or below a URL, plain values beside it, a
-marker written last.
+"""The files of a checkpoint: torch's distributed format, plain values, and a marker that is written last.
 
-Used by `trainfleet.training.checkpoint.checkpoints`. `torch.distributed.checkpoint.FileSystemReader` reads
-such a folder too. Easy to get wrong: a
-folder without its marker does not exist, and the marker's manifest is what everything read is compared with.
+A folder without its marker is not a checkpoint. The marker has a manifest, which everything read is compared with.
+`torch.distributed.checkpoint.FileSystemReader` can read the folder too.
 """
 
 from __future__ import annotations
@@ -26,16 +24,16 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from trainfleet.training.checkpoint.plan import Staged
-from trainfleet.training.runs.reader import MARKER
+from trainfleet.training.runs.schema import MARKER
 from trainfleet.training.runtime import failpoints
-from trainfleet.training.stores import Store, StoreError, FileDigest
+from trainfleet.training.stores import FileDigest, Store, StoreError
 from trainfleet.training.stores.store import HashingOutput
 
 FORMAT = 2
-"""Of a checkpoint's folder: raise it when its meaning changes."""
+"""Version of a checkpoint folder; increase it for incompatible changes."""
 METADATA, PLAIN = ".metadata", "plain.pt"
 FILE_BYTES = 1 << 30
-"""A rank's items are cut into files of about so much: what is written again when an upload breaks off."""
+"""Approximate size of a rank's files: the amount that is written again when an upload fails."""
 SPAN_BYTES, GAP_BYTES, READERS = 1 << 26, 1 << 20, 4
 _TORCH_DATA = (torch.dtype, torch.layout, torch.memory_format)
 _CLASSES = {
@@ -49,14 +47,12 @@ _CLASSES = {
 
 
 class TornError(Exception):
-    """Raised when a committed checkpoint is not what its marker says: a file is missing, cut short or
-    altered.
-    """
+    """Raised when a committed checkpoint differs from its manifest: a file is missing, truncated or altered."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one rank has written: manifest entries by file, and where in them its items lie."""
+    """The files that one rank has written: manifest entries by file, and the places of its items in them."""
 
     files: dict[str, FileDigest]
     places: dict[Any, _StorageInfo]
@@ -66,7 +62,7 @@ def write_share(store: Store, name: str, rank: int, staged: Staged) -> Share:
     """Write one rank's items.
 
     Raises:
-        StoreError: past all tries.
+        StoreError: all attempts failed.
     """
     files: dict[str, FileDigest] = {}
     places: dict[Any, _StorageInfo] = {}
@@ -79,9 +75,9 @@ def write_share(store: Store, name: str, rank: int, staged: Staged) -> Share:
                 if isinstance(data, bytes):
                     output.write(data)
                 else:
-                    torch.save(data, output)  # type: ignore[arg-type]  # it has write and flush, which is all that torch uses
+                    torch.save(data, output)  # type: ignore[arg-type]  # torch uses only write and flush
                 places[item.index] = _StorageInfo(file, begin, output.tell() - begin)
-                failpoints.strike("partly-written", name)
+                failpoints.hit("partly-written", name)
 
         files[file] = store.write(f"{name}/{file}", produce)
     return Share(files, places)
@@ -105,16 +101,24 @@ def _cut(staged: Staged) -> Iterable[Staged]:
 def commit(
     store: Store, name: str, shares: Sequence[Share], metadata: Metadata, *, plain: Any, note: dict[str, Any]
 ) -> None:
-    """Write what rank 0 adds, and last the marker: from then on the checkpoint is there.
+    """Write rank 0's files, and last the marker, which makes the checkpoint exist.
+
+    Args:
+        store: contains a folder per checkpoint.
+        name: of the checkpoint.
+        shares: what each rank has written.
+        metadata: torch's description of all tensors.
+        plain: plain values.
+        note: entries for the marker.
 
     Raises:
-        StoreError: past all tries; the checkpoint is then not there.
+        StoreError: all attempts failed; the checkpoint does not exist.
     """
     files = {file: written for share in shares for file, written in share.files.items()}
     metadata.storage_data = {index: place for share in shares for index, place in share.places.items()}
     for file, data in ((METADATA, pickle.dumps(metadata)), (PLAIN, _saved({"format": FORMAT, **plain}))):
         files[file] = store.put(f"{name}/{file}", data)
-    failpoints.strike("before-marker", name)
+    failpoints.hit("before-marker", name)
     manifest = {
         file: {"bytes": written.bytes, "sha256": written.sha256} for file, written in sorted(files.items())
     }
@@ -124,7 +128,7 @@ def commit(
 
 
 def committed(store: Store) -> list[str]:
-    """The names of all checkpoints that are there, oldest first."""
+    """The names of all committed checkpoints, oldest first."""
     return sorted(
         path.partition("/")[0]
         for path in store.sizes()
@@ -136,13 +140,13 @@ def read_marker(store: Store, name: str) -> dict[str, Any]:
     """A marker's document: `note` and `files`.
 
     Raises:
-        TornError: it cannot be read, or is of a format that this code does not know.
-        StoreError: the store does not answer.
+        TornError: it cannot be read, or has an unknown format.
+        StoreError: the store does not respond.
     """
     try:
         document = json.loads(store.read(f"{name}/{MARKER}"))
         if document.get("format", 1) != FORMAT:
-            raise TornError(f"has format {document.get('format', 1)}, this Trainfleet reads {FORMAT}")
+            raise TornError(f"has format {document.get('format', 1)}, but this version reads {FORMAT}")
         files = {
             file: {"bytes": int(entry["bytes"]), "sha256": str(entry["sha256"])}
             for file, entry in document["files"].items()
@@ -159,29 +163,30 @@ def verify(
     `mine`.
 
     Raises:
-        TornError: says which file and how.
-        StoreError: the store does not answer.
+        TornError: a file differs.
+        StoreError: the store does not respond.
     """
-    there = store.sizes(name)
+    sizes = store.sizes(name)
     for number, (file, entry) in enumerate(sorted(files.items())):
         path = f"{name}/{file}"
-        if path not in there:
+        if path not in sizes:
             raise TornError(f"{file} is missing")
-        if there[path] != entry["bytes"]:
-            raise TornError(f"{file} has {there[path]} bytes instead of {entry['bytes']}")
+        if sizes[path] != entry["bytes"]:
+            raise TornError(f"{file} has {sizes[path]} bytes instead of {entry['bytes']}")
         if mine(number) and store.hash(path) != entry["sha256"]:
-            raise TornError(f"{file} is not what was written (its checksum differs)")
+            raise TornError(f"{file} was altered (its checksum differs)")
 
 
-def withdraw(store: Store, name: str) -> None:
-    """Remove a checkpoint: the marker first, so that a half-removed one is never taken for whole."""
+def remove(store: Store, name: str) -> None:
+    """Remove a checkpoint."""
+    # NOTE: the marker first, or an interruption leaves a damaged checkpoint that counts as complete.
     store.remove([f"{name}/{MARKER}"])
-    failpoints.strike("in-purge", name)
+    failpoints.hit("in-purge", name)
     store.remove(sorted(store.sizes(name)))
 
 
 def discard_unfinished(store: Store) -> None:
-    """Remove what a killed process left behind: everything below a name without a marker."""
+    """Remove incomplete checkpoints: everything below a name without a marker."""
     paths = store.sizes()
     whole = {path.partition("/")[0] for path in paths if path.endswith(f"/{MARKER}")}
     store.remove(sorted(path for path in paths if "/" in path and path.partition("/")[0] not in whole))
@@ -189,15 +194,15 @@ def discard_unfinished(store: Store) -> None:
 
 
 def read_metadata(store: Store, name: str) -> Metadata:
-    """The description of all tensors. Unpickled with torch's own classes alone: a bucket's content is not to
-    be run.
+    """The description of all tensors. Unpickling allows only torch's own classes, as a bucket's content must not
+    be executed.
     """
     metadata: Metadata = _Metadata(io.BytesIO(store.read(f"{name}/{METADATA}"))).load()
     return metadata
 
 
 def read_plain(store: Store, name: str) -> dict[str, Any]:
-    """The plain values: `shared`, and `ranks` with one entry per rank that wrote."""
+    """The plain values: `shared`, and `ranks` with one entry per writing rank."""
     plain: dict[str, Any] = torch.load(
         io.BytesIO(store.read(f"{name}/{PLAIN}")), map_location="cpu", weights_only=True
     )
@@ -206,34 +211,31 @@ def read_plain(store: Store, name: str) -> dict[str, Any]:
 
 class _Metadata(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == (
-            "builtins",
-            "getattr",
-        ):  # how Python 3.11.0 to 3.11.3 (Debian 12's too) pickle a member of an enum
-            return _member
+        if (module, name) == ("builtins", "getattr"):
+            return _member  # Python 3.11.0 to 3.11.3 (Debian 12) pickle the member of an enum like this
         if name in _CLASSES.get(module, "").split() or (
             module == "torch" and isinstance(getattr(torch, name, None), _TORCH_DATA)
         ):
             return super().find_class(module, name)
-        raise TornError(f"{METADATA} wants {module}.{name}, which is no part of a checkpoint")
+        raise TornError(f"{METADATA} refers to {module}.{name}, which does not belong to a checkpoint")
 
 
 def _member(of: Any, name: str) -> Any:
-    """A member of an enum, and nothing else that `getattr` could give."""
+    """A member of an enum; rejects any other use of `getattr`."""
     if not isinstance(of, EnumMeta) or name not in of.__members__:
-        raise TornError(f"{METADATA} wants {name} of {of}, which is no part of a checkpoint")
+        raise TornError(f"{METADATA} refers to {name} of {of}, which does not belong to a checkpoint")
     return of[name]
 
 
 class Reader(StorageReader):
-    """Reads the parts that a rank asks for, neighbours in one go and several at a time."""
+    """Reads the parts that a rank requests: adjacent parts in one request, several requests at a time."""
 
     def __init__(self, store: Store, name: str, metadata: Metadata) -> None:
         self.store, self.name, self.metadata = store, name, metadata
         self.places: dict[Any, _StorageInfo] = metadata.storage_data
 
     def reset(self, checkpoint_id: Any = None) -> None:
-        """Nothing: a reader is for one checkpoint."""
+        """Nothing: a reader belongs to one checkpoint."""
 
     def read_metadata(self, *_: Any, **__: Any) -> Metadata:
         return self.metadata
@@ -313,7 +315,7 @@ class Reader(StorageReader):
 
 
 class SafePlanner(DefaultLoadPlanner):
-    """Torch's planner, whose plain values are read as data and never as code."""
+    """Torch's planner, which never executes code of plain values."""
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
         torch.load(value, weights_only=True)
@@ -337,6 +339,6 @@ __all__ = [
     "commit",
     "committed",
     "discard_unfinished",
-    "withdraw",
+    "remove",
     "write_share",
 ]

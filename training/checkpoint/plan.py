@@ -1,10 +1,6 @@
-"""What each rank writes of a state, and the host memory it is copied to: torch's checkpoint planner, asked
-once and remembered.
+"""Which part of a state each rank writes, and its snapshot in host memory, by torch's checkpoint planner.
 
-Used by `trainfleet.training.checkpoint.checkpoints`. Replicas are dealt out over ranks, so under DDP each
-copies and writes its share only. Easy to get
-wrong: the copy must be whole before the next step changes the weights, and the buffers free before the next
-save fills them.
+Replicas are divided among ranks, so with DDP each rank copies and writes only its share.
 """
 
 from __future__ import annotations
@@ -24,14 +20,12 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.training.runtime.collectives import Ranks
 
 Staged = list[tuple[WriteItem, torch.Tensor | bytes]]
-"""What a rank has to write: each item with its bytes in host memory."""
+"""The items that a rank writes, with their data in host memory."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One rank's share; `metadata` describes the whole and is on rank 0 only. `shape` is what it was made
-    for.
-    """
+    """One rank's items for states of a `shape`; `metadata` describes the whole state, on rank 0 only."""
 
     items: list[WriteItem]
     metadata: Metadata | None
@@ -39,7 +33,7 @@ class Plan:
 
 
 class Staging:
-    """Copies a state to host memory, by a plan that is made anew only where names, sizes or types changed."""
+    """Copies a state to host memory. Plans again only if names, sizes or types changed."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
@@ -47,8 +41,9 @@ class Staging:
         self._buffers: dict[Any, torch.Tensor] = {}
 
     def copy(self, tensors: Mapping[str, Any]) -> Staged:
-        """This rank's share of the state as it is now. Every rank must call this; the buffers are used again
-        by the next call.
+        """Snapshot of this rank's share of the state. Collective.
+
+        NOTE: the next call overwrites the buffers, so a pending save must finish before.
         """
         planner = DefaultSavePlanner()
         planner.set_up_planner(dict(tensors), is_coordinator=self._ranks.rank == 0)
@@ -72,12 +67,12 @@ class Staging:
             buffer.copy_(data.detach(), non_blocking=data.is_cuda)
             staged.append((item, buffer))
         if on_gpu:
-            torch.cuda.current_stream().synchronize()
+            torch.cuda.current_stream().synchronize()  # before the next step changes the weights
         return staged
 
 
 def shape_of(flat: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Names, sizes, types and places of a flat state: equal means that a plan still fits."""
+    """Names, sizes, types and placements of a flat state; a plan fits states with an equal shape."""
     return [
         (name, tuple(value.shape), value.dtype, value.placements if isinstance(value, DTensor) else None)
         if isinstance(value, torch.Tensor)
@@ -87,7 +82,7 @@ def shape_of(flat: Mapping[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _agree(planner: DefaultSavePlanner, shape: list[tuple[Any, ...]], ranks: Ranks) -> Plan:
-    """Let rank 0 deal out who writes what: what several ranks have is written once."""
+    """Rank 0 assigns the items, so that replicated ones are written once."""
     gathered: list[SavePlan] = ranks.gather(planner.create_local_plan())
     metadata: Metadata | None = None
     shares: list[SavePlan] | None = None
@@ -98,7 +93,7 @@ def _agree(planner: DefaultSavePlanner, shape: list[tuple[Any, ...]], ranks: Ran
 
 
 def flat(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """A nested state by the names that a checkpoint has for its parts."""
+    """A nested state by the names of its parts in a checkpoint."""
     planner = DefaultSavePlanner()
     planner.set_up_planner(dict(tensors))
     return dict(planner.state_dict)
@@ -107,38 +102,37 @@ def flat(tensors: Mapping[str, Any]) -> dict[str, Any]:
 def require_fit(
     metadata: Metadata, tensors: Mapping[str, Any], where: str, module: torch.nn.Module | None = None
 ) -> None:
-    """Refuse a checkpoint that holds another model than `tensors` would take.
+    """Require that a checkpoint matches `tensors`.
 
     Raises:
-        InputError: parts are missing or have another shape; a vocabulary is called so where `module` shows
-        that it is one.
+        InputError: parts are missing or have another shape. With `module`, a different vocabulary is named.
     """
-    wanted, held = flat(tensors), metadata.state_dict_metadata
-    missing = [name for name in wanted if name not in held]
+    expected, saved = flat(tensors), metadata.state_dict_metadata
+    missing = [name for name in expected if name not in saved]
     problems = []
-    for name, value in wanted.items():
-        there = held.get(name)
+    for name, value in expected.items():
+        entry = saved.get(name)
         if (
             isinstance(value, torch.Tensor)
-            and isinstance(there, TensorStorageMetadata)
-            and there.size != value.shape
+            and isinstance(entry, TensorStorageMetadata)
+            and entry.size != value.shape
         ):
-            problems.append(_other_shape(name, tuple(there.size), tuple(value.shape), module))
-        elif isinstance(there, BytesStorageMetadata) and isinstance(value, torch.Tensor):
-            problems.append(Problem(name, "is no tensor in the checkpoint"))
-    groups = {name.partition(".")[0] for name in wanted}
+            problems.append(_other_shape(name, tuple(entry.size), tuple(value.shape), module))
+        elif isinstance(entry, BytesStorageMetadata) and isinstance(value, torch.Tensor):
+            problems.append(Problem(name, "is not a tensor in the checkpoint"))
+    groups = {name.partition(".")[0] for name in expected}
     surplus = [
         name
-        for name in held
-        if name not in wanted and name.partition(".")[0] in groups and "param_groups" not in name
+        for name in saved
+        if name not in expected and name.partition(".")[0] in groups and "param_groups" not in name
     ]
     problems += [Problem(name, "is not in the checkpoint") for name in missing[:5]]
-    problems += [Problem(name, "is in the checkpoint and not in this model") for name in surplus[:5]]
+    problems += [Problem(name, "is in the checkpoint but not in this model") for name in surplus[:5]]
     if problems:
         fix = Problem(
             "",
-            f"{where} does not fit this recipe's model",
-            "use the recipe that it was trained with, or start a new run with --run NAME",
+            f"{where} does not match this recipe's model",
+            "use its own recipe, or start a new run with --run NAME",
         )
         raise InputError("the checkpoint is of another model", [*_first(problems), fix])
 
@@ -149,16 +143,14 @@ def _first(problems: list[Problem], most: int = 6) -> list[Problem]:
 
 
 def _other_shape(
-    name: str, there: tuple[int, ...], here: tuple[int, ...], module: torch.nn.Module | None
+    name: str, saved: tuple[int, ...], expected: tuple[int, ...], module: torch.nn.Module | None
 ) -> Problem:
     embeddings = (
         [key for key, part in module.named_modules() if isinstance(part, torch.nn.Embedding)]
         if module is not None
         else []
     )
-    if any(f"{key}.weight" in name for key in embeddings) and there[1:] == here[1:]:
-        what = f"the checkpoint's vocabulary has {there[0]} tokens, this run's {here[0]}"
-        return Problem(
-            name, what, "use the tokens that it was trained with (workload.data.tokens and vocabulary)"
-        )
-    return Problem(name, f"has shape {list(there)} in the checkpoint and {list(here)} here")
+    if any(f"{key}.weight" in name for key in embeddings) and saved[1:] == expected[1:]:
+        what = f"the checkpoint's vocabulary has {saved[0]} tokens, this run's has {expected[0]}"
+        return Problem(name, what, "use its tokens (workload.data.tokens and vocabulary)")
+    return Problem(name, f"has shape {list(saved)} in the checkpoint and {list(expected)} here")

@@ -1,4 +1,6 @@
-"""Which cluster a command means: the one that is named, the one a run was launched on, or the current context."""
+"""Which cluster a command means: the one that is named, the one a run was launched on, or the current
+context.
+"""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ def data_command(
     """Prepare a recipe's data: read, tokenize, split and pack it into blocks, once per machine.
 
     A run does the same at its start. Rerun to resume; once everything is prepared, the command only describes
-    it. With --to, any machine can read the blocks: use that URL as the recipe's source, and each machine fetches
-    the blocks that it needs into a cache of limited size.
+    it. With --to, any machine can read the blocks: use that URL as the recipe's source, and each machine
+    fetches the blocks that it needs into a cache of limited size.
 
     [bold]Examples[/]
 

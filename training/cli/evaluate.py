@@ -1,4 +1,6 @@
-"""`trainfleet evaluate`: measure a checkpoint on a split. torch is imported when there is something to compute."""
+"""`trainfleet evaluate`: measure a checkpoint on a split. torch is imported when there is something to
+compute.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,9 @@ def evaluate_command(  # noqa: PLR0917 - Typer passes options by name
 
     from trainfleet.console import print_json
     from trainfleet.training.evaluate import evaluate as measure
-    from trainfleet.training.runtime.counted_progress import Headway
+    from trainfleet.training.runtime.counted_progress import CountedProgress
 
-    with Headway(f"evaluating on {split}", quiet=as_json) as progress:
+    with CountedProgress(f"evaluating on {split}", quiet=as_json) as progress:
         found = measure(source, split, which, workers=workers, samples=samples, progress=progress)
     if as_json:
         print_json(asdict(found) | {"file": found.file})

@@ -89,7 +89,7 @@ Stacks = Annotated[
         "--stack",
         "--platform",
         metavar="OUTPUTS.json|STACK",
-        help="A platform: a file with its outputs, or its Pulumi stack (also --outputs). Runs are stored there.",
+        help="A platform: an outputs file or a Pulumi stack (also --outputs). Runs are stored there.",
         autocompletion=completion.stacks,
     ),
 ]
@@ -117,7 +117,7 @@ Within = Annotated[
         "--within",
         metavar="MINUTES",
         parser=minutes,
-        help="How long to wait for machines: minutes, or a unit as in 90s, 5m, 2h. Then everything is deleted.",
+        help="How long to wait for machines: minutes, or a unit as in 90s, 5m, 2h. Then it is undone.",
         rich_help_panel=REMOTE,
     ),
 ]
@@ -343,7 +343,7 @@ COMMON = (
 
 
 def given_options(ctx: typer.Context) -> dict[str, Any]:
-    """The launchers' options that stand on the command line, by field; a default is not among them."""
+    """The launchers' options that are given on the command line, by field; defaults are not included."""
     given: dict[str, Any] = {}
     for parameter, value in ctx.params.items():
         source = ctx.get_parameter_source(parameter)

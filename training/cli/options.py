@@ -129,7 +129,7 @@ Storage = Annotated[
     typer.Option(
         "--storage",
         metavar="DIR|URL",
-        help="Where runs are stored: a folder, s3://, gs:// or az://; default: the recipe's `storage`, runs/.",
+        help="Where runs are stored: a folder, s3://, gs:// or az://; by default the recipe's `storage`.",
     ),
 ]
 Fresh = Annotated[

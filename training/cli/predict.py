@@ -54,7 +54,7 @@ def predict_command(  # noqa: PLR0917 - Typer passes options by name
             metavar="N",
             min=0,
             max=512,
-            help="Processes under Ray; 0: this process, without Ray. By default according to the input's size.",
+            help="Processes under Ray; 0: this process, without Ray. By default by the input's size.",
         ),
     ] = None,
     on_bad: Annotated[
@@ -85,7 +85,7 @@ def predict_command(  # noqa: PLR0917 - Typer passes options by name
     from trainfleet.console import out, print_json
     from trainfleet.training.inference.predict import Request
     from trainfleet.training.inference.predict import predict as run
-    from trainfleet.training.runtime.counted_progress import Headway
+    from trainfleet.training.runtime.counted_progress import CountedProgress
 
     request = Request(
         source=source,
@@ -100,7 +100,7 @@ def predict_command(  # noqa: PLR0917 - Typer passes options by name
         block_kib=block_kib,
         glob=glob,
     )
-    with Headway("predicting, blocks", quiet=as_json) as progress:
+    with CountedProgress("predicting, blocks", quiet=as_json) as progress:
         manifest = run(request, progress)
     if as_json:
         print_json(manifest)

@@ -40,10 +40,11 @@ def publish_command(  # noqa: PLR0917 - Typer passes options by name
     replace: Annotated[bool, typer.Option("--replace", help="Replace an earlier publication.")] = False,
     as_json: JsonAtEnd = False,
 ) -> None:
-    """Publish a checkpoint that passes its gates: safetensors, model card and provenance, verified by loading.
+    """Publish a checkpoint that passes its gates: safetensors, model card and provenance, verified by
+    loading.
 
-    The recipe defines the gates: [dim]publish: {gates: {test/loss: {max: 2.0}}}[/]. A run that fails one writes
-    nothing and exits with 1.
+    The recipe defines the gates: [dim]publish: {gates: {test/loss: {max: 2.0}}}[/]. A run that fails one
+    writes nothing and exits with 1.
 
     [bold]Examples[/]
 
@@ -57,11 +58,11 @@ def publish_command(  # noqa: PLR0917 - Typer passes options by name
     from trainfleet.training.publish.export import publish as export
     from trainfleet.training.publish.gates import GateError
     from trainfleet.training.recipe.load import load_recipe
-    from trainfleet.training.runtime.counted_progress import Headway
+    from trainfleet.training.runtime.counted_progress import CountedProgress
 
     gates = load_recipe(recipe) if recipe is not None else None
     try:
-        with Headway("publishing", quiet=as_json) as progress:
+        with CountedProgress("publishing", quiet=as_json) as progress:
             done = export(
                 source,
                 to,

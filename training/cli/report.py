@@ -30,7 +30,7 @@ def report_command(
             "--output",
             "-o",
             metavar="FILE",
-            help="Where to write it. Default: RUN/report.html, NAME.html for a URL, comparison.html for several runs.",
+            help="Where to write it. By default RUN/report.html, NAME.html for a URL, or comparison.html.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Also print the figures as JSON.")] = False,

@@ -65,7 +65,7 @@ def setup(  # noqa: PLR0917 - Typer passes options by name
         bool,
         typer.Option(
             "--managed",
-            help="For managed jobs: run their controllers as processes of SkyPilot's server here, not as pods.",
+            help="For managed jobs: run their controllers as processes of SkyPilot's server, not as pods.",
         ),
     ] = False,
     undo: Annotated[
@@ -78,8 +78,9 @@ def setup(  # noqa: PLR0917 - Typer passes options by name
 ) -> None:
     """Write the platforms' contexts into the kubeconfig, and their settings into SkyPilot's configuration.
 
-    A context uses the token of the platform's restricted launcher account, which is fetched with your own cloud
-    login. The difference is shown first. Your own settings and comments stay. Both files are written, or none.
+    A context uses the token of the platform's restricted launcher account, which is fetched with your own
+    cloud login. The difference is shown first. Your own settings and comments stay. Both files are written,
+    or none.
 
     [bold]Examples[/]
 
@@ -181,7 +182,7 @@ def check(
 def _with_tokens(
     named_platforms: list[NamedPlatform], texts: list[str]
 ) -> list[tuple[PlatformOutputs, str | None]]:
-    """Each platform with its token, from the given file or from its cluster; None without a launcher account."""
+    """Each platform with its token, from its file or its cluster; None without a launcher account."""
     from trainfleet.training.launch.sky.kubeconfig import fetch_token, read_token
     from trainfleet.training.launch.sky.run_spec import by_name
 

@@ -1,4 +1,4 @@
-"""`trainfleet train`: train a recipe on this machine. torch and Ray are imported by the processes that train."""
+"""`trainfleet train`: train a recipe on this machine."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def train_command(  # noqa: PLR0917 - Typer passes options by name
 ) -> None:
     """Train a recipe on this machine with Ray; the same as `trainfleet launch RECIPE --on local`.
 
-    Rerun the same command to resume from the newest checkpoint. Ctrl-C saves one first. One word of the recipe
-    sets the parallelism: strategy=ddp, fsdp or hsdp; a run may change it. With a URL as storage, checkpoints are
-    uploaded while the run continues, and any machine can resume it.
+    Rerun the same command to resume from the newest checkpoint. Ctrl-C saves one first. One word of the
+    recipe sets the parallelism: strategy=ddp, fsdp or hsdp; a run may change it. With a URL as storage,
+    checkpoints are uploaded while the run continues, and any machine can resume it.
 
     [bold]Examples[/]
 

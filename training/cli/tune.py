@@ -41,8 +41,8 @@ def tune_command(  # noqa: PLR0917 - Typer passes options by name
 ) -> None:
     """Tune hyperparameters with Ray Tune, and write the best recipe to best.yaml. Rerun to resume.
 
-    The recipe defines the space: [dim]tune: {trials: 12, space: {optimizer.lr: {log_uniform: [1e-4, 1e-2]}}}[/].
-    Distributions are choice, uniform, log_uniform and integer.
+    The recipe defines the space: [dim]tune: {trials: 12, space: {optimizer.lr: {log_uniform: [1e-4,
+    1e-2]}}}[/]. Distributions are choice, uniform, log_uniform and integer.
 
     [bold]Examples[/]
 
@@ -58,7 +58,7 @@ def tune_command(  # noqa: PLR0917 - Typer passes options by name
     from trainfleet.console import out, print_json
     from trainfleet.errors import InputError, Problem
     from trainfleet.training.recipe.load import load_recipe
-    from trainfleet.training.runtime.counted_progress import Headway
+    from trainfleet.training.runtime.counted_progress import CountedProgress
     from trainfleet.training.tune.search import check_space
     from trainfleet.training.tune.trials import folder_of
     from trainfleet.training.tune.trials import tune as search_for
@@ -76,7 +76,7 @@ def tune_command(  # noqa: PLR0917 - Typer passes options by name
     check_space(search_recipe)
     folder = folder_of(search_recipe)
     with _locked(folder, fresh):
-        with Headway("trials", quiet=as_json) as headway:
+        with CountedProgress("trials", quiet=as_json) as headway:
 
             def hear(event: Mapping[str, Any]) -> None:
                 if event["kind"] == "trial":

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from trainfleet.training.runtime.events import EVENTS, Sink
+from trainfleet.training.runtime.events import EVENTS, EventSink
 
 EVERY_S = 2.0
 FIRST_S = 1.0
@@ -28,7 +28,7 @@ def progress_reporter(name: str) -> Callable[[str, int, int], Any]:
         if address is None:
             sys.stderr.write(f"{text}\n")
             return
-        sink = Sink(address)
+        sink = EventSink(address)
         sink.send("note", text=text)
         sink.close()
 

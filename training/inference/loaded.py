@@ -1,9 +1,7 @@
-"""A trained model, opened by its run's folder or checkpoint: recipe, workload, weights and figures in one
-value.
+"""Opens a trained model from a run or checkpoint: recipe, workload, weights and metrics in one value.
 
-Used by evaluate, predict, serve and publish; needs no process group, whatever number of ranks wrote the
-checkpoint.
-Easy to get wrong: the recipe is the one that the checkpoint was written with, not what the file says today.
+Needs no process group, whatever number of ranks wrote the checkpoint. The recipe is the one stored in the
+checkpoint, not the current file.
 """
 
 from __future__ import annotations
@@ -29,16 +27,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Trained:
-    """What a checkpoint holds that is of use after training.
+class LoadedRun:
+    """A checkpoint, loaded for use after training.
 
     Attributes:
-        recipe: as it was when the checkpoint was written.
-        workload: with its data ready.
-        model: in evaluation mode, on the device asked for.
-        step: optimizer steps behind it.
-        path: the checkpoint, a folder or a URL.
-        metrics: the validation's figures of that step, such as `validation/loss`; empty where it had none.
+        recipe: as stored in the checkpoint.
+        workload: with its data prepared.
+        model: in evaluation mode, on the requested device.
+        step: number of optimizer steps.
+        path: folder or URL of the checkpoint.
+        metrics: validation metrics of that step, such as `validation/loss`; may be empty.
     """
 
     recipe: Recipe
@@ -49,41 +47,41 @@ class Trained:
     metrics: dict[str, float]
 
 
-def open_trained(source: str, which: str = "best", device: str = "cpu", cache: Path | None = None) -> Trained:
-    """Open a checkpoint.
+def load_run(source: str, which: str = "best", device: str = "cpu", cache: Path | None = None) -> LoadedRun:
+    """Load a checkpoint.
 
     Args:
-        source: a run's folder or URL (then `which` says which checkpoint), or that of one checkpoint.
-        which: `best` by the recipe's metric (the newest where none was measured), `newest`, or `step-N`.
-        device: where the model goes.
-        cache: where the workload's data lives; by default the user's cache folder.
+        source: folder or URL of a run (then `which` selects the checkpoint) or of a checkpoint.
+        which: `best` by the recipe's metric (the newest if none was measured), `newest`, or `step-N`.
+        device: device of the model.
+        cache: folder of the workload's data; by default the user's cache folder.
 
     Raises:
-        InputError: nothing there, no such checkpoint, or its workload's data is not what it was trained on.
-        CheckpointError: it cannot be read.
+        InputError: no run or no such checkpoint, or the data differs from the training data.
+        CheckpointError: the checkpoint cannot be read.
     """
     from trainfleet.training.checkpoint import Checkpoints
     from trainfleet.training.recipe.schema import Recipe
     from trainfleet.training.trainer.context import default_cache
     from trainfleet.training.workloads import make_workload
 
-    root, name = _found(source, which)
-    checkpoints = Checkpoints(open_store(root), _settings(root), lambda *_: None, reading=True)
-    name = name or _chosen(checkpoints, which, source)
+    root, name = _locate(source, which)
+    checkpoints = Checkpoints(open_store(root), _settings(root), lambda *_: None, read_only=True)
+    name = name or _select(checkpoints, which, source)
     shared = checkpoints.read(name)["shared"]
     recipe = Recipe.model_validate(shared["recipe"])
     workload = make_workload(recipe, cache or default_cache())
-    _same_data(workload, shared, checkpoints.at(name))
+    _check_data(workload, shared, checkpoints.at(name))
     model = workload.build_model()
     checkpoints.load(name, {"model": model.state_dict()}, model)
     metrics = dict(checkpoints.notes().get(name, {}).get("metrics", {}))
-    return Trained(
+    return LoadedRun(
         recipe, workload, model.to(device).eval(), int(shared["step"]), checkpoints.at(name), metrics
     )
 
 
-def _found(source: str, which: str) -> tuple[str, str | None]:
-    """The folder or URL of the checkpoints, and the name of the one where `source` is itself a checkpoint."""
+def _locate(source: str, which: str) -> tuple[str, str | None]:
+    """The folder or URL of the checkpoints, and the checkpoint's name if `source` is itself a checkpoint."""
     place = source.removeprefix("file://").rstrip("/")
     above, _, name = place.rpartition("/")
     files = open_store(place).sizes()
@@ -91,57 +89,60 @@ def _found(source: str, which: str) -> tuple[str, str | None]:
         return (above or ".") if "/" in place else ".", name or place
     if not any(path.startswith("checkpoints/") for path in files):
         raise InputError(
-            "no trained model there",
-            [Problem(source, "holds no checkpoints", "name a run's folder or URL, such as runs/lm-small")],
+            "no trained model found",
+            [Problem(source, "holds no checkpoints", "use a run's folder or URL, such as runs/lm-small")],
         )
     if which.startswith("step-") and not which.removeprefix("step-").isdigit():
         raise InputError(
-            "no such checkpoint", [Problem(which, "is no step", "best, newest, or step-N such as step-100")]
+            "no such checkpoint",
+            [Problem(which, "is not a step", "use best, newest, or step-N such as step-100")],
         )
     return f"{place}/checkpoints", None
 
 
 def _settings(root: str) -> CheckpointConfig:
-    """How the run judged its best: from its recipe.yaml, else by the validation loss."""
+    """The run's checkpoint settings from recipe.yaml, else the defaults."""
     import yaml
 
     above = root.rpartition("/")[0] or "."
     try:
-        return CheckpointConfig.model_validate(yaml.safe_load(open_store(above).read("recipe.yaml"))["checkpoint"])
+        return CheckpointConfig.model_validate(
+            yaml.safe_load(open_store(above).read("recipe.yaml"))["checkpoint"]
+        )
     except (StoreError, ValueError, KeyError, TypeError):
         return CheckpointConfig()
 
 
-def _chosen(checkpoints: Checkpoints, which: str, source: str) -> str:
+def _select(checkpoints: Checkpoints, which: str, source: str) -> str:
     names = list(checkpoints.notes())
     if not names:
         raise InputError(
-            "no trained model there", [Problem(source, "has no whole checkpoint yet", "train it first")]
+            "no trained model found", [Problem(source, "has no complete checkpoint yet", "train it first")]
         )
     if which == "newest":
         return str(checkpoints.choose())
     if which == "best":
         return checkpoints.best() or names[-1]
-    wanted = f"step-{int(which.removeprefix('step-')):08}" if which.startswith("step-") else which
-    if wanted not in names:
+    requested = f"step-{int(which.removeprefix('step-')):08}" if which.startswith("step-") else which
+    if requested not in names:
         raise InputError(
             "no such checkpoint",
-            [Problem(f"{source}: {which}", f"there are {', '.join(names)}", did_you_mean(wanted, names))],
+            [Problem(f"{source}: {which}", f"there are {', '.join(names)}", did_you_mean(requested, names))],
         )
-    return wanted
+    return requested
 
 
-def _same_data(workload: Workload, shared: dict[str, Any], path: str) -> None:
+def _check_data(workload: Workload, shared: dict[str, Any], path: str) -> None:
     if workload.fingerprint() != shared["fingerprint"]:
-        what = "was trained on other data (or other tokens) than its recipe finds here now, so its numbers would mean something else"
+        what = "was trained on other data or tokens than its recipe finds here, so its metrics are not comparable"
         raise InputError(
             "the data changed since the training",
-            [Problem(path, what, "bring back the data that `workload.data` names")],
+            [Problem(path, what, "restore the data that `workload.data` names")],
         )
 
 
 def precision(recipe: Recipe, device: str) -> contextlib.AbstractContextManager[Any]:
-    """Around a forward pass: the precision that the model was trained in."""
+    """Context manager for a forward pass in the precision of the training."""
     import torch
 
     return (
@@ -152,11 +153,11 @@ def precision(recipe: Recipe, device: str) -> contextlib.AbstractContextManager[
 
 
 def identity_of(checkpoint: str) -> str:
-    """Identify a checkpoint by its marker, which lists its files with their checksums."""
+    """SHA-256 of the checkpoint's marker, which lists its files with their checksums."""
     return hashlib.sha256(open_store(checkpoint).read(MARKER)).hexdigest()
 
 
 def run_of(checkpoint: str) -> str:
-    """The run's folder or URL that a checkpoint lies in; a checkpoint that was carried elsewhere is its own."""
+    """The folder or URL of a checkpoint's run; the checkpoint itself if it was copied out of its run."""
     run, inside, _ = checkpoint.rpartition("/checkpoints/")
     return run if inside else checkpoint

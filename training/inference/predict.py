@@ -1,11 +1,7 @@
-"""`trainfleet predict`: a model's answers to files of rows, block by block, in this process or by ray.data's
-actors, with the same output.
+"""`trainfleet predict`: batch inference over files of rows, in this process or with ray.data actors.
 
-Used by the command line. A block is a unit of `trainfleet.training.data.sources`; each finished one is kept
-in OUT.partial, so that a second
-start goes on, and OUT itself appears when all are there. Easy to get wrong: what a block holds must not
-depend on who makes it
-or when, so its generator starts from the recipe's seed and the block's number.
+A block is a unit of `trainfleet.training.data.sources`. Finished blocks stay in OUT.partial, so that a second
+start resumes; OUT appears when all are complete. Both modes give the same output.
 """
 
 from __future__ import annotations
@@ -28,31 +24,30 @@ from trainfleet.training.data.sources import Source, Unit, find_source, rows_of
 from trainfleet.training.inference.predictor import Predictor, open_predictor
 
 MANIFEST, PLAN, BLOCKS = "_manifest.json", "plan.json", "blocks"
-"""What readers of whole folders (pyarrow, Spark) pass over begins with an underscore."""
-NAMED = 100
-"""BadInput rows that the manifest names; it counts all."""
-SHOWN = 10
-SMALL = 4 << 20
-"""Bytes below which starting Ray takes longer than the work."""
+"""Readers of whole folders (pyarrow, Spark) skip names with a leading underscore."""
+MAX_IN_MANIFEST = 100
+"""Maximum number of bad rows named in the manifest, which counts all."""
+MAX_IN_ERROR = 10
+RAY_FROM_BYTES = 4 << 20
+"""Input size from which Ray is started."""
 Progress = Callable[[int, int], Any]
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for.
+    """A prediction job.
 
     Attributes:
         source, which: the model, as `open_predictor` takes it.
         input: a folder, a file or a URL of parquet, JSON lines, text (a row per line), audio or images.
-        output: a folder that is not there yet.
-        batch: rows that go through the model at once.
-        workers: actors; 0 for this process; None: as many as the machine has CPUs or GPUs for, 0 for little
-        input.
-        on_bad: what happens to rows that cannot be read: an end, or an answer that says why.
-        form: of the output's files.
+        output: a folder that does not exist yet.
+        batch: rows per forward pass.
+        workers: number of actors; 0 for this process; None for one per GPU or CPU, or 0 for small input.
+        on_bad: whether unreadable rows fail the job or get an error as their answer.
+        form: format of the output files.
         settings: for the workload's `predict`.
-        block_kib: about so much input per block.
-        glob: which files of a folder.
+        block_kib: approximate input size per block.
+        glob: selects files of a folder.
     """
 
     source: str
@@ -70,7 +65,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Block:
-    """A finished block: its file's bytes, how many rows, and which of them are bad."""
+    """A finished block: its file's bytes, number of rows, and bad rows."""
 
     number: int
     payload: bytes
@@ -79,10 +74,10 @@ class Block:
 
 
 def predict(request: Request, progress: Progress = lambda *_: None) -> dict[str, Any]:
-    """Predict, and return the manifest.
+    """Run a prediction job and return its manifest.
 
     Raises:
-        InputError: no such model or input, a row that cannot be read (`on_bad`), or an output that is taken.
+        InputError: no such model or input, an unreadable row (`on_bad`), or an output that exists.
         Interrupted: Ctrl-C; finished blocks are kept.
     """
     source = find_source(request.input, request.glob, unit_bytes=request.block_kib << 10)
@@ -97,13 +92,13 @@ def predict(request: Request, progress: Progress = lambda *_: None) -> dict[str,
         "trainfleet.training.inference.predict:work",
         {**asdict(request), "workers": workers},
         hear=lambda event: progress(event["done"], event["total"]),
-        again="finished blocks are kept; run the same command again to go on",
+        again="finished blocks are kept; run the same command again to resume",
     )
     return found
 
 
 def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
-    """All of it, in the process that drives the others, if any."""
+    """Run the job; with workers, in the process that drives Ray."""
     request = Request(**job)
     source = find_source(request.input, request.glob, unit_bytes=request.block_kib << 10)
     predictor = open_predictor(request.source, request.which, device() if not request.workers else "cpu")
@@ -111,29 +106,34 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
     plan = _plan(request, source, predictor)
     output = Path(request.output).absolute()
     partial = output.with_name(f"{output.name}.partial")
-    if (finished := _finished(output, plan)) is not None:
+    if (finished := _existing_output(output, plan)) is not None:
         return finished | {"already": True}
-    with _held(partial, plan) as done:
+    with _locked_output(partial, plan) as done:
         todo = [(number, unit) for number, unit in enumerate(source.units) if number not in done]
         send("progress", done=len(done), total=len(source.units))
-        make = _here(predictor, request, todo) if not request.workers else _by_ray(predictor, request, todo)
+        make = (
+            _in_process(predictor, request, todo)
+            if not request.workers
+            else _by_ray(predictor, request, todo)
+        )
         with contextlib.closing(make) as blocks:
             for block in blocks:
                 if block.bad and request.on_bad == "refuse":
-                    raise _refused(block.bad)
-                done[block.number] = _keep(partial, block, request.form)
+                    raise _bad_rows_error(block.bad)
+                done[block.number] = _store_block(partial, block, request.form)
                 send("progress", done=len(done), total=len(source.units))
         return _complete(partial, output, plan, done)
 
 
 def make_block(predictor: Predictor, number: int, unit: Unit, request: Request) -> Block:
-    """One block: the same bytes whoever makes it."""
+    """Make one block. The same block has the same bytes in every process."""
     import torch
 
+    # NOTE: seeded per block, so that the result does not depend on which process makes the block, or when
     digest = hashlib.sha256(f"{predictor.recipe.seed}:predict:{number}".encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:7]))
     rows = list(_rows(unit))
-    held: dict[int, dict[str, Any]] = {
+    lines_by_place: dict[int, dict[str, Any]] = {
         place: {"name": row.where, "input": {}, "prediction": None, "error": row.what}
         for place, row in enumerate(rows)
         if isinstance(row, BadInput)
@@ -143,17 +143,19 @@ def make_block(predictor: Predictor, number: int, unit: Unit, request: Request) 
         part = good[start : start + request.batch]
         found = predictor.answers([row for _, row in part], **request.settings)
         for (place, row), answer in zip(part, found, strict=True):
-            shown = {key: _plain(value) for key, value in row.items() if key != "name" and _shown(value)}
-            held[place] = {"name": row["name"], "input": shown, "prediction": answer.prediction}
+            shown = {
+                key: _json_value(value) for key, value in row.items() if key != "name" and _is_echoed(value)
+            }
+            lines_by_place[place] = {"name": row["name"], "input": shown, "prediction": answer.prediction}
             if answer.prediction is None:
-                held[place]["error"] = answer.error
-    lines = [held[place] for place in range(len(rows))]
+                lines_by_place[place]["error"] = answer.error
+    lines = [lines_by_place[place] for place in range(len(rows))]
     bad = [BadInput(line["name"], line["error"]) for line in lines if "error" in line]
     return Block(number, _encoded(lines, request.form), len(lines), bad)
 
 
 class Actor:
-    """What ray.data starts several of."""
+    """A ray.data actor."""
 
     def __init__(self, source: str, request: Request) -> None:
         self.predictor, self.request = open_predictor(source, "best", device()), request
@@ -164,13 +166,13 @@ class Actor:
 
 
 def device() -> str:
-    """Where a process of its own computes."""
+    """Device of a prediction process."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _here(
+def _in_process(
     predictor: Predictor, request: Request, todo: Sequence[tuple[int, Unit]]
 ) -> Generator[Block, None, None]:
     for number, unit in todo:
@@ -189,9 +191,10 @@ def _by_ray(
     from trainfleet.training.runtime.ray_cluster import connect
 
     gpu, workers = local_resources.gpus() > 0, min(request.workers or 1, len(todo))
-    with connect(
-        ScalingConfig(workers=workers + (0 if gpu else 1), use_gpu=gpu), os.environ
-    ):  # one CPU more: for reading the list of blocks
+    scaling = ScalingConfig(
+        workers=workers + (0 if gpu else 1), use_gpu=gpu
+    )  # one more CPU to read the blocks
+    with connect(scaling, os.environ):
         import ray
 
         context = ray.data.DataContext.get_current()
@@ -211,7 +214,7 @@ def _by_ray(
 def _workers(request: Request, source: Source) -> int:
     if request.workers is not None:
         return request.workers
-    if source.size < SMALL or len(source.units) < 2:
+    if source.size < RAY_FROM_BYTES or len(source.units) < 2:
         return 0
     from trainfleet.training.runtime import local_resources
 
@@ -219,7 +222,7 @@ def _workers(request: Request, source: Source) -> int:
 
 
 def _rows(unit: Unit) -> Iterator[dict[str, Any] | BadInput]:
-    """The rows of a unit; of text each line that is not blank."""
+    """The rows of a unit; for text, each line that is not blank."""
     for row in rows_of(unit):
         if isinstance(row, BadInput) or "last" not in row:
             yield row
@@ -230,7 +233,7 @@ def _rows(unit: Unit) -> Iterator[dict[str, Any] | BadInput]:
 
 
 def _plan(request: Request, source: Source, predictor: Predictor) -> dict[str, Any]:
-    """What must be the same for finished blocks to be of use."""
+    """What must be unchanged for finished blocks to be reused."""
     return {
         "format": 1,
         "model": predictor.path,
@@ -245,11 +248,11 @@ def _plan(request: Request, source: Source, predictor: Predictor) -> dict[str, A
     }
 
 
-def _finished(output: Path, plan: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The manifest of an output that is there already.
+def _existing_output(output: Path, plan: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The manifest of an existing output.
 
     Raises:
-        InputError: it is something else.
+        InputError: the folder is not an output of this job.
     """
     if not output.exists():
         return None
@@ -257,33 +260,33 @@ def _finished(output: Path, plan: Mapping[str, Any]) -> dict[str, Any] | None:
         manifest = dict(json.loads((output / MANIFEST).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         raise InputError(
-            "the output is taken",
-            [Problem(str(output), "is there, and no predictions", "--output another folder")],
+            "the output folder already exists",
+            [Problem(str(output), "exists and holds no predictions", "--output another folder")],
         ) from None
-    _same(manifest.get("plan", {}), plan, output)
+    _check_same_plan(manifest.get("plan", {}), plan, output)
     return manifest
 
 
-def _same(before: Mapping[str, Any], plan: Mapping[str, Any], folder: Path) -> None:
-    said = {"identity": "the model's weights", "input_key": "the input's files"}
+def _check_same_plan(before: Mapping[str, Any], plan: Mapping[str, Any], folder: Path) -> None:
+    titles = {"identity": "the model's weights", "input_key": "the input's files"}
     problems = [
         Problem(
-            said.get(key, key),
-            f"was {before.get(key)}, is now {plan[key]}" if key not in said else "changed since",
+            titles.get(key, key),
+            f"was {before.get(key)}, is now {plan[key]}" if key not in titles else "changed since",
         )
         for key in plan
         if before.get(key) != plan[key]
     ]
     if problems:
         raise InputError(
-            "other predictions are there",
+            "the output holds other predictions",
             [*problems, Problem(str(folder), "holds them", "move it away, or --output another folder")],
         )
 
 
 @contextlib.contextmanager
-def _held(partial: Path, plan: Mapping[str, Any]) -> Iterator[dict[int, dict[str, Any]]]:
-    """The folder of unfinished work, held against others; gives the blocks that are there."""
+def _locked_output(partial: Path, plan: Mapping[str, Any]) -> Iterator[dict[int, dict[str, Any]]]:
+    """Lock the folder of unfinished work; yields the finished blocks."""
     from filelock import FileLock, Timeout
 
     try:
@@ -292,8 +295,8 @@ def _held(partial: Path, plan: Mapping[str, Any]) -> Iterator[dict[int, dict[str
         lock.acquire()
     except Timeout as error:
         raise InputError(
-            "this output is being written already",
-            [Problem(str(partial), "another command holds it", "wait for it")],
+            "another process is writing this output",
+            [Problem(str(partial), "is locked by another command", "wait for it")],
         ) from error
     except OSError as error:
         raise InputError(
@@ -302,7 +305,7 @@ def _held(partial: Path, plan: Mapping[str, Any]) -> Iterator[dict[int, dict[str
         ) from error
     try:
         if (partial / PLAN).is_file():
-            _same(json.loads((partial / PLAN).read_text(encoding="utf-8")), plan, partial)
+            _check_same_plan(json.loads((partial / PLAN).read_text(encoding="utf-8")), plan, partial)
         else:
             write_whole(partial / PLAN, json.dumps(plan, indent=1))
         done = {}
@@ -313,8 +316,8 @@ def _held(partial: Path, plan: Mapping[str, Any]) -> Iterator[dict[int, dict[str
         lock.release()
 
 
-def _keep(partial: Path, block: Block, form: str) -> dict[str, Any]:
-    """Write a block, then its note, by which it counts as finished."""
+def _store_block(partial: Path, block: Block, form: str) -> dict[str, Any]:
+    """Write a block, then its note, which marks it as finished."""
     name = f"part-{block.number:06}.{form}"
     write_whole(partial / name, block.payload)
     note = {
@@ -322,7 +325,7 @@ def _keep(partial: Path, block: Block, form: str) -> dict[str, Any]:
         "rows": block.rows,
         "sha256": hashlib.sha256(block.payload).hexdigest(),
         "bad": len(block.bad),
-        "named": [asdict(each) for each in block.bad[:NAMED]],
+        "named": [asdict(each) for each in block.bad[:MAX_IN_MANIFEST]],
     }
     write_whole(partial / BLOCKS / f"{block.number}.json", json.dumps(note))
     return note
@@ -331,14 +334,14 @@ def _keep(partial: Path, block: Block, form: str) -> dict[str, Any]:
 def _complete(
     partial: Path, output: Path, plan: Mapping[str, Any], done: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Write the manifest and give the folder its name."""
+    """Write the manifest and rename the folder to its final name."""
     notes = [done[number] for number in sorted(done)]
     manifest = {
         "output": str(output),
         "rows": sum(note["rows"] for note in notes),
         "bad": {
             "count": sum(note["bad"] for note in notes),
-            "named": [each for note in notes for each in note["named"]][:NAMED],
+            "named": [each for note in notes for each in note["named"]][:MAX_IN_MANIFEST],
         },
         "files": [{key: note[key] for key in ("file", "rows", "sha256")} for note in notes],
         "plan": dict(plan),
@@ -351,21 +354,17 @@ def _complete(
         partial.rename(output)
     except OSError as error:
         raise TrainfleetError(
-            "cannot give the output its name",
-            [Problem(str(output), error.strerror or str(error), f"it is whole in {partial}")],
+            "cannot rename the output",
+            [Problem(str(output), error.strerror or str(error), f"the complete output is in {partial}")],
         ) from error
     return manifest
 
 
-def _refused(bad: Sequence[BadInput]) -> InputError:
-    problems = [Problem(each.where, each.what) for each in bad[:SHOWN]]
-    if len(bad) > SHOWN:
-        problems.append(Problem("", f"and {len(bad) - SHOWN} more in this block"))
-    problems.append(
-        Problem(
-            "", "mend them", "or --on-bad quarantine: they are answered with the reason, counted and named"
-        )
-    )
+def _bad_rows_error(bad: Sequence[BadInput]) -> InputError:
+    problems = [Problem(each.where, each.what) for each in bad[:MAX_IN_ERROR]]
+    if len(bad) > MAX_IN_ERROR:
+        problems.append(Problem("", f"and {len(bad) - MAX_IN_ERROR} more in this block"))
+    problems.append(Problem("", "fix them", "or use --on-bad quarantine, which records the error of each"))
     return InputError("rows of the input cannot be read", problems)
 
 
@@ -384,18 +383,17 @@ def _encoded(lines: Iterable[Mapping[str, Any]], form: str) -> bytes:
         "prediction": [text(line["prediction"]) for line in lines],
         "error": [line.get("error") for line in lines],
     }
-    table = pa.table(
-        {name: pa.array(values, pa.string()) for name, values in columns.items()}
-    )  # text: blocks of one schema whatever they hold
+    # strings, so that all blocks have one schema
+    table = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
     sink = pa.BufferOutputStream()
     parquet.write_table(table, sink)
     return bytes(sink.getvalue())
 
 
-def _shown(value: Any) -> bool:
-    """Whether a value of the input is repeated beside its prediction: sound and pictures are not."""
+def _is_echoed(value: Any) -> bool:
+    """Whether a value of the input is copied to the output; audio and images are not."""
     return value is None or isinstance(value, str | int | float | bool)
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value

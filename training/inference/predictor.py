@@ -1,8 +1,6 @@
-"""A trained model that answers rows as a user has them: from a run, a checkpoint or a published folder.
+"""Predicts rows in the user's format with a model from a run, a checkpoint or a published folder.
 
-Used by predict and serve, and by whoever loads a publication. Easy to get wrong: one row that cannot be read
-must not take the
-others of its batch with it, so then each row is read by itself.
+If a batch holds an unreadable row, the rows are read one by one, so that the others still get predictions.
 """
 
 from __future__ import annotations
@@ -16,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.suggestions import did_you_mean
-from trainfleet.training.inference.loaded import identity_of, open_trained, precision
+from trainfleet.training.inference.loaded import identity_of, load_run, precision
+from trainfleet.training.workloads import missing_hooks
 
 if TYPE_CHECKING:
     import torch
@@ -29,19 +28,19 @@ PROVENANCE = "provenance.json"
 
 @dataclass(frozen=True)
 class Answer:
-    """A row's prediction, or why there is none."""
+    """A row's prediction, or the error."""
 
     prediction: dict[str, Any] | None
     error: str = ""
 
 
 class Predictor:
-    """A model, ready to answer.
+    """A loaded model that predicts rows.
 
     Attributes:
-        path: the checkpoint or folder it was read from.
-        identity: SHA-256 that changes with its weights.
-        step: optimizer steps behind it.
+        path: the checkpoint or folder it was loaded from.
+        identity: SHA-256 that changes with the weights.
+        step: number of optimizer steps.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class Predictor:
     ) -> None:
         self.recipe, self.workload, self.model = recipe, workload, model
         self.path, self.identity, self.step, self.device = path, identity, step, device
-        missing = [name for name in ("read", "predict") if not hasattr(workload, name)]
+        missing = missing_hooks(workload, "read", "predict")
         if missing:
             what = f"has no {' and no '.join(f'`{name}`' for name in missing)}"
             raise InputError(
@@ -66,12 +65,12 @@ class Predictor:
             )
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Refuse settings that the workload's `predict` does not take.
+        """Reject settings that the workload's `predict` does not accept.
 
         Raises:
-            InputError: each unknown setting.
+            InputError: names each unknown setting.
         """
-        known = getattr(self.workload, "predict_settings", None)
+        known = self.workload.predict_settings
         if known is None:
             parameters = inspect.signature(self.workload.predict).parameters.values()
             if any(each.kind is each.VAR_KEYWORD for each in parameters):
@@ -80,7 +79,7 @@ class Predictor:
         problems = [
             Problem(
                 f"--set {name}",
-                f"`{name}` is no setting of this workload's predictions",
+                f"`{name}` is not a prediction setting of this workload",
                 did_you_mean(name, known),
             )
             for name in settings
@@ -93,7 +92,7 @@ class Predictor:
         """One prediction per row.
 
         Raises:
-            InputError: every row that cannot be read, by its number.
+            InputError: names every row that cannot be read, by its number.
         """
         import torch
 
@@ -103,13 +102,13 @@ class Predictor:
         if len(found) != len(rows):
             what = f"gave {len(found)} predictions for {len(rows)} rows"
             raise TrainfleetError(
-                "the workload's `predict` lost count",
-                [Problem(self.recipe.workload.name, what, "one for each row, in their order")],
+                "the workload's `predict` returned a wrong number of predictions",
+                [Problem(self.recipe.workload.name, what, "return one per row, in order")],
             )
         return found
 
     def answers(self, rows: Sequence[Row], **settings: Any) -> list[Answer]:
-        """One answer per row; a row that cannot be read is answered with the reason."""
+        """One answer per row; for an unreadable row, its error."""
         if not rows:
             return []
         try:
@@ -117,12 +116,12 @@ class Predictor:
         except InputError as error:
             if len(rows) == 1:
                 return [Answer(None, "; ".join(f"{each.what}" for each in error.problems) or error.summary)]
-        told: list[str] = [self._wrong(row) for row in rows]
-        good = [row for row, wrong in zip(rows, told, strict=True) if not wrong]
+        errors = [self._error(row) for row in rows]
+        good = [row for row, error in zip(rows, errors, strict=True) if not error]
         found = iter(self(good, **settings) if good else [])
-        return [Answer(None, wrong) if wrong else Answer(next(found)) for wrong in told]
+        return [Answer(None, error) if error else Answer(next(found)) for error in errors]
 
-    def _wrong(self, row: Row) -> str:
+    def _error(self, row: Row) -> str:
         try:
             self.workload.read([row])
         except InputError as error:
@@ -133,20 +132,20 @@ class Predictor:
 def open_predictor(
     source: str, which: str = "best", device: str = "cpu", cache: Path | None = None
 ) -> Predictor:
-    """Open a model.
+    """Load a model for prediction.
 
     Args:
-        source: a run's folder or URL, one checkpoint's, or a folder that `trainfleet publish` wrote.
-        which: `best`, `newest` or `step-N`, where `source` is a run.
-        device: where the model goes.
-        cache: where the workload's data lives; by default the user's cache folder.
+        source: folder or URL of a run or checkpoint, or a folder that `trainfleet publish` wrote.
+        which: `best`, `newest` or `step-N`, if `source` is a run.
+        device: device of the model.
+        cache: folder of the workload's data; by default the user's cache folder.
 
     Raises:
-        InputError: nothing there, or its workload cannot predict.
+        InputError: there is no model, or its workload cannot predict.
     """
     if (Path(source) / PROVENANCE).is_file():
         return _published(Path(source), device, cache)
-    found = open_trained(source, which, device, cache)
+    found = load_run(source, which, device, cache)
     return Predictor(
         found.recipe,
         found.workload,
@@ -169,7 +168,8 @@ def _published(folder: Path, device: str, cache: Path | None) -> Predictor:
         step, identity = int(document["checkpoint"]["step"]), str(document["checkpoint"]["identity"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            "no publication", [Problem(str(folder / PROVENANCE), "cannot be read", "publish the run again")]
+            "not a published model",
+            [Problem(str(folder / PROVENANCE), "cannot be read", "publish the run again")],
         ) from error
     workload: Any = make_workload(recipe, cache or default_cache())
     model = workload.import_(folder).to(device).eval()

@@ -1,9 +1,6 @@
-"""`trainfleet publish`: a checkpoint that passes the recipe's gates, as a folder that another program can
-load, with where it came from.
+"""`trainfleet publish`: writes a checkpoint that passes the recipe's gates as a folder that other programs load.
 
-Used by the command line. Easy to get wrong: a folder is there whole or not at all, so it is made beside its
-place and renamed; and
-an export is worth nothing until it has been loaded back and gives the same answers.
+The folder is written under a temporary name and renamed. The export is loaded back and compared first.
 """
 
 from __future__ import annotations
@@ -21,35 +18,34 @@ from typing import TYPE_CHECKING, Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training import evaluate
-from trainfleet.training.inference.loaded import open_trained, run_of
-from trainfleet.training.publish.gates import GateError, Judged
+from trainfleet.training.inference.loaded import load_run, run_of
+from trainfleet.training.publish.gates import GateError, GateResult
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.recipe.schema_tuning import Gate
 from trainfleet.training.stores import is_remote
+from trainfleet.training.workloads import missing_hooks
 
 if TYPE_CHECKING:
     import torch
 
     from trainfleet.training.evaluate import Evaluation
-    from trainfleet.training.inference.loaded import Trained
+    from trainfleet.training.inference.loaded import LoadedRun
 
-SAMPLES = 8
-"""So many samples are put through the exported model and the trained one."""
-NEAR = 1e-3
-"""How far, as a share, the losses of a model whose weights are written in another form (merged adapters) may
-lie apart.
-"""
+COMPARED_SAMPLES = 8
+"""Number of samples compared between the exported and the trained model."""
+LOSS_TOLERANCE = 1e-3
+"""Relative tolerance of the losses if the weights are exported in another form (merged adapters)."""
 Progress = Callable[[str, int, int], Any]
 
 
 @dataclass(frozen=True)
 class Published:
-    """What was written, and why it might be."""
+    """A published model and its gate results."""
 
     folder: Path
     checkpoint: str
     step: int
-    gates: list[Judged]
+    gates: list[GateResult]
     metrics: dict[str, float]
     check: dict[str, Any]
 
@@ -64,64 +60,66 @@ def publish(
     replace: bool = False,
     progress: Progress = lambda *_: None,
 ) -> Published:
-    """Judge a checkpoint by the recipe's gates, and write it out.
+    """Check a checkpoint against the recipe's gates and write it.
 
     Args:
-        source: a run's folder or URL, or one checkpoint's.
-        target: a folder that is not there yet; by default RUN/published.
-        which: `best`, `newest` or `step-N`, where `source` is a run.
-        recipe: judge by this one's gates instead of those the run was started with.
-        workers: processes that measure.
-        replace: an older publication at `target` gives way.
-        progress: told what is done, how far it is, and of how much.
+        source: folder or URL of a run or checkpoint.
+        target: a folder that does not exist yet; by default RUN/published.
+        which: `best`, `newest` or `step-N`, if `source` is a run.
+        recipe: use its gates instead of those of the run's recipe.
+        workers: number of evaluating processes.
+        replace: replace an earlier publication at `target`.
+        progress: receives the task, the finished and the total count.
 
     Raises:
-        GateError: every gate that it fails; nothing is written.
-        InputError: no gates, or a workload that cannot be exported, or a folder that cannot be written.
-        TrainfleetError: the export, loaded back, is not the model.
+        GateError: names every failed gate; nothing is written.
+        InputError: no gates, a workload without export, or a folder that cannot be written.
+        TrainfleetError: the export, loaded back, differs from the model.
     """
 
-    trained = open_trained(source, which)
-    folder = _target(target, run_of(trained.path), replace)
-    rules = _gates(recipe or trained.recipe, source)
-    _can_export(trained)
+    loaded = load_run(source, which)
+    folder = _target(target, run_of(loaded.path), replace)
+    rules = _gates(recipe or loaded.recipe, source)
+    _can_export(loaded)
     splits = sorted(
         {name.partition("/")[0] for name in rules}
-        | ({"test"} if (recipe or trained.recipe).publish.require_test else set())
+        | ({"test"} if (recipe or loaded.recipe).publish.require_test else set())
     )
-    found = [_measured(trained, split, workers, progress) for split in splits]
+    found = [_measured(loaded, split, workers, progress) for split in splits]
     metrics = {name: value for each in found for name, value in each.metrics.items()}
-    gates = [Judged(name, gate.min, gate.max, metrics.get(name)) for name, gate in rules.items()]
-    _judge(gates, trained)
-    with _whole(folder) as work:
-        check = export(trained, work)
-        describe(trained, work, gates, found, check)
-    return Published(folder, trained.path, trained.step, gates, metrics, check)
+    gates = [GateResult(name, gate.min, gate.max, metrics.get(name)) for name, gate in rules.items()]
+    _require_passed(gates, loaded)
+    with _atomic_folder(folder) as work:
+        check = export(loaded, work)
+        describe(loaded, work, gates, found, check)
+    return Published(folder, loaded.path, loaded.step, gates, metrics, check)
 
 
-def export(trained: Trained, folder: Path) -> dict[str, Any]:
-    """Write the model and load it back; returns what was compared.
+def export(loaded: LoadedRun, folder: Path) -> dict[str, Any]:
+    """Write the model, load it back and compare; returns a summary of the comparison.
 
     Raises:
-        TrainfleetError: it came back with other weights, or gives other answers.
+        TrainfleetError: weights or losses differ.
     """
-    workload: Any = trained.workload
-    workload.export(trained.model, folder)
+    workload: Any = loaded.workload
+    workload.export(loaded.model, folder)
     back = workload.import_(folder).eval()
-    count, different = compare(trained.model.state_dict(), back.state_dict())
+    count, different = compare(loaded.model.state_dict(), back.state_dict())
     split = next((each for each in ("test", "validation", "train") if workload.size(each)), "test")
-    samples = list(range(min(SAMPLES, workload.size(split))))
-    losses = [_loss(trained, model, split, samples) for model in (trained.model, back)]
+    samples = list(range(min(COMPARED_SAMPLES, workload.size(split))))
+    losses = [_loss(loaded, model, split, samples) for model in (loaded.model, back)]
     same_form = different is not None
-    if different or (losses[0] != losses[1] if same_form else not math.isclose(*losses, rel_tol=NEAR)):
-        problems = [Problem(name, "is not what was written") for name in (different or [])[:8]]
+    if different or (
+        losses[0] != losses[1] if same_form else not math.isclose(*losses, rel_tol=LOSS_TOLERANCE)
+    ):
+        problems = [Problem(name, "differs from the trained model") for name in (different or [])[:8]]
         problems.append(
             Problem(
                 "loss", f"{losses[0]:.6g} before, {losses[1]:.6g} after, on the same {len(samples)} samples"
             )
         )
         raise TrainfleetError(
-            "the exported model, loaded back, is not the trained one; nothing was published", problems
+            "the exported model, loaded back, differs from the trained one; nothing was published", problems
         )
     return {
         "tensors": count,
@@ -134,9 +132,7 @@ def export(trained: Trained, folder: Path) -> dict[str, Any]:
 def compare(
     wrote: Mapping[str, torch.Tensor], read: Mapping[str, torch.Tensor]
 ) -> tuple[int, list[str] | None]:
-    """How many tensors were compared, and the names of those that differ in a bit; None where the names are
-    others (merged adapters).
-    """
+    """Number of compared tensors and names of those that are not equal; None if the names differ (merged adapters)."""
     import torch
 
     if wrote.keys() != read.keys():
@@ -147,13 +143,17 @@ def compare(
 
 
 def describe(
-    trained: Trained, folder: Path, gates: list[Judged], found: list[Evaluation], check: Mapping[str, Any]
+    loaded: LoadedRun,
+    folder: Path,
+    gates: list[GateResult],
+    found: list[Evaluation],
+    check: Mapping[str, Any],
 ) -> None:
     """Write provenance.json, the data's manifest and the model card."""
     from trainfleet.training.publish.provenance import card, provenance
 
     document = provenance(
-        trained,
+        loaded,
         [asdict(each) | {"passed": each.passed} for each in gates],
         [asdict(each) for each in found],
         check,
@@ -165,90 +165,92 @@ def describe(
         json.dumps(document, indent=1, default=str) + "\n", encoding="utf-8"
     )
     (folder / "README.md").write_text(
-        card(trained, document, gates, sorted(path.name for path in folder.iterdir())), encoding="utf-8"
+        card(loaded, document, gates, sorted(path.name for path in folder.iterdir())), encoding="utf-8"
     )
 
 
 def _gates(recipe: Recipe, source: str) -> dict[str, Gate]:
     rules = dict(recipe.publish.gates)
     if not rules:
-        fix = "publish: {gates: {test/loss: {max: 2.0}}}, in the recipe, or in one given by --recipe"
+        fix = "add publish: {gates: {test/loss: {max: 2.0}}} to the recipe, or to one given by --recipe"
         raise InputError(
-            "the recipe has no gates, so nothing says when this model is good enough",
+            "the recipe has no publication gates",
             [Problem(f"{source}: publish.gates", "is empty", fix)],
         )
     return rules
 
 
-def _can_export(trained: Trained) -> None:
-    missing = [name for name in ("export", "import_") if not hasattr(trained.workload, name)]
+def _can_export(loaded: LoadedRun) -> None:
+    missing = missing_hooks(loaded.workload, "export", "import_")
     if missing:
         what = f"has no {' and no '.join(f'`{name}`' for name in missing)}"
         raise InputError(
             "this workload's models cannot be exported",
-            [Problem(trained.recipe.workload.name, what, "see docs/add-a-workload.md")],
+            [Problem(loaded.recipe.workload.name, what, "see docs/add-a-workload.md")],
         )
 
 
-def _measured(trained: Trained, split: str, workers: int, progress: Progress) -> Evaluation:
-    """The figures of a whole split: those kept, where they are of this very checkpoint."""
-    found = evaluate.kept(trained.path, trained.step, split)
-    if found is not None and found.fingerprint == trained.workload.fingerprint():
+def _measured(loaded: LoadedRun, split: str, workers: int, progress: Progress) -> Evaluation:
+    """Metrics of a whole split; reuses a stored evaluation of the same checkpoint and data."""
+    found = evaluate.stored(loaded.path, loaded.step, split)
+    if found is not None and found.fingerprint == loaded.workload.fingerprint():
         return found
     return evaluate.evaluate(
-        trained.path,
+        loaded.path,
         split,
         workers=workers,
         progress=lambda done, total: progress(f"evaluating on {split}", done, total),
     )
 
 
-def _judge(gates: list[Judged], trained: Trained) -> None:
+def _require_passed(gates: list[GateResult], loaded: LoadedRun) -> None:
     problems = [
         Problem(
             each.metric,
-            f"is {each.value:.6g}, must be {each.wanted}" if each.value is not None else "was not measured",
+            f"is {each.value:.6g}, must be {each.requirement}"
+            if each.value is not None
+            else "was not measured",
         )
         for each in gates
         if not each.passed
     ]
     if problems:
         error = GateError(
-            f"step {trained.step} does not pass {len(problems)} of {len(gates)} gates; nothing was published",
+            f"step {loaded.step} does not pass {len(problems)} of {len(gates)} gates; nothing was published",
             problems,
         )
         error.gates = gates
         raise error
 
 
-def _loss(trained: Trained, model: torch.nn.Module, split: Any, samples: list[int]) -> float:
+def _loss(loaded: LoadedRun, model: torch.nn.Module, split: Any, samples: list[int]) -> float:
     import torch
 
     with torch.no_grad():
-        outcome = trained.workload.outcome(model, trained.workload.batch(split, samples))
-    return float(outcome.loss) / outcome.weight
+        outcome = loaded.workload.forward_loss(model, loaded.workload.batch(split, samples))
+    return float(outcome.loss) / outcome.num_targets
 
 
 def _target(target: Path | None, run: str, replace: bool) -> Path:
     if target is None and is_remote(run):
         raise InputError(
-            "where to?",
-            [Problem("--to", "the run is kept in an object store, a publication is a folder", "--to FOLDER")],
+            "no target folder",
+            [Problem("--to", "the run is in an object store; a publication needs a folder", "--to FOLDER")],
         )
     folder = (target or Path(run.removeprefix("file://")) / "published").absolute()
     ours = (folder / "provenance.json").is_file()
     if folder.exists() and not (replace and ours) and (folder.is_file() or any(folder.iterdir())):
-        what = "holds an earlier publication" if ours else "is there, and no publication"
+        what = "holds an earlier publication" if ours else "exists and is not a publication"
         raise InputError(
-            "the folder is taken",
+            "the target folder already exists",
             [Problem(str(folder), what, "--replace" if ours else "--to another FOLDER")],
         )
     return folder
 
 
 @contextmanager
-def _whole(folder: Path) -> Iterator[Path]:
-    """A folder beside `folder` that becomes it if all goes well, and is gone if not."""
+def _atomic_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder that is renamed to `folder` on success and removed on failure."""
     work: Path | None = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

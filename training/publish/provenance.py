@@ -1,8 +1,6 @@
-"""Where a published model comes from: recipe, data, code, environment, checkpoint, figures; and the card that
-tells it to people.
+"""Provenance of a published model (recipe, data, code, environment, checkpoint, metrics) and its model card.
 
-Used by `trainfleet.training.publish.export`. Easy to get wrong: code that was changed and not committed has
-no revision, so that is said too.
+Uncommitted code changes have no revision, so they are recorded as `changed`.
 """
 
 from __future__ import annotations
@@ -24,8 +22,8 @@ from trainfleet.training.runs.revision import PACKAGE, git
 from trainfleet.training.stores import StoreError, open_store
 
 if TYPE_CHECKING:
-    from trainfleet.training.inference.loaded import Trained
-    from trainfleet.training.publish.gates import Judged
+    from trainfleet.training.inference.loaded import LoadedRun
+    from trainfleet.training.publish.gates import GateResult
 
 PACKAGES = (
     "torch",
@@ -45,33 +43,33 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "vision": {"image": "picture.png"},
     "speech": {"audio": "speech.wav"},
 }
-"""A row that each of Trainfleet's own workloads reads."""
+"""An example row for each built-in workload."""
 
 
 def provenance(
-    trained: Trained,
+    loaded: LoadedRun,
     gates: Sequence[Mapping[str, Any]],
     found: Sequence[Mapping[str, Any]],
     check: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The document; `data.manifest_text` is the data's manifest, to be written beside it."""
-    checkpoint = open_store(trained.path)
-    run = open_store(run_of(trained.path))
+    """The provenance document; `data.manifest_text` is the data's manifest, to be written to a file."""
+    checkpoint = open_store(loaded.path)
+    run = open_store(run_of(loaded.path))
     record = _json(run, "run.json")
     return {
         "format": 1,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "name": trained.recipe.name,
-        "recipe": trained.recipe.model_dump(mode="json"),
-        "parameters": sum(each.numel() for each in trained.model.parameters()),
-        "data": _data(trained),
+        "name": loaded.recipe.name,
+        "recipe": loaded.recipe.model_dump(mode="json"),
+        "parameters": sum(each.numel() for each in loaded.model.parameters()),
+        "data": _data(loaded),
         "checkpoint": {
-            "path": trained.path,
-            "step": trained.step,
-            "identity": identity_of(trained.path),
+            "path": loaded.path,
+            "step": loaded.step,
+            "identity": identity_of(loaded.path),
             "files": _json(checkpoint, MARKER).get("files", {}),
         },
-        "validation": trained.metrics,
+        "validation": loaded.metrics,
         "baseline": record.get("baseline", {}),
         "evaluations": list(found),
         "gates": list(gates),
@@ -86,7 +84,7 @@ def provenance(
 
 
 def environment() -> dict[str, Any]:
-    """What is installed here, and on what machine."""
+    """Installed packages and the machine."""
     from trainfleet.training.runtime import local_resources
 
     versions = {}
@@ -98,38 +96,38 @@ def environment() -> dict[str, Any]:
     return {"python": platform.python_version(), "machine": local_resources.describe(), "packages": versions}
 
 
-def card(trained: Trained, document: Mapping[str, Any], gates: Sequence[Judged], files: Sequence[str]) -> str:
+def card(
+    loaded: LoadedRun, document: Mapping[str, Any], gates: Sequence[GateResult], files: Sequence[str]
+) -> str:
     """The model card, in Markdown."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    shapes = Environment(
+    templates = Environment(
         loader=PackageLoader("trainfleet.training"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         autoescape=False,
     )
-    doc = (sys.modules[type(trained.workload).__module__].__doc__ or "").strip().partition("\n")[0]
+    doc = (sys.modules[type(loaded.workload).__module__].__doc__ or "").strip().partition("\n")[0]
     figures = {name: value for each in document["evaluations"] for name, value in each["metrics"].items()}
-    judged = {each.metric: each for each in gates}
-    return shapes.get_template("card.md.j2").render(
+    return templates.get_template("card.md.j2").render(
         document=document,
-        recipe=trained.recipe,
-        workload=trained.recipe.workload,
+        recipe=loaded.recipe,
+        workload=loaded.recipe.workload,
         doc=doc,
         figures=figures,
-        judged=judged,
+        gates={each.metric: each for each in gates},
         files=files,
-        sizes={split: trained.workload.size(split) for split in ("train", "validation", "test")},
-        example=json.dumps(EXAMPLES.get(trained.recipe.workload.name, {"...": "..."})),
+        sizes={split: loaded.workload.size(split) for split in ("train", "validation", "test")},
+        example=json.dumps(EXAMPLES.get(loaded.recipe.workload.name, {"...": "..."})),
     )
 
 
-def _data(trained: Trained) -> dict[str, Any]:
-    """What identifies the data; with the manifest's text where the workload has one."""
-    said: dict[str, Any] = getattr(trained.workload, "facts", dict)()
-    facts: dict[str, Any] = dict(said.get("data") or {})
-    document: dict[str, Any] = {"fingerprint": trained.workload.fingerprint(), **facts}
+def _data(loaded: LoadedRun) -> dict[str, Any]:
+    """Identification of the data, with the manifest's text if there is one."""
+    facts: dict[str, Any] = dict(loaded.workload.data_info().get("data") or {})
+    document: dict[str, Any] = {"fingerprint": loaded.workload.fingerprint(), **facts}
     where = facts.get("manifest")
     if isinstance(where, str):
         folder, _, name = where.rpartition("/")
@@ -150,7 +148,7 @@ def _json(store: Any, name: str) -> dict[str, Any]:
 
 
 def _revision(folder: Path) -> dict[str, Any]:
-    """Git's revision of a folder's checkout, and whether it was changed since; empty where there is none."""
+    """Git revision of a folder's checkout and whether it has changes; empty if there is none."""
     revision = git(folder, "rev-parse", "HEAD")
     if revision is None:
         return {}

@@ -1,10 +1,6 @@
-"""A run as it is read for a report: what it left in its folder or below its URL, and the figures that follow
-from that.
+"""Reads a run for the report: its files in a folder or below a URL, and the metrics derived from them.
 
-Used by the pages. Everything is read at once and nothing later, so a run that goes on cannot change between
-two charts.
-Easy to get wrong: rows may be missing or cut, values may be no numbers, and another machine's run has no lock
-to look at.
+Everything is read once, so an active run cannot change between two charts. Rows may be missing or truncated.
 """
 
 from __future__ import annotations
@@ -21,15 +17,16 @@ from typing import Any
 import yaml
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from trainfleet.training.report.cost import Priced, priced
+from trainfleet.training.report.cost import PoolCost, pool_costs
 from trainfleet.training.report.time_breakdown import shares, wall_seconds
 from trainfleet.training.runs.reader import MARKER, Rows, last_lines, last_sign, read_rows, read_run
+from trainfleet.training.runs.schema import RunRecord
 from trainfleet.training.runs.storage import HOME
 from trainfleet.training.stores import NotFoundError, RetryPolicy, is_remote, open_store
 
-HURRIED = RetryPolicy(attempts=2, first_s=0.5, longest_s=2.0, stall_s=20.0)
-"""A report is asked for by a person, who can ask again."""
-WORDS = {
+REPORT_RETRY = RetryPolicy(attempts=2, first_s=0.5, longest_s=2.0, stall_s=20.0)
+"""Few retries: a report is interactive."""
+METRIC_WORDS = {
     "loss": "loss",
     "nats_per_byte": "nats per byte",
     "accuracy": "accuracy",
@@ -37,22 +34,22 @@ WORDS = {
     "wer": "word error rate",
     "cer": "character error rate",
 }
-RISING = ("accuracy", "f1", "precision", "recall", "auroc")
-"""Figures that are better when they are higher; a recipe says so itself for the one in `checkpoint.metric`."""
+HIGHER_IS_BETTER = ("accuracy", "f1", "precision", "recall", "auroc")
+"""Metrics to maximise; for `checkpoint.metric` the recipe's `checkpoint.mode` decides."""
 
 Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Something that a validation measures: its name in rows, and which way is better."""
+    """A metric of validations: its name in rows, and `min` or `max` as its better direction."""
 
     name: str
     mode: str
 
     @property
     def words(self) -> str:
-        return WORDS.get(self.name, self.name.replace("_", " "))
+        return METRIC_WORDS.get(self.name, self.name.replace("_", " "))
 
     def best(self, points: Iterable[Point]) -> Point | None:
         """The first of the best points."""
@@ -61,8 +58,8 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Saved:
-    """A checkpoint that is whole."""
+class CheckpointSummary:
+    """A complete checkpoint."""
 
     name: str
     bytes: int
@@ -70,28 +67,28 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class Story:
-    """A run as it was when it was read.
+class RunSummary:
+    """A snapshot of a run.
 
     Attributes:
-        place: its folder or URL, as it was named.
+        place: its folder or URL, as given.
         home: the folder or URL that holds its checkpoints.
         run, rows, recipe: run.json, metrics.jsonl and recipe.yaml (as text).
-        checkpoints: those that are whole, oldest first; None where their store did not answer.
-        held: whether a launcher on this machine holds it; None where that cannot be known.
-        last_words: the last line of launch.log.
-        seen: when something in its folder last changed, in seconds since 1970.
+        checkpoints: complete ones, oldest first; None if their store did not respond.
+        lock_held: whether a launcher on this machine holds the run's lock; None if unknown.
+        last_log_line: the last line of launch.log.
+        last_activity: time of the last change in its folder, in seconds since 1970.
     """
 
     place: str
     home: str
-    run: dict[str, Any]
+    run: RunRecord
     rows: Rows
     recipe: str
-    checkpoints: list[Saved] | None
-    held: bool | None
-    last_words: str
-    seen: float | None
+    checkpoints: list[CheckpointSummary] | None
+    lock_held: bool | None
+    last_log_line: str
+    last_activity: float | None
 
     @property
     def name(self) -> str:
@@ -107,7 +104,7 @@ class Story:
 
     @property
     def resumes(self) -> list[int]:
-        """Steps from which the run went on."""
+        """Steps from which the run resumed."""
         return [int(start["from_step"]) for start in self.starts if number_in(start, "from_step")]
 
     @property
@@ -116,7 +113,7 @@ class Story:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The recipe as a document; empty where it cannot be read."""
+        """The recipe as a document; empty if it cannot be read."""
         try:
             document = yaml.safe_load(self.recipe)
         except yaml.YAMLError:
@@ -124,17 +121,21 @@ class Story:
         return document if isinstance(document, dict) else {}
 
     def status(self) -> str:
-        """finished, stopped, failed, running, or killed where it says running and no process holds it."""
-        said = str(self.run.get("status", "not started"))
-        if said != "running" or self.held is None:
-            return said
+        """finished, stopped, failed, running, or killed if it is recorded as running and no process holds it."""
+        recorded = str(self.run.get("status", "not started"))
+        if recorded != "running" or self.lock_held is None:
+            return recorded
         last = self.launches[-1].get("status") if self.launches else None
         return (
-            str(last) if last in ("interrupted", "failed", "killed") else "running" if self.held else "killed"
+            str(last)
+            if last in ("interrupted", "failed", "killed")
+            else "running"
+            if self.lock_held
+            else "killed"
         )
 
     def measured(self) -> list[Figure]:
-        """Every figure that validations have: the main one first."""
+        """The metrics of all validations, the main one first."""
         names = dict.fromkeys(
             key.partition("/")[2]
             for row in self.rows.of("validation")
@@ -145,25 +146,23 @@ class Story:
         return [main, *(self._figure(name) for name in names if name != main.name)] if names else []
 
     def main(self) -> Figure:
-        """What the run is judged by: the recipe's `checkpoint.metric`; instead of a plain loss, what a
-        baseline is given in.
-        """
+        """The main metric: the recipe's `checkpoint.metric`, or the baseline's metric instead of a plain loss."""
         chosen = str(self._checkpoint().get("metric", "validation/loss")).partition("/")[2] or "loss"
         if chosen == "loss":
             chosen = next((figure for figure, _, _ in self._baselines()), "loss")
         return self._figure(chosen)
 
     def baselines(self, figure: str) -> list[tuple[str, float]]:
-        """Simple models by name, each with its value of a figure."""
+        """Baseline models by name, each with its value of a metric."""
         return [(name, value) for of, name, value in self._baselines() if of == figure]
 
     def baseline(self, figure: Figure) -> tuple[str, float] | None:
-        """The simple model that is best by a figure."""
+        """The best baseline model by a metric."""
         sign = 1 if figure.mode == "min" else -1
         return min(self.baselines(figure.name), key=lambda each: sign * each[1], default=None)
 
     def curve(self, key: str, kind: str = "train") -> list[Point]:
-        """A figure of rows over steps; what is no number is left out."""
+        """A metric over steps; skips NaN and Inf."""
         return [
             (float(row["step"]), value)
             for row in self.rows.of(kind)
@@ -171,7 +170,7 @@ class Story:
         ]
 
     def figures(self) -> dict[str, Any]:
-        """The figures of the report, for `--json`."""
+        """The report's results, for `--json`."""
         main = self.main()
         validation = self.curve(f"validation/{main.name}", "validation")
         best, train = main.best(validation), self.curve("loss")
@@ -199,32 +198,32 @@ class Story:
             "resumes": len([step for step in self.resumes if step]),
             "decisions": len(self.rows.of("decision")),
             "events": len(self.rows.of("event")),
-            "seconds": wall_seconds(self.launches, self.seen),
+            "seconds": wall_seconds(self.launches, self.last_activity),
             "time": dict(self.time_shares()),
             "cost": [each.document() for each in self.cost()],
             "unreadable_rows": self.rows.unreadable,
         }
 
     def time_shares(self) -> list[tuple[str, float]]:
-        """Seconds by what they went into."""
-        return shares(self.rows, self.launches, self.seen)
+        """Seconds per part of the time breakdown."""
+        return shares(self.rows, self.launches, self.last_activity)
 
-    def cost(self) -> list[Priced]:
-        """What the time cost at the prices of the platform's pools."""
-        return priced(self.launches)
+    def cost(self) -> list[PoolCost]:
+        """The cost at the prices of the platform's pools."""
+        return pool_costs(self.launches)
 
     def _checkpoint(self) -> Mapping[str, Any]:
-        said = self.settings.get("checkpoint")
-        return said if isinstance(said, Mapping) else {}
+        section = self.settings.get("checkpoint")
+        return section if isinstance(section, Mapping) else {}
 
     def _figure(self, name: str) -> Figure:
-        said = self._checkpoint()
-        if said.get("metric") == f"validation/{name}" and said.get("mode") in ("min", "max"):
-            return Figure(name, str(said["mode"]))
-        return Figure(name, "max" if any(part in RISING for part in name.split("_")) else "min")
+        section = self._checkpoint()
+        if section.get("metric") == f"validation/{name}" and section.get("mode") in ("min", "max"):
+            return Figure(name, str(section["mode"]))
+        return Figure(name, "max" if any(part in HIGHER_IS_BETTER for part in name.split("_")) else "min")
 
     def _baselines(self) -> list[tuple[str, str, float]]:
-        """Figure, simple model and value, from names such as `bigram_nats_per_byte`."""
+        """Metric, baseline model and value, from names such as `bigram_nats_per_byte`."""
         validated = {
             key.partition("/")[2]
             for row in self.rows.of("validation")
@@ -233,28 +232,30 @@ class Story:
         }
         found = []
         baseline = self.run.get("baseline")
-        said: Mapping[str, Any] = baseline if isinstance(baseline, Mapping) else {}
-        for key in said:
-            value = number_in(said, key)
+        values: Mapping[str, Any] = baseline if isinstance(baseline, Mapping) else {}
+        for key in values:
+            value = number_in(values, key)
             figure = max(
-                (name for name in {*validated, *WORDS} if key.endswith(f"_{name}")), key=len, default=None
+                (name for name in {*validated, *METRIC_WORDS} if key.endswith(f"_{name}")),
+                key=len,
+                default=None,
             )
             if figure is not None and value is not None:
                 found.append((figure, key.removesuffix(f"_{figure}").replace("_", " "), value))
         return found
 
 
-def read_story(place: str | Path) -> Story:
-    """Read a run's folder, or what lies below its URL.
+def read_run_summary(place: str | Path) -> RunSummary:
+    """Read a run from its folder or URL.
 
     Raises:
         InputError: there is no run.
-        StoreError: the store does not answer.
+        StoreError: the store does not respond.
     """
     if not is_remote(str(place)):
         return _read(Path(str(place).removeprefix("file://")), str(place))
     with tempfile.TemporaryDirectory() as folder:
-        store = open_store(str(place), HURRIED)
+        store = open_store(str(place), REPORT_RETRY)
         for name in ("run.json", "recipe.yaml", "metrics.jsonl"):
             with contextlib.suppress(NotFoundError):
                 store.fetch(name, Path(folder, name))
@@ -271,16 +272,16 @@ def number_in(row: Mapping[str, Any], key: str) -> float | None:
     )
 
 
-def _read(folder: Path, place: str, *, remote: bool = False) -> Story:
+def _read(folder: Path, place: str, *, remote: bool = False) -> RunSummary:
     if not folder.is_dir():
         raise InputError(
             "no such run",
-            [Problem(place, "is no folder", "name a run's folder, such as runs/lm-small, or its URL")],
+            [Problem(place, "is not a folder", "use a run's folder, such as runs/lm-small, or its URL")],
         )
     run, rows = read_run(folder), read_rows(folder)
     if not run and not rows.rows:
-        fix = "name a run's folder, such as runs/lm-small, or its URL"
-        raise InputError("no run there", [Problem(place, "holds neither run.json nor metrics.jsonl", fix)])
+        fix = "use a run's folder, such as runs/lm-small, or its URL"
+        raise InputError("no run found", [Problem(place, "holds neither run.json nor metrics.jsonl", fix)])
     try:
         recipe = (folder / "recipe.yaml").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -288,34 +289,32 @@ def _read(folder: Path, place: str, *, remote: bool = False) -> Story:
     home = place if remote else _home(folder)
     saved = _checkpoints(home)
     words = next(last_lines(folder / "launch.log"), "")
-    return Story(
+    return RunSummary(
         place,
         home,
         run,
         rows,
         recipe,
         saved,
-        None if remote else _held(folder),
+        None if remote else _lock_held(folder),
         words,
         None if remote else last_sign(folder),
     )
 
 
 def _home(folder: Path) -> str:
-    """Where a run of this folder keeps its checkpoints: there, or below the URL that it noted."""
+    """Where the run stores its checkpoints: the folder, or the URL recorded in it."""
     try:
         return str(json.loads((folder / HOME).read_text(encoding="utf-8"))["url"])
     except (OSError, ValueError, KeyError, TypeError):
         return str(folder)
 
 
-def _checkpoints(home: str) -> list[Saved] | None:
-    """The checkpoints that have their marker, by which alone they are whole; None where the store does not
-    answer.
-    """
+def _checkpoints(home: str) -> list[CheckpointSummary] | None:
+    """The checkpoints with a marker, that is, complete ones; None if the store does not respond."""
     found = []
     try:
-        store = open_store(f"{home}/checkpoints", HURRIED)
+        store = open_store(f"{home}/checkpoints", REPORT_RETRY)
         sizes = store.sizes()
         for name in sorted(
             path.partition("/")[0] for path in sizes if path.count("/") == 1 and path.endswith(f"/{MARKER}")
@@ -328,17 +327,19 @@ def _checkpoints(home: str) -> list[Saved] | None:
                     if (value := number_in(note["metrics"], key)) is not None
                 }
             except (NotFoundError, ValueError, KeyError, TypeError, AttributeError):
-                continue  # taken away meanwhile, or no marker of ours
+                continue  # removed in the meantime, or not a marker
             found.append(
-                Saved(name, sum(size for path, size in sizes.items() if path.startswith(f"{name}/")), metrics)
+                CheckpointSummary(
+                    name, sum(size for path, size in sizes.items() if path.startswith(f"{name}/")), metrics
+                )
             )
     except TrainfleetError:
         return None
     return found
 
 
-def _held(run_dir: Path) -> bool:
-    """Whether a launcher holds the run right now."""
+def _lock_held(run_dir: Path) -> bool:
+    """Whether a launcher holds the run's lock."""
     from filelock import FileLock, Timeout
 
     if not (run_dir / ".lock").exists():

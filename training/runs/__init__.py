@@ -1,1 +1,1 @@
-"""The run folder: who writes it, who reads it, and where it is stored."""
+"""The run folder: formats, reading, writing and storage."""

@@ -1,6 +1,4 @@
-"""Reading a run's folder without torch, whatever state a kill left it in. Used by the launchers and the
-report.
-"""
+"""Read a run folder without torch, in whatever state an interruption left it."""
 
 from __future__ import annotations
 
@@ -13,20 +11,22 @@ from typing import Any
 
 import yaml
 
-MARKER = "COMMITTED"
-"""In a checkpoint that is whole; written by `trainfleet.training.checkpoint.files`, which needs torch."""
+from trainfleet.training.runs.schema import MARKER, RunRecord
+
+__all__ = ["MARKER", "Rows", "last_lines", "last_sign", "read_recipe", "read_rows", "read_run"]
 
 
-def read_run(run_dir: Path) -> dict[str, Any]:
-    """run.json, or nothing where there is none yet."""
+def read_run(run_dir: Path) -> RunRecord:
+    """run.json; empty if it does not exist or cannot be read."""
     try:
-        return dict(json.loads((run_dir / "run.json").read_text(encoding="utf-8")))
+        document: RunRecord = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
+    return document if isinstance(document, dict) else {}
 
 
 def read_recipe(run_dir: Path) -> dict[str, Any]:
-    """recipe.yaml as the run was started with, or nothing where it cannot be read."""
+    """recipe.yaml of the run's last start; empty if it does not exist or cannot be read."""
     try:
         document = yaml.safe_load((run_dir / "recipe.yaml").read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
@@ -36,8 +36,8 @@ def read_recipe(run_dir: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of metrics.jsonl in order, and how many lines could not be read (a kill cuts the last one
-    short).
+    """The rows of metrics.jsonl in order, each one of the row types in `runs.schema` with its metrics as further
+    keys, and the number of unreadable lines: an interruption can truncate the last one.
     """
 
     rows: list[dict[str, Any]]
@@ -48,7 +48,7 @@ class Rows:
 
 
 def read_rows(run_dir: Path) -> Rows:
-    """The rows of a run; none where nothing was written yet."""
+    """The rows of a run; none if nothing was written yet."""
     try:
         text = (run_dir / "metrics.jsonl").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -68,7 +68,7 @@ def read_rows(run_dir: Path) -> Rows:
 
 
 def last_lines(file: Path, tail_bytes: int = 20_000) -> Iterator[str]:
-    """The lines of a log from its end backwards, empty ones left out."""
+    """The non-empty lines of a log, from the last one backwards."""
     try:
         with file.open("rb") as log:
             log.seek(0, 2)
@@ -80,16 +80,9 @@ def last_lines(file: Path, tail_bytes: int = 20_000) -> Iterator[str]:
 
 
 def last_sign(run_dir: Path) -> float | None:
-    """When the run last wrote something here, in seconds since 1970: for one that was killed, about when that
-    was.
-    """
+    """When the run last wrote to its folder, in seconds since 1970: an estimate of when a killed run ended."""
     times = []
     for name in ("metrics.jsonl", "run.json", "launch.log"):
         with contextlib.suppress(OSError):
             times.append((run_dir / name).stat().st_mtime)
     return max(times, default=None)
-
-
-def folder_size(folder: Path) -> int:
-    """Bytes of all files below a folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

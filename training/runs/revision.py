@@ -1,9 +1,4 @@
-"""Which code trained: git's revision of the checkout that this package lies in, for run.json and the report.
-
-Used by `trainfleet.training.runs.writer`. Easy to get wrong: an installed package has no checkout around it,
-or lies in another project's;
-then nothing is said. Code that was changed and not committed has no revision, so that is said too.
-"""
+"""The git revision of the code that trained, for run.json and the report."""
 
 from __future__ import annotations
 
@@ -14,22 +9,19 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def revision(package: Path = PACKAGE) -> str:
-    """Such as `1f0c2d3e4a5b`, with ` and changes` after it where the package's files differ from it; empty
-    where git tracks none of them.
+    """Such as `1f0c2d3e4a5b`, followed by ` and changes` if the package's files were modified. Empty if git does
+    not track them, as for an installed package.
     """
     tracked = git(package, "ls-files", "--error-unmatch", "__init__.py")
     head = git(package, "rev-parse", "--short=12", "HEAD") if tracked else None
     if not head:
         return ""
-    return (
-        head
-        if git(package, "diff-index", "--quiet", "HEAD", "--", str(package)) is not None
-        else f"{head} and changes"
-    )
+    unchanged = git(package, "diff-index", "--quiet", "HEAD", "--", str(package)) is not None
+    return head if unchanged else f"{head} and changes"
 
 
 def git(folder: Path, *arguments: str) -> str | None:
-    """What git answers; None where it refuses, is missing or hangs."""
+    """The output of git; None if it fails, is not installed or times out."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=False

@@ -1,10 +1,6 @@
-"""Where a run is kept: its readable side in a folder of this machine, its checkpoints there or below a URL.
+"""Where a run is stored: readable files in a local folder, checkpoints there or below a URL.
 
-Used by the step loop on every rank, and by launchers before it. With a URL the readable side (metrics.jsonl,
-run.json, ...) goes
-along with each checkpoint and is fetched first on another machine. Easy to get wrong: whichever of the two
-sides is older
-must give way, so home.json counts the uploads and is written last.
+With a URL, the readable files are uploaded with each checkpoint and downloaded first on another machine.
 """
 
 from __future__ import annotations
@@ -25,36 +21,35 @@ READABLE = ("run.json", "recipe.yaml", "metrics.jsonl", "report.html")
 HOME = "home.json"
 
 
-def patience(recipe: Recipe) -> RetryPolicy:
-    """The recipe's patience with stores."""
-    said = recipe.checkpoint.patience
-    return RetryPolicy(said.attempts, said.first_wait, said.longest_wait, said.stall)
+def retry_policy(recipe: Recipe) -> RetryPolicy:
+    """How long the recipe retries a failing store."""
+    config = recipe.checkpoint.patience
+    return RetryPolicy(config.attempts, config.first_wait, config.longest_wait, config.stall)
 
 
 class RunStorage:
-    """A run's two places; the same one for a run whose storage is a folder."""
+    """The local folder and the store of a run; the same place if `storage` is a folder."""
 
     def __init__(self, recipe: Recipe, run_dir: Path, notify: Callable[[str, str], Any]) -> None:
         self.run_dir = run_dir
         self.url = recipe.home_url()
         self.store: Store | None = (
-            open_store(self.url, patience(recipe), notify) if is_remote(self.url) else None
+            open_store(self.url, retry_policy(recipe), notify) if is_remote(self.url) else None
         )
         self.checkpoints = open_store(
-            f"{self.url if self.store else run_dir}/checkpoints", patience(recipe), notify
+            f"{self.url if self.store else run_dir}/checkpoints", retry_policy(recipe), notify
         )
         self._notify = notify
         self._lease: Lease | None = None
 
     def enter(self, launch: str) -> None:
-        """Make sure that the run can be written and that nobody else does; rank 0 alone, before anything
-        else.
+        """Acquire exclusive write access for this launch. Rank 0 only, before anything else.
 
         Raises:
-            InputError: another run is at work here.
-            StoreError: a right is missing, or the store does not answer.
+            InputError: another launch is writing this run.
+            StoreError: a permission is missing, or the store does not respond.
         """
-        home = self.store or open_store(str(self.run_dir), self.checkpoints.patience, self._notify)
+        home = self.store or open_store(str(self.run_dir), self.checkpoints.retry, self._notify)
         lease = Lease(home, launch)
         try:
             if self.store is not None:
@@ -64,24 +59,24 @@ class RunStorage:
             if self.store is not None:
                 raise
             problems = [
-                Problem(str(self.run_dir), each.what, each.fix or "choose another with --storage DIR")
+                Problem(str(self.run_dir), each.what, each.fix or "choose another folder with --storage DIR")
                 for each in error.problems
             ]
-            raise InputError("cannot write the run's folder", problems) from error
+            raise InputError("cannot write the run folder", problems) from error
         self._lease = lease
 
     def leave(self) -> None:
-        """Let others in."""
+        """Release the write access."""
         if self._lease is not None:
             self._lease.release()
             self._lease = None
 
     def send(self) -> None:
-        """Upload the readable side; for a folder there is nothing to do but to see that it is still ours.
+        """Upload the readable files. For a folder, only check that the write access is still held.
 
         Raises:
-            InputError: another run has come in.
-            StoreError: past all tries.
+            InputError: another launch has taken over.
+            StoreError: all attempts failed.
         """
         if self._lease is not None:
             self._lease.check()
@@ -90,55 +85,55 @@ class RunStorage:
         for name in READABLE:
             with contextlib.suppress(FileNotFoundError):
                 self.store.put(name, (self.run_dir / name).read_bytes())
-        home = json.dumps({"url": self.url, "uploads": _uploads(self._here()) + 1})
+        # NOTE: written last, because the number of uploads decides which side is older and is overwritten.
+        home = json.dumps({"url": self.url, "uploads": _uploads(self._local_home()) + 1})
         self.store.put(HOME, home.encode())
         write_whole(self.run_dir / HOME, home)
 
-    def refuse_to_bury(self) -> None:
-        """A fresh start where a store holds a run already: it cannot be moved aside there, and is never
-        deleted.
+    def require_empty(self) -> None:
+        """Reject a fresh start if the store already has a run, which cannot be moved aside and is never deleted.
 
         Raises:
-            InputError: there is one.
+            InputError: the store has a run.
         """
         if self.store is not None and self.store.sizes():
             problem = Problem(
                 self.url,
-                "holds a run already, which cannot be moved aside in an object store",
-                "use --run NAME for a new one",
+                "already contains a run, which cannot be moved aside in an object store",
+                "start a new run with --run NAME",
             )
-            raise InputError("--fresh would bury a run", [problem])
+            raise InputError("--fresh would overwrite a run", [problem])
 
     def fetch(self) -> bool:
-        """Bring the readable side here where the store's is newer; returns whether it did.
+        """Download the readable files if the store's are newer; returns whether they were.
 
         Raises:
-            InputError: the folder belongs to another run's URL.
-            StoreError: the store does not answer.
+            InputError: the local folder belongs to a run with another URL.
+            StoreError: the store does not respond.
         """
         if self.store is None:
             return False
-        here = self._here()
+        here = self._local_home()
         if here.get("url", self.url) != self.url:
             problem = Problem(
                 str(self.run_dir),
-                f"holds what {here['url']} left here",
+                f"contains files of {here['url']}",
                 "use --run NAME, or move the folder away",
             )
-            raise InputError("this folder belongs to a run of another storage", [problem])
+            raise InputError("this folder belongs to a run with another storage", [problem])
         try:
-            there = self.store.read(HOME)
+            remote = self.store.read(HOME)
         except NotFoundError:
             return False
-        if _uploads(_document(there)) <= _uploads(here):
+        if _uploads(_document(remote)) <= _uploads(here):
             return False
         for name in READABLE:
             with contextlib.suppress(NotFoundError):
                 self.store.fetch(name, self.run_dir / name)
-        write_whole(self.run_dir / HOME, there)
+        write_whole(self.run_dir / HOME, remote)
         return True
 
-    def _here(self) -> dict[str, Any]:
+    def _local_home(self) -> dict[str, Any]:
         try:
             return _document((self.run_dir / HOME).read_bytes())
         except OSError:

@@ -1,11 +1,6 @@
-"""What a run leaves to be read: metrics.jsonl, run.json and recipe.yaml, and rows for other sinks. Written by
-rank 0 alone.
+"""Write metrics.jsonl, run.json and recipe.yaml of a run, and pass rows to trackers. Rank 0 only."""
 
-Used by the step loop. Easy to get wrong: a resumed run must neither double nor lose a row, so rows after the
-checkpoint's step are cut off, and rows reach the disk before the checkpoint that follows them.
-"""
-
-from __future__ import annotations  # noqa: I001
+from __future__ import annotations
 
 import contextlib
 import json
@@ -16,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -25,20 +20,18 @@ from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.files import write_whole
 from trainfleet.training.recipe.load import dump
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.runs.reader import read_rows, read_run
 from trainfleet.training.runs.revision import revision
-from trainfleet.training.runs.reader import read_run
-from trainfleet.training.trackers import Notify, make_sinks
-
-TOLD = ("event", "decision")
-"""Kinds of rows that are no figures of a step."""
+from trainfleet.training.runs.schema import LOG_KINDS, RunRecord, Start, Versions
+from trainfleet.training.trackers import Notify, make_trackers
 
 
 def _ignore(*_: Any) -> None:
     return None
 
 
-class Journal:
-    """The readable side of a run folder."""
+class RunWriter:
+    """The readable part of a run folder."""
 
     def __init__(
         self,
@@ -53,96 +46,75 @@ class Journal:
         try:
             run_dir.mkdir(parents=True, exist_ok=True)
             write_whole(run_dir / "recipe.yaml", dump(recipe))
-            write_whole(
-                self.path, "".join(json.dumps(row) + "\n" for row in kept_rows(self.path, resumed_from))
-            )
-            self._file = self.path.open("a", encoding="utf-8")
+            # NOTE: a resumed run repeats the rows after its checkpoint, so these must go, or rows are doubled.
+            self._replace_rows(rows_until(run_dir, resumed_from))
         except OSError as error:
-            raise InputError(
-                "cannot write the run's folder",
-                [Problem(str(run_dir), error.strerror or str(error), "choose another with --storage DIR")],
-            ) from error
-        self._sinks = make_sinks(recipe, run_dir, resumed_from, notify)
-        start = {
+            fix = "choose another folder with --storage DIR"
+            problem = Problem(str(run_dir), error.strerror or str(error), fix)
+            raise InputError("cannot write the run folder", [problem]) from error
+        self._trackers = make_trackers(recipe, run_dir, resumed_from, notify)
+        start: Start = {
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "from_step": resumed_from,
             **versions(),
             "revision": revision(),
         }
-        self.record = read_run(run_dir)
-        self.update(
-            name=recipe.name, status="running", starts=[*self.record.get("starts", []), start], **facts
-        )
+        self.record: RunRecord = read_run(run_dir)
+        starts = [*self.record.get("starts", []), start]
+        self.update(name=recipe.name, status="running", starts=starts, **facts)
 
-    def row(self, row: Mapping[str, Any]) -> None:
-        """Append a row, and hand it to the sinks."""
-        with _explained(self.path):
+    def write_row(self, row: Mapping[str, Any]) -> None:
+        """Append a row, and pass it to the trackers."""
+        with _explain_errors(self.path):
             self._file.write(json.dumps(row) + "\n")
             self._file.flush()
-        for sink in self._sinks:
-            sink.row(row)
+        for tracker in self._trackers:
+            tracker.write_row(row)
 
     def rewind(self, step: int) -> None:
-        """Take back the rows of steps after `step` that were trained on and given up; what happened stays
-        told.
-        """
-        with _explained(self.path):
+        """Remove the metrics of steps after `step`, which the run rolled back; events and decisions stay."""
+        with _explain_errors(self.path):
             self._file.close()
-            rows = [row for row in read_rows(self.path) if row["step"] <= step or row["kind"] in TOLD]
-            write_whole(self.path, "".join(json.dumps(row) + "\n" for row in rows))
-            self._file = self.path.open("a", encoding="utf-8")
+            rows = read_rows(self.run_dir).rows
+            self._replace_rows([row for row in rows if row["step"] <= step or row.get("kind") in LOG_KINDS])
 
     def sync(self) -> None:
-        """Bring all rows to the disk: called before a checkpoint is written."""
-        with _explained(self.path):
+        """Flush all rows to the disk. NOTE: must precede a checkpoint, or a crash loses rows for good."""
+        with _explain_errors(self.path):
             os.fsync(self._file.fileno())
 
     def update(self, **facts: Any) -> None:
-        """Change facts in run.json."""
-        self.record |= facts
+        """Change fields of run.json."""
+        self.record |= cast(RunRecord, facts)
         write_whole(self.run_dir / "run.json", json.dumps(self.record, indent=1))
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> RunWriter:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            with contextlib.suppress(
-                TrainfleetError
-            ):  # the error that ends the run is worth more than a full disk's
-                self.update(
-                    status="failed", error=str(error).splitlines()[0] if str(error) else type(error).__name__
-                )
+            text = str(error).splitlines()[0] if str(error) else type(error).__name__
+            with contextlib.suppress(TrainfleetError):  # must not replace the error that ends the run
+                self.update(status="failed", error=text)
         with contextlib.suppress(OSError):
             self._file.close()
-        for sink in self._sinks:
-            sink.close()
+        for tracker in self._trackers:
+            tracker.close()
+
+    def _replace_rows(self, rows: list[dict[str, Any]]) -> None:
+        write_whole(self.path, "".join(json.dumps(row) + "\n" for row in rows))
+        self._file = self.path.open("a", encoding="utf-8")
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics.jsonl; a last line that a kill cut short is left out."""
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
-        return []
-    rows = []
-    for line in lines:
-        try:
-            rows.append(dict(json.loads(line)))
-        except ValueError:
-            continue
-    return rows
+def rows_until(run_dir: Path, step: int) -> list[dict[str, Any]]:
+    """The rows up to a step, without the test's row, which is written again when the run ends."""
+    return [row for row in read_rows(run_dir).rows if row["step"] <= step and row.get("kind") != "test"]
 
 
-def kept_rows(path: Path, step: int) -> list[dict[str, Any]]:
-    """Rows up to a step; the test's row goes too, as it is written anew when the run ends."""
-    return [row for row in read_rows(path) if row["step"] <= step and row["kind"] != "test"]
-
-
-def versions() -> dict[str, str]:
-    """What ran: for run.json and checkpoints."""
+def versions() -> Versions:
+    """Versions for run.json and checkpoints."""
     return {
         "trainfleet": __version__,
         "torch": str(torch.__version__),
@@ -152,11 +124,10 @@ def versions() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _explain_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        fix = "make room or rights, then run the same command again: it goes on from the newest checkpoint"
-        raise TrainfleetError(
-            "cannot write the run's metrics", [Problem(str(path), error.strerror or str(error), fix)]
-        ) from error
+        fix = "free disk space or grant access, then run the same command again to resume"
+        problem = Problem(str(path), error.strerror or str(error), fix)
+        raise TrainfleetError("cannot write the run's metrics", [problem]) from error

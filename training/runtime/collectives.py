@@ -1,10 +1,7 @@
-"""All ranks of a run talking about plain values over a gloo group of their own, beside the one that the step
-loop uses.
+"""Collectives over plain values, in a gloo group apart from the step loop's.
 
-Used by checkpoints: one for the step loop's thread, one for the thread that writes. Easy to get wrong:
-collectives of two
-threads on one group mix up and crash, so a group belongs to one thread; and every rank must make its groups
-in the same order.
+NOTE: a group belongs to one thread, because collectives of two threads on one group crash. Every rank must create
+its groups in the same order.
 """
 
 from __future__ import annotations
@@ -21,18 +18,14 @@ import torch.distributed as dist
 from trainfleet.errors import Problem, TrainfleetError
 
 Result = TypeVar("Result")
-LONGEST = timedelta(hours=6)
-"""An upload may take long, and the other ranks wait for it; a rank that dies is noticed at once, by its
-connection.
-"""
+TIMEOUT = timedelta(hours=6)
+"""Covers long uploads, for which the other ranks wait. A dead rank is noticed immediately by its connection."""
 
 
 class Ranks:
-    """The ranks of the default process group; one alone where there is none. Its methods must be called on
-    every rank.
-    """
+    """The ranks of the default process group, or one rank without a group. All methods are collective."""
 
-    def __init__(self, timeout: timedelta = LONGEST) -> None:
+    def __init__(self, timeout: timedelta = TIMEOUT) -> None:
         several = dist.is_initialized() and dist.get_world_size() > 1
         self.rank, self.world_size = (dist.get_rank(), dist.get_world_size()) if several else (0, 1)
         self.group: Any = dist.new_group(backend="gloo", timeout=timeout) if several else None
@@ -46,7 +39,7 @@ class Ranks:
         return bool(value.item())
 
     def gather(self, value: Any) -> list[Any]:
-        """Every rank's value, in the order of ranks, on rank 0; an empty list elsewhere."""
+        """Every rank's value in rank order on rank 0; an empty list on the others."""
         if self.group is None:
             return [value]
         values: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
@@ -54,7 +47,7 @@ class Ranks:
         return values or []
 
     def scatter(self, values: list[Any] | None) -> Any:
-        """Rank 0's list, one value to each rank."""
+        """This rank's value of rank 0's list."""
         if self.group is None:
             assert values is not None
             return values[0]
@@ -62,8 +55,8 @@ class Ranks:
         dist.scatter_object_list(mine, values, src=0, group=self.group)
         return mine[0]
 
-    def share(self, value: Any) -> Any:
-        """Rank 0's value, to all."""
+    def broadcast(self, value: Any) -> Any:
+        """Rank 0's value."""
         if self.group is None:
             return value
         message = [value]
@@ -71,34 +64,36 @@ class Ranks:
         return message[0]
 
     def on_first(self, action: Callable[[], Result]) -> Result:
-        """Let rank 0 act and give its plain result to all; its `TrainfleetError` is raised on all of them."""
+        """Run `action` on rank 0 and return its plain result on all ranks; its `TrainfleetError` is raised on all."""
         outcome: tuple[Any, TrainfleetError | None] = (None, None)
         if self.rank == 0:
             try:
                 outcome = (action(), None)
             except TrainfleetError as error:
                 outcome = (None, error)
-        result, told = self.share((outcome[0], portable(outcome[1])))
-        if told is not None:
-            raise outcome[1] or revived(told)
+        result, packed = self.broadcast((outcome[0], pack_error(outcome[1])))
+        if packed is not None:
+            raise outcome[1] or unpack_error(packed)
         return result  # type: ignore[no-any-return]  # what rank 0's action returned
 
-    def together(self, error: TrainfleetError | None) -> None:
-        """Raise on every rank where any has an error: the first rank's that has one."""
-        told = self.share(next((each for each in self.gather(portable(error)) if each is not None), None))
-        if told is not None:
-            raise error or revived(told)
+    def raise_together(self, error: TrainfleetError | None) -> None:
+        """If any rank has an error, raise on every rank: the error of the first rank that has one."""
+        packed = self.broadcast(
+            next((each for each in self.gather(pack_error(error)) if each is not None), None)
+        )
+        if packed is not None:
+            raise error or unpack_error(packed)
 
     def close(self) -> None:
-        """Give the group up; the others do the same at about this time."""
+        """Destroy the group, which all ranks do at about the same time."""
         if self.group is not None and dist.is_initialized():
             with contextlib.suppress(Exception):
                 dist.destroy_process_group(self.group)
         self.group = None
 
 
-def portable(error: TrainfleetError | None) -> bytes | None:
-    """An error as bytes that another rank can revive (an exception itself loses its arguments on the way)."""
+def pack_error(error: TrainfleetError | None) -> bytes | None:
+    """An error as bytes; a pickled exception loses its arguments."""
     if error is None:
         return None
     return pickle.dumps(
@@ -106,8 +101,8 @@ def portable(error: TrainfleetError | None) -> bytes | None:
     )
 
 
-def revived(told: bytes) -> TrainfleetError:
-    """The error that `portable` took apart."""
-    kind, summary, problems = pickle.loads(told)
+def unpack_error(packed: bytes) -> TrainfleetError:
+    """The error that `pack_error` packed."""
+    kind, summary, problems = pickle.loads(packed)
     error: TrainfleetError = kind(summary, [Problem(*each) for each in problems])
     return error

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LINE_EVERY_S = 5.0
 
 
-class Headway:
+class CountedProgress:
     """Told how far the work is; a context, so that a bar does not outlive it. With `quiet` it says nothing."""
 
     def __init__(self, what: str, quiet: bool = False) -> None:
@@ -25,7 +25,7 @@ class Headway:
         self._said = time.monotonic()
         self._bar: Progress | None = None
 
-    def __enter__(self) -> Headway:
+    def __enter__(self) -> CountedProgress:
         if not self.quiet and sys.stderr.isatty():
             from rich.progress import (
                 BarColumn,

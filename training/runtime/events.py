@@ -1,9 +1,6 @@
-"""How the launcher and its ranks talk: variables down, and up JSON lines over a local socket.
+"""Communication between a launcher and its ranks: variables, and events as JSON lines over a local socket.
 
-Used by `trainfleet.training.run` (sends) and `trainfleet.training.launch` (listens). Not by stdout: there
-Ray, torch and Python libraries talk, and
-a line of theirs must never drown ours. Easy to get wrong: a launcher that is gone must not stop the run, so
-sending never fails.
+Events do not use stdout, where Ray, torch and other libraries write. Their types are in `runs.schema`.
 """
 
 from __future__ import annotations
@@ -19,44 +16,42 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trainfleet.training.runtime.ray_events import SCHEME, Post
+from trainfleet.training.runtime.ray_events import SCHEME, EventSender
 
 EVENTS = "TRAINFLEET_EVENTS"
-"""Path of the launcher's Unix socket. `stdout`: JSON lines there, for a launcher that reads a log far away.
-Unset when nobody listens,
-then people's lines go to stdout."""
+"""Path of the launcher's Unix socket, or `stdout` for a remote launcher that reads a log. Without it, rank 0 prints
+readable lines."""
 STDOUT = "stdout"
-LAST_WORDS = ("result", "error", "crash")
-"""Events after which a rank may be gone."""
-
+FINAL_EVENTS = ("result", "error", "crash")
+"""Events after which a rank may end."""
 
 RUN_DIR = "TRAINFLEET_RUN_DIR"
 STOP_FILE = "TRAINFLEET_STOP_FILE"
-"""When this file appears, every rank saves and ends after its step."""
+"""If this file exists, every rank saves and ends after its step."""
 RAY_TEMP = "TRAINFLEET_RAY_TEMP"
-"""Where a Ray of our own keeps its session; the launcher removes it."""
+"""Session folder of a local Ray; the launcher removes it."""
 RAY_FOR_RUN = "TRAINFLEET_RAY_FOR_RUN"
-"""Set by a launcher that made the Ray of RAY_ADDRESS for this run alone, to end with it."""
+"""Set by a launcher whose Ray cluster belongs to this run and ends with it."""
 ALLOW_CHANGES = "TRAINFLEET_ALLOW_CHANGES"
-"""Keys of the recipe, with commas between, that may differ from the checkpoint's."""
+"""Comma-separated recipe keys that may differ from the checkpoint's."""
 LAUNCH = "TRAINFLEET_LAUNCH"
-"""Names a launch, so that its restarted workers may go on where the ones before them were at work."""
+"""Identifies a launch, so that its restarted workers keep its write access."""
 PARENT = "TRAINFLEET_PARENT"
-"""Set by a launcher: its workers die with it."""
+"""Process id of the launcher, with which its workers end."""
 
 
-class Sink:
-    """Where a rank sends its events; without a listener rank 0's become lines on stdout."""
+class EventSink:
+    """Sends a rank's events to the launcher."""
 
     def __init__(self, address: str | None) -> None:
         self._socket: socket.socket | None = None
-        self._post: Post | None = None
+        self._sender: EventSender | None = None
         self._lock = threading.Lock()
         self._stdout = address == STDOUT
-        self.listened = bool(address)
+        self.has_listener = bool(address)
         if address and address.startswith(SCHEME):
             with contextlib.suppress(Exception):  # Ray may be ending
-                self._post = Post(address)
+                self._sender = EventSender(address)
         elif address and not self._stdout:
             channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             with contextlib.suppress(OSError):
@@ -64,15 +59,15 @@ class Sink:
                 self._socket = channel
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Send one event; lost without a word when the listener is gone."""
+        """Send one event. Never fails, because a run continues without its launcher."""
         line = json.dumps({"kind": kind, **fields}, default=str) + "\n"
         with self._lock, contextlib.suppress(OSError):
             if self._stdout:
                 sys.stdout.write(line)
                 sys.stdout.flush()
-            elif self._post is not None:
+            elif self._sender is not None:
                 with contextlib.suppress(Exception):  # Ray may be ending
-                    self._post.send(line, kind in LAST_WORDS)
+                    self._sender.send(line, kind in FINAL_EVENTS)
             elif self._socket is not None:
                 self._socket.sendall(line.encode())
 
@@ -82,7 +77,7 @@ class Sink:
 
 
 class Listener:
-    """The launcher's end: collects events of every rank in one queue."""
+    """Receives the events of every rank in the launcher."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -107,7 +102,7 @@ class Listener:
     def _read(self, channel: socket.socket) -> None:
         with channel, contextlib.suppress(OSError), channel.makefile("r", encoding="utf-8") as lines:
             for line in lines:
-                with contextlib.suppress(json.JSONDecodeError):  # the last line of a killed rank may be cut
+                with contextlib.suppress(json.JSONDecodeError):  # a killed rank's last line may be truncated
                     self._queue.put(json.loads(line))
 
     def drain(self) -> Iterator[dict[str, Any]]:
@@ -119,7 +114,7 @@ class Listener:
                 return
 
     def close(self) -> None:
-        """Stop listening, after what the ended processes sent has been read."""
+        """Stop listening, after the events of ended processes are read."""
         with contextlib.suppress(OSError):  # wakes the thread that waits in accept
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()

@@ -1,14 +1,7 @@
-"""Kills a run on purpose at a named point, for tests and for anyone who wants to see that it resumes:
-TRAINFLEET_FAULT=POINT:STEP.
+"""Kills a run at a named point, to test that it resumes: TRAINFLEET_FAULT=POINT:STEP.
 
-Points: `in-step` (gradients made, weights not yet changed), `staged` (a checkpoint copied aside, nothing
-written), `partly-written`
-(one item of a file written), `in-save` (a rank's files written), `before-marker` (all files written, the
-commit marker not yet),
-`in-purge` (an old checkpoint's marker removed, its files not yet); while data is prepared `in-preparation`
-and `in-assembly` (so many
-parts read, so many blocks written). The kill is SIGKILL, to the launcher and to this process, so
-nothing can tidy up. Without the variable this costs one look at a dictionary.
+The points of a step are in POINTS; data preparation adds `in-preparation` and `in-assembly` (with the number of
+parts read or blocks written). Launcher and process get SIGKILL, so nothing can clean up.
 """
 
 from __future__ import annotations
@@ -17,13 +10,20 @@ import os
 import signal
 
 FAULT = "TRAINFLEET_FAULT"
-POINTS = ("in-step", "staged", "partly-written", "in-save", "before-marker", "in-purge")
+POINTS = (
+    "in-step",  # gradients computed, weights unchanged
+    "staged",  # a checkpoint's snapshot taken, nothing written
+    "partly-written",  # one item of a file written
+    "in-save",  # a rank's files written
+    "before-marker",  # all files written, the commit marker missing
+    "in-purge",  # the marker of an old checkpoint removed, its files not yet
+)
 
 
-def strike(point: str, step: int | str) -> None:
-    """Kill the run if TRAINFLEET_FAULT names this point and step; a checkpoint's name counts as its step."""
-    wanted = os.environ.get(FAULT)
-    if wanted is None or wanted != f"{point}:{int(str(step).rpartition('-')[2])}":
+def hit(point: str, step: int | str) -> None:
+    """Kill the run if TRAINFLEET_FAULT names this point and step; the name of a checkpoint counts as its step."""
+    fault = os.environ.get(FAULT)
+    if fault is None or fault != f"{point}:{int(str(step).rpartition('-')[2])}":
         return
     launcher = os.environ.get("TRAINFLEET_PARENT")
     if launcher:

@@ -1,9 +1,4 @@
-"""Process groups: up from torchrun's or Ray's environment, down again, and what ranks must agree on.
-
-`init_from_env` and `shutdown` are for launchers, the rest for the step loop. Easy to get wrong: an error on
-one rank
-leaves the others waiting in a collective, so what rank 0 does alone goes through `on_first`, which tells all.
-"""
+"""The default process group: set up from torchrun's or Ray's environment, and agreement between ranks."""
 
 from __future__ import annotations
 
@@ -25,8 +20,8 @@ LOOPBACK = ("127.0.0.1", "localhost")
 
 @dataclass(frozen=True)
 class World:
-    """This process among all: `rank` of `world_size`, `local_rank` of `local_world_size` on its machine, and
-    its `device` (`cpu` or `cuda:N`).
+    """This process among all: `rank` of `world_size`, on its machine `local_rank` of `local_world_size`, and its
+    `device` (`cpu` or `cuda:N`).
     """
 
     rank: int = 0
@@ -37,19 +32,20 @@ class World:
 
 
 def init_from_env(use_gpu: bool, timeout_s: float = 600) -> World:
-    """Join the process group that RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT describe; alone
-    without them.
+    """Join the process group that RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT describe.
 
-    A group that is already up (Ray Train makes one) is kept. With one process no group is made.
+    Keeps an existing group, such as Ray Train's. A single process gets no group.
 
     Raises:
-        MissingToolError: the recipe wants GPUs and there is none for this process.
+        MissingToolError: the recipe requires GPUs, and there is none for this process.
     """
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if use_gpu:
         if torch.cuda.device_count() <= local_rank:
-            what = f"{torch.cuda.device_count()} GPUs here, process {local_rank} needs one of its own"
+            what = (
+                f"this machine has {torch.cuda.device_count()} GPUs, but process {local_rank} needs its own"
+            )
             raise MissingToolError(
                 "not enough GPUs",
                 [Problem("scaling.use_gpu", what, "scaling.use_gpu=false, or fewer workers")],
@@ -57,9 +53,8 @@ def init_from_env(use_gpu: bool, timeout_s: float = 600) -> World:
         torch.cuda.set_device(local_rank)
     if world_size > 1 and not dist.is_initialized():
         if os.environ.get("MASTER_ADDR") in LOOPBACK and sys.platform == "linux":
-            os.environ.setdefault(
-                "GLOO_SOCKET_IFNAME", "lo"
-            )  # else gloo looks up this machine's name, which may take minutes without a network
+            # Otherwise gloo resolves the host name, which can take minutes without a network.
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         backend = "cpu:gloo,cuda:nccl" if use_gpu else "gloo"
         dist.init_process_group(
             backend, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout_s)
@@ -71,34 +66,23 @@ def init_from_env(use_gpu: bool, timeout_s: float = 600) -> World:
 
 
 def shutdown() -> None:
-    """Leave the process group, where there is one."""
+    """Leave the process group, if there is one."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 @contextmanager
-def group_of_one() -> Iterator[None]:
-    """A process group of this process alone, where there is none: shards and meshes want one even on a single
-    rank.
-    """
+def single_process_group() -> Iterator[None]:
+    """A process group of this process only, if there is none: sharding requires one even on a single rank."""
     if dist.is_initialized():
         yield
         return
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]  # public, and left out of the stubs
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]  # public, but missing from the stubs
     try:
         yield
     finally:
         dist.destroy_process_group()
-
-
-def any_rank(flag: bool, device: str) -> bool:
-    """Whether the flag is set on any rank; every rank must ask."""
-    if not dist.is_initialized():
-        return flag
-    value = torch.tensor(int(flag), device=device)
-    dist.all_reduce(value, op=dist.ReduceOp.MAX)
-    return bool(value.item())
 
 
 def gather(value: Any, rank: int, world_size: int) -> list[Any]:
@@ -111,7 +95,10 @@ def gather(value: Any, rank: int, world_size: int) -> list[Any]:
 
 
 def on_first(action: Callable[[], Any], rank: int) -> Any:
-    """Let rank 0 act and give its plain result to all ranks; its `TrainfleetError` is raised on all of them."""
+    """Run `action` on rank 0 and return its plain result on all ranks; its `TrainfleetError` is raised on all.
+
+    NOTE: an error on one rank alone would leave the others waiting in a collective.
+    """
     result: Any = None
     error: TrainfleetError | None = None
     if rank == 0:
@@ -122,9 +109,9 @@ def on_first(action: Callable[[], Any], rank: int) -> Any:
     if dist.is_initialized():
         message = [(result, error and (type(error), error.summary, error.problems))]
         dist.broadcast_object_list(message, src=0)
-        result, told = message[0]
-        if told and error is None:
-            kind, summary, problems = told
+        result, sent = message[0]
+        if sent and error is None:
+            kind, summary, problems = sent
             error = kind(summary, problems)
     if error is not None:
         raise error

@@ -1,10 +1,7 @@
-"""Brings the events of ranks on other machines to the stdout of the process that drives them, through Ray
-itself.
+"""Sends the events of ranks on other machines through Ray to the driver's stdout, which a remote launcher reads
+as a log.
 
-Used by `trainfleet.training.run` when TRAINFLEET_EVENTS is `stdout`: a launcher far away reads that stdout as
-a log. Easy to get wrong:
-Ray carries no order between callers and nothing from a worker that has died, so only rank 0's steps and every
-rank's errors matter.
+Ray does not order events of different ranks, and loses pending ones of a dead worker.
 """
 
 from __future__ import annotations
@@ -18,11 +15,11 @@ from typing import Any
 
 NAMESPACE = "trainfleet"
 SCHEME = "ray:"
-LOOK_EVERY_S = 0.25
+POLL_INTERVAL_S = 0.25
 
 
-class Mailbox:
-    """What a Ray actor near the driver holds: lines that nobody has fetched yet."""
+class EventQueue:
+    """A Ray actor on the driver's machine with the lines that were not fetched yet."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -35,47 +32,45 @@ class Mailbox:
         return lines
 
 
-class Post:
-    """A rank's way to the mailbox of an address `ray:NAME`."""
+class EventSender:
+    """Sends a rank's lines to the queue at an address `ray:NAME`."""
 
     def __init__(self, address: str) -> None:
         import ray
 
-        self._mailbox: Any = ray.get_actor(address.removeprefix(SCHEME), namespace=NAMESPACE)
+        self._queue: Any = ray.get_actor(address.removeprefix(SCHEME), namespace=NAMESPACE)
 
-    def send(self, line: str, last_words: bool) -> None:
-        """Send a line; the last words of a rank wait until they have arrived, for the rank may die next."""
+    def send(self, line: str, wait: bool) -> None:
+        """Send a line; with `wait`, until it has arrived, because the rank may end next."""
         import ray
 
-        receipt = self._mailbox.put.remote(line)
-        if last_words:
+        receipt = self._queue.put.remote(line)
+        if wait:
             ray.get(receipt, timeout=30)
 
 
 @contextlib.contextmanager
 def to_stdout() -> Iterator[str]:
-    """The address that ranks send to; what they send is written to stdout while the block lasts. Ray must be
-    connected.
-    """
+    """The address for ranks; what they send is written to stdout inside the context. Requires a connected Ray."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     name = f"events-{secrets.token_hex(6)}"
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    mailbox: Any = (
-        ray.remote(Mailbox)
+    events: Any = (
+        ray.remote(EventQueue)
         .options(name=name, namespace=NAMESPACE, num_cpus=0, scheduling_strategy=here)
         .remote()
     )
-    over = threading.Event()
+    ended = threading.Event()
 
     def pump() -> None:
-        for line in ray.get(mailbox.take.remote(), timeout=60):
+        for line in ray.get(events.take.remote(), timeout=60):
             sys.stdout.write(line)
         sys.stdout.flush()
 
     def keep_pumping() -> None:
-        while not over.wait(LOOK_EVERY_S):
+        while not ended.wait(POLL_INTERVAL_S):
             with contextlib.suppress(Exception):
                 pump()
 
@@ -84,8 +79,8 @@ def to_stdout() -> Iterator[str]:
     try:
         yield SCHEME + name
     finally:
-        over.set()
+        ended.set()
         thread.join(10)
         with contextlib.suppress(Exception):
             pump()
-            ray.kill(mailbox)
+            ray.kill(events)

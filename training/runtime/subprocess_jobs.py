@@ -115,7 +115,7 @@ def error_from(event: Mapping[str, Any]) -> TrainfleetError:
     return kind(event["summary"], [Problem(*problem) for problem in event["problems"]])
 
 
-def send_error(sink: events.Sink, error: TrainfleetError) -> int:
+def send_error(sink: events.EventSink, error: TrainfleetError) -> int:
     """Report an error as an event, which the launcher shows as its own; returns the exit code."""
     problems = [[each.where, each.what, each.fix] for each in error.problems]
     sink.send("error", summary=error.summary, problems=problems, exit_code=error.exit_code)
@@ -155,7 +155,7 @@ def main() -> int:
         process.die_with(int(os.environ[events.PARENT]))
     if sys.argv[1] == RANKS:
         return _start_ranks(sys.argv[2], sys.argv[3])
-    sink = events.Sink(os.environ.get(events.EVENTS))
+    sink = events.EventSink(os.environ.get(events.EVENTS))
     first = os.environ.get("RANK", "0") == "0"
     document = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     module, _, name = document["function"].partition(":")

@@ -1,9 +1,4 @@
-"""Where the rows of a run go besides metrics.jsonl: TensorBoard, Prometheus, MLflow, Weights & Biases.
-
-Used by the journal, on rank 0. A sink has `row` and `close`, and is one file. Easy to get wrong: a tracker
-that is down must
-never cost a training, so a sink that fails is told of once and left out from then on.
-"""
+"""Trackers: where rows go besides metrics.jsonl. TensorBoard, Prometheus, MLflow, Weights & Biases."""
 
 from __future__ import annotations
 
@@ -14,64 +9,66 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from trainfleet.errors import MissingToolError, Problem
+from trainfleet.training.recipe.changes import flatten
 from trainfleet.training.recipe.load import dump
 from trainfleet.training.recipe.schema import Recipe
 
 Notify = Callable[[str, str], Any]
 
 
-class Sink(Protocol):
-    """Somewhere that rows go."""
+class Tracker(Protocol):
+    """A destination of rows."""
 
-    def row(self, row: Mapping[str, Any]) -> None:
-        """Take a row of metrics.jsonl."""
+    def write_row(self, row: Mapping[str, Any]) -> None:
+        """Write a row of metrics.jsonl."""
 
     def close(self) -> None:
-        """Bring out what was taken, and let go."""
+        """Flush and close."""
 
 
-class Guarded:
-    """A sink whose failures are told of once and then ignored."""
+class FailsafeTracker:
+    """A tracker that is disabled after its first failure, which is reported once. NOTE: never ends a run."""
 
-    def __init__(self, name: str, make: Callable[[], Sink], notify: Notify) -> None:
+    def __init__(self, name: str, make: Callable[[], Tracker], notify: Notify) -> None:
         self._name, self._notify = name, notify
-        self._sink: Sink | None = None
-        self._try(lambda: setattr(self, "_sink", make()))
+        self._tracker: Tracker | None = None
+        self._try(lambda: setattr(self, "_tracker", make()))
 
-    def row(self, row: Mapping[str, Any]) -> None:
-        if (sink := self._sink) is not None:
-            self._try(lambda: sink.row(row))
+    def write_row(self, row: Mapping[str, Any]) -> None:
+        if (tracker := self._tracker) is not None:
+            self._try(lambda: tracker.write_row(row))
 
     def close(self) -> None:
-        if (sink := self._sink) is not None:
-            self._try(sink.close)
+        if (tracker := self._tracker) is not None:
+            self._try(tracker.close)
 
     def _try(self, action: Callable[[], Any]) -> None:
         try:
             action()
-        except Exception as error:  # noqa: BLE001 - whatever a tracker raises, the training goes on
-            self._sink = None
+        except Exception as error:  # noqa: BLE001 - whatever a tracker raises, the training continues
+            self._tracker = None
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             self._notify(
                 "warning",
-                f"{self._name} takes no more rows of this run ({reason}); metrics.jsonl has them all",
+                f"{self._name} is disabled for this run ({reason}); metrics.jsonl has all rows",
             )
 
 
-def make_sinks(recipe: Recipe, run_dir: Path, resumed_from: int, notify: Notify) -> list[Guarded]:
-    """The sinks that a recipe's `log` asks for.
+def make_trackers(recipe: Recipe, run_dir: Path, resumed_from: int, notify: Notify) -> list[FailsafeTracker]:
+    """The trackers that a recipe's `log` enables.
 
     Raises:
         MissingToolError: a tracker's package is not installed.
     """
     log = recipe.log
-    missing = [name for name in ("mlflow", "wandb") if getattr(log, name) and find_spec(name) is None]
+    requested = [name for name, value in (("mlflow", log.mlflow), ("wandb", log.wandb)) if value]
+    missing = [name for name in requested if find_spec(name) is None]
     if missing:
         raise MissingToolError(
             "a tracker is not installed",
-            [Problem(f"log.{name}", f"{name} is not here", f"pip install {name}") for name in missing],
+            [Problem(f"log.{name}", f"{name} is not installed", f"pip install {name}") for name in missing],
         )
-    makers: dict[str, Callable[[], Sink]] = {}
+    makers: dict[str, Callable[[], Tracker]] = {}
     if log.tensorboard:
         from trainfleet.training.trackers.tensorboard import TensorBoard
 
@@ -85,7 +82,7 @@ def make_sinks(recipe: Recipe, run_dir: Path, resumed_from: int, notify: Notify)
 
         uri = log.mlflow
         makers["MLflow"] = lambda: Mlflow(
-            uri, recipe.name, run_dir, dict(flat(recipe.model_dump(mode="json"))), dump(recipe)
+            uri, recipe.name, run_dir, dict(flatten(recipe.model_dump(mode="json"))), dump(recipe)
         )
     if log.wandb:
         from trainfleet.training.trackers.wandb import WeightsAndBiases
@@ -94,11 +91,11 @@ def make_sinks(recipe: Recipe, run_dir: Path, resumed_from: int, notify: Notify)
         makers["Weights & Biases"] = lambda: WeightsAndBiases(
             project, recipe.name, run_dir, recipe.model_dump(mode="json")
         )
-    return [Guarded(name, make, notify) for name, make in makers.items()]
+    return [FailsafeTracker(name, make, notify) for name, make in makers.items()]
 
 
-def figures(row: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
-    """The finite numbers of a row with the split each is of: `train loss 2.1`, `validation loss 2.3`."""
+def metrics_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
+    """The finite numbers of a row as split, name and value: `train loss 2.1`, `validation loss 2.3`."""
     for name, value in row.items():
         if (
             name in ("step", "steps")
@@ -107,14 +104,5 @@ def figures(row: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
             or not math.isfinite(value)
         ):
             continue
-        split, slash, figure = name.partition("/")
-        yield (split, figure, float(value)) if slash else (str(row.get("kind", "train")), name, float(value))
-
-
-def flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The settings of a recipe, one key each."""
-    for key, member in value.items():
-        if isinstance(member, Mapping):
-            yield from flat(member, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", member
+        split, slash, metric = name.partition("/")
+        yield (split, metric, float(value)) if slash else (str(row.get("kind", "train")), name, float(value))

@@ -1,8 +1,6 @@
-"""MLflow: one MLflow run per run folder, its parameters the recipe's keys. A resumed run goes on in the same
-one.
+"""MLflow: one MLflow run per run folder, which a resumed run continues.
 
-The address is MLflow's tracking URI (`http://...`, `sqlite:///file.db`, a folder). Credentials are MLflow's
-own variables.
+The address is a tracking URI (`http://...`, `sqlite:///file.db`, a folder). Credentials are MLflow's own variables.
 """
 
 from __future__ import annotations
@@ -12,14 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainfleet.training.trackers import figures
+from trainfleet.training.trackers import metrics_of
 
 ID_FILE = "mlflow-run-id"
 EXPERIMENT = "trainfleet"
 
 
 class Mlflow:
-    """Metrics by step; the recipe as parameters and as an artifact's text in a tag."""
+    """Metrics by step; the recipe as parameters and as the text of a tag."""
 
     def __init__(
         self, uri: str, name: str, run_dir: Path, parameters: Mapping[str, Any], recipe: str
@@ -43,14 +41,14 @@ class Mlflow:
         )
         file.write_text(self._id, encoding="ascii")
 
-    def row(self, row: Mapping[str, Any]) -> None:
+    def write_row(self, row: Mapping[str, Any]) -> None:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
         self._client.log_batch(
             self._id,
             metrics=[
-                Metric(f"{split}/{name}", value, now, row["step"]) for split, name, value in figures(row)
+                Metric(f"{split}/{name}", value, now, row["step"]) for split, name, value in metrics_of(row)
             ],
         )
 

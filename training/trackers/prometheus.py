@@ -1,10 +1,7 @@
-"""Gauges for Prometheus: `trainfleet_loss{run, workload, split}`, `trainfleet_tokens_per_second`,
-`trainfleet_step` and so on.
+"""Prometheus gauges: `trainfleet_loss{run, workload, split}`, `trainfleet_tokens_per_second`, `trainfleet_step`.
 
-Either served from a port of rank 0's machine, or handed to Ray, whose node agents serve them (there named
-`ray_trainfleet_loss`) where a
-cluster scrapes Ray already. Easy to get wrong: a name that was registered once cannot be registered again in
-a process.
+They are served from a port of rank 0's machine, or by Ray's node agents (as `ray_trainfleet_loss`) where a cluster
+scrapes Ray. A name can be registered only once in a process.
 """
 
 from __future__ import annotations
@@ -13,13 +10,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from trainfleet.training.trackers import figures
+from trainfleet.training.trackers import metrics_of
 
 LABELS = ("run", "workload", "split")
 
 
 class Prometheus:
-    """The newest value of every figure."""
+    """The newest value of every metric."""
 
     def __init__(self, run: str, workload: str, where: Literal["ray", "off"] | int) -> None:
         self._labels = {"run": run, "workload": workload}
@@ -32,9 +29,9 @@ class Prometheus:
             self._registry = CollectorRegistry()
             self._server, self._thread = start_http_server(int(where), registry=self._registry)
 
-    def row(self, row: Mapping[str, Any]) -> None:
+    def write_row(self, row: Mapping[str, Any]) -> None:
         self._set(str(row["kind"]), "step", float(row["step"]))
-        for split, name, value in figures(row):
+        for split, name, value in metrics_of(row):
             self._set(split, re.sub(r"\W", "_", name), value)
 
     def close(self) -> None:

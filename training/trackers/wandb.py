@@ -1,7 +1,6 @@
-"""Weights & Biases: one of its runs per run folder; a resumed run goes on in the same one. WANDB_MODE=offline
-needs no network.
+"""Weights & Biases: one W&B run per run folder, which a resumed run continues.
 
-Keys and addresses are wandb's own variables (WANDB_API_KEY, WANDB_BASE_URL).
+Keys and addresses are wandb's own variables (WANDB_API_KEY, WANDB_BASE_URL); WANDB_MODE=offline needs no network.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainfleet.training.trackers import figures
+from trainfleet.training.trackers import metrics_of
 
 
 class WeightsAndBiases:
-    """Figures by step."""
+    """Metrics by step."""
 
     def __init__(self, project: str, name: str, run_dir: Path, recipe: Mapping[str, Any]) -> None:
         import wandb
@@ -25,8 +24,8 @@ class WeightsAndBiases:
             project=project, name=name, id=key, resume="allow", dir=str(run_dir), config=dict(recipe)
         )
 
-    def row(self, row: Mapping[str, Any]) -> None:
-        self._run.log({f"{split}/{name}": value for split, name, value in figures(row)}, step=row["step"])
+    def write_row(self, row: Mapping[str, Any]) -> None:
+        self._run.log({f"{split}/{name}": value for split, name, value in metrics_of(row)}, step=row["step"])
 
     def close(self) -> None:
         self._run.finish()

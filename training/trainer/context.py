@@ -1,10 +1,4 @@
-"""What the step loop is given besides its recipe, and what it gives back. Used by every launcher; without
-torch.
-
-Easy to get wrong: callbacks are called on rank 0 only (except `should_stop`, asked on every rank in every
-step, and `preempted`), in
-the loop's own thread, so they must be quick.
-"""
+"""The input of the step loop besides its recipe, and its result. Does not import torch."""
 
 from __future__ import annotations
 
@@ -26,32 +20,31 @@ def _ignore(*_: Any) -> None:
 
 
 def default_cache() -> Path:
-    """Where token files live: $TRAINFLEET_CACHE, else the user's cache folder."""
+    """The folder of prepared data: $TRAINFLEET_CACHE, or the user's cache folder."""
     return Path(os.environ.get("TRAINFLEET_CACHE") or platformdirs.user_cache_dir("trainfleet")) / "data"
 
 
 @dataclass
 class RunContext:
-    """One rank's place in a run.
+    """One rank's place in a run, and its callbacks.
+
+    Callbacks run in the step loop's thread, so they must return quickly. Those without a note run on rank 0 only.
 
     Attributes:
-        run_dir: the run's folder; every rank may read it, rank 0 writes it.
+        run_dir: the run folder; every rank may read it, rank 0 writes it.
         rank, world_size: this process among all.
         local_rank, local_world_size: the same on its machine.
         device: `cpu` or `cuda:N`.
-        cache: where prepared data lives on this machine.
-        launch: names the launch that this process belongs to, and all that it restarts; empty when it is on
-        its own.
+        cache: folder of prepared data on this machine.
+        launch: identifies the launch, including the workers that it restarts; empty without a launcher.
         allow_changes: recipe keys that may differ from the checkpoint's recipe.
-        should_stop: asked after every step on every rank; True anywhere saves a checkpoint and ends the run.
-        preempted: asked now and then, on every rank after the same step, so it may wait for all; who is about
-        to be taken away, if
-            anyone: a checkpoint is saved at once, and the run goes on.
-        on_step: after every step, on every rank: (steps done, steps in all).
+        should_stop: called on every rank in every step; if True on any rank, the run saves and ends.
+        preempted: called occasionally on every rank after the same step, so it may be collective. Returns a
+            preemption notice, if there is one: the run saves a checkpoint and continues.
+        on_step: on every rank after every step: (steps done, steps in all).
         on_interval: every `log.every` steps: the row written to metrics.jsonl.
-        on_event: what happened and a sentence about it: `resumed`, `checkpoint`, `validation`, `fallback`,
-        `stopped`, `finished`.
-        on_checkpoint: after a checkpoint is whole: (its step, its folder or URL).
+        on_event: an event such as `resumed`, `checkpoint`, `validation`, `fallback`, and a sentence about it.
+        on_checkpoint: a checkpoint is complete: (its step, its folder or URL).
     """
 
     run_dir: Path
@@ -73,18 +66,17 @@ class RunContext:
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended.
+    """The result of a run.
 
     Attributes:
-        status: `finished`: all steps done; `stopped`: asked to end early, saved, to be resumed by the same
-        command.
+        status: `finished`: all steps are done; `stopped`: ended early on request and saved. The same command
+            resumes it.
         step: steps done.
-        metrics: the last validation's and the test's figures, such as `validation/nats_per_byte` and
-        `test/loss`.
-        baseline: the workload's simple model on the same validation samples, such as `bigram_nats_per_byte`.
-        checkpoint: the newest whole checkpoint, a folder or a URL.
-        resumed_from: the step this start went on from; 0 for a fresh run.
-        run_dir: the run's folder.
+        metrics: of the last validation and the test, such as `validation/nats_per_byte` and `test/loss`.
+        baseline: metrics of the workload's simple model on the same validation samples.
+        checkpoint: folder or URL of the newest complete checkpoint.
+        resumed_from: the step that this start resumed from; 0 for a fresh run.
+        run_dir: the run folder.
     """
 
     status: Literal["finished", "stopped"]

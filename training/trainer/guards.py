@@ -1,9 +1,4 @@
-"""Guards: what happens when a gradient is no number, or a step's loss leaps out of its past.
-
-Used by the step loop, which asks before it changes a weight. Easy to get wrong: a verdict must follow from
-values that are
-equal on all ranks, and a loss that was refused may not enter the past that the next one is judged by.
-"""
+"""Guards: what to do with a step whose gradient is NaN or Inf, or whose loss spikes."""
 
 from __future__ import annotations
 
@@ -23,9 +18,8 @@ Action = Literal["go", "skip", "roll_back", "stop"]
 class Verdict:
     """What to do with a step's gradient, and why.
 
-    `skip` leaves the weights as they are and goes on with the next samples; `roll_back` goes on from the
-    newest checkpoint's
-    weights, with the next samples; `stop` ends the run.
+    `skip` keeps the weights and continues with the next samples; `roll_back` also restores the newest
+    checkpoint's weights; `stop` ends the run.
     """
 
     action: Action
@@ -36,44 +30,40 @@ GO = Verdict("go")
 
 
 class Guards:
-    """Judges every step; its past is part of a checkpoint."""
+    """Checks every step; its history is part of a checkpoint."""
 
-    def __init__(self, settings: GuardsConfig) -> None:
-        self.settings = settings
-        self._past: deque[float] = deque(maxlen=settings.window)
-        self._in_a_row = 0
+    def __init__(self, config: GuardsConfig) -> None:
+        self.config = config
+        self._history: deque[float] = deque(maxlen=config.window)
+        self._consecutive = 0
 
-    def judge(self, loss: float, norm: float) -> Verdict:
-        """Judge a step by its loss (mean over all ranks) and its gradient's norm before clipping."""
-        verdict = self._judged(loss, norm)
+    def check(self, loss: float, grad_norm: float) -> Verdict:
+        """Check a step by its mean loss and its gradient's norm before clipping, both equal on all ranks."""
+        verdict = self._verdict(loss, grad_norm)
         if verdict.action == "go":
-            self._in_a_row = 0
-            self._past.append(loss)
+            self._consecutive = 0
+            self._history.append(loss)
             return verdict
-        self._in_a_row += 1
-        if verdict.action != "stop" and self._in_a_row > self.settings.limit:
-            return Verdict(
-                "stop",
-                f"{verdict.why}; {self.settings.limit} steps in a row were refused before it (guards.limit)",
-            )
+        self._consecutive += 1
+        if verdict.action != "stop" and self._consecutive > self.config.limit:
+            limit = f"the {self.config.limit} steps before it were rejected too (guards.limit)"
+            return Verdict("stop", f"{verdict.why}; {limit}")
         return verdict
 
     def state(self) -> dict[str, Any]:
-        return {"past": list(self._past), "in_a_row": self._in_a_row}
+        return {"past": list(self._history), "in_a_row": self._consecutive}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self._past = deque(state["past"], maxlen=self.settings.window)
-        self._in_a_row = state["in_a_row"]
+        self._history = deque(state["past"], maxlen=self.config.window)
+        self._consecutive = state["in_a_row"]
 
-    def _judged(self, loss: float, norm: float) -> Verdict:
-        if not (math.isfinite(norm) and math.isfinite(loss)):
-            return Verdict(self.settings.nan, "the gradient is no finite number")
-        if self.settings.spike != "off" and len(self._past) >= self.settings.window // 2:
-            usual, spread = fmean(self._past), pstdev(self._past)
-            limit = usual + self.settings.sigmas * max(spread, 1e-3 * abs(usual))
+    def _verdict(self, loss: float, grad_norm: float) -> Verdict:
+        if not (math.isfinite(grad_norm) and math.isfinite(loss)):
+            return Verdict(self.config.nan, "the gradient is NaN or Inf")
+        if self.config.spike != "off" and len(self._history) >= self.config.window // 2:
+            mean, deviation = fmean(self._history), pstdev(self._history)
+            limit = mean + self.config.sigmas * max(deviation, 1e-3 * abs(mean))
             if loss > limit:
-                return Verdict(
-                    self.settings.spike,
-                    f"the loss leapt to {loss:.4f}; the last {len(self._past)} steps had {usual:.4f} ± {spread:.4f}",
-                )
+                past = f"the previous {len(self._history)} steps had {mean:.4f} ± {deviation:.4f}"
+                return Verdict(self.config.spike, f"the loss spiked to {loss:.4f}; {past}")
         return GO

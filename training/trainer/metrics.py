@@ -1,12 +1,7 @@
-"""What is measured: means and the workload's torchmetrics over all ranks, exact for uneven batches, and how
-fast the run goes.
+"""Metrics over all ranks, exact for uneven batches, and the run's throughput.
 
-Used by the step loop, evaluation and the report. Rows of metrics.jsonl have `kind` (`train`, `validation`,
-`test`), `step`
-(steps done) and figures; validation and test figures are named `validation/loss`, `test/loss` and so on. Easy
-to get wrong:
-sums and states travel, never means, a rank may have seen nothing, and an interval's sums are part of a
-checkpoint.
+Ranks exchange sums and states, never means. A rank may have seen no batch, and an interval's sums are part of
+a checkpoint.
 """
 
 from __future__ import annotations
@@ -21,7 +16,7 @@ import torch.distributed as dist
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.trainer.torchmetrics_compat import Metric
-from trainfleet.training.workloads import Outcome, Split
+from trainfleet.training.workloads import StepOutput
 
 PEAK_FLOPS = {
     "B200": 2250e12,
@@ -34,13 +29,13 @@ PEAK_FLOPS = {
     "L4": 121e12,
     "A10": 125e12,
 }
-"""Dense bf16 operations per second by a part of the device's name, first fit wins. Source: NVIDIA's data
-sheets, figures without sparsity.
+"""Dense bf16 operations per second by part of the device's name; the first match wins. Source: NVIDIA's data
+sheets, without sparsity.
 """
 
 
 class WeightedMeans(Metric):
-    """Means by name, from sums and weights in float64 that are added up over ranks when they are asked for."""
+    """Means from float64 sums and weights, which are reduced over ranks in `compute`."""
 
     full_state_update = False
     sums: torch.Tensor
@@ -60,16 +55,15 @@ class WeightedMeans(Metric):
 
 
 class MetricsManager:
-    """The figures of one phase (an interval of training, a validation): fed by every rank, asked by all at
-    once.
+    """The metrics of one phase: an interval of training, or a validation.
 
     Args:
-        names: means that the workload's `Outcome.extras` bring; `loss` comes first.
-        device: where the sums live.
-        collection: torchmetrics by name, fed with `Outcome.seen`; each gives one number.
+        names: the names in `StepOutput.metric_sums`; `loss` comes first.
+        device: where the sums are.
+        collection: torchmetrics by name, updated with `StepOutput.metric_inputs`; each computes one number.
 
     Raises:
-        InputError: a metric whose state cannot be added up over ranks.
+        InputError: a metric's state cannot be merged over ranks.
     """
 
     def __init__(
@@ -78,33 +72,35 @@ class MetricsManager:
         self.names = ("loss", *names)
         self.device = device
         self._means = WeightedMeans(len(self.names)).to(device)
-        self._collection = {name: _alone(metric).to(device) for name, metric in (collection or {}).items()}
+        self._collection = {
+            name: _without_sync(metric).to(device) for name, metric in (collection or {}).items()
+        }
         _check_mergeable(self._collection)
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything; a rank that then sees no batch counts for nothing."""
+        """Discard everything; a rank that then sees no batch contributes nothing."""
         self._means.reset()
         nothing = torch.zeros(len(self.names), dtype=torch.float64, device=self.device)
         self._means.update(nothing, nothing)
         for metric in self._collection.values():
             metric.reset()
 
-    def update(self, outcome: Outcome) -> None:
+    def update(self, output: StepOutput) -> None:
         """Add a batch of this rank."""
-        pairs = [(outcome.loss.detach(), outcome.weight), *(outcome.extras[name] for name in self.names[1:])]
+        loss = (output.loss.detach(), output.num_targets)
+        pairs = [loss, *(output.metric_sums[name] for name in self.names[1:])]
         self._means.update(
             self._vector(total for total, _ in pairs), self._vector(weight for _, weight in pairs)
         )
         for name, metric in self._collection.items():
-            metric.update(*outcome.seen[name])
+            metric.update(*output.metric_inputs[name])
 
     def compute(self) -> dict[str, float]:
-        """The figures over all ranks. Every rank must ask; forgets nothing."""
+        """The metrics over all ranks; discards nothing. NOTE: collective, so every rank must call it."""
         means = zip(self.names, self._means.compute().reshape(-1).tolist(), strict=True)
-        return {
-            name: value for name, value in means if not math.isnan(value)
-        } | self._computed()  # a mean of nothing is left out
+        # The mean of no samples is omitted.
+        return {name: value for name, value in means if not math.isnan(value)} | self._compute_collection()
 
     def state(self) -> dict[str, Any]:
         """This rank's own sums and states on the CPU, for a checkpoint."""
@@ -115,7 +111,7 @@ class MetricsManager:
         }
 
     def load_state(self, *states: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint's state, or from several ranks' states added up."""
+        """Restore a checkpoint's state, or the sum of several ranks' states."""
         self.reset()
         for state in states:
             sums, weights = state["means"].to(self.device)
@@ -123,26 +119,25 @@ class MetricsManager:
             for name, metric in self._collection.items():
                 _merge(metric, state["collection"].get(name), self.device)
 
-    def _computed(self) -> dict[str, float]:
-        """The collection's figures. The states travel as a whole: torchmetrics itself waits for ever where
-        one rank has seen no batch.
-        """
+    def _compute_collection(self) -> dict[str, float]:
+        """The collection's values over all ranks."""
         if not self._collection:
             return {}
+        # NOTE: whole states are exchanged, because torchmetrics' own sync hangs if a rank has seen no batch.
         states = [{name: _state(metric) for name, metric in self._collection.items()}]
         if dist.is_initialized():
             gathered: list[Any] = [None] * dist.get_world_size()
             dist.all_gather_object(gathered, states[0])
             states = gathered
-        figures = {}
+        values = {}
         for name, metric in self._collection.items():
             whole = metric.clone()
             whole.reset()
             for state in states:
                 _merge(whole, state[name], self.device)
-            if whole.update_called:  # a figure of nothing is left out
-                figures[name] = float(whole.compute())
-        return figures
+            if whole.update_called:  # the value of no samples is omitted
+                values[name] = float(whole.compute())
+        return values
 
     def _vector(self, values: Iterable[torch.Tensor | float]) -> torch.Tensor:
         return torch.stack(
@@ -150,14 +145,8 @@ class MetricsManager:
         )
 
 
-def collection_of(workload: Any, split: Split) -> dict[str, Metric]:
-    """The torchmetrics that a workload declares for a split; none where it declares none."""
-    declare = getattr(workload, "collections", None)
-    return dict(declare(split)) if declare is not None else {}
-
-
-def _alone(metric: Metric) -> Metric:
-    """A metric that computes from its own state only."""
+def _without_sync(metric: Metric) -> Metric:
+    """The metric, computing from its own state only."""
     metric.sync_on_compute = False
     metric.compute_with_cache = False
     return metric
@@ -172,7 +161,7 @@ def _check_mergeable(collection: Mapping[str, Metric]) -> None:
             problems.append(
                 Problem(
                     name,
-                    f"{type(metric).__name__} says that its states cannot be added up (full_state_update)",
+                    f"{type(metric).__name__} has states that cannot be merged (full_state_update)",
                     "another metric",
                 )
             )
@@ -180,16 +169,16 @@ def _check_mergeable(collection: Mapping[str, Metric]) -> None:
             problems.append(
                 Problem(
                     name,
-                    f"{type(metric).__name__} keeps a mean, which uneven batches would distort",
-                    "one that keeps a sum and a count",
+                    f"{type(metric).__name__} has a mean as state, which is inexact for uneven batches",
+                    "a metric that keeps a sum and a count",
                 )
             )
     if problems:
-        raise InputError("metrics that cannot be exact over several workers", problems)
+        raise InputError("these metrics are not exact over several workers", problems)
 
 
 def _state(metric: Metric) -> dict[str, Any]:
-    """What a metric has gathered, on the CPU; nothing where it has seen no batch."""
+    """A metric's state on the CPU; empty if it has seen no batch."""
     if not metric.update_called:
         return {}
     return {
@@ -201,26 +190,26 @@ def _state(metric: Metric) -> dict[str, Any]:
 def _merge(metric: Metric, state: Mapping[str, Any] | None, device: str) -> None:
     if not state:
         return
-    there = {
+    on_device = {
         name: [each.to(device) for each in value] if isinstance(value, Sequence) else value.to(device)
         for name, value in state.items()
     }
     if metric.update_called:
-        metric.merge_state(there)
+        metric.merge_state(on_device)
         return
-    for name, value in there.items():
+    for name, value in on_device.items():
         setattr(metric, name, value)
-    metric._update_count = 1  # what `update` would have noted: this state is not empty
+    metric._update_count = 1  # as `update` does: this state is not empty
 
 
 @dataclass
-class Speed:
-    """How fast an interval went, by the clock; nothing here may reach a result.
+class Throughput:
+    """Wall-clock times of an interval. They must not influence a result.
 
     Attributes:
-        compute, data: seconds in steps, and of these, waiting for data.
+        compute, data: seconds in steps, and of these the seconds of waiting for data.
         saving, validating: seconds outside of steps.
-        samples, steps: what was done in that time.
+        samples, steps: processed in that time.
     """
 
     compute: float = 0.0
@@ -230,22 +219,19 @@ class Speed:
     samples: int = 0
     steps: int = 0
 
-    def figures(
-        self, sample_tokens: int, flops_per_token: float, peak: float | None, exchange: float | None = None
+    def rates(
+        self, sample_tokens: int, flops_per_token: float, peak: float | None, sync: float | None = None
     ) -> dict[str, float | None]:
-        """Rates over the time in steps. MFU = tokens/s · operations per token / peak of all devices; None
-        where the peak is unknown.
-
-        `exchange`: seconds of one step that went into waiting for other ranks' gradients, where somebody
-        counts them.
+        """Rates over the time in steps. MFU = tokens/s · operations per token / peak of all devices; None if
+        the peak is unknown. `sync`: seconds of one step spent waiting for gradient reduction, if measured.
         """
         rate = self.samples / self.compute if self.compute else 0.0
         seconds = self.compute / self.steps if self.steps else 0.0
-        shared = (
-            {} if exchange is None else {"communication": min(1.0, exchange / seconds) if seconds else 0.0}
+        communication = (
+            {} if sync is None else {"communication": min(1.0, sync / seconds) if seconds else 0.0}
         )
         return {
-            **shared,
+            **communication,
             "samples_per_second": rate,
             "tokens_per_second": rate * sample_tokens,
             "mfu": rate * sample_tokens * flops_per_token / peak if peak else None,
@@ -257,13 +243,13 @@ class Speed:
 
 
 @dataclass
-class Remaining:
-    """Guesses the seconds left from what the steps since this start took, saving and validating included."""
+class EtaEstimator:
+    """Estimates the seconds left from the steps since this start, including saving and validation."""
 
     first_step: int
     seconds: float = field(default=0.0)
 
-    def guess(self, step: int, steps: int) -> float:
+    def estimate(self, step: int, steps: int) -> float:
         done = step - self.first_step
         return self.seconds / done * (steps - step) if done > 0 else 0.0
 

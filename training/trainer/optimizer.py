@@ -1,9 +1,4 @@
-"""AdamW and its learning rate, a function of the step alone. Used by the step loop.
-
-Easy to get wrong: a step's learning rate must not depend on how many times the run was resumed, so nothing is
-counted
-here; the step is given.
-"""
+"""AdamW and its learning rate schedule, a stateless function of the step: a resumed run gets the same rates."""
 
 from __future__ import annotations
 
@@ -32,8 +27,8 @@ def make_optimizer(settings: Optimizer, model: nn.Module) -> torch.optim.Optimiz
 
 
 def learning_rate(settings: Optimizer, step: float, steps: int) -> float:
-    """The rate of step `step` (from 0) of `steps`: linear up to the peak at the end of warm-up, then half a
-    cosine down to `min_ratio` of it.
+    """The rate of step `step` (from 0) of `steps`: linear warm-up to the peak, then cosine decay to `min_ratio`
+    of it, or constant.
     """
     if step < settings.warmup:
         return settings.lr * (step + 1) / settings.warmup
@@ -46,6 +41,6 @@ def learning_rate(settings: Optimizer, step: float, steps: int) -> float:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Use a rate for the next step."""
+    """Set the rate of the next step."""
     for group in optimizer.param_groups:
         group["lr"] = rate

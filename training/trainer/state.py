@@ -1,16 +1,16 @@
-"""A run's whole state, out to a checkpoint and back: model, optimizer, random generators of every rank,
-position, metrics.
+"""The state of a run in a checkpoint: model, optimizer, random generators of every rank, position, metrics.
 
-Used by the step loop. Easy to get wrong: what belongs to one rank (generators, an interval's sums) is kept
-for each; with
-another number of ranks the sums are added up and the generators start anew from seed, rank and step.
+Generators and an interval's sums are saved per rank. With another number of ranks the sums are added up, and
+the generators are seeded from seed, rank and step.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,22 +24,21 @@ from trainfleet.training.recipe.changes import differences
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.writer import versions
 from trainfleet.training.trainer.context import RunContext
-from trainfleet.training.trainer.controllers import Steering
+from trainfleet.training.trainer.controllers import Controllers
 from trainfleet.training.trainer.guards import Guards
 from trainfleet.training.trainer.metrics import MetricsManager
 from trainfleet.training.trainer.strategies import Strategy
-from trainfleet.training.trainer.strategies.base import Tensors
+from trainfleet.training.trainer.strategies.base import StateDict
 
 
 @dataclass
 class RunState:
-    """Everything that changes while a run goes on.
+    """Everything that changes during a run.
 
     Attributes:
         step: optimizer steps done.
-        position: samples trained on since the run's start; the next one's place in the order.
-        figures: the last validation's metrics.
-        steering, guards: what changes learning rate and batch size, and what judges a step.
+        position: samples trained on since the start of the run; the next sample's place in the order.
+        metrics: of the last validation.
     """
 
     recipe: Recipe
@@ -47,27 +46,27 @@ class RunState:
     optimizer: Optimizer
     interval: MetricsManager
     fingerprint: str
-    steering: Steering
+    controllers: Controllers
     guards: Guards
     step: int = 0
     position: int = 0
-    figures: dict[str, float] | None = None
+    metrics: dict[str, float] | None = None
 
-    def tensors(self) -> Tensors:
-        """What is spread over ranks: the model and the optimizer. Every rank must call this."""
-        return self.strategy.tensors(self.optimizer)
+    def tensors(self) -> StateDict:
+        """The model and the optimizer, sharded over ranks. Collective."""
+        return self.strategy.state_dict(self.optimizer)
 
-    def own(self) -> dict[str, Any]:
+    def rank_values(self) -> dict[str, Any]:
         """This rank's plain values."""
         return {"rng": rng_state(), "interval": self.interval.state()}
 
-    def shared(self) -> dict[str, Any]:
+    def shared_values(self) -> dict[str, Any]:
         """Plain values that are the same on all ranks."""
         return {
             "step": self.step,
             "position": self.position,
-            "figures": dict(self.figures) if self.figures is not None else None,
-            "steering": self.steering.state(),
+            "figures": dict(self.metrics) if self.metrics is not None else None,
+            "steering": self.controllers.state(),
             "guards": self.guards.state(),
             "recipe": self.recipe.model_dump(mode="json"),
             "fingerprint": self.fingerprint,
@@ -75,11 +74,11 @@ class RunState:
         }
 
     def restore(self, checkpoints: Checkpoints, name: str, context: RunContext) -> int:
-        """Go on from a checkpoint; returns how many ranks wrote it. Every rank must call this.
+        """Restore a checkpoint; returns how many ranks wrote it. Collective.
 
         Raises:
-            InputError: the recipe differs in a key that is not allowed to, the data is not what it was, or it
-            is another model's.
+            InputError: the recipe differs in a key that is not free to change, the data changed, or the
+                checkpoint is of another model.
             CheckpointError: it cannot be read.
         """
         plain = checkpoints.read(name)
@@ -87,9 +86,9 @@ class RunState:
         self._check(shared, context)
         into = self.tensors()
         checkpoints.load(name, into, self.strategy.module)
-        self.strategy.load_tensors(self.optimizer, into)
-        self.step, self.position, self.figures = shared["step"], shared["position"], shared["figures"]
-        self.steering.load_state(shared["steering"])
+        self.strategy.load_state_dict(self.optimizer, into)
+        self.step, self.position, self.metrics = shared["step"], shared["position"], shared["figures"]
+        self.controllers.load_state(shared["steering"])
         self.guards.load_state(shared["guards"])
         if len(ranks) == context.world_size:
             mine = ranks[context.rank]
@@ -104,23 +103,25 @@ class RunState:
     def _check(self, state: Mapping[str, Any], context: RunContext) -> None:
         changed = differences(state["recipe"], self.recipe.model_dump(mode="json"), context.allow_changes)
         problems = [
-            Problem(key, f"was {old}, is now {new}", f"put it back, or --allow-change {key}")
+            Problem(key, f"was {old}, is now {new}", f"restore it, or use --allow-change {key}")
             for key, old, new in changed
         ]
         if problems:
-            raise InputError(f"the recipe is not the one that {context.run_dir} was started with", problems)
+            raise InputError(
+                f"the recipe differs from the one that {context.run_dir} was started with", problems
+            )
         if state["fingerprint"] != self.fingerprint and "workload.data" not in context.allow_changes:
             what = (
-                "the text or its split changed since the checkpoint, so samples would be repeated or left out"
+                "the data or its split changed since the checkpoint, so samples would be repeated or left out"
             )
             raise InputError(
-                f"the data is not what {context.run_dir} was started with",
-                [Problem("workload.data", what, "start a new run, or --allow-change workload.data")],
+                f"the data differs from the data that {context.run_dir} was started with",
+                [Problem("workload.data", what, "start a new run, or use --allow-change workload.data")],
             )
 
 
 def seed_rank(seed: int, rank: int, step: int) -> None:
-    """Start this rank's generators anew: a function of seed, rank and step."""
+    """Seed this rank's generators by seed, rank and step."""
     digest = hashlib.sha256(f"{seed}:{rank}:{step}".encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:7]))
     random.seed(int.from_bytes(digest[8:16]))
@@ -128,7 +129,7 @@ def seed_rank(seed: int, rank: int, step: int) -> None:
 
 
 def rng_state() -> dict[str, Any]:
-    """This process's random generators: torch (CPU and its GPU), Python and NumPy, as plain values."""
+    """The states of this process's random generators: torch (CPU and GPU), Python and NumPy, as plain values."""
     _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     return {
         "torch": torch.get_rng_state(),
@@ -144,10 +145,26 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: Mapping[str, Any]) -> None:
-    """Put back what `rng_state` took."""
+    """Restore the states that `rng_state` returned."""
     torch.set_rng_state(state["torch"])
     if state["cuda"] is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"])
     random.setstate(state["python"])
     keys, position, has_gauss, cached = state["numpy"]
     np.random.set_state(("MT19937", keys.numpy().astype(np.uint32), position, has_gauss, cached))
+
+
+@contextmanager
+def torch_settings(recipe: Recipe) -> Iterator[None]:
+    """Set threads and determinism as in the recipe, and restore them afterwards."""
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(recipe.scaling.threads)
+    if recipe.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # a module with a property, which mypy does not know
+        torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(deterministic)

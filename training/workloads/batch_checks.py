@@ -1,10 +1,7 @@
-"""Is what a workload gives what it should give? Asked of every batch and outcome, so that a mistake in one is
-named and not met in the model.
+"""Checks of every batch and output of a workload, so that a mistake is reported before the model fails on it.
 
-Used by `trainfleet.training.trainer.step`. A workload may declare `fields`: by name a type and the shape of
-one sample, `None` for any size. Easy to get
-wrong: this runs in every micro batch, so it looks at types and shapes alone, never at values, which would
-wait for the device.
+The checks run in every micro batch. They read types and shapes only, never values, which would wait for the
+device.
 """
 
 from __future__ import annotations
@@ -16,81 +13,73 @@ from typing import Any
 import torch
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.training.workloads import Outcome
+from trainfleet.training.workloads import StepOutput, Workload
 
-WEIGHTS = (torch.float32, torch.bfloat16, torch.float16)
+WEIGHT_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
-class Judge:
-    """Knows one workload: its name, what it declares, and what its first batch looked like."""
+class BatchChecker:
+    """Checks one workload: what it declares, and that batches look like the first one."""
 
-    def __init__(self, name: str, workload: Any) -> None:
-        self.name, self.metrics = name, tuple(workload.metrics)
-        self.fields: Mapping[str, tuple[str, Sequence[int | None]]] = getattr(workload, "fields", {})
+    def __init__(self, name: str, workload: Workload) -> None:
+        self.name, self.metrics, self.fields = name, tuple(workload.metrics), workload.fields
         self._first: dict[str, torch.Tensor] = {}
 
-    def batch(self, split: str, indices: Sequence[int], batch: Any) -> None:
-        """Look at what `batch(split, indices)` gave.
+    def check_batch(self, split: str, indices: Sequence[int], batch: Any) -> None:
+        """Check the result of `batch(split, indices)`.
 
         Raises:
-            InputError: it is no dictionary of tensors, or tensors have another type or shape than they
-            should; all of them.
+            InputError: it is not a dictionary of tensors, or tensors have a wrong type or shape (all of them).
         """
+        where = f"batch of {split}"
         if not isinstance(batch, dict) or not batch:
-            self._refuse(f"batch of {split}", [("", f"is {_kind(batch)}", "a dictionary of tensors by name")])
+            self._reject(where, [("", f"is {_kind(batch)}", "a dictionary of tensors by name")])
         problems = [
             (name, *found)
             for name, value in batch.items()
-            for found in self._field(name, value, len(indices))
+            for found in self._check_field(name, value, len(indices))
         ]
         problems += [
             (name, "is missing", _declared(*self.fields[name])) for name in self.fields if name not in batch
         ]
         if problems:
-            self._refuse(f"batch of {split}", problems)
+            self._reject(where, problems)
         for name, value in batch.items():
             self._first.setdefault(name, value[:0])
 
-    def outcome(self, outcome: Any) -> None:
-        """Look at what `outcome` gave.
+    def check_output(self, output: Any) -> None:
+        """Check the result of `forward_loss`.
 
         Raises:
-            InputError: it is no Outcome, its loss is no sum that can be differentiated, or a metric is
-            missing.
+            InputError: it is not a StepOutput, its loss is not a differentiable sum, or a metric is missing.
         """
-        if not isinstance(outcome, Outcome):
-            self._refuse("outcome", [("", f"is {_kind(outcome)}", "a trainfleet.training.workloads.Outcome")])
-        loss, problems = outcome.loss, []
-        if (
-            not isinstance(loss, torch.Tensor)
-            or loss.numel() != 1
-            or loss.dim()
-            or not loss.is_floating_point()
-        ):
-            problems.append(("loss", f"is {_kind(loss)}", "one number: the sum over the targets"))
+        if not isinstance(output, StepOutput):
+            self._reject(
+                "forward_loss", [("", f"is {_kind(output)}", "a trainfleet.training.workloads.StepOutput")]
+            )
+        loss, count = output.loss, output.num_targets
+        problems = []
+        is_scalar = isinstance(loss, torch.Tensor) and loss.dim() == 0
+        if not is_scalar or not loss.is_floating_point():
+            problems.append(("loss", f"is {_kind(loss)}", "a scalar: the sum over the targets"))
         elif torch.is_grad_enabled() and not loss.requires_grad:
             problems.append(
-                ("loss", "was computed without gradients", "no detach() and no item() on the way to it")
+                ("loss", "was computed without gradients", "no detach() or item() in its computation")
             )
-        if isinstance(outcome.weight, torch.Tensor) or not outcome.weight > 0:
-            problems.append(
-                (
-                    "weight",
-                    f"is {_kind(outcome.weight)}",
-                    "how many targets the loss is a sum of, a plain number above 0",
-                )
-            )
+        if isinstance(count, torch.Tensor) or not count > 0:
+            right = "the number of targets in the loss, a plain number above 0"
+            problems.append(("num_targets", f"is {_kind(count)}", right))
         problems += [
-            ("extras", f"has no `{name}`, which `metrics` names", "a sum and its weight")
+            ("metric_sums", f"has no `{name}`, which `metrics` declares", "a sum and its count")
             for name in self.metrics
-            if name not in outcome.extras
+            if name not in output.metric_sums
         ]
         if problems:
-            self._refuse("outcome", problems)
+            self._reject("forward_loss", problems)
 
     @contextmanager
-    def naming(self, batch: Mapping[str, torch.Tensor]) -> Iterator[None]:
-        """Add to what the model raises what it was given."""
+    def describe_errors(self, batch: Mapping[str, torch.Tensor]) -> Iterator[None]:
+        """Add the batch's types and shapes to errors that the model raises."""
         try:
             yield
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
@@ -98,40 +87,34 @@ class Judge:
             error.add_note(f"the workload `{self.name}` was computing the loss of a batch with {given}")
             raise
 
-    def _field(self, name: str, value: Any, count: int) -> Iterator[tuple[str, str]]:
+    def _check_field(self, name: str, value: Any, count: int) -> Iterator[tuple[str, str]]:
         if not isinstance(value, torch.Tensor):
             yield f"is {_kind(value)}", "a tensor"
             return
         if value.device.type != "cpu":
-            yield f"lies on {value.device}", "the CPU: the step loop brings it to its device"
+            yield f"is on {value.device}", "the CPU: the step loop moves it to its device"
         if not value.dim() or len(value) != count:
-            yield (
-                f"has the shape {list(value.shape)} for {count} sample{'s' if count != 1 else ''}",
-                f"the first size to be {count}",
-            )
+            samples = f"{count} sample{'s' if count != 1 else ''}"
+            yield f"has the shape {list(value.shape)} for {samples}", f"{count} as first dimension"
             return
         first = self._first.get(name)
         if name in self.fields:
             kind, shape = self.fields[name]
-            have = list(value.shape[1:])
-            same = len(have) == len(shape) and all(
-                want in (None, got) for want, got in zip(shape, have, strict=True)
-            )
-            if str(value.dtype) != f"torch.{kind}" or not same:
+            if str(value.dtype) != f"torch.{kind}" or not _fits(value.shape[1:], shape):
                 yield f"is {_kind(value)}", _declared(kind, shape)
         elif self.fields:
             yield "is not declared", f"one of {', '.join(self.fields)}"
-        elif value.is_floating_point() and value.dtype not in WEIGHTS:
-            yield f"is {_kind(value)}", "float32, as the model's weights are: .float()"
+        elif value.is_floating_point() and value.dtype not in WEIGHT_TYPES:
+            yield f"is {_kind(value)}", "float32, like the model's weights: .float()"
         elif first is not None and (first.dtype, first.dim()) != (value.dtype, value.dim()):
             yield (
                 f"is {_kind(value)}",
                 f"{_dtype(first)} with {first.dim()} dimensions, as in the first batch",
             )
 
-    def _refuse(self, what: str, problems: Sequence[tuple[str, str, str]]) -> None:
+    def _reject(self, what: str, problems: Sequence[tuple[str, str, str]]) -> None:
         raise InputError(
-            f"the workload `{self.name}` gives what it should not",
+            f"the workload `{self.name}` returned invalid values",
             [
                 Problem(f"{what}, `{name}`" if name else what, wrong, f"expected {right}")
                 for name, wrong, right in problems
@@ -139,14 +122,17 @@ class Judge:
         )
 
 
+def _fits(shape: Sequence[int], declared: Sequence[int | None]) -> bool:
+    return len(shape) == len(declared) and all(
+        size in (None, actual) for size, actual in zip(declared, shape, strict=True)
+    )
+
+
 def _kind(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"{_dtype(value)} {list(value.shape)}"
-    return (
-        f"{type(value).__name__} {value!r:.40}"
-        if isinstance(value, int | float | str)
-        else type(value).__name__
-    )
+    plain = isinstance(value, int | float | str)
+    return f"{type(value).__name__} {value!r:.40}" if plain else type(value).__name__
 
 
 def _dtype(value: torch.Tensor) -> str:

@@ -18,8 +18,10 @@ from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
+from trainfleet import compat
 from trainfleet.errors import InputError, Problem
 from trainfleet.suggestions import did_you_mean
+from trainfleet.training.workloads.base import Workload, adapt
 
 ENTRY_POINT_GROUP = "trainfleet.workloads"
 OWN = {
@@ -139,23 +141,27 @@ def settings_of(name: str) -> type[WorkloadSettings]:
     return settings
 
 
-def workload_of(name: str) -> Callable[..., Any]:
+def workload_of(name: str) -> Callable[..., Workload]:
     """The class of a workload, to be called with its settings and a cache folder.
 
     Raises:
-        InputError: there is no such workload.
+        InputError: there is no such workload, or it lacks required members.
     """
-    if name in OWN:
-        address = OWN[name][1]
-    elif ":" in name:
+    if name not in OWN:
+        return adapt(_user_class(name))
+    own: type[Workload] = _import_class(OWN[name][1])
+    return own
+
+
+def _user_class(name: str) -> type:
+    if ":" in name:
         address = name
     elif name in _entry_points():
         address = _entry_points()[name]
     else:
         what = f"`{name}` is not a built-in workload, a workload of an installed package, or a module:Class"
         raise InputError("workload not found", [Problem("workload.name", what, did_you_mean(name, names()))])
-    made: Callable[..., Any] = _import_class(address)
-    return made
+    return _import_class(address)
 
 
 @functools.cache
@@ -196,6 +202,7 @@ def _import_module(name: str) -> Any:
         sys.path.append(
             here
         )  # permanently: for later imports of the file and processes that prepare its data
+    compat.install()
     if not name.startswith("trainfleet."):
         # NOTE: must precede a user's own import of torchmetrics, or every worker imports transformers too.
         importlib.import_module("trainfleet.training.trainer.torchmetrics_compat")

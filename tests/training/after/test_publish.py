@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from trainfleet.errors import InputError, TrainfleetError
-from trainfleet.training.inference.loaded import open_trained
+from trainfleet.training.inference.loaded import load_run
 from trainfleet.training.inference.predictor import open_predictor
 from trainfleet.training.publish.export import publish
 from trainfleet.training.publish.gates import GateError, Judged
@@ -30,7 +30,7 @@ def judging(**gates: Any) -> Recipe:
 
 def test_a_publication_is_loaded_back_equal_and_says_where_it_came_from(pictures_copy: Path) -> None:
     done = publish(str(pictures_copy))
-    trained = open_trained(str(pictures_copy))
+    trained = load_run(str(pictures_copy))
     assert done.folder == pictures_copy / "published"
     assert (done.check["weights"], done.check["losses"][0]) == ("equal", done.check["losses"][1])
     back = open_predictor(str(done.folder))

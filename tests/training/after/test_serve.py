@@ -25,8 +25,8 @@ from starlette.requests import Request
 
 from tests.training.launches import running, wait_for
 from trainfleet.training.inference.predictor import Answer, Predictor, open_predictor
-from trainfleet.training.inference.serve.metrics import Gauges
-from trainfleet.training.inference.serve.request_handler import Desk, Limits
+from trainfleet.training.inference.serve.metrics import ServeMetrics
+from trainfleet.training.inference.serve.request_handler import RequestHandler, Limits
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 BLANK = [[0] * 8] * 8
@@ -38,21 +38,21 @@ def predictor(pictures: Path) -> Predictor:
 
 
 class Asked(httpx.AsyncClient):
-    """A client whose requests go straight to a desk."""
+    """A client whose requests go straight to a handler."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, handler: RequestHandler) -> None:
         async def app(scope: Any, receive: Any, send: Any) -> None:
-            reply = await desk.answer(Request(scope, receive))
+            reply = await handler.answer(Request(scope, receive))
             await reply(scope, receive, send)
 
-        super().__init__(transport=httpx.ASGITransport(app=app), base_url="http://desk")
+        super().__init__(transport=httpx.ASGITransport(app=app), base_url="http://handler")
 
 
-def ask(desk: Desk, *calls: tuple[str, str, Any]) -> list[httpx.Response]:
+def ask(handler: RequestHandler, *calls: tuple[str, str, Any]) -> list[httpx.Response]:
     """Make requests at the same time."""
 
     async def all_of_them() -> list[httpx.Response]:
-        async with Asked(desk) as client:
+        async with Asked(handler) as client:
             return list(
                 await asyncio.gather(
                     *(client.request(method, path, content=_content(body)) for method, path, body in calls)
@@ -70,15 +70,15 @@ def test_requests_at_the_same_time_share_batches_and_each_gets_its_own_answers(p
     from sklearn.datasets import load_digits
 
     images = (load_digits().images[:24] * 15.9).astype("uint8").tolist()
-    desk = Desk(predictor, Limits(batch=16, wait_ms=200))
+    handler = RequestHandler(predictor, Limits(batch=16, wait_ms=200))
     replies = ask(
-        desk, *(("POST", "/predict", {"rows": [{"image": image}, {"image": BLANK}]}) for image in images)
+        handler, *(("POST", "/predict", {"rows": [{"image": image}, {"image": BLANK}]}) for image in images)
     )
     alone = predictor([{"image": image} for image in images])
     assert [each.status_code for each in replies] == [200] * 24
     assert [each.json()["predictions"][0]["label"] for each in replies] == [each["label"] for each in alone]
-    assert (desk.gauges.rows, desk.gauges.batches) == (48, 3)
-    assert desk.waiting == 0
+    assert (handler.gauges.rows, handler.gauges.batches) == (48, 3)
+    assert handler.waiting == 0
 
 
 def test_a_picture_may_come_as_base64_and_never_as_a_path_of_the_server(
@@ -90,7 +90,7 @@ def test_a_picture_may_come_as_base64_and_never_as_a_path_of_the_server(
     Image.new("L", (8, 8), 200).save(file, format="PNG")
     (tmp_path / "secret.png").write_bytes(file.getvalue())
     sent, named = ask(
-        Desk(predictor, Limits()),
+        RequestHandler(predictor, Limits()),
         ("POST", "/predict", {"rows": [{"image_base64": base64.b64encode(file.getvalue()).decode()}]}),
         ("POST", "/predict", {"rows": [{"image": str(tmp_path / "secret.png")}]}),
     )
@@ -116,7 +116,7 @@ def test_a_picture_may_come_as_base64_and_never_as_a_path_of_the_server(
 def test_what_is_wrong_gets_its_code_and_a_reason(
     predictor: Predictor, method: str, path: str, body: Any, status: int, words: str
 ) -> None:
-    reply = ask(Desk(predictor, Limits(rows=8, body_kib=256)), (method, path, body))[0]
+    reply = ask(RequestHandler(predictor, Limits(rows=8, body_kib=256)), (method, path, body))[0]
     assert (reply.status_code, words in reply.text) == (status, True), reply.text
 
 
@@ -137,10 +137,10 @@ def test_what_does_not_fit_into_the_queue_is_refused_at_once_with_when_to_come_a
     predictor: Predictor,
 ) -> None:
     held: Any = Held(predictor.recipe)
-    desk = Desk(held, Limits(queue=8, batch=4))
+    handler = RequestHandler(held, Limits(queue=8, batch=4))
 
     async def flood() -> list[httpx.Response]:
-        async with Asked(desk) as client:
+        async with Asked(handler) as client:
             tasks = [
                 asyncio.create_task(client.post("/predict", content=json.dumps({"rows": [{}, {}]})))
                 for _ in range(10)
@@ -156,26 +156,26 @@ def test_what_does_not_fit_into_the_queue_is_refused_at_once_with_when_to_come_a
     replies = asyncio.run(flood())
     assert sorted(each.status_code for each in replies) == [200] * 4 + [503] * 6
     assert all(int(each.headers["retry-after"]) >= 1 for each in replies if each.status_code == 503)
-    assert desk.waiting == 0
+    assert handler.waiting == 0
 
 
 def test_what_takes_too_long_gets_a_504_and_leaves_the_queue(predictor: Predictor) -> None:
     held: Any = Held(predictor.recipe)
-    desk = Desk(held, Limits(timeout_s=0.05))
+    handler = RequestHandler(held, Limits(timeout_s=0.05))
 
     async def one() -> httpx.Response:
-        async with Asked(desk) as client:
+        async with Asked(handler) as client:
             try:
                 return await client.post("/predict", content=b'{"rows": [{}]}')
             finally:
                 held.go.set()
 
     reply = asyncio.run(one())
-    assert (reply.status_code, desk.waiting) == (504, 0)
+    assert (reply.status_code, handler.waiting) == (504, 0)
 
 
 def test_the_counts_of_all_replicas_are_read_from_any(tmp_path: Path) -> None:
-    one, other = Gauges("one", tmp_path), Gauges("other", tmp_path)
+    one, other = ServeMetrics("one", tmp_path), ServeMetrics("other", tmp_path)
     for gauges, seconds in ((one, 0.003), (one, 0.2), (other, 99.0)):
         gauges.request(200 if seconds < 1 else 504, seconds)
         gauges.batch(4)

@@ -1,9 +1,8 @@
 """Contracts of the six cloud stacks as a rehearsal made them, with the labels and taints that their pools'
 nodes were asked to have.
 
-Used by the tests of SkyPilot. Written by `python -m tests.training.launch.saved_platforms`, which applies every stack
-on the simulated clouds; a deep
-test sees that they are still what the stacks make.
+Used by the tests of SkyPilot. Written by `python -m tests.training.launch.saved_platforms`, which applies
+every stack on the simulated clouds; a deep test sees that they are still what the stacks make.
 """
 
 from __future__ import annotations

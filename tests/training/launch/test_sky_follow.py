@@ -208,7 +208,7 @@ def test_asked_to_stop_the_pods_are_told(
 
 
 class FakeJobs(ModuleType):
-    """SkyPilot's managed jobs as far as they are used: a log per life of the pods, and a status after each."""
+    """SkyPilot's managed jobs as far as they are used: a log and a status for each set of pods."""
 
     def __init__(self, lives: list[tuple[list[str], str]], reason: str = "", controller: str = "") -> None:
         super().__init__("sky.jobs")

@@ -35,7 +35,8 @@ pytestmark = [
 CATALOGUE = "AcceleratorName,Clouds\n" + "".join(
     f"{gpu},Kubernetes\n" for gpu in ("A10", "A100-80GB", "A10G", "H100", "H200", "L4", "T4")
 )
-"""Names, as SkyPilot's own list of accelerators has them; without a checksum beside it, it is never fetched."""
+"""Names, as SkyPilot's own list of accelerators has them; without a checksum beside it, it is never fetched.
+"""
 
 
 def recipe_for(stack: str) -> Any:

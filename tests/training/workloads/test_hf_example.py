@@ -22,7 +22,7 @@ def test_the_example_learns_and_its_export_is_transformers_own(
 ) -> None:
     import transformers
 
-    from trainfleet.training.inference.loaded import open_trained
+    from trainfleet.training.inference.loaded import load_run
 
     monkeypatch.chdir(EXAMPLES)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -41,7 +41,7 @@ def test_the_example_learns_and_its_export_is_transformers_own(
     losses = told(rows_of(tmp_path / "run"), "loss")
     assert sum(losses[-10:]) < 0.93 * sum(losses[:10]), losses
     assert {"test/accuracy", "test/f1"} <= set(result.metrics)
-    trained: Any = open_trained(str(tmp_path / "run"), "newest", cache=cache)
+    trained: Any = load_run(str(tmp_path / "run"), "newest", cache=cache)
     trained.workload.export(trained.model, tmp_path / "export")
     theirs = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "export").eval()
     images = trained.workload.batch("test", range(8))["image"]

@@ -15,16 +15,16 @@ import torch
 from trainfleet.errors import InputError
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunResult
-from trainfleet.training.workloads import Outcome
-from trainfleet.training.workloads.batch_checks import Judge
+from trainfleet.training.workloads import StepOutput
+from trainfleet.training.workloads.batch_checks import BatchChecker
 from trainfleet.training.workloads.lm.workload import LanguageModel
 
 GOOD = {"x": torch.zeros(4, 3), "y": torch.zeros(4, dtype=torch.int64)}
 DECLARED = {"x": ("float32", (3,)), "y": ("int64", ())}
 
 
-def judge(**declared: Any) -> Judge:
-    return Judge("mine", SimpleNamespace(metrics=("accuracy",), **declared))
+def judge(**declared: Any) -> BatchChecker:
+    return BatchChecker("mine", SimpleNamespace(metrics=("accuracy",), **{"fields": {}, **declared}))
 
 
 BATCHES: list[tuple[dict[str, Any], Any, str]] = [
@@ -33,18 +33,18 @@ BATCHES: list[tuple[dict[str, Any], Any, str]] = [
     (
         {},
         GOOD | {"x": torch.zeros(4, 3, dtype=torch.float64)},
-        "batch of train, `x`: is float64 [4, 3] (expected float32, as the model's weights",
+        "batch of train, `x`: is float64 [4, 3] (expected float32, like the model's weights",
     ),
     (
         {},
         GOOD | {"y": torch.zeros(3)},
-        "batch of train, `y`: has the shape [3] for 4 samples (expected the first size to be 4)",
+        "batch of train, `y`: has the shape [3] for 4 samples (expected 4 as first dimension)",
     ),
     ({}, GOOD | {"y": torch.tensor(1)}, "batch of train, `y`: has the shape [] for 4 samples"),
     (
         {},
         GOOD | {"x": torch.zeros(4, 3, device="meta")},
-        "batch of train, `x`: lies on meta (expected the CPU",
+        "batch of train, `x`: is on meta (expected the CPU",
     ),
     (
         {"fields": DECLARED},
@@ -68,7 +68,7 @@ BATCHES: list[tuple[dict[str, Any], Any, str]] = [
 @pytest.mark.parametrize(("declared", "batch", "message"), BATCHES)
 def test_a_batch_that_is_wrong_is_named(declared: dict[str, Any], batch: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        judge(**declared).batch("train", [5, 6, 7, 8], batch)
+        judge(**declared).check_batch("train", [5, 6, 7, 8], batch)
     assert caught.value.summary == "the workload `mine` gives what it should not"
     assert [each for each in map(str, caught.value.problems) if each.startswith(message)], str(caught.value)
     assert len(caught.value.problems) == 1
@@ -87,49 +87,49 @@ def test_all_that_is_wrong_with_a_batch_comes_at_once() -> None:
 
 def test_a_later_batch_of_another_type_than_the_first_is_named() -> None:
     one = judge()
-    one.batch("train", range(4), GOOD)
+    one.check_batch("train", range(4), GOOD)
     one.batch("validation", range(2), {name: value[:2] for name, value in GOOD.items()})
     with pytest.raises(
         InputError, match=r"`y`: is int32 \[4\] \(expected int64 with 1 dimensions, as in the first batch\)"
     ):
-        one.batch("train", range(4), GOOD | {"y": GOOD["y"].int()})
+        one.check_batch("train", range(4), GOOD | {"y": GOOD["y"].int()})
 
 
 LOSS = torch.ones((), requires_grad=True) * 2
 RIGHT = {"accuracy": (torch.tensor(1), 4)}
 OUTCOMES: list[tuple[Any, str]] = [
-    (LOSS, "outcome: is float32 [] (expected a trainfleet.training.workloads.Outcome)"),
+    (LOSS, "forward_loss: is float32 [] (expected a trainfleet.training.workloads.StepOutput)"),
     (
-        Outcome(torch.ones(4, requires_grad=True) * 2, 4, RIGHT),
-        "outcome, `loss`: is float32 [4] (expected one number",
+        StepOutput(torch.ones(4, requires_grad=True) * 2, 4, RIGHT),
+        "forward_loss, `loss`: is float32 [4] (expected a scalar",
     ),
     (
-        Outcome(torch.ones((), requires_grad=True).detach(), 4, RIGHT),
-        "outcome, `loss`: was computed without gradients",
+        StepOutput(torch.ones((), requires_grad=True).detach(), 4, RIGHT),
+        "forward_loss, `loss`: was computed without gradients",
     ),
-    (Outcome(torch.tensor(3), 4, RIGHT), "outcome, `loss`: is int64 []"),
-    (Outcome(LOSS, 0, RIGHT), "outcome, `weight`: is int 0"),
-    (Outcome(LOSS, 4), "outcome, `extras`: has no `accuracy`, which `metrics` names"),
+    (StepOutput(torch.tensor(3), 4, RIGHT), "forward_loss, `loss`: is int64 []"),
+    (StepOutput(LOSS, 0, RIGHT), "forward_loss, `num_targets`: is int 0"),
+    (StepOutput(LOSS, 4), "forward_loss, `metric_sums`: has no `accuracy`, which `metrics` declares"),
 ]
 
 
 @pytest.mark.parametrize(("outcome", "message"), OUTCOMES)
 def test_an_outcome_that_is_wrong_is_named(outcome: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        judge().outcome(outcome)
+        judge().check_output(outcome)
     assert str(caught.value.problems[0]).startswith(message)
 
 
 def test_what_is_right_passes() -> None:
     one = judge(fields=DECLARED)
-    one.batch("train", range(4), GOOD)
-    one.outcome(Outcome(LOSS, 4, RIGHT))
+    one.check_batch("train", range(4), GOOD)
+    one.check_output(StepOutput(LOSS, 4, RIGHT))
     with torch.no_grad():
-        one.outcome(Outcome(torch.tensor(1.0), 4, RIGHT))
+        one.check_output(StepOutput(torch.tensor(1.0), 4, RIGHT))
 
 
 def test_what_the_model_raises_tells_what_it_was_given() -> None:
-    with pytest.raises(RuntimeError) as caught, judge().naming(GOOD):
+    with pytest.raises(RuntimeError) as caught, judge().describe_errors(GOOD):
         torch.nn.Linear(5, 1)(GOOD["x"])
     assert caught.value.__notes__ == [
         "the workload `mine` was computing the loss of a batch with x float32 [4, 3], y int64 [4]"
@@ -149,7 +149,7 @@ def test_a_run_ends_before_its_first_step_where_a_batch_is_wrong(
         lambda self, split, indices: {**right(self, split, indices), "extra": torch.zeros(1, 2)},
     )
     with pytest.raises(
-        InputError, match=r"the workload `lm` gives(.|\n)*`extra`: has the shape \[1, 2\] for 4 samples"
+        InputError, match=r"the workload `lm` returned(.|\n)*`extra`: has the shape \[1, 2\] for 4 samples"
     ):
         run(tiny(), tmp_path / "run")
     assert not list((tmp_path / "run").glob("checkpoints/step-*"))
@@ -160,5 +160,5 @@ def test_another_vocabulary_than_the_checkpoints_is_named(
 ) -> None:
     run(tiny("workload.data.tokens=bpe", "workload.data.vocabulary=300"), tmp_path / "run")
     changed = tiny("workload.data.tokens=bpe", "workload.data.vocabulary=280")
-    with pytest.raises(InputError, match=r"the checkpoint's vocabulary has 297 tokens, this run's 280"):
+    with pytest.raises(InputError, match=r"the checkpoint's vocabulary has 297 tokens, this run's has 280"):
         run(changed, tmp_path / "run", allow_changes=("workload.data",))

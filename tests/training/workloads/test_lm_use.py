@@ -14,7 +14,7 @@ import torch
 from tests.training.several import rows_of, told
 from tests.training.workloads import models
 from trainfleet.errors import InputError
-from trainfleet.training.inference.loaded import open_trained
+from trainfleet.training.inference.loaded import load_run
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunResult
@@ -151,7 +151,7 @@ def test_a_pretrained_model_is_trained_stopped_resumed_exported_and_sampled(
     assert parts.metrics == whole.metrics
     losses = told(rows_of(tmp_path / "whole"), "loss")
     assert losses[-1] < losses[0]
-    trained = open_trained(str(tmp_path / "whole"), "newest", cache=cache)
+    trained = load_run(str(tmp_path / "whole"), "newest", cache=cache)
     workload: Any = trained.workload
     workload.export(trained.model, tmp_path / "export")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "export").eval()

@@ -117,12 +117,12 @@ NO_WORKLOADS = [
     ("nowhere:Spirals", "`nowhere:Spirals` cannot be imported: No module named 'nowhere'"),
     ("spirals:Spiral", "`spirals` has no class `Spiral` (did you mean `Spirals`?)"),
     ("spirals:", "`spirals` has no class ``"),
-    ("spi rals:Spirals", "`spi rals` is no name of a module"),
+    ("spi rals:Spirals", "`spi rals` is not a valid module name"),
     ("other:Plain", "`other:Plain` has no class `Settings`"),
     ("other:Broken", "`other:Broken` has no class `Settings`"),
     (
         "visoin",
-        "`visoin` is no workload of Trainfleet or of an installed package, and no module:Class of yours (did you mean `vision`?)",
+        "`visoin` is not a built-in workload, a workload of an installed package, or a module:Class (did you mean `vision`?)",
     ),
 ]
 

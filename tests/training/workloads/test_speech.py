@@ -275,7 +275,7 @@ def test_a_wav2vec2_is_trained_exported_and_loaded_by_transformers(
 ) -> None:
     import transformers
 
-    from trainfleet.training.inference.loaded import open_trained
+    from trainfleet.training.inference.loaded import load_run
 
     folder = models.wav2vec2(tmp_path / "model")
     overrides = (
@@ -288,7 +288,7 @@ def test_a_wav2vec2_is_trained_exported_and_loaded_by_transformers(
     )
     losses = told(rows_of(tmp_path / "run"), "loss")
     assert losses[-1] < losses[0]
-    trained: Any = open_trained(str(tmp_path / "run"), "newest", cache=cache)
+    trained: Any = load_run(str(tmp_path / "run"), "newest", cache=cache)
     trained.workload.export(trained.model, tmp_path / "export")
     theirs = transformers.AutoModelForCTC.from_pretrained(tmp_path / "export").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "export")
@@ -307,7 +307,7 @@ def test_a_whisper_is_trained_and_writes_what_transformers_would(
 ) -> None:
     import transformers
 
-    from trainfleet.training.inference.loaded import open_trained
+    from trainfleet.training.inference.loaded import load_run
 
     folder = models.whisper(tmp_path / "model")
     model = f"{{kind: seq2seq, pretrained: {folder}, alphabet: null, language: german, freeze_encoder: false, most_tokens: 12}}"
@@ -324,7 +324,7 @@ def test_a_whisper_is_trained_and_writes_what_transformers_would(
     )
     losses = told(rows_of(tmp_path / "run"), "loss")
     assert losses[-1] < losses[0]
-    trained: Any = open_trained(str(tmp_path / "run"), "newest", cache=cache)
+    trained: Any = load_run(str(tmp_path / "run"), "newest", cache=cache)
     recogniser = trained.workload.recogniser
     assert recogniser.prefix == [257, 260, 262, 263]
     target = recogniser.targets("Guten Tag")

@@ -132,7 +132,7 @@ def test_a_picture_that_is_none_is_refused_or_left_out_and_named(
         with pytest.raises(InputError, match=r"dark/torn\.png"):
             vision(cache, *overrides)
     else:
-        left_out = vision(cache, *overrides).facts()["data"]["left_out"]
+        left_out = vision(cache, *overrides).data_info()["data"]["left_out"]
         assert (left_out["count"], left_out["named"][0]["where"]) == (1, "dark/torn.png")
 
 
@@ -208,7 +208,7 @@ def test_a_run_measures_what_torchmetrics_would_and_resumes_to_the_bit(
 ) -> None:
     from sklearn.metrics import accuracy_score, f1_score
 
-    from trainfleet.training.inference.loaded import open_trained
+    from trainfleet.training.inference.loaded import load_run
 
     recipe = load_recipe(
         "vision-small", [*TINY, "steps=12", "validation.every=4", "checkpoint.every=4", "optimizer.warmup=2"]
@@ -217,7 +217,7 @@ def test_a_run_measures_what_torchmetrics_would_and_resumes_to_the_bit(
     asked = iter([False] * 6 + [True] * 9)
     run(recipe, tmp_path / "parts", should_stop=lambda: next(asked))
     assert run(recipe, tmp_path / "parts").metrics == whole.metrics
-    trained: Any = open_trained(str(tmp_path / "whole"), "newest", cache=cache)
+    trained: Any = load_run(str(tmp_path / "whole"), "newest", cache=cache)
     batch = trained.workload.batch("validation", range(trained.workload.size("validation")))
     found = trained.model(batch["image"]).argmax(dim=-1)
     assert whole.metrics["validation/accuracy"] == pytest.approx(accuracy_score(batch["label"], found))

@@ -1,3 +1,3 @@
-"""A trained model behind HTTP: `app` starts Ray Serve, `desk` takes one replica's requests, `batcher` joins
-them, `gauges` counts.
+"""Serves a trained model over HTTP: `app` starts Ray Serve, `request_handler` handles one replica's requests,
+`batcher` batches them, `metrics` counts them.
 """

@@ -1,10 +1,4 @@
-"""`trainfleet serve`: a trained model behind HTTP, by Ray Serve: replicas, batching, limits, and an end that
-lets requests finish.
-
-Used by the command line. Easy to get wrong: Serve's own proxy holds requests that no replica has taken yet,
-so its queue has a limit
-too; and at the end the application goes first, so that nothing new comes in while what is there is finished.
-"""
+"""`trainfleet serve`: serves a trained model over HTTP with Ray Serve: replicas, batching, limits, draining."""
 
 from __future__ import annotations
 
@@ -16,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from trainfleet.training.inference.serve.request_handler import Desk, Limits
+from trainfleet.training.inference.serve.request_handler import Limits, RequestHandler
 
 APPLICATION = "trainfleet"
-LOOK_EVERY_S = 0.2
-AGAIN_S = 1
+POLL_INTERVAL_S = 0.2
+RETRY_AFTER_S = 1
 
 
 class Replica:
-    """What Ray Serve starts several of."""
+    """A Ray Serve replica."""
 
     def __init__(self, source: str, limits: dict[str, Any], folder: str) -> None:
         from ray import serve
@@ -33,11 +27,13 @@ class Replica:
         from trainfleet.training.inference.predictor import open_predictor
 
         name = serve.get_replica_context().replica_tag.rpartition("#")[2]
-        self.desk = Desk(open_predictor(source, "best", device()), Limits(**limits), name, Path(folder))
+        self.handler = RequestHandler(
+            open_predictor(source, "best", device()), Limits(**limits), name, Path(folder)
+        )
 
     async def __call__(self, request: Any) -> Any:
         """Answer a request."""
-        return await self.desk.answer(request)
+        return await self.handler.answer(request)
 
 
 def serve(
@@ -50,16 +46,24 @@ def serve(
     limits: Limits,
     hear: Callable[[Mapping[str, Any]], Any],
 ) -> dict[str, Any]:
-    """Serve until Ctrl-C or SIGTERM, then let what was taken finish. `hear` is told when it is `ready`, and
-    when it is `draining`.
+    """Serve until Ctrl-C or SIGTERM, then finish accepted requests.
+
+    Args:
+        source: folder or URL of a run, checkpoint or published model.
+        which: `best`, `newest` or `step-N`, if `source` is a run.
+        host: address to listen on.
+        port: port to listen on.
+        replicas: number of model replicas.
+        limits: of each replica.
+        hear: receives the events `ready` and `draining`.
 
     Raises:
-        InputError: no such model, or an address that cannot be had.
+        InputError: no such model, or the address is not available.
         TrainfleetError: Ray or the replicas did not start.
     """
     from trainfleet.training.runtime import local_resources, subprocess_jobs
 
-    _free(host, port)
+    _check_address(host, port)
     found: dict[str, Any] = subprocess_jobs.run(
         "trainfleet.training.inference.serve.app:work",
         {
@@ -78,16 +82,15 @@ def serve(
 
 
 def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
-    """All of it, in the process that drives Ray."""
+    """Serve, in the process that drives Ray."""
     from trainfleet.training.inference.predictor import open_predictor
     from trainfleet.training.recipe.schema import ScalingConfig
     from trainfleet.training.runtime import local_resources, subprocess_jobs
     from trainfleet.training.runtime.ray_cluster import connect
 
     limits = Limits(**job["limits"])
-    path, step = _resolved(
-        open_predictor(job["source"], job["which"])
-    )  # an error here is clear; from a replica it is not
+    # open the model here first: an error in a replica would be hard to read
+    path, step = _resolved(open_predictor(job["source"], job["which"]))
     figures = Path(os.environ["TRAINFLEET_STOP_FILE"]).parent / "figures"
     gpu = local_resources.gpus() > 0
     with connect(ScalingConfig(workers=job["replicas"], use_gpu=gpu), os.environ):
@@ -108,17 +111,15 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
         address = f"http://{job['host']}:{job['port']}"
         send("ready", address=address, step=step, checkpoint=path, replicas=job["replicas"])
         while not subprocess_jobs.stopping():
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
         send("draining")
-        ray_serve.delete(APPLICATION)
+        ray_serve.delete(APPLICATION)  # first: rejects new requests while accepted ones finish
         ray_serve.shutdown()  # type: ignore[no-untyped-call]  # ray is typed in part
     return {"address": address, "step": step}
 
 
 def build(settings: Mapping[str, Any]) -> Any:
-    """The application for a Ray Serve that somebody else runs, such as KubeRay's: `source`, `which`,
-    `replicas`, `gpu`, `limits`.
-    """
+    """The application for an existing Ray Serve, such as KubeRay's: `source`, `which`, `replicas`, `gpu`, `limits`."""
     import tempfile
 
     from trainfleet.training.inference.predictor import open_predictor
@@ -143,10 +144,10 @@ def _application(path: str, limits: Limits, replicas: int, gpu: bool, figures: P
         Replica,
         name="model",
         num_replicas=replicas,
-        max_ongoing_requests=limits.queue
-        + 8,  # so that a replica refuses by itself, with its own guess of when to come again
+        # above the limit, so that the replica itself rejects requests, with its own Retry-After
+        max_ongoing_requests=limits.queue + 8,
         max_queued_requests=limits.queue,
-        backpressure_config=BackpressureConfig(status_code=503, retry_after_s=AGAIN_S),
+        backpressure_config=BackpressureConfig(status_code=503, retry_after_s=RETRY_AFTER_S),
         graceful_shutdown_wait_loop_s=0.2,
         graceful_shutdown_timeout_s=limits.timeout_s + 5,
         health_check_timeout_s=60,
@@ -162,8 +163,8 @@ def _resolved(predictor: Any) -> tuple[str, int]:
     ) if "://" not in predictor.path else predictor.path, predictor.step
 
 
-def _free(host: str, port: int) -> None:
-    """Refuse an address that is taken, before anything is started."""
+def _check_address(host: str, port: int) -> None:
+    """Reject an address that is in use, before anything is started."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -1,10 +1,7 @@
-"""Dynamic batching: rows of many requests go through the model together, at most so many, after waiting at
-most so long.
+"""Dynamic batching: joins rows of several requests up to a maximum number and waiting time.
 
-Used by `trainfleet.training.inference.serve.request_handler`. Counts rows, not requests, so that a batch
-never holds more than the model is meant to take. Easy to get
-wrong: a row whose request has given up must not be computed any more, and an error is every waiting row's of
-that batch, no other's.
+It counts rows, not requests, so a batch never exceeds what the model is configured for. Rows of cancelled
+requests are not computed. An error affects only the rows of its batch.
 """
 
 from __future__ import annotations
@@ -17,12 +14,12 @@ from typing import Any
 
 
 class Batcher:
-    """Puts rows together.
+    """Batches rows.
 
     Args:
-        compute: rows to as many answers; called in a thread, one batch at a time.
-        most: rows of a batch.
-        wait_s: how long a batch that is not full waits for more.
+        compute: maps rows to the same number of answers; called in a thread, one batch at a time.
+        most: maximum rows per batch.
+        wait_s: seconds that a partial batch waits for more rows.
     """
 
     def __init__(self, compute: Callable[[Sequence[Any]], Sequence[Any]], most: int, wait_s: float) -> None:
@@ -32,7 +29,7 @@ class Batcher:
         self._runner: asyncio.Task[None] | None = None
 
     async def __call__(self, rows: Sequence[Any]) -> list[Any]:
-        """The answers to these rows; when this is cancelled, those of them that wait are forgotten."""
+        """The answers to these rows. Cancelling it drops the rows that still wait."""
         loop = asyncio.get_running_loop()
         futures = [loop.create_future() for _ in rows]
         self._queue.extend(zip(rows, futures, strict=True))
@@ -61,7 +58,7 @@ class Batcher:
     async def _answer(self, part: list[tuple[Any, asyncio.Future[Any]]]) -> None:
         try:
             answers = await asyncio.to_thread(self._compute, [row for row, _ in part])
-        except Exception as error:  # noqa: BLE001 - it is told to each request, which knows what to do with it
+        except Exception as error:  # noqa: BLE001 - forwarded to each request
             for _, future in part:
                 if not future.done():
                     future.set_exception(error)

@@ -1,8 +1,7 @@
-"""The counts of a served model in Prometheus' text format, over all replicas of a machine.
+"""Metrics of a served model in Prometheus' text format, over all replicas of a machine.
 
-Used by `trainfleet.training.inference.serve.request_handler`. A request for /metrics reaches one replica, so
-each leaves its counts in a file that all read. Easy to get
-wrong: counts only ever grow, so a replica that ended keeps its file.
+A request for /metrics reaches one replica, so each writes its counts to a file that all read. Counters only
+grow, so the file of an ended replica stays.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 WRITE_EVERY_S = 1.0
 
 
-class Gauges:
-    """One replica's counts."""
+class ServeMetrics:
+    """The metrics of one replica."""
 
     def __init__(self, name: str, folder: Path | None) -> None:
         self.name, self.folder = name, folder
@@ -33,7 +32,7 @@ class Gauges:
         self._written = 0.0
 
     def request(self, status: int, seconds: float) -> None:
-        """A request was answered."""
+        """Record an answered request."""
         self.codes[str(status)] += 1
         self.seconds += seconds
         self.buckets[str(next((bucket for bucket in BUCKETS if seconds <= bucket), "+Inf"))] += 1
@@ -41,11 +40,11 @@ class Gauges:
             self._write()
 
     def batch(self, rows: int) -> None:
-        """So many rows went through the model at once."""
+        """Record a forward pass."""
         self.rows, self.batches = self.rows + rows, self.batches + 1
 
     def text(self, waiting: int) -> str:
-        """All replicas' counts; `waiting` is this one's queue, in rows."""
+        """The metrics of all replicas; `waiting` is the length of this one's queue, in rows."""
         self._write()
         parts = [self._state()]
         for path in sorted(self.folder.glob("replica-*.json")) if self.folder is not None else ():
@@ -96,5 +95,5 @@ class Gauges:
     def _write(self) -> None:
         self._written = time.monotonic()
         if self.folder is not None:
-            with contextlib.suppress(TrainfleetError):  # a full disk is no reason to answer nobody
+            with contextlib.suppress(TrainfleetError):  # a full disk must not fail requests
                 write_whole(self.folder / f"replica-{self.name}.json", json.dumps(self._state()))

@@ -1,7 +1,7 @@
 """What the follower processes share. A follower represents on this machine a run that executes elsewhere.
 
-The launcher writes a spec to a file and starts the follower with its path. The follower reports events, and is
-asked to stop and ended like the process of a local run.
+The launcher writes a spec to a file and starts the follower with its path. The follower reports events, and
+is asked to stop and ended like the process of a local run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from trainfleet import process
 from trainfleet.errors import TrainfleetError
-from trainfleet.training.runtime.events import EVENTS, PARENT, STOP_FILE, Sink
+from trainfleet.training.runtime.events import EVENTS, PARENT, STOP_FILE, EventSink
 from trainfleet.training.runtime.subprocess_jobs import send_error
 
 STOPPED = 130
@@ -53,7 +53,7 @@ class Detached(Message):
     how: list[str]
     """Lines for the user: where the run is, and how to follow and end it."""
 
-    def send(self, sink: Sink) -> None:
+    def send(self, sink: EventSink) -> None:
         """Report it as the event `detached`."""
         sink.send("detached", **self.model_dump(exclude_none=True))
 
@@ -76,7 +76,7 @@ class Stopped(Exception):  # noqa: N818 - not an error
 class NoteLog:
     """Sends the lines that the user sees, each once in a row."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: EventSink) -> None:
         self._sink = sink
         self.last = ""
 
@@ -91,11 +91,11 @@ def stop_requested() -> bool:
     return os.path.exists(os.environ.get(STOP_FILE) or "")  # noqa: PTH110 - asked often
 
 
-def follow(spec: type[Spec], run: Callable[[Spec, Sink], int]) -> int:
+def follow(spec: type[Spec], run: Callable[[Spec, EventSink], int]) -> int:
     """The main function of a follower: call `run(spec, sink)`; the exit code, however it ends."""
     if PARENT in os.environ:
         process.die_with(int(os.environ[PARENT]))
-    sink = Sink(os.environ.get(EVENTS))
+    sink = EventSink(os.environ.get(EVENTS))
     try:
         with _on_sigterm():
             return exit_code(lambda: run(spec.read(Path(sys.argv[1])), sink), sink)
@@ -103,7 +103,7 @@ def follow(spec: type[Spec], run: Callable[[Spec, Sink], int]) -> int:
         sink.close()
 
 
-def exit_code(run: Callable[[], int], sink: Sink) -> int:
+def exit_code(run: Callable[[], int], sink: EventSink) -> int:
     """The exit code of `run`; an error is reported to the launcher."""
     try:
         return run()

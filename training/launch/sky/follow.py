@@ -1,6 +1,6 @@
 """The follower of a run by SkyPilot: has it run the task, reports what the run prints, and cleans up.
 
-NOTE: from the moment that pods are requested, every way out must delete them, except after --detach. Should this
+NOTE: from the moment that pods are requested, every exit must delete them, except after --detach. Should this
 process be killed, SkyPilot deletes them itself soon after the task has ended (`down`).
 """
 
@@ -368,7 +368,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Entry point of the process; returns the training's exit code."""
     if events.PARENT in os.environ:
         process.die_with(int(os.environ[events.PARENT]))
-    sink = events.Sink(os.environ.get(events.EVENTS))
+    sink = events.EventSink(os.environ.get(events.EVENTS))
     try:
         spec = SkySpec.read(Path((arguments or sys.argv[1:])[0]))
         os.environ.setdefault("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")

@@ -1,10 +1,7 @@
-"""Controllers: learning rate and batch size changed by what the run itself measures. Off unless the recipe
-switches them on.
+"""Controllers adjust the learning rate and the batch size by what the run measures. Off by default.
 
-Used by the step loop: `Steering` is asked before a step and told after it. Easy to get wrong: a decision must
-follow from
-values that are equal on all ranks, is logged with its reason, and is part of the checkpoint, so that a
-resumed run decides the same.
+A decision follows from values that are equal on all ranks. It is logged with its reason and part of the
+checkpoint, so a resumed run decides the same.
 """
 
 from __future__ import annotations
@@ -14,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.runs.schema import DecisionRow
 from trainfleet.training.trainer.controllers.batch import (
     BatchController,
     choose_micro_batch,
@@ -22,30 +20,29 @@ from trainfleet.training.trainer.controllers.batch import (
 from trainfleet.training.trainer.controllers.rate import RateController, make_rate_controller
 from trainfleet.training.trainer.optimizer import learning_rate
 
-__all__ = ["Decision", "Live", "Steering"]
+__all__ = ["Controllers", "Decision", "StepStats"]
 
 
 @dataclass(frozen=True)
-class Live:
-    """What a step showed, equal on all ranks.
+class StepStats:
+    """Measurements of a step, equal on all ranks.
 
     Attributes:
         step: steps done.
         loss: mean over the global batch.
-        noise: norms of the gradient over the first half and over the whole batch, for steps that
-        `wants_noise` named.
-        figures: the validation's metrics, for a step that was validated.
+        grad_norms: over the first half and over the whole batch, for steps that `measures_noise` selects.
+        metrics: of the validation after this step, if there was one.
     """
 
     step: int
     loss: float
-    noise: tuple[float, float] | None = None
-    figures: Mapping[str, float] | None = None
+    grad_norms: tuple[float, float] | None = None
+    metrics: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A change that a controller made: a row of metrics.jsonl of kind `decision`."""
+    """A change made by a controller."""
 
     step: int
     what: str
@@ -53,7 +50,7 @@ class Decision:
     new: float
     why: str
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> DecisionRow:
         return {
             "kind": "decision",
             "step": self.step,
@@ -64,10 +61,8 @@ class Decision:
         }
 
 
-class Steering:
-    """A run's course: the schedule's learning rate and the recipe's batch, changed by the controllers that
-    are switched on.
-    """
+class Controllers:
+    """The learning rate and the batch size of a run, including the changes of enabled controllers."""
 
     def __init__(self, recipe: Recipe, steps: int) -> None:
         self._recipe, self._steps = recipe, steps
@@ -80,9 +75,9 @@ class Steering:
         """Samples of the next step over all ranks."""
         return self._batch.size
 
-    def rate(self, position: int) -> float:
-        """The learning rate of the step that begins at sample `position`: the schedule goes by samples,
-        whatever the batch is.
+    def learning_rate(self, position: int) -> float:
+        """The learning rate of the step that starts at sample `position`. The schedule depends on samples, not
+        on the current batch size.
         """
         factor = (self._rate.factor if self._rate is not None else 1.0) * self._batch.rate_factor
         return (
@@ -90,28 +85,26 @@ class Steering:
             * factor
         )
 
-    def wants_noise(self, step: int) -> bool:
-        """Whether the gradient's norm is wanted half way through step `step` (from 0), too."""
-        return self._batch.wants_noise(step)
+    def measures_noise(self, step: int) -> bool:
+        """Whether to measure the gradient's norm over half of the batch in step `step` (from 0)."""
+        return self._batch.measures_noise(step)
 
-    def after_step(self, live: Live) -> list[Decision]:
-        """Learn from a step, and decide for the next."""
+    def after_step(self, stats: StepStats) -> list[Decision]:
+        """Update the controllers with a step; returns their decisions for the next one."""
         decisions = []
         if self._rate is not None:
             before = self._rate.factor
-            why = self._rate.observe(live.step, live.loss, live.figures)
+            why = self._rate.observe(stats.step, stats.loss, stats.metrics)
             if why:
-                decisions.append(Decision(live.step, "learning rate factor", before, self._rate.factor, why))
+                decisions.append(Decision(stats.step, "learning rate factor", before, self._rate.factor, why))
         size = self._batch.size
-        why = self._batch.observe(live.noise)
+        why = self._batch.observe(stats.grad_norms)
         if why:
-            decisions.append(Decision(live.step, "global batch", size, self._batch.size, why))
+            decisions.append(Decision(stats.step, "global batch", size, self._batch.size, why))
         return decisions
 
     def choose_micro_batch(self, world_size: int, seconds: Callable[[int], float | None]) -> list[Decision]:
-        """Take the fastest micro batch that fits; `seconds` as in
-        `trainfleet.training.trainer.controllers.batch.choose_micro_batch`.
-        """
+        """Use the fastest micro batch that fits; `seconds` as in `batch.choose_micro_batch`."""
         old, sizes = self.micro_batch, micro_batch_sizes(self.global_batch, world_size)
         self.micro_batch, why = choose_micro_batch(sizes, old, seconds)
         return [Decision(0, "micro batch", old, self.micro_batch, why)]
@@ -124,7 +117,7 @@ class Steering:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint; a controller that was switched on since starts afresh."""
+        """Restore a checkpoint. A controller that was enabled since then starts fresh."""
         if self._rate is not None and state["rate"] is not None:
             self._rate.load_state(state["rate"])
         self._batch.load_state(state["batch"])

@@ -1,9 +1,7 @@
-"""Controllers of the learning rate: down on a plateau, warm restarts, and a step back after a spike of the
-loss.
+"""Controllers of the learning rate: reduction on a plateau, warm restarts, and back-off after a loss spike.
 
-Used by `Steering`. A controller holds one factor, by which the schedule's rate is multiplied. Warm restarts
-follow Loshchilov and
-Hutter (arXiv:1608.03983), except that a cycle which has not improved the metric lowers the next one's peak.
+A controller multiplies the schedule's rate by its factor. Warm restarts follow Loshchilov and Hutter
+(arXiv:1608.03983), except that a cycle without improvement lowers the next peak.
 """
 
 from __future__ import annotations
@@ -18,20 +16,20 @@ from trainfleet.training.recipe.schema import RateControl
 
 
 class RateController(Protocol):
-    """One way to steer the learning rate."""
+    """A controller of the learning rate."""
 
     factor: float
 
-    def observe(self, step: int, loss: float, figures: Mapping[str, float] | None) -> str:
-        """Learn from a step; where the factor was changed by a decision, returns why."""
+    def observe(self, step: int, loss: float, metrics: Mapping[str, float] | None) -> str:
+        """Add the measurements of a step; returns the reason if a decision changed the factor, else an empty text."""
 
     def state(self) -> dict[str, Any]: ...
 
     def load_state(self, state: Mapping[str, Any]) -> None: ...
 
 
-class _Kept:
-    """What controllers share: their numbers are their state."""
+class _AttributeState:
+    """A controller whose attributes are its state."""
 
     def __init__(self, settings: RateControl) -> None:
         self.settings = settings
@@ -50,9 +48,9 @@ class _Kept:
             setattr(self, name, deque(value, maxlen=old.maxlen) if isinstance(old, deque) else value)
 
 
-class Plateau(_Kept):
-    """Multiplies the rate by `factor` when `patience` validations in a row were no better than the best by
-    `threshold`.
+class Plateau(_AttributeState):
+    """Multiplies the rate by `factor` after `patience` consecutive validations that did not improve the best
+    value by `threshold`.
     """
 
     def __init__(self, settings: RateControl) -> None:
@@ -60,10 +58,10 @@ class Plateau(_Kept):
         self.best = math.inf
         self.without = 0
 
-    def observe(self, step: int, loss: float, figures: Mapping[str, float] | None) -> str:  # noqa: ARG002 - siblings use them
-        if not figures or self.settings.metric not in figures:
+    def observe(self, step: int, loss: float, metrics: Mapping[str, float] | None) -> str:  # noqa: ARG002 - siblings use them
+        if not metrics or self.settings.metric not in metrics:
             return ""
-        value = figures[self.settings.metric] * (1 if self.settings.mode == "min" else -1)
+        value = metrics[self.settings.metric] * (1 if self.settings.mode == "min" else -1)
         if value < self.best - self.settings.threshold * abs(value):
             self.best, self.without = value, 0
             return ""
@@ -73,12 +71,14 @@ class Plateau(_Kept):
             return ""
         self.factor, self.without = max(lowest, self.factor * self.settings.factor), 0
         best = abs(self.best) if self.settings.mode == "min" else -self.best
-        return f"{self.settings.metric} is no better than {best:.4f} for {self.settings.patience} validations"
+        return (
+            f"{self.settings.metric} did not improve on {best:.4f} for {self.settings.patience} validations"
+        )
 
 
-class Restarts(_Kept):
-    """Half a cosine down from a peak over `cycle` steps, then up again; each cycle is `stretch` times as long
-    as the one before.
+class Restarts(_AttributeState):
+    """Cosine decay from a peak over `cycle` steps, then a restart; each cycle is `stretch` times as long as the
+    previous one.
     """
 
     def __init__(self, settings: RateControl) -> None:
@@ -89,10 +89,10 @@ class Restarts(_Kept):
         self.best = math.inf
         self.best_before = math.inf
 
-    def observe(self, step: int, loss: float, figures: Mapping[str, float] | None) -> str:  # noqa: ARG002 - siblings use them
-        if figures and self.settings.metric in figures:
+    def observe(self, step: int, loss: float, metrics: Mapping[str, float] | None) -> str:  # noqa: ARG002 - siblings use them
+        if metrics and self.settings.metric in metrics:
             self.best = min(
-                self.best, figures[self.settings.metric] * (1 if self.settings.mode == "min" else -1)
+                self.best, metrics[self.settings.metric] * (1 if self.settings.mode == "min" else -1)
             )
         self.place += 1
         if self.place < self.length:
@@ -104,7 +104,7 @@ class Restarts(_Kept):
         better = self.best < self.best_before or math.isinf(self.best)
         self.peak *= 1.0 if better else self.settings.factor
         why = f"a cycle of {self.length} steps ended" + (
-            "" if better else f"; {self.settings.metric} is no better than before it, so the peak is lower"
+            "" if better else f"; {self.settings.metric} did not improve, so the peak is lower"
         )
         self.length, self.place, self.best_before = (
             round(self.length * self.settings.stretch),
@@ -115,24 +115,25 @@ class Restarts(_Kept):
         return why
 
 
-class BackOff(_Kept):
-    """Multiplies the rate by `factor` when a step's loss leaps out of the last `window` ones, and lets it
-    grow back over `recover` steps.
+class BackOff(_AttributeState):
+    """Multiplies the rate by `factor` when a step's loss is far above the last `window` losses, and recovers
+    over `recover` steps.
     """
 
     def __init__(self, settings: RateControl) -> None:
         super().__init__(settings)
         self.past: deque[float] = deque(maxlen=settings.window)
 
-    def observe(self, step: int, loss: float, figures: Mapping[str, float] | None) -> str:  # noqa: ARG002 - siblings use them
+    def observe(self, step: int, loss: float, metrics: Mapping[str, float] | None) -> str:  # noqa: ARG002 - siblings use them
         why = ""
         if len(self.past) >= self.settings.window // 2:
-            usual, spread = fmean(self.past), pstdev(self.past)
-            if not loss <= usual + self.settings.sigmas * max(spread, 1e-3 * abs(usual)):
-                why = f"the loss leapt to {loss:.4f}; the last {len(self.past)} steps had {usual:.4f} ± {spread:.4f}"
+            mean, deviation = fmean(self.past), pstdev(self.past)
+            if not loss <= mean + self.settings.sigmas * max(deviation, 1e-3 * abs(mean)):
+                past = f"the previous {len(self.past)} steps had {mean:.4f} ± {deviation:.4f}"
+                why = f"the loss spiked to {loss:.4f}; {past}"
         if why:
             self.factor = max(self.settings.floor, self.factor * self.settings.factor)
-            self.past.clear()  # what comes after a leap is judged by itself
+            self.past.clear()  # losses after a spike are compared with each other
         else:
             if math.isfinite(loss):
                 self.past.append(loss)
@@ -148,5 +149,5 @@ _KINDS: dict[str, type[Plateau] | type[Restarts] | type[BackOff]] = {
 
 
 def make_rate_controller(settings: RateControl) -> RateController | None:
-    """The controller that the recipe switches on."""
+    """The controller that the recipe enables."""
     return _KINDS[settings.kind](settings) if settings.kind != "off" else None

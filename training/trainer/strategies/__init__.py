@@ -1,10 +1,4 @@
-"""How a model is spread over ranks, by one word of the recipe: `ddp`, `fsdp` (shards), `hsdp` (shards, and
-replicas of them).
-
-Used by the step loop, which calls `make_strategy` and then only what `Strategy` has. Easy to get wrong: the
-optimizer is
-made after the strategy, of `strategy.module`, for sharding puts other parameters in the model.
-"""
+"""How a model is distributed over ranks: `ddp` (replicated), `fsdp` (sharded), `hsdp` (sharded and replicated)."""
 
 from __future__ import annotations
 
@@ -14,25 +8,27 @@ from torch import nn
 
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunContext
-from trainfleet.training.trainer.strategies.base import Strategy, Tensors
-from trainfleet.training.trainer.strategies.ddp import Replicated
-from trainfleet.training.trainer.strategies.fsdp import Sharded
+from trainfleet.training.trainer.strategies.base import StateDict, Strategy
+from trainfleet.training.trainer.strategies.ddp import DdpStrategy
+from trainfleet.training.trainer.strategies.fsdp import FsdpStrategy
 
-__all__ = ["STRATEGIES", "Replicated", "Sharded", "Strategy", "Tensors", "make_strategy"]
+__all__ = ["STRATEGIES", "DdpStrategy", "FsdpStrategy", "StateDict", "Strategy", "make_strategy"]
 
 STRATEGIES: dict[str, Callable[[Recipe, Callable[[], nn.Module], RunContext], Strategy]] = {
-    "ddp": Replicated,
-    "fsdp": Sharded,
-    "hsdp": Sharded,
+    "ddp": DdpStrategy,
+    "fsdp": FsdpStrategy,
+    "hsdp": FsdpStrategy,
 }
 """By the recipe's `strategy`."""
 
 
 def make_strategy(recipe: Recipe, make: Callable[[], nn.Module], context: RunContext) -> Strategy:
-    """Build the model that `make` makes, the same on every rank and under every strategy, and spread it.
+    """Build the model, identical on every rank and with every strategy, and distribute it.
+
+    NOTE: create the optimizer afterwards, from `strategy.module`, because sharding replaces the parameters.
 
     Raises:
-        InputError: the model has no such blocks, the ranks cannot be grouped as asked, or `meta_init` does
-        not suit the model.
+        InputError: the model does not have the requested blocks, the ranks cannot be divided into the requested
+            replicas, or the model does not support `meta_init`.
     """
     return STRATEGIES[recipe.strategy](recipe, make, context)

@@ -1,9 +1,4 @@
-"""What the step loop and the checkpoints ask of a model that is spread over ranks, whatever the strategy.
-
-`Replicated` (ddp) and `Sharded` (fsdp, hsdp) are the two ways. Easy to get wrong: `tensors` and `clip` hold
-collectives, so
-every rank calls them, in the same order.
-"""
+"""The interface of a strategy: what the step loop and the checkpoints need of a distributed model."""
 
 from __future__ import annotations
 
@@ -18,21 +13,24 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-Tensors = dict[str, dict[str, Any]]
-"""`{"model": ..., "optimizer": ...}` by the parameters' own names, whatever wraps the model."""
+StateDict = dict[str, dict[str, Any]]
+"""`{"model": ..., "optimizer": ...}` by the names of the unwrapped model's parameters."""
 
 
 class Strategy(ABC):
-    """A model spread over ranks.
+    """A model distributed over ranks.
+
+    NOTE: `state_dict`, `load_state_dict` and `clip_grad_norm` are collective: every rank must call them, in the
+    same order.
 
     Attributes:
-        module: the model, whose parameters the optimizer steps; its parameters may be shards.
-        parallel: what is called in a training step.
-        together: a forward pass is collective, so all ranks must make equally many, in a validation too.
-        parameters: how many numbers the whole model has.
+        module: the model with the parameters that the optimizer updates; they may be shards.
+        parallel: the module to call in a training step.
+        forward_is_collective: all ranks must run the same number of forward passes, in a validation too.
+        parameters: number of parameters of the whole model.
     """
 
-    together = False
+    forward_is_collective = False
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
@@ -40,30 +38,24 @@ class Strategy(ABC):
         self.parameters = sum(each.numel() for each in module.parameters())
 
     @abstractmethod
-    def settle(self, backward: Callable[[nn.Module], Any]) -> None:
-        """Let passes go by that change nothing, if any are needed for all later ones to sum gradients in the
-        same order.
-        """
+    def warm_up(self, warmup_pass: Callable[[nn.Module], Any]) -> None:
+        """Run passes that change nothing, if needed for all later ones to sum gradients in the same order."""
 
     @abstractmethod
-    def turn(self, last: bool) -> AbstractContextManager[Any]:
-        """Around the forward and backward pass of a micro batch: gradients are exchanged in the last one of a
-        step only.
-        """
+    def grad_sync(self, last: bool) -> AbstractContextManager[Any]:
+        """Context of a micro batch's forward and backward pass. Gradients are reduced in the last one only."""
 
     @abstractmethod
     def precision(self) -> AbstractContextManager[Any]:
-        """Around a forward pass: the recipe's precision, where the model has not taken it on itself."""
+        """Context of a forward pass: autocast to the recipe's precision, unless the model handles it."""
 
-    def exchange_seconds(self) -> float | None:
-        """How long one recent step waited for gradients of other ranks once its own were there; None where
-        nobody counts that.
-        """
+    def grad_sync_seconds(self) -> float | None:
+        """Seconds that a recent step waited for the gradients of other ranks; None if not measured."""
         return None
 
-    def clip(self, limit: float) -> torch.Tensor:
-        """Scale the gradient down to `limit` where it is longer; returns the whole gradient's norm before
-        that, the same on all ranks.
+    def clip_grad_norm(self, limit: float) -> torch.Tensor:
+        """Scale the gradient to a norm of at most `limit`; returns the whole gradient's norm before, the same on
+        all ranks.
         """
         parameters = [each for each in self.module.parameters() if each.grad is not None]
         norm = nn.utils.get_total_norm(
@@ -74,28 +66,26 @@ class Strategy(ABC):
         nn.utils.clip_grads_with_norm_(parameters, limit, norm, foreach=True)
         return norm
 
-    def tensors(self, optimizer: Optimizer, whole: bool = False) -> Tensors:
-        """The model's and the optimizer's state, for a checkpoint to write, or to read into.
+    def state_dict(self, optimizer: Optimizer, whole: bool = False) -> StateDict:
+        """The model's and the optimizer's state, for a checkpoint to write or to load into.
 
-        Under ddp these are the tensors themselves, under fsdp and hsdp DTensors that know their place in the
-        whole. `whole` gathers
-        everything on rank 0 as plain tensors on the CPU, empty elsewhere. Before the first step the
-        optimizer's state is made up,
-        to be read into, and must not be trained on.
+        These are the tensors themselves with ddp, and DTensors with fsdp and hsdp. `whole` gathers everything on
+        rank 0 as plain CPU tensors; the other ranks get empty dictionaries. Before the first step the optimizer's
+        state is a placeholder to load into.
         """
-        model, state = get_state_dict(
+        model, optimizer_state = get_state_dict(
             self.module, optimizer, options=StateDictOptions(full_state_dict=whole, cpu_offload=whole)
         )
-        return {"model": model, "optimizer": dict(state)}
+        return {"model": model, "optimizer": dict(optimizer_state)}
 
-    def load_tensors(
-        self, optimizer: Optimizer, tensors: Mapping[str, Mapping[str, Any]], whole: bool = False
+    def load_state_dict(
+        self, optimizer: Optimizer, state: Mapping[str, Mapping[str, Any]], whole: bool = False
     ) -> None:
-        """Take over what `tensors` gave; with `whole`, plain whole tensors that every rank holds."""
+        """Load what `state_dict` returned; with `whole`, plain whole tensors that every rank has."""
         set_state_dict(
             self.module,
             optimizer,
-            model_state_dict=dict(tensors["model"]),
-            optim_state_dict=dict(tensors["optimizer"]),
+            model_state_dict=dict(state["model"]),
+            optim_state_dict=dict(state["optimizer"]),
             options=StateDictOptions(full_state_dict=whole),
         )

@@ -1,12 +1,4 @@
-"""DDP: every rank holds the whole model and gradients are averaged over ranks; with one rank, the model as it
-is.
-
-Used through `trainfleet.training.trainer.strategies.make_strategy`. Easy to get wrong: DDP settles the order
-in which gradients are summed only
-after its first backward pass, and with it the last bits; `settle` has that pass over with before step one, in
-a fresh and a
-resumed run alike.
-"""
+"""DDP: every rank has the whole model, and gradients are averaged over ranks."""
 
 from __future__ import annotations
 
@@ -25,11 +17,11 @@ from trainfleet.training.trainer.strategies.base import Strategy
 from trainfleet.training.trainer.strategies.init_weights import build
 from trainfleet.training.trainer.strategies.wrap import compile_blocks, find_blocks, recompute
 
-LOOK_EVERY = 10
-"""In every so many steps DDP notes how long it computed and exchanged."""
+SAMPLE_INTERVAL = 10
+"""Steps between DDP's measurements of computation and communication."""
 
 
-class Replicated(Strategy):
+class DdpStrategy(Strategy):
     """The whole model on every rank."""
 
     def __init__(self, recipe: Recipe, make: Callable[[], nn.Module], context: RunContext) -> None:
@@ -45,26 +37,29 @@ class Replicated(Strategy):
         if context.world_size > 1:
             ids = [torch.device(context.device)] if context.device.startswith("cuda") else None
             self.parallel = DistributedDataParallel(module, device_ids=ids, gradient_as_bucket_view=True)
-            self.parallel._set_ddp_runtime_logging_sample_rate(LOOK_EVERY)  # type: ignore[no-untyped-call]  # torch types it not
+            self.parallel._set_ddp_runtime_logging_sample_rate(SAMPLE_INTERVAL)  # type: ignore[no-untyped-call]  # torch is partly typed
 
-    def settle(self, backward: Callable[[nn.Module], Any]) -> None:
+    def warm_up(self, warmup_pass: Callable[[nn.Module], Any]) -> None:
+        # NOTE: DDP fixes the order of gradient sums after its first backward pass. Without these passes a resumed
+        # run differs from an uninterrupted one in the last bits.
         if self.parallel is not self.module:
             for _ in range(2):
-                backward(self.parallel)
+                warmup_pass(self.parallel)
                 self.module.zero_grad(set_to_none=True)
 
-    def turn(self, last: bool) -> AbstractContextManager[Any]:
+    def grad_sync(self, last: bool) -> AbstractContextManager[Any]:
         if last or not isinstance(self.parallel, DistributedDataParallel):
             return contextlib.nullcontext()
         return self.parallel.no_sync()
 
-    def exchange_seconds(self) -> float | None:
+    def grad_sync_seconds(self) -> float | None:
         if not isinstance(self.parallel, DistributedDataParallel):
             return None
-        seen: dict[str, Any] = self.parallel._get_ddp_logging_data()  # type: ignore[no-untyped-call]  # torch types it not; its own clocks
-        if "backward_comm_time" not in seen:
+        timing: dict[str, Any] = self.parallel._get_ddp_logging_data()  # type: ignore[no-untyped-call]  # torch is partly typed
+        if "backward_comm_time" not in timing:
             return None
-        return max(0.0, float(seen["backward_comm_time"] - seen["backward_compute_comm_overlap_time"]) / 1e9)
+        waited = timing["backward_comm_time"] - timing["backward_compute_comm_overlap_time"]
+        return max(0.0, float(waited) / 1e9)
 
     def precision(self) -> AbstractContextManager[Any]:
         return torch.autocast(*self._autocast) if self._autocast else contextlib.nullcontext()

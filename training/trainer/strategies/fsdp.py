@@ -1,12 +1,8 @@
-"""FSDP2: each block's parameters are spread over ranks and gathered while it computes; hsdp keeps whole sets
-of shards besides.
+"""FSDP2: each block's parameters are sharded over ranks and gathered while it computes; hsdp replicates the
+shards.
 
-Used through `trainfleet.training.trainer.strategies.make_strategy`, for `fsdp` (one dimension of ranks) and
-`hsdp` (replicas x shards). Easy to
-get wrong: a forward pass is collective, so ranks with fewer batches must go through the motions; and between
-the micro batches
-of a step gradients stay whole on each rank, unless `sharding.reduce_every` trades that memory for
-communication.
+Between the micro batches of a step, gradients stay unsharded on each rank, unless `sharding.reduce_every` trades
+that memory for communication.
 """
 
 from __future__ import annotations
@@ -36,10 +32,10 @@ from trainfleet.training.trainer.strategies.init_weights import build
 from trainfleet.training.trainer.strategies.wrap import compile_blocks, find_blocks, recompute
 
 
-class Sharded(Strategy):
+class FsdpStrategy(Strategy):
     """A shard of every parameter on each rank."""
 
-    together = True
+    forward_is_collective = True
 
     def __init__(self, recipe: Recipe, make: Callable[[], nn.Module], context: RunContext) -> None:
         settings = recipe.sharding
@@ -56,24 +52,24 @@ class Sharded(Strategy):
             else OffloadPolicy()
         )
         mesh = _mesh(recipe, context)
-        for part in (*blocks, built.model):  # one after the other, so that never more than one is whole
+        for part in (*blocks, built.model):  # in turn, so that only one is unsharded
             built.materialise(part)
             fully_shard(
                 part,
                 mesh=mesh,
                 reshard_after_forward=settings.reshard
-                and part is not built.model,  # the root is needed at once by the backward pass
+                and part is not built.model,  # the backward pass needs the root immediately
                 mp_policy=half if recipe.precision == "bf16" else MixedPrecisionPolicy(),
                 offload_policy=offload,
             )
         self._root = built.model
         self._reshard, self._reduce_every = settings.reshard, settings.reduce_every
 
-    def settle(self, backward: Callable[[nn.Module], Any]) -> None:
-        """Nothing: the order of sums is fixed from the first step on."""
+    def warm_up(self, warmup_pass: Callable[[nn.Module], Any]) -> None:
+        """Nothing: the order of sums is fixed from the first step."""
 
     @contextlib.contextmanager
-    def turn(self, last: bool) -> Iterator[None]:
+    def grad_sync(self, last: bool) -> Iterator[None]:
         assert isinstance(self._root, FSDPModule)
         self._root.set_requires_gradient_sync(last or self._reduce_every)
         self._root.set_is_last_backward(last)
@@ -90,15 +86,16 @@ def _mesh(recipe: Recipe, context: RunContext) -> DeviceMesh:
         return init_device_mesh(kind, (world,), mesh_dim_names=("shard",))
     replicas = recipe.sharding.replicas or _replicas(world, context)
     if world % replicas:
-        what = f"{world} ranks cannot be shared out to {replicas} replicas"
+        what = f"{world} ranks cannot be divided into {replicas} replicas"
         raise InputError(
-            "the ranks do not fit the replicas", [Problem("sharding.replicas", what, f"a divisor of {world}")]
+            "the number of ranks does not fit the replicas",
+            [Problem("sharding.replicas", what, f"a divisor of {world}")],
         )
     return init_device_mesh(kind, (replicas, world // replicas), mesh_dim_names=("replicate", "shard"))
 
 
 def _replicas(world: int, context: RunContext) -> int:
-    """One replica per machine; on one machine the least number that shares the ranks out."""
+    """One replica per machine; on one machine the smallest number that divides the ranks."""
     machines = world // context.local_world_size if world % context.local_world_size == 0 else 1
     return (
         machines

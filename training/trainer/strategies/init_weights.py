@@ -1,13 +1,8 @@
-"""A model's first weights: made at once, or (meta_init) recorded without memory and made later, one tensor at
-a time.
+"""Initial weights: created directly, or with `meta_init` recorded without memory and created tensor by tensor.
 
-Used by every strategy. With `meta_init` the model is built on the meta device while every operation on its
-tensors is
-recorded; a tensor is then made by playing back what led to it, on the CPU, with a generator seeded from the
-seed and the
-tensor's name, so it comes out the same under every strategy, world size and device. Easy to get wrong: a
-weight that is read
-from a file while the model is built cannot be recorded.
+With `meta_init` the model is built on the meta device while every operation on its tensors is recorded. A tensor
+is created by replaying its operations on the CPU with a generator seeded from the seed and the tensor's name, so
+it is equal with every strategy, world size and device. Weights that are read from a file cannot be recorded.
 """
 
 from __future__ import annotations
@@ -27,26 +22,25 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from trainfleet.errors import InputError, Problem
 
 _SILENT = ("_no_grad_trunc_normal_", "dirac_", "orthogonal_", "sparse_")
-_REMEDY = "sharding.meta_init=false"
+_FIX = "sharding.meta_init=false"
+_SUMMARY = "the model does not support meta_init"
 
 
 class Built:
-    """A model whose weights may still have to be made; `materialise` makes those of a part of it that are not
-    there yet.
-    """
+    """A model whose weights may still be on the meta device; `materialise` creates those of a part."""
 
     def __init__(self, model: nn.Module, seed: int, record: _Record | None) -> None:
         self.model = model
         self._seed, self._record = seed, record
         self._names = {id(tensor): name for name, tensor in _named(model)} if record else {}
         self._made: dict[int, weakref.ref[torch.Tensor]] = {}
-        """By the id of the meta tensor, which `_kept` keeps alive: one with two owners is made once, and let
-        go when it is cut into shards.
+        """By the id of the meta tensor, which `_alive` keeps alive. A shared tensor is created once, and freed when
+        it is sharded.
         """
-        self._kept: list[torch.Tensor] = []
+        self._alive: list[torch.Tensor] = []
 
     def materialise(self, part: nn.Module | None = None) -> nn.Module:
-        """Give `part` (the model) its weights, leaving out those that are not on the meta device any more."""
+        """Create the weights of `part` (default: the model) that are still on the meta device."""
         part = self.model if part is None else part
         if self._record is None:
             return part
@@ -65,20 +59,19 @@ class Built:
         name = self._names[id(tensor)]
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.default_generator.manual_seed(_seed(self._seed, name))
-            real = self._record.play(name, tensor)
+            real = self._record.replay(name, tensor)
         if isinstance(tensor, nn.Parameter):
             real = nn.Parameter(real, requires_grad=tensor.requires_grad)
         self._made[id(tensor)] = weakref.ref(real)
-        self._kept.append(tensor)
+        self._alive.append(tensor)
         return real
 
 
 def build(make: Callable[[], nn.Module], seed: int, meta: bool) -> Built:
-    """Call `make` with the generators at `seed`, for real or on the meta device.
+    """Call `make` with seeded generators, on the CPU or on the meta device.
 
     Raises:
-        InputError: the model looks at its weights, or takes them from elsewhere, while it is built on the
-        meta device.
+        InputError: the model reads its weights, or loads them, while it is built on the meta device.
     """
     torch.manual_seed(seed)
     if not meta:
@@ -88,23 +81,22 @@ def build(make: Callable[[], nn.Module], seed: int, meta: bool) -> Built:
         with torch.device("meta"), record, _Constants(), _initialisers(record):
             model = make()
     except (RuntimeError, NotImplementedError) as error:
-        what = f"the model cannot be built without memory: {str(error).splitlines()[0]}"
-        raise InputError(
-            "meta_init does not suit this model", [Problem("sharding.meta_init", what, _REMEDY)]
-        ) from error
+        what = f"the model cannot be built on the meta device: {str(error).splitlines()[0]}"
+        raise InputError(_SUMMARY, [Problem("sharding.meta_init", what, _FIX)]) from error
     unknown = [name for name, tensor in _named(model) if not record.knows(tensor)]
     if unknown:
-        what = f"{', '.join(unknown[:3])} {'is' if len(unknown) == 1 else 'are'} not made by operations that can be played back"
-        raise InputError("meta_init does not suit this model", [Problem("sharding.meta_init", what, _REMEDY)])
+        tensors = f"{', '.join(unknown[:3])} {'is' if len(unknown) == 1 else 'are'}"
+        what = f"{tensors} not created by operations that can be replayed"
+        raise InputError(_SUMMARY, [Problem("sharding.meta_init", what, _FIX)])
     return Built(model, seed, record)
 
 
-class _Record(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch types it not
-    """Every operation on meta tensors, in order, with the storages it reads, and those it makes or changes."""
+class _Record(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch is partly typed
+    """Every operation on meta tensors, in order, with the storages that it reads, and those that it writes."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch types it not
-        self._played: list[
+        super().__init__()  # type: ignore[no-untyped-call]  # torch is partly typed
+        self._operations: list[
             tuple[Any, tuple[Any, ...], dict[str, Any], Any, frozenset[int], frozenset[int]]
         ] = []
         self._made: set[int] = set()
@@ -114,23 +106,23 @@ class _Record(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch type
         out = func(*args, **kwargs)
         reads, writes = frozenset(_storages((args, kwargs))), frozenset(_storages(out))
         if writes:
-            self._played.append((func, args, kwargs, out, reads, writes))
+            self._operations.append((func, args, kwargs, out, reads, writes))
             self._made |= writes - reads
         return out
 
     def note(self, func: Callable[..., torch.Tensor], tensor: torch.Tensor, args: Any, kwargs: Any) -> None:
-        """Remember a change to `tensor` that no operation told of."""
+        """Record a change to `tensor` that the dispatcher does not see."""
         place = frozenset([_storage(tensor)])
-        self._played.append((func, (tensor, *args), kwargs, tensor, place, place))
+        self._operations.append((func, (tensor, *args), kwargs, tensor, place, place))
 
     def knows(self, tensor: torch.Tensor) -> bool:
         return not tensor.is_meta or _storage(tensor) in self._made
 
-    def play(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """What `tensor` holds, by playing back all that led to it and nothing else."""
+    def replay(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """The value of `tensor`, by replaying only the operations that lead to it."""
         real: dict[int, torch.UntypedStorage] = {}
 
-        def stand_in(each: torch.Tensor) -> torch.Tensor:
+        def on_cpu(each: torch.Tensor) -> torch.Tensor:
             if not each.is_meta:
                 return each
             return torch.empty(0, dtype=each.dtype).set_(
@@ -140,21 +132,21 @@ class _Record(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch type
         for func, args, kwargs, out, _, _ in self._leading_to(_storage(tensor)):
             moved = {**kwargs, "device": torch.device("cpu")} if kwargs.get("device") is not None else kwargs
             result = func(
-                *tree_map_only(torch.Tensor, stand_in, args), **tree_map_only(torch.Tensor, stand_in, moved)
+                *tree_map_only(torch.Tensor, on_cpu, args), **tree_map_only(torch.Tensor, on_cpu, moved)
             )
             for meta, made in zip(_tensors(out), _tensors(result), strict=True):
                 real.setdefault(_storage(meta), made.untyped_storage())
-        value = stand_in(tensor)
+        value = on_cpu(tensor)
         if value.shape != tensor.shape:
             raise InputError(
-                "meta_init does not suit this model",
-                [Problem("sharding.meta_init", f"{name} cannot be made", _REMEDY)],
+                _SUMMARY,
+                [Problem("sharding.meta_init", f"{name} cannot be created", _FIX)],
             )
         return value.clone() if value.untyped_storage().nbytes() > value.nbytes else value
 
     def _leading_to(self, storage: int) -> list[Any]:
         needed, steps = {storage}, []
-        for step in reversed(self._played):
+        for step in reversed(self._operations):
             *_, reads, writes = step
             if writes & needed:
                 needed |= reads
@@ -164,11 +156,11 @@ class _Record(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch type
 
 @contextlib.contextmanager
 def _initialisers(record: _Record) -> Iterator[None]:
-    """Record those functions of `torch.nn.init` that do nothing on the meta device (but not under a name
-    imported from there).
+    """Record the functions of `torch.nn.init` that do nothing on the meta device. Does not see functions that the
+    model imported by name.
     """
 
-    def noted(func: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def recorded(func: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         def call(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
             if tensor.is_meta:
                 record.note(func, tensor, args, kwargs)
@@ -178,7 +170,7 @@ def _initialisers(record: _Record) -> Iterator[None]:
 
     real = {name: getattr(nn.init, name) for name in _SILENT if hasattr(nn.init, name)}
     for name, func in real.items():
-        setattr(nn.init, name, noted(func))
+        setattr(nn.init, name, recorded(func))
     try:
         yield
     finally:
@@ -187,8 +179,8 @@ def _initialisers(record: _Record) -> Iterator[None]:
 
 
 class _Constants(TorchFunctionMode):
-    """Numbers that a program writes into a tensor: the meta device would forget them, so they are copied
-    there by an operation.
+    """Tensors created from Python numbers: the meta device would drop the values, so they are copied by a
+    recorded operation.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -1,8 +1,7 @@
-"""A model's blocks: the unit that is sharded, recomputed and compiled. Used by every strategy.
+"""A model's blocks: the unit of sharding, recomputation and compilation.
 
-A block is a member of an `nn.ModuleList` or `nn.Sequential` whose class fills it: a transformer's layers.
-Easy to get wrong:
-nothing here wraps a module, so that parameters keep the names that a checkpoint knows them by.
+A block is a member of an `nn.ModuleList` or `nn.Sequential` of one class, such as a transformer's layers. Modules
+are modified in place and never wrapped, because checkpoints depend on the names of the parameters.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ Recompute = Literal["none", "selective", "full"]
 
 
 def find_blocks(model: nn.Module, names: Sequence[str] = ()) -> list[nn.Module]:
-    """The outermost blocks in the model's order: of the classes `names`, or else of those that repeat in a
-    list of modules.
+    """The outermost blocks in the model's order: of the classes `names`, or those that repeat in a list.
 
     Raises:
         InputError: the model has no module of a class in `names`.
@@ -37,7 +35,7 @@ def find_blocks(model: nn.Module, names: Sequence[str] = ()) -> list[nn.Module]:
             if name not in classes
         ]
         if problems:
-            raise InputError("no such block in the model", problems)
+            raise InputError("the model has no such blocks", problems)
         return _outermost(model, lambda _, child: type(child).__name__ in names)
     return _outermost(model, _repeats)
 
@@ -50,7 +48,7 @@ def _outermost(parent: nn.Module, is_block: Any) -> list[nn.Module]:
 
 
 def _repeats(parent: nn.Module, child: nn.Module) -> bool:
-    """Whether `child` is what its list is a list of: not a single layer, and most of what there is."""
+    """Whether `child` is of the class that its list mostly consists of, and not a single layer."""
     if not isinstance(parent, nn.ModuleList | nn.Sequential) or not any(True for _ in child.children()):
         return False
     ((kind, count),) = Counter(type(each) for each in parent.children()).most_common(1)
@@ -59,8 +57,8 @@ def _repeats(parent: nn.Module, child: nn.Module) -> bool:
 
 
 def recompute(blocks: Sequence[nn.Module], what: Recompute) -> None:
-    """Keep less of the blocks' activations for the backward pass: `selective` keeps products of matrices and
-    attention, `full` only inputs.
+    """Keep fewer activations for the backward pass: `selective` keeps the results of matrix products and
+    attention, `full` only the blocks' inputs.
     """
     if what == "none":
         return
@@ -71,18 +69,18 @@ def recompute(blocks: Sequence[nn.Module], what: Recompute) -> None:
         block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False, **more)
 
 
-KEPT = ("mm", "addmm", "bmm", "baddbmm", "_scaled_dot_product_", "convolution")
-"""What is dear to compute again, by the beginning of the operation's name."""
+SAVED = ("mm", "addmm", "bmm", "baddbmm", "_scaled_dot_product_", "convolution")
+"""Operations that are expensive to recompute, by the start of their name."""
 
 
 def _policy(_context: Any, operation: Any, *_arguments: Any, **_named: Any) -> CheckpointPolicy:
     name = str(getattr(operation, "overloadpacket", operation)).removeprefix("aten.")
-    dear = name in KEPT or name.startswith(tuple(each for each in KEPT if each.endswith("_")))
-    return CheckpointPolicy.MUST_SAVE if dear else CheckpointPolicy.PREFER_RECOMPUTE
+    expensive = name in SAVED or name.startswith(tuple(each for each in SAVED if each.endswith("_")))
+    return CheckpointPolicy.MUST_SAVE if expensive else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def compile_blocks(model: nn.Module, blocks: Sequence[nn.Module]) -> None:
-    """Compile each block in place (they share what is compiled), or a model without blocks as a whole."""
+    """Compile each block in place (equal blocks share the code), or a model without blocks as a whole."""
     torch._dynamo.config.cache_size_limit = max(torch._dynamo.config.cache_size_limit, 64)
     for each in blocks or [model]:
         each.compile()

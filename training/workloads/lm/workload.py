@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows it by
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.training.workloads import Outcome, Split
+from trainfleet.training.workloads import Split, StepOutput, Workload
 from trainfleet.training.workloads.lm.bigram import nats_per_byte, pair_counts
 from trainfleet.training.workloads.lm.gpt import Gpt, flops_per_token
 from trainfleet.training.workloads.lm.gpt_hf_layout import read_gpt, write_gpt
@@ -30,7 +30,7 @@ _BASELINE_BLOCKS = 64
 """So many blocks (of 8 MiB, by default) are counted for the bigram model."""
 
 
-class LanguageModel:
+class LanguageModel(Workload):
     """See `trainfleet.training.workloads.Workload`. Batches hold `inputs` and `targets`, int64 [B, T]."""
 
     metrics = ("nats_per_byte", "accuracy")
@@ -41,7 +41,7 @@ class LanguageModel:
         self.files = token_files(settings.data, cache, settings.model.context, given)
         self.streamed = self.files.streamed
         self.sample_tokens = settings.model.context
-        self.describe = "nats/byte" if settings.data.tokens == "bytes" else "nats/token"
+        self.loss_unit = "nats/byte" if settings.data.tokens == "bytes" else "nats/token"
         self.byte_lengths = torch.tensor([len(each) for each in self.files.spelling])
         with torch.device("meta"):
             shape = self.build_model()
@@ -69,11 +69,11 @@ class LanguageModel:
         """Samples per block file, for a windowed shuffle."""
         return self.files.blocks[split].sizes()
 
-    def expect(self, split: Split, indices: Sequence[int]) -> None:
+    def prefetch(self, split: Split, indices: Sequence[int]) -> None:
         """Open the blocks of these samples in the background."""
         self.files.blocks[split].prefetch(indices)
 
-    def facts(self) -> dict[str, Any]:
+    def data_info(self) -> dict[str, Any]:
         """What run.json says about the data."""
         return {"data": self.files.prepared.data_info()}
 
@@ -81,10 +81,10 @@ class LanguageModel:
         values = torch.from_numpy(self.files.blocks[split].rows(indices, np.int64)["tokens"])
         return {"inputs": values[:, :-1].contiguous(), "targets": values[:, 1:].contiguous()}
 
-    def weight(self, split: Split, indices: Sequence[int]) -> float:  # noqa: ARG002 - every sample of every split has as many targets
+    def num_targets(self, split: Split, indices: Sequence[int]) -> float:  # noqa: ARG002 - every sample of every split has as many targets
         return float(len(indices) * self.sample_tokens)
 
-    def outcome(self, model: Callable[..., torch.Tensor], batch: dict[str, torch.Tensor]) -> Outcome:
+    def forward_loss(self, model: Callable[..., torch.Tensor], batch: dict[str, torch.Tensor]) -> StepOutput:
         targets = batch["targets"].flatten()
         logits = model(batch["inputs"]).flatten(0, 1)
         loss = F.cross_entropy(logits.float(), targets, reduction="sum")
@@ -92,7 +92,7 @@ class LanguageModel:
             right = (logits.argmax(dim=-1) == targets).sum()
             written = self.byte_lengths.to(targets.device)[targets].sum()
         count = targets.numel()
-        return Outcome(loss, count, {"nats_per_byte": (loss.detach(), written), "accuracy": (right, count)})
+        return StepOutput(loss, count, {"nats_per_byte": (loss.detach(), written), "accuracy": (right, count)})
 
     def baseline(self, indices: Sequence[int]) -> dict[str, float]:
         """Bigram cross entropy on the bytes that the validation samples `indices` ask for, each after the

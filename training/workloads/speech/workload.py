@@ -19,7 +19,7 @@ import trainfleet.training.trainer.torchmetrics_compat  # noqa: F401 - the first
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.data import spread
 from trainfleet.training.data.readers import UnreadableError
-from trainfleet.training.workloads import Outcome, Split
+from trainfleet.training.workloads import Split, StepOutput, Workload
 from trainfleet.training.workloads.speech.asr_models import Letters, Recogniser, filled, load_exported
 from trainfleet.training.workloads.speech.audio import as_int16, resampled, sound_blocks, sound_of
 from trainfleet.training.workloads.speech.settings import SpeechSettings
@@ -29,7 +29,7 @@ _TRIED, _JUDGED = 100, 100
 _LARGE = 4 << 30
 
 
-class Speech:
+class Speech(Workload):
     """See `trainfleet.training.workloads.Workload` and `Predicts`. Batches hold what the recogniser hears,
     and `target`, int64 [B, L].
     """
@@ -41,7 +41,7 @@ class Speech:
     def __init__(self, settings: SpeechSettings, cache: Path) -> None:
         self.settings = settings
         self.recogniser = make_recogniser(settings)
-        self.describe = "nats/letter" if settings.model.kind == "ctc" else "nats/token"
+        self.loss_unit = "nats/letter" if settings.model.kind == "ctc" else "nats/token"
         self.prepared = sound_blocks(settings.data, cache)
         self._blocks = {split: self.prepared.blocks(split) for split in ("train", "validation", "test")}
         self.streamed = self.prepared.manifest.bytes() > _LARGE
@@ -59,11 +59,11 @@ class Speech:
         """Samples per block file, for a windowed shuffle."""
         return self._blocks[split].sizes()
 
-    def expect(self, split: Split, indices: Sequence[int]) -> None:
+    def prefetch(self, split: Split, indices: Sequence[int]) -> None:
         """Open the blocks of these samples in the background."""
         self._blocks[split].prefetch(indices)
 
-    def facts(self) -> dict[str, Any]:
+    def data_info(self) -> dict[str, Any]:
         """What run.json says about the data."""
         return {"data": self.prepared.data_info()}
 
@@ -72,16 +72,16 @@ class Speech:
         target = filled([self.recogniser.targets(text) for text in rows["text"]])
         return {**self.recogniser.inputs(rows["audio"]), "target": target}
 
-    def weight(self, split: Split, indices: Sequence[int]) -> float:  # noqa: ARG002 - every utterance counts alike
+    def num_targets(self, split: Split, indices: Sequence[int]) -> float:  # noqa: ARG002 - every utterance counts alike
         return float(len(indices))
 
-    def outcome(self, model: Callable[..., torch.Tensor], batch: dict[str, torch.Tensor]) -> Outcome:
+    def forward_loss(self, model: Callable[..., torch.Tensor], batch: dict[str, torch.Tensor]) -> StepOutput:
         losses = self.recogniser.losses(model, batch)
         seen: dict[str, tuple[Any, ...]] = {}
         if not getattr(model, "training", True):
             written = [self.recogniser.plain(each) for each in self.recogniser.transcripts(model, batch)]
             seen = dict.fromkeys(("wer", "cer"), (written, self._said(batch["target"])))
-        return Outcome(losses.sum(), len(losses), seen=seen)
+        return StepOutput(losses.sum(), len(losses), metric_inputs=seen)
 
     def collections(self, split: Split) -> dict[str, Any]:
         """Word and letter error rates over all utterances; not in training, where nothing is written."""

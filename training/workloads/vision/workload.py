@@ -21,7 +21,7 @@ import trainfleet.training.trainer.torchmetrics_compat  # noqa: F401 - the first
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.data import spread
 from trainfleet.training.data.readers import UnreadableError
-from trainfleet.training.workloads import Outcome, Split
+from trainfleet.training.workloads import Split, StepOutput, Workload
 from trainfleet.training.workloads.model_folder import read_config, read_weights, write_model
 from trainfleet.training.workloads.vision.images import picture_blocks, pixels_of, square
 from trainfleet.training.workloads.vision.models import make_model
@@ -32,13 +32,13 @@ _BASELINE_BLOCKS = 16
 """So many blocks (of 8 MiB, by default) of the training split are averaged for the centroids."""
 
 
-class Vision:
+class Vision(Workload):
     """See `trainfleet.training.workloads.Workload` and `Predicts`. Batches hold `image`, uint8 [B, C, S, S],
     and `label`, int64 [B].
     """
 
     metrics: tuple[str, ...] = ()
-    describe = "nats/image"
+    loss_unit = "nats/image"
     sample_tokens = 0
     flops_per_token = 0.0
 
@@ -67,11 +67,11 @@ class Vision:
         """Samples per block file, for a windowed shuffle."""
         return self._blocks[split].sizes()
 
-    def expect(self, split: Split, indices: Sequence[int]) -> None:
+    def prefetch(self, split: Split, indices: Sequence[int]) -> None:
         """Open the blocks of these samples in the background."""
         self._blocks[split].prefetch(indices)
 
-    def facts(self) -> dict[str, Any]:
+    def data_info(self) -> dict[str, Any]:
         """What run.json says about the data."""
         return {"data": self.prepared.data_info(), "classes": list(self.classes)}
 
@@ -79,19 +79,19 @@ class Vision:
         rows = self._blocks[split].rows(indices)
         return {"image": torch.from_numpy(rows["image"]), "label": torch.from_numpy(rows["label"])}
 
-    def weight(self, split: Split, indices: Sequence[int]) -> float:  # noqa: ARG002 - one target a picture
+    def num_targets(self, split: Split, indices: Sequence[int]) -> float:  # noqa: ARG002 - one target a picture
         return float(len(indices))
 
-    def outcome(self, model: Callable[..., torch.Tensor], batch: dict[str, torch.Tensor]) -> Outcome:
+    def forward_loss(self, model: Callable[..., torch.Tensor], batch: dict[str, torch.Tensor]) -> StepOutput:
         images, labels = batch["image"], batch["label"]
         if getattr(model, "training", False):
             images = augmented(images, self.settings.data.shift, self.settings.data.flip)
         logits = model(images).float()
         found = logits.detach().argmax(dim=-1)
-        return Outcome(
+        return StepOutput(
             F.cross_entropy(logits, labels, reduction="sum"),
             len(labels),
-            seen={"accuracy": (found, labels), "f1": (found, labels)},
+            metric_inputs={"accuracy": (found, labels), "f1": (found, labels)},
         )
 
     def collections(self, split: Split) -> dict[str, Any]:  # noqa: ARG002 - every split is measured alike

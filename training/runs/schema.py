@@ -1,0 +1,218 @@
+"""The formats of a run folder and of a run's events: rows of metrics.jsonl, run.json, messages to the launcher.
+
+Metrics are further keys of a row: `loss`, `accuracy` of a training interval, `validation/loss`, `test/loss`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+VERSION = 1
+"""Of these formats. Readers accept every field that an older version lacks."""
+
+MARKER = "COMMITTED"
+"""The file that makes a checkpoint complete; it is written last."""
+LOG_KINDS = ("event", "decision")
+"""Kinds of rows that report what happened, not metrics of a step."""
+
+
+class TrainRow(TypedDict):
+    """Means of a training interval, every `log.every` steps."""
+
+    kind: Literal["train"]
+    step: int
+    steps: int
+    """Steps in all, if the batch size stays as it is."""
+    epoch: float
+    loss: float
+    lr: float
+    grad_norm: float
+    """Of the last step, before clipping."""
+    global_batch: int
+    communication: NotRequired[float]
+    """Share of a step spent waiting for other ranks' gradients, if measured."""
+    samples_per_second: float
+    tokens_per_second: float
+    mfu: float | None
+    data_wait: float
+    """Share of the time in steps spent waiting for data."""
+    step_seconds: float
+    checkpoint_seconds: float
+    validation_seconds: float
+    eta_seconds: float
+
+
+class MetricsRow(TypedDict):
+    """Metrics of a whole validation or test; their names start with the kind and a slash."""
+
+    kind: Literal["validation", "test"]
+    step: int
+
+
+class DecisionRow(TypedDict):
+    """A change made by a controller."""
+
+    kind: Literal["decision"]
+    step: int
+    what: str
+    old: float
+    new: float
+    why: str
+
+
+class EventRow(TypedDict):
+    """Something that happened to the run, such as `skip` or `roll_back`."""
+
+    kind: Literal["event"]
+    step: int
+    what: str
+    text: str
+
+
+class Versions(TypedDict):
+    """The software that trained; also part of a checkpoint."""
+
+    trainfleet: str
+    torch: str
+    python: str
+    platform: str
+
+
+class Start(Versions):
+    """A start of the step loop: fresh, resumed or restarted."""
+
+    at: str
+    from_step: int
+    revision: str
+
+
+class Launch(TypedDict, total=False):
+    """A command that started or resumed the run."""
+
+    at: str
+    on: str
+    recipe: str
+    workers: int
+    machine: str
+    seconds: float
+    status: str
+    first_step_seconds: float
+    last_step: int
+    stacks: list[str]
+    context: str
+    namespace: str
+
+
+class Result(TypedDict):
+    """The result of a launch; also the event `result`."""
+
+    status: Literal["finished", "stopped"]
+    step: int
+    metrics: dict[str, float]
+    baseline: dict[str, float]
+    checkpoint: str | None
+    resumed_from: int
+    run_dir: str
+
+
+class RunRecord(TypedDict, total=False):
+    """run.json. A launcher writes `launches` and `result`, the step loop everything else."""
+
+    name: str
+    status: Literal["running", "finished", "stopped", "failed"]
+    error: str
+    starts: list[Start]
+    launches: list[Launch]
+    workload: str
+    unit: str
+    parameters: int
+    world_size: int
+    device: str
+    steps: int
+    train_samples: int
+    baseline: dict[str, float]
+    data: dict[str, Any]
+    step: int
+    asked: int
+    """Steps that a finished run was asked for; 0 if it was stopped."""
+    metrics: dict[str, float]
+    result: Result
+
+
+EventKind = Literal["worker", "step", "interval", "event", "checkpoint", "result", "error", "crash"]
+
+
+class WorkerEvent(TypedDict):
+    """A rank has started."""
+
+    kind: Literal["worker"]
+    rank: int
+    pid: int
+
+
+class StepEvent(TypedDict):
+    """Progress, at most a few times per second."""
+
+    kind: Literal["step"]
+    step: int
+    total: int
+
+
+class IntervalEvent(TypedDict):
+    """A row of metrics.jsonl."""
+
+    kind: Literal["interval"]
+    row: TrainRow
+
+
+class NoticeEvent(TypedDict):
+    """What happened, and a sentence about it."""
+
+    kind: Literal["event"]
+    what: str
+    text: str
+
+
+class CheckpointEvent(TypedDict):
+    """A checkpoint is complete."""
+
+    kind: Literal["checkpoint"]
+    step: int
+    path: str
+
+
+class ResultEvent(Result):
+    """The end of the run."""
+
+    kind: Literal["result"]
+
+
+class ErrorEvent(TypedDict):
+    """An error that the user can fix; it ends the run without a restart."""
+
+    kind: Literal["error"]
+    summary: str
+    problems: list[list[str]]
+    """Each: where, what, fix."""
+    exit_code: int
+
+
+class CrashEvent(TypedDict):
+    """Any other exception on a rank."""
+
+    kind: Literal["crash"]
+    rank: int
+    error: str
+    trace: str
+
+
+Event = (
+    WorkerEvent
+    | StepEvent
+    | IntervalEvent
+    | NoticeEvent
+    | CheckpointEvent
+    | ResultEvent
+    | ErrorEvent
+    | CrashEvent
+)

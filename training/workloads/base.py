@@ -1,0 +1,247 @@
+"""The interface between the step loop and a workload: a model, samples and a loss.
+
+A workload knows neither ranks nor steps. It returns sums and counts, never means, so that means over ranks and
+uneven batches are exact.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from trainfleet.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    import torch
+    from torchmetrics import Metric
+
+Split = Literal["train", "validation", "test"]
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """The result of one forward pass.
+
+    Attributes:
+        loss: sum over the targets, a scalar to differentiate.
+        num_targets: number of targets in the sum.
+        metric_sums: by name, a detached sum and its count: metrics besides `loss`, reported as sum over count.
+        metric_inputs: by name, the detached arguments of `update` of the workload's torchmetrics.
+    """
+
+    loss: torch.Tensor
+    num_targets: float
+    metric_sums: dict[str, tuple[torch.Tensor, torch.Tensor | int]] = field(default_factory=dict)
+    metric_inputs: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+
+
+class Outcome(StepOutput):
+    """Deprecated name of `StepOutput` with its old arguments, for one release."""
+
+    def __new__(  # type: ignore[misc]  # a call creates the class that replaces this one
+        cls,
+        loss: torch.Tensor,
+        weight: float,
+        extras: dict[str, tuple[torch.Tensor, torch.Tensor | int]] | None = None,
+        seen: dict[str, tuple[Any, ...]] | None = None,
+    ) -> StepOutput:
+        new = "StepOutput(loss, num_targets, metric_sums, metric_inputs)"
+        warnings.warn(f"Outcome is deprecated; use {new}", DeprecationWarning, stacklevel=2)
+        return StepOutput(loss, weight, extras or {}, seen or {})
+
+
+class Workload(ABC):
+    """Something to train. The constructor takes the settings and a cache folder, and prepares the data once
+    for all ranks of a machine: completely or not at all.
+
+    Attributes:
+        sample_tokens: tokens in a sample, for tokens per second; 0 if there are none.
+        flops_per_token: floating point operations of a forward and backward pass per token, for MFU.
+        metrics: the names in `StepOutput.metric_sums`.
+        loss_unit: unit of the loss in reports, for example `nats/token`.
+        fields: by name, the type and shape of a sample (None: any size), checked in every batch.
+        streamed: with `blocks`, whether `order.shuffle: auto` is a windowed shuffle over them.
+        predict_settings: the settings that `predict` accepts; None: its named parameters.
+    """
+
+    sample_tokens: int = 0
+    flops_per_token: float = 0.0
+    metrics: tuple[str, ...] = ()
+    loss_unit: str = "nats/target"
+    fields: Mapping[str, tuple[str, Sequence[int | None]]] = {}
+    streamed: bool = True
+    predict_settings: Sequence[str] | None = None
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Identify the data: a run does not resume from a checkpoint with other data."""
+
+    @abstractmethod
+    def build_model(self) -> torch.nn.Module:
+        """Build the model with torch's global random generator."""
+
+    @abstractmethod
+    def size(self, split: Split) -> int:
+        """Number of samples in a split."""
+
+    @abstractmethod
+    def batch(self, split: Split, indices: Sequence[int]) -> dict[str, torch.Tensor]:
+        """The samples at `indices`, on the CPU; the first dimension is the sample."""
+
+    @abstractmethod
+    def num_targets(self, split: Split, indices: Sequence[int]) -> float:
+        """Number of targets in these samples, without reading them."""
+
+    @abstractmethod
+    def forward_loss(self, model: Callable[..., torch.Tensor], batch: dict[str, torch.Tensor]) -> StepOutput:
+        """Run the model on a batch that is on its device."""
+
+    @abstractmethod
+    def baseline(self, indices: Sequence[int]) -> dict[str, float]:
+        """Metrics of a simple model on the validation samples `indices`, for the report."""
+
+    def blocks(self, split: Split) -> Sequence[int] | None:  # noqa: ARG002 - optional
+        """Samples per block file in the order of their indices; None if the data has no blocks."""
+        return None
+
+    def prefetch(self, split: Split, indices: Sequence[int]) -> None:  # noqa: B027 - optional
+        """Open the blocks of these samples in the background; must return immediately."""
+
+    def data_info(self) -> dict[str, Any]:
+        """Entries for run.json, such as `{"data": Prepared.data_info()}`."""
+        return {}
+
+    def collections(self, split: Split) -> Mapping[str, Metric]:  # noqa: ARG002 - optional
+        """torchmetrics by name, updated with `StepOutput.metric_inputs`; each computes one number."""
+        return {}
+
+    def read(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        """Convert a user's rows (`{"text": ...}`, `{"audio": PATH or samples, "rate": Hz}`, `{"image": ...}`)
+        into a batch on the CPU. Required by predict and serve.
+
+        Raises:
+            InputError: every row that cannot be read, by its number.
+        """
+        raise NotImplementedError
+
+    def predict(
+        self, model: torch.nn.Module, batch: dict[str, torch.Tensor], **settings: Any
+    ) -> list[dict[str, Any]]:
+        """One JSON value per sample, such as `{"text": ...}`. Required by predict and serve."""
+        raise NotImplementedError
+
+    def export(self, model: torch.nn.Module, folder: Path) -> None:
+        """Write weights (safetensors), configuration and tokenizer in Hugging Face's layout. Required by
+        publish.
+        """
+        raise NotImplementedError
+
+    def import_(self, folder: Path) -> torch.nn.Module:
+        """Build a model from what `export` wrote. Required by publish."""
+        raise NotImplementedError
+
+
+class RenamedMembers:
+    """Accepts the member names of the previous release in a user's workload, for one release."""
+
+    NEW_NAMES: ClassVar[Mapping[str, str]] = {
+        "outcome": "forward_loss",
+        "weight": "num_targets",
+        "describe": "loss_unit",
+        "expect": "prefetch",
+        "facts": "data_info",
+    }
+
+    @classmethod
+    def in_class(cls, workload: type) -> dict[str, Any]:
+        """The new members that a class defines by an old name."""
+        found: dict[str, Any] = {}
+        for old, new in cls.NEW_NAMES.items():
+            for each in workload.__mro__:
+                if new in vars(each) and each is not Workload:
+                    break
+                if old in vars(each):
+                    _warn_renamed(workload, old, new)
+                    found[new] = vars(each)[old]
+                    break
+        return found
+
+    @classmethod
+    def in_instance(cls, workload: Workload) -> None:
+        """Set the new attributes that a constructor set by an old name."""
+        for old, new in cls.NEW_NAMES.items():
+            if old in vars(workload) and new not in vars(workload):
+                _warn_renamed(type(workload), old, new)
+                setattr(workload, new, vars(workload)[old])
+
+
+HOOKS = tuple(name for name in (*vars(Workload), *Workload.__annotations__) if not name.startswith("_"))
+"""Every member of the interface."""
+SIMILARITY = 0.85
+"""From which a method's name counts as a misspelled hook: `prefech` does, `prediction` does not."""
+
+
+@functools.cache
+def adapt(workload: type) -> type[Workload]:
+    """A user's workload as a subclass of `Workload`: with defaults for optional hooks and for old names.
+
+    Raises:
+        InputError: required members are missing, or public methods look like misspelled hooks.
+    """
+    renamed = RenamedMembers.in_class(workload)
+    if renamed or not issubclass(workload, Workload):
+        bases = (workload,) if issubclass(workload, Workload) else (workload, Workload)
+        members = {"__module__": workload.__module__, "__qualname__": workload.__qualname__, **renamed}
+        adapted: type[Workload] = type(workload.__name__, bases, members)
+    else:
+        adapted = workload
+    misspelled = dict(_misspelled(adapted))
+    missing = sorted(adapted.__abstractmethods__ - set(misspelled.values()))
+    name = workload.__qualname__
+    problems = [
+        Problem("workload.name", f"`{name}.{each}` is not a hook of a workload", f"did you mean `{hook}`?")
+        for each, hook in misspelled.items()
+    ]
+    problems += [
+        Problem("workload.name", f"`{name}` has no method `{each}`", "see docs/add-a-workload.md")
+        for each in missing
+    ]
+    if problems:
+        raise InputError(f"`{name}` does not implement a workload", problems)
+    return adapted
+
+
+def missing_hooks(workload: Workload, *names: str) -> list[str]:
+    """The optional hooks among `names` that a workload does not override."""
+    return [name for name in names if _definition(type(workload), name) is Workload]
+
+
+def _misspelled(workload: type[Workload]) -> Iterator[tuple[str, str]]:
+    """Public methods that no class of Trainfleet declares, and the hook that each resembles, unless the
+    workload defines that hook too.
+    """
+    optional = [name for name in HOOKS if _definition(workload, name) is Workload]
+    for each in workload.__mro__:
+        if each.__module__.startswith("trainfleet.") or each is object:
+            continue
+        for name, member in vars(each).items():
+            if name.startswith("_") or name in HOOKS or name in RenamedMembers.NEW_NAMES:
+                continue
+            if callable(member) and not isinstance(member, type):
+                yield from ((name, hook) for hook in difflib.get_close_matches(name, optional, 1, SIMILARITY))
+
+
+def _definition(workload: type, name: str) -> type:
+    """The class in the inheritance chain that defines a hook."""
+    return next(each for each in workload.__mro__ if name in vars(each))
+
+
+def _warn_renamed(workload: type, old: str, new: str) -> None:
+    text = f"{workload.__module__}.{workload.__qualname__}.{old} is deprecated; rename it to `{new}`"
+    warnings.warn(text, DeprecationWarning, stacklevel=4)
