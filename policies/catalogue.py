@@ -20,7 +20,7 @@ from trainfleet.policies.engine.rule import Rule
 
 THEMES: Mapping[str, tuple[str, tuple[Rule, ...]]] = {
     "exposure": ("What answers to whom from outside.", exposure.RULES),
-    "encryption": ("What lies on a disk, and whose key it takes to read it.", encryption.RULES),
+    "encryption": ("Encryption at rest, and who holds the keys.", encryption.RULES),
     "identity": ("Who may do what, and how they show who they are.", identity.RULES),
     "network": ("What may talk inside the platform, and by which way stores are reached.", network.RULES),
     "gpu": ("What schedulers, drivers and fabrics need of a GPU pool.", gpu.RULES),

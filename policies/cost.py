@@ -10,13 +10,13 @@ from trainfleet.policies.engine.accessors import (
     at,
     at_least,
     is_true,
-    lacking,
     listed,
+    missing_companion,
     none_of,
     number,
     numbered,
     one_of,
-    there,
+    present,
 )
 from trainfleet.policies.engine.rule import ADVICE, FROM_STAGING, Check, Resource, Rule, StackCheck, Violation
 from trainfleet.policies.gpu import aks_gpu, eks_gpu, gke_gpu
@@ -54,16 +54,16 @@ def _limit(resource: Resource) -> float:
 def _bounded(*paths: str) -> Check:
     """The pool's largest size must be said, at one of these paths, and be within the limit."""
 
-    def judge(resource: Resource) -> Iterable[Violation]:
-        said = [(path, number(at(resource.props, path))) for path in paths]
-        known = [(path, most) for path, most in said if most is not None]
+    def evaluate(resource: Resource) -> Iterable[Violation]:
+        values = [(path, number(at(resource.props, path))) for path in paths]
+        known = [(path, most) for path, most in values if most is not None]
         if not known:
             yield Violation(f"{paths[0]} is missing, so the pool has no largest size")
         for path, most in known:
             if most > _limit(resource):
                 yield Violation(f"{path} is {most:g} and not {_limit(resource):g} or less")
 
-    return judge
+    return evaluate
 
 
 def aks_bounded(resource: Resource) -> Iterable[Violation]:
@@ -101,19 +101,19 @@ def aks_from_zero(resource: Resource) -> Iterable[Violation]:
 
 
 def aws_alerts(resource: Resource) -> Iterable[Violation]:
-    told = [
+    notified = [
         notification
         for _, notification in numbered("notifications", resource.props.get("notifications"))
         if listed(notification.get("subscriberEmailAddresses"))
         or listed(notification.get("subscriberSnsTopicArns"))
     ]
-    if not told:
+    if not notified:
         yield Violation("notifications tells nobody")
 
 
 def gcp_alerts(resource: Resource) -> Iterable[Violation]:
     if not listed(resource.props.get("thresholdRules")):
-        yield Violation("thresholdRules is empty, so nobody is told")
+        yield Violation("thresholdRules is empty, so nobody is notified")
     rule = resource.props.get("allUpdatesRule") or {}
     silent = is_true(rule.get("disableDefaultIamRecipients"))
     if silent and not listed(rule.get("monitoringNotificationChannels")) and rule.get("pubsubTopic") is None:
@@ -133,13 +133,13 @@ def azure_alerts(resource: Resource) -> Iterable[Violation]:
 
 
 def _no_budget(cluster: str, budgets: Sequence[str]) -> StackCheck:
-    def judge(resources: Sequence[Resource]) -> Iterable[Violation]:
+    def evaluate(resources: Sequence[Resource]) -> Iterable[Violation]:
         if not any(resource.kind in budgets for resource in resources):
             for resource in resources:
                 if resource.kind == cluster:
                     yield Violation("the platform has no budget", resource.urn, resource.name)
 
-    return judge
+    return evaluate
 
 
 def unfinished_uploads(resource: Resource) -> Iterable[Violation]:
@@ -191,7 +191,7 @@ GPU_FROM_ZERO = Rule(
 )
 BUDGET = Rule(
     name="budget-with-alerts",
-    statement="A platform has a monthly budget, and somebody is told before it is spent.",
+    statement="A platform has a monthly budget, and somebody is notified before it is spent.",
     reason="The bill comes a month later; by then a forgotten pool has cost more than the project.",
     fix="set budget.monthly_usd in the spec",
     references=("AWS Well-Architected COST02-BP05", "Google Cloud: budgets and alerts", "Azure: budgets"),
@@ -232,12 +232,12 @@ OLD_DATA_GOES = Rule(
     levels=FROM_STAGING,
     checks={
         S3_LIFECYCLE: unfinished_uploads,
-        GCS: there("lifecycleRules"),
+        GCS: present("lifecycleRules"),
         "azure-native:storage:ManagementPolicy": azure_old_data,
     },
     stack={
-        **dict.fromkeys(S3, lacking(S3, (S3_LIFECYCLE,), "bucket", "the bucket has no lifecycle")),
-        AZURE_STORAGE: lacking(
+        **dict.fromkeys(S3, missing_companion(S3, (S3_LIFECYCLE,), "bucket", "the bucket has no lifecycle")),
+        AZURE_STORAGE: missing_companion(
             (AZURE_STORAGE,),
             ("azure-native:storage:ManagementPolicy",),
             "accountName",
@@ -254,9 +254,9 @@ OLD_IMAGES_GO = Rule(
     references=("ECR: lifecycle policies", "Artifact Registry: cleanup policies", "CKV_AZURE_167"),
     severity="low",
     levels=FROM_STAGING,
-    checks={GCP_IMAGES: there("cleanupPolicies"), ACR: acr_untagged},
+    checks={GCP_IMAGES: present("cleanupPolicies"), ACR: acr_untagged},
     stack={
-        ECR: lacking(
+        ECR: missing_companion(
             (ECR,),
             ("aws:ecr/lifecyclePolicy:LifecyclePolicy",),
             "repository",

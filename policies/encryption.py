@@ -11,14 +11,14 @@ from trainfleet.policies.engine.accessors import (
     at,
     at_least,
     is_true,
-    lacking,
     listed,
+    missing_companion,
     not_false,
     number,
     numbered,
     one_of,
+    present,
     takes_records,
-    there,
     true,
 )
 from trainfleet.policies.engine.rule import ADVICE, FROM_STAGING, Json, Resource, Rule, Violation
@@ -229,10 +229,11 @@ SECRETS_ENCRYPTED = Rule(
         EKS: eks_secrets,
         GKE: all_of(
             one_of("databaseEncryption.state", ("ENCRYPTED", "ALL_OBJECTS_ENCRYPTION_ENABLED")),
-            there("databaseEncryption.keyName"),
+            present("databaseEncryption.keyName"),
         ),
         AKS: all_of(
-            true("securityProfile.azureKeyVaultKms.enabled"), there("securityProfile.azureKeyVaultKms.keyId")
+            true("securityProfile.azureKeyVaultKms.enabled"),
+            present("securityProfile.azureKeyVaultKms.keyId"),
         ),
     },
 )
@@ -260,11 +261,11 @@ ENCRYPTED_VOLUMES = Rule(
         EKS_NODES: node_group_template,
         "aws:ebs/volume:Volume": true("encrypted"),
         EFS: true("encrypted"),
-        FSX: there("kmsKeyId", "the key would be the provider's and not the platform's"),
-        GKE_NODES: there(
+        FSX: present("kmsKeyId", "the key would be the provider's and not the platform's"),
+        GKE_NODES: present(
             "nodeConfig.bootDiskKmsKey", "the key would be the provider's and not the platform's"
         ),
-        GCP_DISK: there(
+        GCP_DISK: present(
             "diskEncryptionKey.kmsKeySelfLink", "the key would be the provider's and not the platform's"
         ),
         AKS: aks_disks,
@@ -285,10 +286,10 @@ OWN_KEY_FILES = Rule(
     severity="medium",
     levels=FROM_STAGING,
     checks={
-        EFS: there("kmsKeyId"),
-        FILESTORE: there("kmsKeyName"),
-        GCP_LUSTRE: there("kmsKey"),
-        AZURE_LUSTRE: there("encryptionSettings.keyEncryptionKey.keyUrl"),
+        EFS: present("kmsKeyId"),
+        FILESTORE: present("kmsKeyName"),
+        GCP_LUSTRE: present("kmsKey"),
+        AZURE_LUSTRE: present("encryptionSettings.keyEncryptionKey.keyUrl"),
     },
 )
 OWN_KEY_BUCKET = Rule(
@@ -301,15 +302,15 @@ OWN_KEY_BUCKET = Rule(
     levels=FROM_STAGING,
     checks={
         S3_ENCRYPTION: s3_key,
-        GCS: there("encryption.defaultKmsKeyName"),
+        GCS: present("encryption.defaultKmsKeyName"),
         AZURE_STORAGE: all_of(
             one_of("encryption.keySource", ("Microsoft.Keyvault",)),
-            there("encryption.keyVaultProperties.keyName"),
+            present("encryption.keyVaultProperties.keyName"),
         ),
     },
     stack=dict.fromkeys(
         S3,
-        lacking(
+        missing_companion(
             S3,
             (S3_ENCRYPTION,),
             "bucket",
@@ -327,7 +328,7 @@ OWN_KEY_SECRETS = Rule(
     references=("CKV_AWS_149", "AWS-0098", "Secret Manager: customer-managed encryption keys"),
     severity="medium",
     levels=FROM_STAGING,
-    checks={AWS_SECRET: there("kmsKeyId"), GCP_SECRET: gcp_secret_key},
+    checks={AWS_SECRET: present("kmsKeyId"), GCP_SECRET: gcp_secret_key},
 )
 OWN_KEY_IMAGES = Rule(
     name="own-key-for-images",
@@ -337,7 +338,7 @@ OWN_KEY_IMAGES = Rule(
     references=("CKV_AWS_136", "AWS-0033", "CKV_GCP_84", "ACR: customer-managed keys"),
     severity="low",
     levels=ADVICE,
-    checks={ECR: ecr_key, GCP_IMAGES: there("kmsKeyName"), ACR: one_of("encryption.status", ("enabled",))},
+    checks={ECR: ecr_key, GCP_IMAGES: present("kmsKeyName"), ACR: one_of("encryption.status", ("enabled",))},
 )
 OWN_KEY_LOGS = Rule(
     name="own-key-for-logs",
@@ -347,7 +348,7 @@ OWN_KEY_LOGS = Rule(
     references=("CKV_AWS_158", "AWS-0017", "Cloud Logging: CMEK for log buckets"),
     severity="low",
     levels=FROM_STAGING,
-    checks={LOG_GROUP: there("kmsKeyId"), GCP_LOGS: there("cmekSettings.kmsKeyName")},
+    checks={LOG_GROUP: present("kmsKeyId"), GCP_LOGS: present("cmekSettings.kmsKeyName")},
 )
 KEYS_ROTATE = Rule(
     name="keys-rotate",

@@ -10,8 +10,8 @@ from trainfleet.policies.engine.accessors import (
     at,
     false,
     is_true,
-    lacking,
     listed,
+    missing_companion,
     not_false,
     not_true,
     numbered,
@@ -266,9 +266,9 @@ def public_service(resource: Resource) -> Iterable[Violation]:
         yield Violation("spec.type is NodePort, which opens a port on every node")
     if spec.get("type") != "LoadBalancer":
         return
-    said = at(resource.props, "metadata.annotations") or {}
+    annotations = at(resource.props, "metadata.annotations") or {}
     if any(
-        name in said and said[name] is not UNKNOWN and str(said[name]) == value
+        name in annotations and annotations[name] is not UNKNOWN and str(annotations[name]) == value
         for name, value in INTERNAL_BALANCER.items()
     ):
         return
@@ -331,11 +331,13 @@ NO_PUBLIC_BUCKET = Rule(
         AZURE_STORAGE: false("allowBlobPublicAccess"),
         BLOB_CONTAINER: one_of("publicAccess", ("None", "none")),
     },
-    stack=dict.fromkeys(S3, lacking(S3, (S3_BLOCK,), "bucket", "the bucket has no public access block")),
+    stack=dict.fromkeys(
+        S3, missing_companion(S3, (S3_BLOCK,), "bucket", "the bucket has no public access block")
+    ),
 )
 UNIFORM_BUCKET = Rule(
     name="one-way-into-buckets",
-    statement="Who may read a bucket is said in one place, and not again on each object.",
+    statement="Access to a bucket is defined in one place, not again on each object.",
     reason="An access list on a single object outlives every review of the bucket's own rules.",
     fix="set uniformBucketLevelAccess (GCS) or objectOwnership BucketOwnerEnforced (S3)",
     references=("CKV_GCP_29", "GCP-0002", "Security Hub S3.12"),
@@ -365,7 +367,9 @@ TLS_ONLY_BUCKET = Rule(
     checks={S3_POLICY: plain_http, AZURE_STORAGE: azure_transport},
     stack=dict.fromkeys(
         S3,
-        lacking(S3, (S3_POLICY,), "bucket", "the bucket has no bucket policy, so nothing refuses plain HTTP"),
+        missing_companion(
+            S3, (S3_POLICY,), "bucket", "the bucket has no bucket policy, so nothing refuses plain HTTP"
+        ),
     ),
 )
 NO_OPEN_INGRESS = Rule(
@@ -437,7 +441,7 @@ CLOSED_STORES = Rule(
 NO_PUBLIC_SERVICE = Rule(
     name="no-public-service",
     statement="No service of the cluster is given to the internet.",
-    reason="A load balancer in front of Ray or Grafana is a shell for whoever finds it.",
+    reason="A load balancer in front of Ray or Grafana is a shell for anyone who finds it.",
     fix="use a ClusterIP service and `kubectl port-forward`, or an internal load balancer, or name the ranges",
     references=("Kubernetes security checklist: network security", "Ray: security"),
     severity="high",

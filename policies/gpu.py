@@ -56,7 +56,7 @@ def _labelled(labels: Json, *, skypilot: bool) -> Iterator[Violation]:
     if not skypilot:
         if accelerator is not None:
             yield Violation(
-                f"label {ACCELERATOR} is there: on GKE SkyPilot reads cloud.google.com/gke-accelerator, and two labels confuse it"
+                f"label {ACCELERATOR} exists: on GKE SkyPilot reads cloud.google.com/gke-accelerator, and two labels confuse it"
             )
     elif accelerator is None:
         yield Violation(f"label {ACCELERATOR} is missing: SkyPilot would not find the pool at zero nodes")
@@ -215,7 +215,7 @@ def aks_spot(resource: Resource) -> Iterable[Violation]:
         )
     if str(resource.props.get("scaleSetEvictionPolicy") or "Delete") != "Delete":
         yield Violation(
-            "scaleSetEvictionPolicy is not `Delete`: evicted machines would go on costing their disks and count against the pool"
+            "scaleSetEvictionPolicy is not `Delete`: evicted machines would still cost their disks and count against the pool"
         )
 
 
@@ -287,7 +287,7 @@ CLOSE_NODES = Rule(
 )
 NO_SPOT_RESERVATION = Rule(
     name="one-way-to-buy",
-    statement="A pool is bought in one way: on demand, spot, reserved or when there is room, and not in two at once.",
+    statement="A pool is bought in one way: on demand, spot, reserved or queued for capacity, and not in two at once.",
     reason="A reservation that a spot pool names is paid and not used; an evicted machine that is kept is paid and does not run.",
     fix="choose one capacity for the pool",
     references=(

@@ -10,14 +10,14 @@ from trainfleet.policies.engine.accessors import (
     at,
     false,
     forbidden,
-    lacking,
     listed,
+    missing_companion,
     not_false,
     not_true,
     numbered,
     one_of,
+    present,
     statements,
-    there,
     true,
 )
 from trainfleet.policies.engine.rule import UNKNOWN, Json, Resource, Rule, StillUnknown, Violation
@@ -256,7 +256,7 @@ def _pod_identity(resource: Resource) -> bool:
 NO_STAR_ROLE = Rule(
     name="no-star-role",
     statement="No role allows every action on every resource.",
-    reason="Whoever takes such a role, by mistake or by theft, owns the account; a narrow one loses what it names and no more.",
+    reason="Anyone who obtains such a role, by mistake or by theft, owns the account; a narrow one loses what it names and no more.",
     fix="name the actions and the resources that are needed",
     references=(
         "CIS AWS 1.16",
@@ -332,11 +332,11 @@ WORKLOAD_IDENTITY = Rule(
     references=("CIS GKE 5.2.2", "AKS: workload identity", "EKS best practices: identities for pods"),
     severity="high",
     checks={
-        GKE: there("workloadIdentityConfig.workloadPool"),
+        GKE: present("workloadIdentityConfig.workloadPool"),
         AKS: all_of(true("oidcIssuerProfile.enabled"), true("securityProfile.workloadIdentity.enabled")),
     },
     stack={
-        EKS: lacking(
+        EKS: missing_companion(
             (EKS,),
             (EKS_ADDON, "aws:iam/openIdConnectProvider:OpenIdConnectProvider"),
             "clusterName",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from trainfleet.policies.engine.accessors import at, is_true, lacking, listed, numbered
+from trainfleet.policies.engine.accessors import at, is_true, listed, missing_companion, numbered
 from trainfleet.policies.engine.pod_specs import (
     CLOUDS_OWN,
     HOST_FLAGS,
@@ -175,7 +175,7 @@ def escalating_role(resource: Resource) -> Iterable[Violation]:
     for where, rule in numbered("rules", resource.props.get("rules")):
         if harmful := HARMFUL_VERBS & set(listed(rule.get("verbs"))):
             yield Violation(
-                f"{where}.verbs holds {', '.join(sorted(harmful))}: whoever has it has every right"
+                f"{where}.verbs holds {', '.join(sorted(harmful))}: anyone who has it has every right"
             )
         if (
             resource.kind.endswith("ClusterRole")
@@ -306,8 +306,8 @@ PODS_ASK = Rule(
 )
 NO_CLEAR_SECRET = Rule(
     name="no-secret-in-the-clear",
-    statement="No password or token stands in a pod, a configuration or a chart's values.",
-    reason="What stands there is in the state, in the history of every release and in `kubectl describe`.",
+    statement="No password or token is written in a pod, a configuration or a chart's values.",
+    reason="Such a value is in the state, in the history of every release and in `kubectl describe`.",
     fix="put it into the cloud's secret store and name it in the spec's secrets.names",
     references=("CIS Kubernetes 5.4.1", "CKV_K8S_35", "KSV-0109"),
     severity="critical",
@@ -336,7 +336,7 @@ CONTROL_PLANE_LOGGED = Rule(
     levels=FROM_STAGING,
     checks={EKS: eks_logs, GKE: gke_logs, **dict.fromkeys(AZURE_DIAGNOSTICS, aks_logs)},
     stack={
-        AKS: lacking(
+        AKS: missing_companion(
             (AKS,),
             AZURE_DIAGNOSTICS,
             "resourceUri",

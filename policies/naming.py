@@ -131,8 +131,8 @@ def tags_of(resource: Resource) -> Json:
     if kind == CLOUD_CONTROL:
         if not str(resource.props.get("typeName") or "").startswith(SAGEMAKER):
             return None
-        wished = document(resource.props.get("desiredState"))
-        listed_tags = listed(wished.get("Tags")) if isinstance(wished, dict) else []
+        desired = document(resource.props.get("desiredState"))
+        listed_tags = listed(desired.get("Tags")) if isinstance(desired, dict) else []
         return {tag.get("Key"): tag.get("Value") for tag in listed_tags if isinstance(tag, dict)}
     return resource.props.get("tags") or {}
 
@@ -141,7 +141,7 @@ def _key(kind: str, tag: str) -> str:
     return label(tag) if kind in GCP_LABELLED else tag
 
 
-def _said(resource: Resource, tag: str) -> str | None:
+def _tag_value(resource: Resource, tag: str) -> str | None:
     """The value of a tag; None where there is none or it is not known yet."""
     tags = tags_of(resource)
     value = None if tags is None or tags is UNKNOWN else tags.get(_key(resource.kind, tag))
@@ -152,21 +152,23 @@ def tagged(resource: Resource) -> Iterable[Violation]:
     tags = tags_of(resource)
     if tags is None:
         return
-    wanted = [_key(resource.kind, tag) for tag in (*REQUIRED, *listed(resource.settings.get("required")))]
-    missing = [tag for tag in wanted if not tags.get(tag)]
+    required_keys = [
+        _key(resource.kind, tag) for tag in (*REQUIRED, *listed(resource.settings.get("required")))
+    ]
+    missing = [tag for tag in required_keys if not tags.get(tag)]
     if missing:
         where = GCP_LABELLED.get(resource.kind, "tags")
         yield Violation(f"{where} lack {', '.join(missing)}")
 
 
 def named_after_platform(resource: Resource) -> Iterable[Violation]:
-    platform = _said(resource, PLATFORM)
+    platform = _tag_value(resource, PLATFORM)
     if platform and resource.name != platform and not resource.name.startswith(f"{platform}-"):
         yield Violation(f"the name does not begin with `{platform}-`, the platform that its tags name")
 
 
 def known_environment(resource: Resource) -> Iterable[Violation]:
-    environment = _said(resource, ENVIRONMENT)
+    environment = _tag_value(resource, ENVIRONMENT)
     if environment and environment not in ENVIRONMENTS:
         yield Violation(
             f"{_key(resource.kind, ENVIRONMENT)} is `{environment}` and not {', '.join(ENVIRONMENTS)}"
@@ -178,7 +180,7 @@ def one_platform(resources: Sequence[Resource]) -> Iterable[Violation]:
     for resource in resources:
         if resource.kind not in TAGGABLE:
             continue
-        platform = _said(resource, PLATFORM)
+        platform = _tag_value(resource, PLATFORM)
         if platform is None:
             continue
         first = first or (platform, resource.name)
@@ -194,7 +196,7 @@ TAGGABLE = (*AWS_TAGGABLE, CLOUD_CONTROL, *GCP_LABELLED, *AZURE_TAGGABLE)
 REQUIRED_TAGS = Rule(
     name="required-tags",
     statement="Everything that can carry tags says which platform and environment it belongs to, and whose it is.",
-    reason="Budgets count by these tags, and whoever finds a strange resource at night asks the owner that it names.",
+    reason="Budgets count by these tags, and they name the owner to ask about an unexpected resource.",
     fix="take the tags from trainfleet.infra.tags",
     references=("AWS Config required-tags", "Google Cloud: labels", "Azure: tag resources"),
     severity="high",
@@ -205,7 +207,7 @@ PLATFORM_NAMES = Rule(
     name="names-begin-with-platform",
     statement="A resource's name begins with the name of its platform.",
     reason="Two platforms in one account are told apart by name, in logs and in exceptions from these policies.",
-    fix="name it with Room.name",
+    fix="name it with the component's `name`",
     references=("Pulumi: resource names", "AWS: best practices for tagging and naming"),
     severity="low",
     checks=dict.fromkeys(TAGGABLE, named_after_platform),

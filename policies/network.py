@@ -13,8 +13,8 @@ from trainfleet.policies.engine.accessors import (
     forbidden,
     is_false,
     is_true,
-    lacking,
     listed,
+    missing_companion,
     numbered,
     one_of,
     takes_records,
@@ -187,9 +187,9 @@ NETWORK_LOGGED = Rule(
     severity="medium",
     levels=FROM_STAGING,
     stack={
-        VPC: lacking((VPC,), ("aws:ec2/flowLog:FlowLog",), "vpcId", "the network has no flow log"),
+        VPC: missing_companion((VPC,), ("aws:ec2/flowLog:FlowLog",), "vpcId", "the network has no flow log"),
         GCP_SUBNET: unlogged_subnets,
-        VNET: lacking(
+        VNET: missing_companion(
             (VNET,), ("azure-native:network:FlowLog",), "targetResourceId", "the network has no flow log"
         ),
     },
@@ -207,7 +207,7 @@ NO_DEFAULT_NETWORK = Rule(
         GCP_NETWORK: false("autoCreateSubnetworks", "it makes a subnet in every region"),
     },
     stack={
-        VPC: lacking(
+        VPC: missing_companion(
             (VPC,),
             ("aws:ec2/defaultSecurityGroup:DefaultSecurityGroup",),
             "vpcId",
@@ -240,7 +240,7 @@ POLICIES_ENFORCED = Rule(
 NAMESPACES_CLOSED = Rule(
     name="namespaces-closed",
     statement="Every namespace is closed by a network policy, and opened by others for what it needs.",
-    reason="Ray trusts whoever reaches its ports; in an open cluster that is every pod of every team.",
+    reason="Ray trusts anyone who reaches its ports; in an open cluster that is every pod of every team.",
     fix="leave layer.network_policies on, or add a policy that selects every pod and allows nothing",
     references=("CIS Kubernetes 5.3.2", "KSV-0038", "Ray: security"),
     severity="high",
@@ -265,7 +265,7 @@ PRIVATE_STORES = Rule(
     severity="medium",
     levels=FROM_STAGING,
     stack={
-        VPC: lacking(
+        VPC: missing_companion(
             (VPC,),
             ("aws:ec2/vpcEndpoint:VpcEndpoint",),
             "vpcId",
@@ -273,7 +273,7 @@ PRIVATE_STORES = Rule(
             counts=_store_endpoint,
         ),
         GCP_SUBNET: far_from_google,
-        AZURE_STORAGE: lacking(
+        AZURE_STORAGE: missing_companion(
             (AZURE_STORAGE,),
             ("azure-native:network:PrivateEndpoint",),
             "privateLinkServiceConnections",
@@ -282,7 +282,7 @@ PRIVATE_STORES = Rule(
         ),
     },
 )
-KNOWN_WAY_OUT = Rule(
+KNOWN_EGRESS = Rule(
     name="known-way-out",
     statement="Nodes leave the network through a gateway of the platform, and by no address that the cloud lends.",
     reason="An address that the cloud lends belongs to somebody else tomorrow, and no partner can allow it.",
@@ -306,5 +306,5 @@ RULES = (
     NAMESPACES_CLOSED,
     POD_ADDRESSES,
     PRIVATE_STORES,
-    KNOWN_WAY_OUT,
+    KNOWN_EGRESS,
 )

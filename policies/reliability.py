@@ -10,16 +10,16 @@ from trainfleet.policies.engine.accessors import (
     at_least,
     document,
     is_true,
-    lacking,
     listed,
+    missing_companion,
     none_of,
     not_false,
     not_true,
     number,
     numbered,
     one_of,
+    present,
     takes_records,
-    there,
     true,
 )
 from trainfleet.policies.engine.rule import FROM_STAGING, IN_PRODUCTION, UNKNOWN, Resource, Rule, Violation
@@ -92,8 +92,8 @@ def gke_repair(resource: Resource) -> Iterable[Violation]:
 def hyperpod_repair(resource: Resource) -> Iterable[Violation]:
     if resource.props.get("typeName") != HYPERPOD:
         return
-    wished = document(resource.props.get("desiredState"))
-    if not isinstance(wished, dict) or wished.get("NodeRecovery") != "Automatic":
+    desired = document(resource.props.get("desiredState"))
+    if not isinstance(desired, dict) or desired.get("NodeRecovery") != "Automatic":
         yield Violation("desiredState.NodeRecovery is not `Automatic`")
 
 
@@ -171,8 +171,10 @@ RECOVERABLE = Rule(
     levels=FROM_STAGING,
     checks={S3_VERSIONING: versioned, GCS: gcs_recoverable, BLOB_SERVICE: azure_recoverable},
     stack={
-        **dict.fromkeys(S3, lacking(S3, (S3_VERSIONING,), "bucket", "the bucket has no versioning")),
-        AZURE_STORAGE: lacking(
+        **dict.fromkeys(
+            S3, missing_companion(S3, (S3_VERSIONING,), "bucket", "the bucket has no versioning")
+        ),
+        AZURE_STORAGE: missing_companion(
             (AZURE_STORAGE,),
             (BLOB_SERVICE,),
             "accountName",
@@ -212,7 +214,7 @@ PROTECTED = Rule(
 NODES_REPAIRED = Rule(
     name="nodes-repaired",
     statement="A broken node is found and replaced by the cloud.",
-    reason="A GPU that fell off the bus stops the whole job, at night as well; replaced, the job goes on from its checkpoint.",
+    reason="A GPU that fell off the bus stops the whole job, at night as well; once it is replaced, the job resumes from its checkpoint.",
     fix="turn node repair on; on flex-start and queued nodes of Google it cannot be, and they are spared",
     references=(
         "CKV_GCP_9",
@@ -247,10 +249,10 @@ MAINTENANCE = Rule(
     levels=FROM_STAGING,
     checks={
         GKE: window,
-        "azure-native:containerservice:MaintenanceConfiguration": there("maintenanceWindow.schedule"),
+        "azure-native:containerservice:MaintenanceConfiguration": present("maintenanceWindow.schedule"),
     },
     stack={
-        AKS: lacking(
+        AKS: missing_companion(
             (AKS,),
             ("azure-native:containerservice:MaintenanceConfiguration",),
             "resourceName",
@@ -260,7 +262,7 @@ MAINTENANCE = Rule(
 )
 MANY_ZONES = Rule(
     name="control-plane-in-zones",
-    statement="The control plane and the nodes that carry it stand in two zones or more.",
+    statement="The control plane and the nodes that carry it are in two zones or more.",
     reason="A zone fails about once a year; with one zone no pod is started and no node replaced until it is back.",
     fix="set network.zones: 2 or more; a region and not a zone as location (GKE)",
     references=("EKS best practices: control plane", "GKE: regional clusters", "AKS: availability zones"),
@@ -316,10 +318,13 @@ ACCESS_LOGGED = Rule(
     levels=FROM_STAGING,
     stack={
         **dict.fromkeys(
-            S3, lacking(S3, (S3_LOGGING,), "bucket", "the bucket has no access log", spared=takes_records)
+            S3,
+            missing_companion(
+                S3, (S3_LOGGING,), "bucket", "the bucket has no access log", spared=takes_records
+            ),
         ),
         GCS: unlogged_gcs,
-        AZURE_STORAGE: lacking(
+        AZURE_STORAGE: missing_companion(
             (AZURE_STORAGE,),
             AZURE_DIAGNOSTICS,
             "resourceUri",
@@ -354,7 +359,7 @@ IMAGES_SCANNED = Rule(
 )
 WHOLE_RELEASES = Rule(
     name="whole-releases",
-    statement="A Helm release is installed whole or not at all.",
+    statement="A Helm release is installed completely or not at all.",
     reason="Half a release is taken for the next one's beginning, and cleaned up by hand.",
     fix="set atomic: true and a time-out",
     references=("Helm: install --atomic", "Pulumi: Helm Release"),

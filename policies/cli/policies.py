@@ -22,7 +22,7 @@ COLOURS = {"critical": "bold red", "high": "red", "medium": "yellow", "low": "di
 
 _HELP = """What must hold on every platform: the rules, how strictly each is enforced where, and how each cloud keeps it.
 
-With NAME: one rule with its reason, remedy and sources, and the resource types that it judges.
+With NAME: one rule with its reason, remedy and sources, and the resource types that it checks.
 
 [bold]Examples[/]
 
@@ -101,12 +101,12 @@ def _named(name: str) -> Rule:
     from trainfleet.suggestions import did_you_mean
 
     names = {rule.name: rule for rule in RULES}
-    if (wanted := name.removesuffix(EVERYWHERE)) not in names:
-        raise InputError("unknown policy", [Problem(name, "is no rule", did_you_mean(name, names))])
-    return names[wanted]
+    if (policy := name.removesuffix(EVERYWHERE)) not in names:
+        raise InputError("unknown policy", [Problem(name, "is not a policy", did_you_mean(name, names))])
+    return names[policy]
 
 
-def _check(file: Path, wanted: str) -> None:
+def _check(file: Path, policy: str) -> None:
     from trainfleet.errors import InputError, Problem, TrainfleetError
 
     try:
@@ -115,7 +115,7 @@ def _check(file: Path, wanted: str) -> None:
         raise InputError(
             "cannot read the document", [Problem(str(file), error.strerror or str(error))]
         ) from error
-    if found != wanted:
+    if found != policy:
         raise TrainfleetError(
             "the document is stale",
             [Problem(str(file), "is not what the rules say", f"trainfleet policies --markdown > {file}")],
@@ -159,7 +159,7 @@ def _show(rule: Rule) -> None:
         ("Remedy", rule.fix),
         ("Sources", ", ".join(rule.references)),
     ]
-    for title, kinds in (("Judged", rule.checks), ("Absence", rule.stack)):
+    for title, kinds in (("Checked", rule.checks), ("Absence", rule.stack)):
         rows += [(f"{title}, {cloud}", ", ".join(names)) for cloud, names in types_by_cloud(kinds).items()]
     rows += [(f"Setting {name}", str(schema)) for name, schema in rule.settings.items()]
     for title, text in rows:

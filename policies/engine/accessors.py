@@ -87,79 +87,79 @@ def numbered(where: str, items: Json) -> Iterator[tuple[str, dict[str, Json]]]:
 def all_of(*checks: Check) -> Check:
     """Each check to its own end: what one does not know yet does not hide what another finds."""
 
-    def judge(resource: Resource) -> Iterable[Violation]:
+    def evaluate(resource: Resource) -> Iterable[Violation]:
         for check in checks:
             yield from until_unknown(check(resource))
 
-    return judge
+    return evaluate
 
 
 def true(path: str, otherwise: str = "") -> Check:
     """The flag must be set: absent is off."""
 
-    def judge(resource: Resource) -> Iterable[Violation]:
+    def evaluate(resource: Resource) -> Iterable[Violation]:
         if not is_true(at(resource.props, path)):
             yield Violation(_because(f"{path} is not true", otherwise))
 
-    return judge
+    return evaluate
 
 
 def not_true(path: str, otherwise: str = "") -> Check:
     """The flag must not be set: absent is off."""
 
-    def judge(resource: Resource) -> Iterable[Violation]:
+    def evaluate(resource: Resource) -> Iterable[Violation]:
         if is_true(at(resource.props, path)):
             yield Violation(_because(f"{path} is true", otherwise))
 
-    return judge
+    return evaluate
 
 
 def not_false(path: str, otherwise: str = "") -> Check:
     """The flag must not be cleared: absent is on."""
 
-    def judge(resource: Resource) -> Iterable[Violation]:
+    def evaluate(resource: Resource) -> Iterable[Violation]:
         if is_false(at(resource.props, path)):
             yield Violation(_because(f"{path} is false", otherwise))
 
-    return judge
+    return evaluate
 
 
 def false(path: str, otherwise: str = "") -> Check:
     """The flag must be cleared: absent is on."""
 
-    def judge(resource: Resource) -> Iterable[Violation]:
+    def evaluate(resource: Resource) -> Iterable[Violation]:
         if not is_false(at(resource.props, path)):
             yield Violation(_because(f"{path} is not false", otherwise))
 
-    return judge
+    return evaluate
 
 
-def there(path: str, otherwise: str = "") -> Check:
+def present(path: str, otherwise: str = "") -> Check:
     """The property must be there, with any value."""
 
-    def judge(resource: Resource) -> Iterable[Violation]:
+    def evaluate(resource: Resource) -> Iterable[Violation]:
         value = at(resource.props, path)
         if value is None or (value is not UNKNOWN and value in ("", [], {})):
             yield Violation(_because(f"{path} is missing", otherwise))
 
-    return judge
+    return evaluate
 
 
 def absent(path: str, otherwise: str = "") -> Check:
     """The property must not be there."""
 
-    def judge(resource: Resource) -> Iterable[Violation]:
+    def evaluate(resource: Resource) -> Iterable[Violation]:
         value = at(resource.props, path)
         if value is not None and value is not UNKNOWN:
             yield Violation(_because(f"{path} is set", otherwise))
 
-    return judge
+    return evaluate
 
 
 def one_of(path: str, allowed: Sequence[str], otherwise: str = "") -> Check:
     """The property must have one of these values."""
 
-    def judge(resource: Resource) -> Iterable[Violation]:
+    def evaluate(resource: Resource) -> Iterable[Violation]:
         value = at(resource.props, path)
         if value is None or str(value) not in allowed:
             yield Violation(
@@ -169,43 +169,43 @@ def one_of(path: str, allowed: Sequence[str], otherwise: str = "") -> Check:
                 )
             )
 
-    return judge
+    return evaluate
 
 
 def none_of(path: str, refused: Sequence[str], otherwise: str = "") -> Check:
     """The property may be absent, and must not have one of these values."""
 
-    def judge(resource: Resource) -> Iterable[Violation]:
+    def evaluate(resource: Resource) -> Iterable[Violation]:
         value = at(resource.props, path)
         if value is not None and str(value) in refused:
             yield Violation(_because(f"{path} is {_shown(value)}", otherwise))
 
-    return judge
+    return evaluate
 
 
 def at_least(path: str, least: float, otherwise: str = "", *, absent: float | None = None) -> Check:
     """The number must not be below `least`; `absent` is what the cloud takes where nothing is reported."""
 
-    def judge(resource: Resource) -> Iterable[Violation]:
+    def evaluate(resource: Resource) -> Iterable[Violation]:
         value = at(resource.props, path)
         known = absent if value is None else number(value)
         if known is None or known < least:
             yield Violation(_because(f"{path} is {_shown(value)} and not {least:g} or more", otherwise))
 
-    return judge
+    return evaluate
 
 
 def forbidden(what: str) -> Check:
     """Nothing of the type may be there at all."""
 
-    def judge(_: Resource) -> Iterable[Violation]:
+    def evaluate(_: Resource) -> Iterable[Violation]:
         yield Violation(what)
 
-    judge.__dict__["forbidden"] = True
-    return judge
+    evaluate.__dict__["forbidden"] = True
+    return evaluate
 
 
-def lacking(  # noqa: PLR0917 - the last two are given by name
+def missing_companion(  # noqa: PLR0917 - the last two are given by name
     subjects: Sequence[str],
     companions: Sequence[str],
     by: str,
@@ -215,7 +215,7 @@ def lacking(  # noqa: PLR0917 - the last two are given by name
 ) -> StackCheck:
     """Finds each subject that no companion belongs to. `by`: the companion's property that names the subject."""
 
-    def judge(resources: Sequence[Resource]) -> Iterable[Violation]:
+    def evaluate(resources: Sequence[Resource]) -> Iterable[Violation]:
         near = [one for one in resources if one.kind in companions and _known(counts, one)]
         for subject in resources:
             if (
@@ -225,7 +225,7 @@ def lacking(  # noqa: PLR0917 - the last two are given by name
             ):
                 yield Violation(lack, subject.urn, subject.name)
 
-    return judge
+    return evaluate
 
 
 def _known(counts: Callable[[Resource], bool], resource: Resource) -> bool:
@@ -243,11 +243,11 @@ def belongs(companion: Resource, subject: Resource, by: str) -> bool:
     """By the reference, which a preview knows; else by the name, which may be unknown on either side."""
     if subject.urn and subject.urn in companion.depends.get(by, ()):
         return True
-    wanted = companion.props.get(by)
-    if wanted is None or wanted is UNKNOWN or isinstance(wanted, dict | list):
+    reference = companion.props.get(by)
+    if reference is None or reference is UNKNOWN or isinstance(reference, dict | list):
         return False
     names = [subject.props.get(each) for each in NAMES]
-    return wanted in [name for name in names if isinstance(name, str)]
+    return reference in [name for name in names if isinstance(name, str)]
 
 
 def takes_records(store: Resource, resources: Sequence[Resource]) -> bool:

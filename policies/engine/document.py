@@ -21,10 +21,10 @@ What must hold on every platform, whichever cloud it is on. The rules are a Pulu
 `trainfleet rehearse` uses it by itself. A **mandatory** rule stops the change, an **advisory** one prints, one that is **off** says nothing; which
 it is depends on `environment` in the platform spec. A program that does not say where it runs is held to everything.
 
-A value that a preview does not know yet is judged when the stack is applied. A rule that judges what is *absent* (a bucket without a lifecycle)
+A value that a preview does not know yet is checked when the stack is applied. A rule that checks what is *absent* (a bucket without a lifecycle)
 shows as `<name>-everywhere` in Pulumi's output.
 
-An exception stands in the spec, for one resource, with a reason and an end, and is refused once it is past:
+An exception is part of the spec. It names one resource, a reason and an end date, and is rejected after that date:
 
 ```yaml
 exceptions:
@@ -41,9 +41,9 @@ SCANNERS = """## Where a scanner's rule is not followed to the letter
 |---|---|
 | CKV_GCP_9, repair on every pool | `nodes-repaired` spares flex-start and queued pools of GKE, which refuse it; `flex-nodes-end` holds them instead |
 | CKV_AWS_341, hop limit 1 | followed: pods reach AWS by Pod Identity and not by the node's metadata service |
-| CKV_GCP_12, the network policy block | `network-policies-enforced` takes Dataplane V2, beside which the block must be off |
+| CKV_GCP_12, the network policy block | `network-policies-enforced` accepts Dataplane V2, which requires the block to be off |
 | CKV_GCP_24, pod security policy | gone from Kubernetes; `namespace-says-what-pods-may` asks for Pod Security Admission |
-| CKV_AWS_382, no way out to everywhere | not asked: EFA wants everything among its members, and training reads public data sets; namespaces are closed instead |
+| CKV_AWS_382, no unrestricted egress | not asked: EFA wants everything among its members, and training reads public data sets; namespaces are closed instead |
 | CKV_AWS_144, CKV2_AWS_62, copies in another region and events | not asked: `recoverable-objects` keeps what was deleted, and a second copy of checkpoints costs as much as the first |
 | CKV_GCP_71, secure boot on every node | `verified-boot` spares GPU pools of GKE, whose driver is a module that Google did not sign |
 | CKV_GCP_26, flow logs on every subnet | `network-logged` spares fabric subnets: a training step moves more packets there than a log could hold |
@@ -156,7 +156,7 @@ def _rule(rule: Rule) -> list[str]:
         f"- Remedy: {rule.fix}",
         f"- Sources: {', '.join(rule.references)}",
     ]
-    for title, kinds in (("Judged", rule.checks), ("Judged by what is absent beside it", rule.stack)):
+    for title, kinds in (("Checked", rule.checks), ("Checked for a missing companion", rule.stack)):
         for cloud, names in types_by_cloud(kinds).items():
             lines.append(f"- {title} ({cloud}): {', '.join(f'`{name}`' for name in names)}")
     if rule.settings:

@@ -21,7 +21,7 @@ def environment_of(platform: str | None) -> str | None:
     except ValueError:
         return None
     if not isinstance(spec, dict) or not (
-        said := spec.get("environment", DEFAULT if "cloud" in spec else None)
+        value := spec.get("environment", DEFAULT if "cloud" in spec else None)
     ):
         return None
-    return said if said in ENVIRONMENTS else None
+    return value if value in ENVIRONMENTS else None

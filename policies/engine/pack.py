@@ -27,8 +27,8 @@ from trainfleet.policies.engine.rule import (
     Rule,
     Violation,
     canonical,
-    judge,
-    judge_stack,
+    evaluate,
+    evaluate_stack,
 )
 
 ENFORCEMENT: Mapping[Level, pulumi_policy.EnforcementLevel] = {
@@ -63,7 +63,7 @@ def _resource_policy(rule: Rule, environment: str | None) -> pulumi_policy.Polic
         resource = Resource(
             args.resource_type, args.name, plain(args.props), args.urn, settings=args.get_config() or {}
         )
-        for message, _ in _messages(rule, judge(rule, resource), resource.name):
+        for message, _ in _messages(rule, evaluate(rule, resource), resource.name):
             report(message, None)
 
     schema = (
@@ -93,7 +93,7 @@ def _stack_policy(rule: Rule, environment: str | None) -> pulumi_policy.Policy:
             for one in args.resources
             if canonical(one.resource_type).startswith(packages)
         ]
-        for message, urn in _messages(rule, judge_stack(rule, resources), ""):
+        for message, urn in _messages(rule, evaluate_stack(rule, resources), ""):
             report(message, urn or None)
 
     return pulumi_policy.StackValidationPolicy(
@@ -115,7 +115,7 @@ def _messages(rule: Rule, violations: Iterable[Violation], name: str) -> Iterabl
             continue
         old = expired(excepted, rule.name, resource, date.today())
         ran_out = f" (the exception for this ran out on {old.until.isoformat()})" if old else ""
-        yield f"{resource}: {violation.what}{ran_out}\nTo mend: {rule.fix}", violation.urn
+        yield f"{resource}: {violation.what}{ran_out}\nTo fix: {rule.fix}", violation.urn
 
 
 def _waivers() -> tuple[Waiver, ...]:

@@ -134,13 +134,13 @@ class Rule:
         return tuple(cloud for package, cloud in CLOUDS.items() if package in packages)
 
 
-def judge(rule: Rule, resource: Resource) -> tuple[Violation, ...]:
+def evaluate(rule: Rule, resource: Resource) -> tuple[Violation, ...]:
     """The violations of a rule by one resource, up to the first value that is not known yet."""
     check = rule.checks.get(resource.kind)
     return until_unknown(check(resource)) if check else ()
 
 
-def judge_stack(rule: Rule, resources: Sequence[Resource]) -> tuple[Violation, ...]:
+def evaluate_stack(rule: Rule, resources: Sequence[Resource]) -> tuple[Violation, ...]:
     """The violations of a rule by a whole stack."""
     return tuple(
         violation

@@ -101,7 +101,7 @@ def test_what_somebody_else_made_is_refused_by_name_and_left_alone(
     try:
         report = rehearsed(tmp_path, target, CONFIG.format("default"))
         assert not report.ok
-        assert "ConfigMap default/config is there already, made by kubectl-create, and is left alone" in str(
+        assert "ConfigMap default/config already exists, made by kubectl-create, and is left unchanged" in str(
             report.problems
         )
         assert cluster.kubectl("get", "configmap", "config", "-o", "json", "--show-managed-fields") == before
@@ -203,7 +203,7 @@ def test_what_a_killed_rehearsal_left_is_named_and_cleaned_up_when_asked_for(
     folder = tmp_path / "next"
     folder.mkdir()
     report = rehearsed(folder, target, "", "apply")
-    assert f"Namespace {SPACE} is there already, left by a rehearsal" in str(report.problems)
+    assert f"Namespace {SPACE} already exists: left by a rehearsal" in str(report.problems)
     assert "--clean-up" in str(report.problems)
     done = trainfleet("rehearse", str(folder), "--on-cluster", cluster.name, "--clean-up")
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet.policies.catalogue import RULES
-from trainfleet.policies.engine.rule import UNKNOWN, Resource, canonical, judge
+from trainfleet.policies.engine.rule import UNKNOWN, Resource, canonical, evaluate
 from trainfleet.policies.gpu import aks_gpu, eks_gpu, gke_gpu
 from trainfleet.policies.resource_types import AKS_NODES, EKS_NODES, GKE_NODES, WORKLOADS
 
@@ -47,14 +47,19 @@ def main(files: list[str]) -> None:
     """Write the first compliant resource of each type, in the order of the files."""
     # Our own workloads are agents that may do what others may not, so they show nothing; workloads are
     # written by hand.
-    wanted = {kind for rule in RULES for kind in rule.kinds()} - set(WORKLOADS)
+    covered = {kind for rule in RULES for kind in rule.kinds()} - set(WORKLOADS)
     found: dict[str, dict[str, Any]] = {}
     for line in (line for file in files for line in Path(file).read_text().splitlines()):
         planned = json.loads(line)
         kind, props = canonical(planned["type"]), clean(planned["inputs"])
         resource = Resource(kind, planned["name"], copied(props))
         key = f"{kind}#gpu" if kind in GPU and GPU[kind](resource) else kind
-        if kind in wanted and key not in found and props and not any(judge(rule, resource) for rule in RULES):
+        if (
+            kind in covered
+            and key not in found
+            and props
+            and not any(evaluate(rule, resource) for rule in RULES)
+        ):
             found[key] = {"name": resource.name, "props": props}
     PLANNED.write_text(json.dumps(dict(sorted(found.items())), indent=1, sort_keys=True) + "\n")
     print(f"{len(found)} types")  # noqa: T201 - a tool

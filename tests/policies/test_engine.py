@@ -206,7 +206,7 @@ def test_a_bucket_that_lacks_its_companions_stops_a_preview(
     preview = engine(PROGRAM + BUCKET)("preview")
     assert preview.code != 0
     assert broken(preview) == LACKS, preview.output
-    assert "To mend:" in preview.violations[0].message
+    assert "To fix:" in preview.violations[0].message
 
 
 def test_an_exception_written_in_the_stack_reaches_the_pack(

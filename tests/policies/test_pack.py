@@ -188,7 +188,7 @@ def test_a_violation_blocks_and_says_how_to_mend_it(servicer: _PolicyAnalyzerSer
     message, level = found["no-open-control-plane"]
     assert level == analyzer_pb2.MANDATORY
     assert "it: vpcConfig.publicAccessCidrs holds 0.0.0.0/0" in message
-    assert "To mend: set kubernetes.private_endpoint" in message
+    assert "To fix: set kubernetes.private_endpoint" in message
     assert "CKV_AWS_38" in message
     assert "secrets-encrypted" in found
 

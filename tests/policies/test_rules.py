@@ -13,7 +13,7 @@ from tests.policies.cases import exposure, identity, platform
 from tests.policies.cases.exposure import DENY_HTTP, document
 from tests.policies.cases.table import BASES, Base, Case, broken
 from trainfleet.policies.catalogue import RULES
-from trainfleet.policies.engine.rule import Resource, Rule, judge
+from trainfleet.policies.engine.rule import Resource, Rule, evaluate
 from trainfleet.policies.resource_types import (
     AKS,
     AZURE_STORAGE,
@@ -42,7 +42,7 @@ def named(value: Any) -> str | None:
 
 
 def found(rule: Rule, kind: str, base: Base) -> tuple[str, ...]:
-    return tuple(violation.what for violation in judge(rule, Resource(kind, base.name, base.props)))
+    return tuple(violation.what for violation in evaluate(rule, Resource(kind, base.name, base.props)))
 
 
 @pytest.mark.parametrize("case", CASES, ids=named)
@@ -213,7 +213,7 @@ def test_a_rule_knows_an_azure_type_by_any_of_its_versions(kind: str) -> None:
 @pytest.mark.parametrize("rule", RULES, ids=named)
 def test_a_resource_that_its_provider_refused_has_no_properties_and_stops_no_rule(rule: Rule) -> None:
     for kind in rule.checks:
-        judge(rule, Resource(kind, "it", {}))
+        evaluate(rule, Resource(kind, "it", {}))
 
 
 def test_a_setting_allows_one_more_named_pod_and_no_other() -> None:
@@ -227,13 +227,13 @@ def test_a_setting_allows_one_more_named_pod_and_no_other() -> None:
         "spec": {"containers": [], "hostNetwork": True},
     }
     elsewhere = {**allowed, "metadata": {"name": "node-exporter", "namespace": "training"}}
-    assert judge(rule, Resource(kind, "p", allowed, settings=settings)) == ()
-    assert judge(rule, Resource(kind, "p", allowed)) != ()
-    assert judge(rule, Resource(kind, "p", elsewhere, settings=settings)) != ()
+    assert evaluate(rule, Resource(kind, "p", allowed, settings=settings)) == ()
+    assert evaluate(rule, Resource(kind, "p", allowed)) != ()
+    assert evaluate(rule, Resource(kind, "p", elsewhere, settings=settings)) != ()
 
 
 def test_a_setting_requires_one_more_tag() -> None:
-    (violation,) = judge(
+    (violation,) = evaluate(
         BY_NAME["required-tags"],
         Resource(
             "aws:s3/bucket:Bucket",
@@ -249,9 +249,9 @@ def test_a_setting_moves_the_largest_size_and_the_oldest_version() -> None:
     nodes = Resource(
         "aws:eks/nodeGroup:NodeGroup", "n", {"scalingConfig": {"maxSize": 300}}, settings={"most_nodes": 400}
     )
-    assert judge(BY_NAME["pools-have-a-limit"], nodes) == ()
+    assert evaluate(BY_NAME["pools-have-a-limit"], nodes) == ()
     cluster = Resource(EKS, "c", {"version": "1.34"}, settings={"oldest": "1.35"})
-    assert [violation.what for violation in judge(BY_NAME["supported-version"], cluster)] == [
+    assert [violation.what for violation in evaluate(BY_NAME["supported-version"], cluster)] == [
         "version is `1.34` and not 1.35 or newer"
     ]
 
@@ -260,5 +260,6 @@ def test_a_document_may_be_text_or_an_object() -> None:
     star = {"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}
     for policy in (star, json.dumps(star)):
         assert (
-            judge(BY_NAME["no-star-role"], Resource("aws:iam/policy:Policy", "p", {"policy": policy})) != ()
+            evaluate(BY_NAME["no-star-role"], Resource("aws:iam/policy:Policy", "p", {"policy": policy}))
+            != ()
         )

@@ -11,12 +11,12 @@ import pytest
 from tests.policies.cases.stacks import ALONE, Alone
 from tests.policies.cases.table import BASES
 from trainfleet.policies.catalogue import RULES
-from trainfleet.policies.engine.rule import Resource, judge_stack
+from trainfleet.policies.engine.rule import Resource, evaluate_stack
 from trainfleet.policies.naming import TAGGABLE
 from trainfleet.policies.resource_types import AWS_BUDGET, S3, S3_BLOCK, S3_ENCRYPTION, VPC
 
 BY_NAME = {rule.name: rule for rule in RULES}
-MENDED = [(alone, companion) for alone in ALONE for companion in alone.companions]
+FIXED = [(alone, companion) for alone in ALONE for companion in alone.companions]
 
 
 def named(value: Any) -> str | None:
@@ -31,12 +31,12 @@ def lonely(alone: Alone) -> Resource:
 
 @pytest.mark.parametrize("alone", ALONE, ids=named)
 def test_a_resource_without_what_it_needs_is_named(alone: Alone) -> None:
-    found = judge_stack(BY_NAME[alone.rule], [lonely(alone)])
+    found = evaluate_stack(BY_NAME[alone.rule], [lonely(alone)])
     assert [(violation.name, violation.urn) for violation in found] == [("lonely", "urn:lonely")]
     assert alone.says in found[0].what
 
 
-@pytest.mark.parametrize(("alone", "companion"), MENDED, ids=named)
+@pytest.mark.parametrize(("alone", "companion"), FIXED, ids=named)
 def test_a_companion_mends_it_by_the_reference(
     alone: Alone, companion: tuple[str, str, dict[str, Any]]
 ) -> None:
@@ -44,26 +44,26 @@ def test_a_companion_mends_it_by_the_reference(
     other = Resource(kind, "companion", props, "urn:companion", {by: ("urn:lonely",)} if by else {})
     assert [
         violation.name
-        for violation in judge_stack(BY_NAME[alone.rule], [lonely(alone), other])
+        for violation in evaluate_stack(BY_NAME[alone.rule], [lonely(alone), other])
         if violation.name == "lonely"
     ] == []
 
 
-@pytest.mark.parametrize(("alone", "companion"), [pair for pair in MENDED if pair[1][1]], ids=named)
+@pytest.mark.parametrize(("alone", "companion"), [pair for pair in FIXED if pair[1][1]], ids=named)
 def test_the_companion_of_another_resource_does_not(
     alone: Alone, companion: tuple[str, str, dict[str, Any]]
 ) -> None:
     kind, by, props = companion
     other = Resource(kind, "companion", props, "urn:companion", {by: ("urn:another",)})
     assert "lonely" in [
-        violation.name for violation in judge_stack(BY_NAME[alone.rule], [lonely(alone), other])
+        violation.name for violation in evaluate_stack(BY_NAME[alone.rule], [lonely(alone), other])
     ]
 
 
-@pytest.mark.parametrize("alone", [alone for alone in ALONE if alone.mended is not None], ids=named)
+@pytest.mark.parametrize("alone", [alone for alone in ALONE if alone.fixed is not None], ids=named)
 def test_some_resources_need_nothing_else(alone: Alone) -> None:
     assert (
-        judge_stack(BY_NAME[alone.rule], [Resource(alone.kind, "whole", alone.mended or {}, "urn:whole")])
+        evaluate_stack(BY_NAME[alone.rule], [Resource(alone.kind, "whole", alone.fixed or {}, "urn:whole")])
         == ()
     )
 
@@ -82,7 +82,7 @@ def test_a_companion_may_name_its_bucket_in_words(kind: str, companion: str) -> 
         Resource(kind, "b", {"bucket": "named"}, "urn:b"),
         Resource(companion, "c", {"bucket": "named"}, "urn:c"),
     )
-    assert judge_stack(BY_NAME["no-public-bucket"], [bucket, other]) == ()
+    assert evaluate_stack(BY_NAME["no-public-bucket"], [bucket, other]) == ()
 
 
 def test_a_companion_that_does_not_do_its_work_does_not_count() -> None:
@@ -94,7 +94,7 @@ def test_a_companion_that_does_not_do_its_work_does_not_count() -> None:
         "urn:c",
         {"bucket": ("urn:b",)},
     )
-    assert len(judge_stack(BY_NAME["own-key-for-buckets"], [bucket, weak])) == 1
+    assert len(evaluate_stack(BY_NAME["own-key-for-buckets"], [bucket, weak])) == 1
     network = Resource(VPC, "n", {}, "urn:n")
     other = Resource(
         "aws:ec2/vpcEndpoint:VpcEndpoint",
@@ -103,7 +103,7 @@ def test_a_companion_that_does_not_do_its_work_does_not_count() -> None:
         "urn:e",
         {"vpcId": ("urn:n",)},
     )
-    assert len(judge_stack(BY_NAME["private-way-to-stores"], [network, other])) == 1
+    assert len(evaluate_stack(BY_NAME["private-way-to-stores"], [network, other])) == 1
 
 
 @pytest.mark.parametrize("kind", TAGGABLE)
@@ -112,6 +112,6 @@ def test_a_resource_of_another_platform_is_named(kind: str) -> None:
     base = BASES[kind]
     second = Resource(kind, "second", base.props, "urn:second")
     assert [
-        violation.name for violation in judge_stack(BY_NAME["one-platform-per-stack"], [first, second])
+        violation.name for violation in evaluate_stack(BY_NAME["one-platform-per-stack"], [first, second])
     ] == ["second"]
-    assert judge_stack(BY_NAME["one-platform-per-stack"], [second, second]) == ()
+    assert evaluate_stack(BY_NAME["one-platform-per-stack"], [second, second]) == ()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trainfleet.policies.catalogue import RULES
-from trainfleet.policies.engine.rule import UNKNOWN, Resource, Rule, StillUnknown, judge, judge_stack
+from trainfleet.policies.engine.rule import UNKNOWN, Resource, Rule, StillUnknown, evaluate, evaluate_stack
 from trainfleet.policies.resource_types import EKS, EKS_NODES, GKE, LAUNCH_TEMPLATE, S3, S3_BLOCK, S3_POLICY
 
 BY_NAME = {rule.name: rule for rule in RULES}
@@ -38,12 +38,12 @@ class AllUnknown(dict[str, Any]):
     ("rule", "kind"), PAIRS, ids=lambda value: value.name if isinstance(value, Rule) else str(value)
 )
 def test_no_rule_fails_or_condemns_what_is_unknown(rule: Rule, kind: str) -> None:
-    assert judge(rule, Resource(kind, "it", AllUnknown())) == ()
+    assert evaluate(rule, Resource(kind, "it", AllUnknown())) == ()
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule.stack], ids=lambda rule: rule.name)
 def test_no_rule_of_a_whole_stack_fails_on_what_is_unknown(rule: Rule) -> None:
-    judge_stack(
+    evaluate_stack(
         rule,
         [
             Resource(kind, f"it-{index}", AllUnknown(), f"urn:{index}")
@@ -81,12 +81,12 @@ def test_no_rule_of_a_whole_stack_fails_on_what_is_unknown(rule: Rule) -> None:
     ],
 )
 def test_an_unknown_value_is_left_for_the_apply(name: str, kind: str, props: dict[str, Any]) -> None:
-    assert judge(BY_NAME[name], Resource(kind, "it", props)) == ()
+    assert evaluate(BY_NAME[name], Resource(kind, "it", props)) == ()
 
 
 def test_what_is_known_beside_an_unknown_value_still_counts() -> None:
     disks = {"blockDeviceMappings": [{"ebs": {"encrypted": "false"}}, UNKNOWN]}
-    (violation,) = judge(BY_NAME["encrypted-volumes"], Resource(LAUNCH_TEMPLATE, "it", disks))
+    (violation,) = evaluate(BY_NAME["encrypted-volumes"], Resource(LAUNCH_TEMPLATE, "it", disks))
     assert "[0]" in violation.what
 
 
@@ -95,7 +95,7 @@ def test_an_unknown_value_does_not_hide_what_another_check_finds() -> None:
         "oidcIssuerProfile": {"enabled": UNKNOWN},
         "securityProfile": {"workloadIdentity": {"enabled": False}},
     }
-    (violation,) = judge(
+    (violation,) = evaluate(
         BY_NAME["workload-identity"], Resource("azure-native:containerservice:ManagedCluster", "it", cluster)
     )
     assert "workloadIdentity" in violation.what
@@ -104,8 +104,8 @@ def test_an_unknown_value_does_not_hide_what_another_check_finds() -> None:
 def test_a_bucket_of_unknown_name_is_found_by_the_reference_to_it() -> None:
     bucket = Resource(S3[0], "b", {"bucket": UNKNOWN, "id": UNKNOWN}, "urn:b")
     block = Resource(S3_BLOCK, "c", {"bucket": UNKNOWN}, "urn:c", {"bucket": ("urn:b",)})
-    assert judge_stack(BY_NAME["no-public-bucket"], [bucket, block]) == ()
-    assert [violation.name for violation in judge_stack(BY_NAME["no-public-bucket"], [bucket])] == ["b"]
+    assert evaluate_stack(BY_NAME["no-public-bucket"], [bucket, block]) == ()
+    assert [violation.name for violation in evaluate_stack(BY_NAME["no-public-bucket"], [bucket])] == ["b"]
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ WRONG = {
     "excludee_objects: unknown": "misspelt",
     "conflicts with `embeddingManagement`": "an old block beside the new one, which the provider refuses",
     "git.secretType: missing": "an example that leaves out what the class requires",
-    "is no valid name": "names with a placeholder (`tf-test-network-_75092`, `%s`), which the API refuses",
+    "is not a valid name": "names with a placeholder (`tf-test-network-_75092`, `%s`), which the API refuses",
     "beginning with a letter and not ending with -": "as above",
     "begins inside its network": "ranges with host bits (`10.0.0.1/16`), which the API refuses",
     "is not JSON": "a document written with single quotes",

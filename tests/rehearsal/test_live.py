@@ -53,7 +53,7 @@ REFUSED: list[tuple[str, list[CloudObject], str, CloudObject, str]] = [
         [VPC],
         "create",
         subnet("subnet-1", "10.1.0.0/24"),
-        "10.1.0.0/24 does not lie in 10.0.0.0/16 of vpc-1",
+        "10.1.0.0/24 is not inside 10.0.0.0/16 of vpc-1",
     ),
     (
         "ranges overlap",
@@ -114,7 +114,7 @@ REFUSED: list[tuple[str, list[CloudObject], str, CloudObject, str]] = [
         [AZURE_NETWORK],
         "create",
         record("azure-native:network:Subnet", "s", virtualNetworkName="net", addressPrefix="10.2.0.0/24"),
-        "10.2.0.0/24 does not lie in 10.0.0.0/16 of net",
+        "10.2.0.0/24 is not inside 10.0.0.0/16 of net",
     ),
     (
         "in use on Azure",

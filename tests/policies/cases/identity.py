@@ -319,11 +319,11 @@ def _tag(kind: str, tag: str) -> tuple[str | int, ...]:
 
 
 def _hyperpod(tag: str, value: Any) -> dict[Any, Any]:
-    wished = json.loads(BASES[CLOUD_CONTROL].props["desiredState"])
-    kept = [each for each in wished["Tags"] if each["Key"] != tag]
+    desired = json.loads(BASES[CLOUD_CONTROL].props["desiredState"])
+    kept = [each for each in desired["Tags"] if each["Key"] != tag]
     return {
         "desiredState": json.dumps(
-            {**wished, "Tags": kept if value is GONE else [*kept, {"Key": tag, "Value": value}]}
+            {**desired, "Tags": kept if value is GONE else [*kept, {"Key": tag, "Value": value}]}
         )
     }
 

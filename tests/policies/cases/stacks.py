@@ -49,7 +49,7 @@ class Alone:
     companions: tuple[tuple[str, str, dict[str, Any]], ...] = ()
     """Type, the property that refers to the resource (empty: none), and properties."""
     props: dict[str, Any] = field(default_factory=dict)
-    mended: dict[str, Any] | None = None
+    fixed: dict[str, Any] | None = None
     """Properties with which the resource itself keeps the rule."""
     without: tuple[str, ...] = ()
     """Paths of the planned resource of the type by which it keeps the rule."""
@@ -90,28 +90,28 @@ ALONE = [
         GCS,
         "no access log",
         ((GCS, "logging", {"logging": {"logBucket": "x"}}),),
-        mended={"logging": {"logBucket": "x"}},
+        fixed={"logging": {"logBucket": "x"}},
     ),
     Alone(
         "access-to-data-logged",
         AZURE_STORAGE,
         "no diagnostic setting",
         ((AZURE_DIAGNOSTICS[0], "resourceUri", {}), (FLOW, "storageId", {})),
-        mended={"kind": "FileStorage"},
+        fixed={"kind": "FileStorage"},
     ),
     Alone(
         "recoverable-objects",
         AZURE_STORAGE,
         "no settings for blobs",
         ((BLOB_SERVICE, "accountName", {}), (FLOW, "storageId", {})),
-        mended={"kind": "FileStorage"},
+        fixed={"kind": "FileStorage"},
     ),
     Alone(
         "old-data-goes",
         AZURE_STORAGE,
         "no management policy",
         (("azure-native:storage:ManagementPolicy", "accountName", {}),),
-        mended={"kind": "FileStorage"},
+        fixed={"kind": "FileStorage"},
     ),
     Alone(
         "private-way-to-stores",
@@ -133,7 +133,7 @@ ALONE = [
         GCP_SUBNET,
         "privateIpGoogleAccess",
         ((GKE_NODES, "networkConfig", {}),),
-        mended={"privateIpGoogleAccess": True},
+        fixed={"privateIpGoogleAccess": True},
         without=("privateIpGoogleAccess",),
     ),
     Alone("network-logged", VPC, "no flow log", (("aws:ec2/flowLog:FlowLog", "vpcId", {}),)),
@@ -143,7 +143,7 @@ ALONE = [
         GCP_SUBNET,
         "logConfig is missing",
         ((GKE_NODES, "networkConfig", {}),),
-        mended={"purpose": "REGIONAL_MANAGED_PROXY"},
+        fixed={"purpose": "REGIONAL_MANAGED_PROXY"},
         without=("logConfig",),
     ),
     Alone(
@@ -180,7 +180,7 @@ ALONE = [
         AZURE_KEY,
         "lifetimeActions",
         ((AKS, "securityProfile", {}),),
-        mended={"properties": EVERY_DAY},
+        fixed={"properties": EVERY_DAY},
         without=("properties.rotationPolicy",),
     ),
     Alone("control-plane-logged", AKS, "no diagnostic setting", ((AZURE_DIAGNOSTICS[0], "resourceUri", {}),)),

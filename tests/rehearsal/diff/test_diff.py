@@ -229,7 +229,7 @@ def test_a_project_below_gits_top_and_a_read_only_one(tmp_path: Path, diff: Diff
 
 
 def test_an_unknown_base(diff: Diffs) -> None:
-    assert "git knows no commit `nowhere`" in refused(diff("one", "--base", "nowhere"))
+    assert "git has no commit `nowhere`" in refused(diff("one", "--base", "nowhere"))
 
 
 def test_no_git_repository(tmp_path: Path, diff: Diffs) -> None:

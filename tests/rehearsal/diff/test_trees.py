@@ -54,7 +54,7 @@ def test_a_first_commit_has_nothing_to_compare_with(repo: Repo) -> None:
 def test_an_unknown_base_offers_the_nearest_name(repo: Repo) -> None:
     repo.git("branch", "release-2")
     message = refused(lambda: sides(Repository(repo.root), DiffOptions(base="relaese-2")))
-    assert "git knows no commit `relaese-2`" in message
+    assert "git has no commit `relaese-2`" in message
     assert "did you mean `release-2`?" in message
 
 

@@ -81,7 +81,7 @@ def main(  # noqa: PLR0917 - one per flag
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write it there, whole or not at all."),
+        typer.Option("--output", "-o", metavar="FILE", help="Write it to this file, atomically."),
     ] = None,
     cached: Annotated[
         bool,

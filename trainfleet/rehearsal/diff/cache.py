@@ -72,7 +72,7 @@ def load(name: str) -> dict[str, Any] | None:
 
 
 def save(name: str, document: dict[str, Any]) -> None:
-    """Keep an entry and drop the least used ones; a cache that cannot be written to is no error."""
+    """Keep an entry and drop the least used ones; a cache that cannot be written to is not an error."""
     with contextlib.suppress(OSError, TrainfleetError):
         target = folder()
         write_whole(target / f"{name}.json.gz", gzip.compress(json.dumps(document).encode(), 3))

@@ -171,7 +171,7 @@ class _Prepared:
         result.violations_after, result.policies_ran = outcome.violations, head.pack is not None
         result.changes, result.unchanged = compare.changes(events, applied.resources() if applied else [])
         if result.violations_after and applied is not None and base is not None:
-            show.begin("judging the base by its policies, for the head breaks some")
+            show.begin("checking the base against its policies, because the head violates some")
             result.violations_before = self._violations(on, base, applied, prefix, options)
         return result
 

@@ -64,7 +64,7 @@ class Group:
         else:
             words = [self.loss.why]
             words += (
-                ["made anew from the program"] if first.verb is Verb.REPLACE and not first.destructive else []
+                ["recreated by the program"] if first.verb is Verb.REPLACE and not first.destructive else []
             )
             words += ["the old one stays in the cloud"] if first.kept else []
         if first.protected:
@@ -72,7 +72,7 @@ class Group:
                 "it is protected: the apply refuses until somebody lifts that (pulumi state unprotect)"
             )
         if first.delete_first:
-            words.append("the old one goes before the new one is there")
+            words.append("the old one is deleted before the new one exists")
         return "; ".join(words)
 
     @property
@@ -264,7 +264,7 @@ def cost_notes(diff: Diff) -> list[str]:
     if diff.before is None and diff.after is None:
         return ["The cost is not known."]
     if not any(bill and bill.parts for bill in (diff.before, diff.after)):
-        return ["No cost is counted: the cluster is already there, and its machines are paid elsewhere."]
+        return ["No cost is counted: the cluster already exists, and its machines are paid elsewhere."]
     notes = []
     if unknown := list(
         dict.fromkeys(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MARKDOWN_LIMIT = 60_000
-"""Below what GitHub and GitLab take in one comment (65,536 characters), with room for what a bot writes
+"""Below what GitHub and GitLab take in one comment (65,536 characters), with space for what a bot writes
 around it.
 """
 _COLOURS = {Verdict.NONE: "green", Verdict.CHANGE: "yellow", Verdict.DESTRUCTIVE: "red"}
@@ -147,7 +147,7 @@ def _changes_table(diff: Diff) -> Table:
 def _notes(diff: Diff) -> list[str]:
     notes = [*diff.notes, *cost_notes(diff)]
     if not diff.policies_ran:
-        notes.append("No policies were judged: the head has no policy pack.")
+        notes.append("No policies were checked: the head has no policy pack.")
     kept = ", base taken from the cache" if diff.base_from_cache else ""
     return [*notes, f"{diff.unchanged} resources stay as they are. {diff.seconds:.1f} s{kept}."]
 

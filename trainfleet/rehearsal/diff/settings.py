@@ -26,7 +26,7 @@ def stack_file(root: Path, stack: str, shown_as: str) -> StackFile | None:
     such stack.
 
     Raises:
-        InputError: it is no YAML, or no group of keys.
+        InputError: it is not YAML, or no group of keys.
     """
     folder = root / _settings_folder(root)
     file = next(

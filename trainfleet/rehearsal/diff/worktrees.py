@@ -113,7 +113,7 @@ class Repository:
         code, commit = self._try("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
         if code != 0:
             raise InputError(
-                "unknown revision", [Problem(flag, f"git knows no commit `{ref}`", self._offered(ref))]
+                "unknown revision", [Problem(flag, f"git has no commit `{ref}`", self._offered(ref))]
             )
         tree, subject = self.git("log", "-1", "--format=%T%n%s", commit).partition("\n")[::2]
         return Revision(ref, commit, tree, subject)

@@ -36,7 +36,7 @@ def find_engine(progress: Progress | None = None) -> Engine:
     """Return an engine, building it when none is installed.
 
     Raises:
-        MissingToolError: TRAINFLEET_PULUMI is no usable Pulumi, or there is neither a Pulumi nor a way to
+        MissingToolError: TRAINFLEET_PULUMI is not a usable Pulumi, or there is neither a Pulumi nor a way to
         build one.
     """
     if named := os.environ.get("TRAINFLEET_PULUMI"):

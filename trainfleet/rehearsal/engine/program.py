@@ -1,7 +1,7 @@
 """Runs a Pulumi program for the language host, as its own process: configure the runtime, run `__main__.py`,
 report failure.
 
-Started as a file, with any Python that has `pulumi`; imports nothing else of this house, so that an
+Started as a file, with any Python that has `pulumi`; imports nothing else of this project, so that an
 adopter's own environment will do. `changes` are made to single properties by a resource transform, as if
 the program's author had edited it.
 """

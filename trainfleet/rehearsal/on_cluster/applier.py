@@ -64,17 +64,17 @@ class Applier:
         owners = ", ".join(sorted(managers(there))) or "somebody"
         if MANAGER in managers(there):
             raise RefusedError(
-                f"{shown(there)} is there already, left by a rehearsal, or of one that runs now ({CLEAN_UP})"
+                f"{shown(there)} already exists: left by a rehearsal, or part of one that is running ({CLEAN_UP})"
             )
         try:
             after = self.api.apply(document, dry_run=True)
         except ApiError as error:
             raise RefusedError(
-                f"{shown(there)} is there already, made by {owners}, and is left alone: {error.message}"
+                f"{shown(there)} already exists, made by {owners}, and is left unchanged: {error.message}"
             ) from error
         if _content(after) != _content(there):
             raise RefusedError(
-                f"{shown(there)} is there already, made by {owners}, and says something else: it is left alone"
+                f"{shown(there)} already exists, made by {owners}, with other content: it is left unchanged"
             )
         self.shared[path] = owners
         return there

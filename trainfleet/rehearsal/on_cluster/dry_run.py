@@ -164,7 +164,7 @@ def table(context: str, stacks: Sequence[DryRunResult]) -> Table:
     from rich.table import Table
 
     made = Table(title=f"Dry run of Kubernetes' objects on {context}", title_justify="left")
-    for heading in ("Stack", "Objects", "Refused", "Not judged", "Warnings", "Seconds"):
+    for heading in ("Stack", "Objects", "Refused", "Not checked", "Warnings", "Seconds"):
         made.add_column(heading, justify="left" if heading == "Stack" else "right")
     for each in stacks:
         refused = f"[bold red]{len(each.refused)}[/]" if each.refused else "0"

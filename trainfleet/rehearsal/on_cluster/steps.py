@@ -49,7 +49,7 @@ def on_the_cluster(r: Rehearsal, step: Step) -> None:
         r.unexpected(step, f"a pod of {shown} would be refused: {why}")
     details = [*cloud.charts.reports.values()]
     details += (
-        [f"there already, saying the same, and left alone: {len(cloud.applier.shared)}"]
+        [f"already present with the same content, left unchanged: {len(cloud.applier.shared)}"]
         if cloud.applier.shared
         else []
     )

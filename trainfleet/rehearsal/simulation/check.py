@@ -274,7 +274,7 @@ def _text(path: str, value: str, declared: Property) -> Iterator[Mistake]:
         )
     if docs.pattern and not re.fullmatch(docs.pattern, value):
         yield Mistake(
-            path, f"{_shortened(value)} is no valid name", f"it must match {docs.pattern}", documented=True
+            path, f"{_shortened(value)} is not a valid name", f"it must match {docs.pattern}", documented=True
         )
 
 

@@ -35,7 +35,7 @@ NOTHING = Documented()
 
 
 def read(document: str, *, number: bool = False, names: Iterable[str] = ()) -> Documented:
-    """Return what a property's documentation says; `names` are the properties next to it, which are no values."""
+    """Return what a property's documentation says; `names` are the properties next to it, which are not values."""
     if not document:
         return NOTHING
     values, closed = _values(document, {name.lower() for name in names}, number=number)

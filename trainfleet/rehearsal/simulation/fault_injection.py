@@ -1,7 +1,7 @@
 """What goes wrong in a simulated cloud, on purpose: operations that fail, calls that are throttled, an engine
 that dies.
 
-A rehearsal gives its `Cloud` one `Trouble` at a time; the cloud asks it before each operation and after
+A rehearsal gives its `Cloud` one `FaultInjector` at a time; the cloud asks it before each operation and after
 each create, with its lock held.
 """
 

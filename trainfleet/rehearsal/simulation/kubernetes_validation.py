@@ -123,7 +123,7 @@ def _service(inputs: dict[str, Any]) -> Iterator[Mistake]:
 
 
 def _sizes(kind: str, spec: dict[str, Any]) -> Iterator[Mistake]:
-    """Yield what is wrong with the quantities of objects that are no pods."""
+    """Yield what is wrong with the quantities of objects that are not pods."""
     if kind == "PersistentVolumeClaim":
         yield from _resources("spec.resources", spec.get("resources"), extended=False)
     elif kind == "PersistentVolume":
@@ -432,7 +432,7 @@ def _selector(kind: str, inputs: dict[str, Any]) -> Iterator[Mistake]:
         if found is None:
             yield Mistake(
                 f'spec.selector.matchLabels["{key}"]',
-                f"{value!r} is no label of the template",
+                f"{value!r} is not a label of the template",
                 did_you_mean(key, _map(labels)) if labels else "give the template the same labels",
             )
         elif found != value and UNKNOWN not in (found, value):

@@ -39,17 +39,17 @@ class Field:
         if re.fullmatch(self.special, text):
             return ""
         if slash and not (step.isdigit() and int(step) > 0):
-            return f"{text!r} is no {self.name}"
+            return f"{text!r} is not a valid {self.name}"
         if span in ("*", "?"):
             return ""
         ends = [self._number(end) for end in span.split("-")]
         if len(ends) > 2 or None in ends:
-            return f"{text!r} is no {self.name}"
+            return f"{text!r} is not a valid {self.name}"
         numbers = [end for end in ends if end is not None]
         if any(not self.low <= number <= self.high for number in numbers) or (
             numbers != sorted(numbers) and not self.words
         ):
-            return f"{text!r} is no {self.name}, which is from {self.low} to {self.high}"
+            return f"{text!r} is not a valid {self.name}, which is from {self.low} to {self.high}"
         return ""
 
     def _number(self, text: str) -> int | None:
@@ -131,7 +131,7 @@ def amazon_fault(text: str) -> str:
 def _rate(text: str) -> str:
     found = re.fullmatch(r"(\d+)\s+(minute|hour|day)(s?)", text)
     if found is None or int(found[1]) < 1:
-        return f"{text!r} is no rate"
+        return f"{text!r} is not a rate"
     # EventBridge Scheduler takes `1 hours` too, and its documentation has it; nobody takes `5 minute`.
     return f"{text!r}: more than one are {found[2]}s" if int(found[1]) > 1 and not found[3] else ""
 
@@ -140,7 +140,7 @@ def _moment(text: str) -> str:
     try:
         datetime.strptime(text, "%Y-%m-%dT%H:%M:%S")
     except ValueError:
-        return f"{text!r} is no time like 2027-01-31T09:00:00"
+        return f"{text!r} is not a time like 2027-01-31T09:00:00"
     return ""
 
 
@@ -158,7 +158,11 @@ def zone_fault(text: str, *, any_case: bool = False) -> str:
     """
     zones = _zones()
     if not zones:
-        return "" if re.fullmatch(r"[A-Za-z][\w+-]*(/[\w+-]+){0,2}", text) else "it is no name of a time zone"
+        return (
+            ""
+            if re.fullmatch(r"[A-Za-z][\w+-]*(/[\w+-]+){0,2}", text)
+            else "it is not the name of a time zone"
+        )
     if text in zones or (any_case and text.lower() in {zone.lower() for zone in zones}):
         return ""
-    return "it is no name of the IANA time zone database"
+    return "it is not a name in the IANA time zone database"

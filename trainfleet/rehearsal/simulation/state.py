@@ -133,7 +133,7 @@ class Cloud:
             self.operations.append(Operation("update", urn, token, resource_id))
 
     def delete(self, token: str, resource_id: str, urn: str, place: str = "") -> None:
-        """Remove a record; one that is gone already is no error, as with real clouds.
+        """Remove a record; one that is gone already is not an error, as with real clouds.
 
         Raises:
             InjectedFaultError: the rehearsal wanted this delete to fail.

@@ -162,7 +162,7 @@ def _until_all_injected(
     r.report.count_fault(verb, len(injected))
     if step.ok and (left := sorted(targets - injected)):
         r.failed(step, outcome) if not outcome.ok else r.unexpected(
-            step, f"its {verb} was never tried", left[0]
+            step, f"its {verb} was never attempted", left[0]
         )
     return runs
 

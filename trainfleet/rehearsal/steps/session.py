@@ -1,7 +1,7 @@
 """What the steps of a rehearsal share: the stack's engine, cloud and program, what is planned, and how a step
 books what it saw.
 
-`staged` makes a `Rehearsal`; `steps.py` and `breakage.py` are functions over one; `rehearse.py` and
+`rehearsal_session` makes a `Rehearsal`; `steps.py` and `fault_scenarios.py` are functions over one; `rehearse.py` and
 `rounds.py` walk through them.
 """
 

@@ -270,7 +270,7 @@ def _first(choices: list[selection.Choice], r: Rehearsal) -> selection.Choice | 
 STEPS: tuple[tuple[str, str, Callable[[Rehearsal, Step], None]], ...] = (
     ("preview", "preview", preview),
     ("policies", "policies", policies),
-    ("apply-fault", "apply, broken in the middle", fault_scenarios.apply_with_fault),
+    ("apply-fault", "apply, interrupted", fault_scenarios.apply_with_fault),
     ("apply", "apply, resumed", resume),
     ("no-op", "no-op", no_op),
     ("refresh", "refresh", refresh),

@@ -103,7 +103,7 @@ _DIGITS = re.compile(r"(\[[^\]]+\]|\\[dwS])\{(?!12\})(\d+)(?:,\d*)?\}")
 
 def relaxed(name: str, entry: Entry) -> Entry:
     """Return what an entry says of an id without how many digits it has: people shorten ids, and what they
-    shorten is no mistake.
+    shorten is not a mistake.
     """
     if not re.search(r"(?<!ccount)(Id|Arn|Identifier)s?$|^(id|arn)s?$", name):
         return entry

@@ -1,7 +1,7 @@
 """Gathers facts about AWS's input classes from botocore's API models: `python -m
 trainfleet.rehearsal.simulation.facts.gather_aws --models FOLDER`.
 
-FOLDER is an installed `botocore` (`pip install --target FOLDER botocore`), which is no dependency of the
+FOLDER is an installed `botocore` (`pip install --target FOLDER botocore`), which is not a dependency of the
 project. A resource is laid next to the inputs of the operations that make and change it, nested classes
 next to the structures inside, by name; what has no counterpart by name gets a fact only where the whole
 service means the same by the name.

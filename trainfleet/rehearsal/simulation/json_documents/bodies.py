@@ -1,4 +1,4 @@
-"""Checks JSON documents that are no policies: state machines, dashboards, filters, and lists that an API's own
+"""Checks JSON documents that are not policies: state machines, dashboards, filters, and lists that an API's own
 model describes.
 
 Sources: the Amazon States Language specification; the CloudWatch API reference, "Dashboard body structure
@@ -68,7 +68,7 @@ def _machine(value: Any, where: str = "") -> Iterator[Finding]:
     if start is None:
         yield _below(where, "StartAt"), "missing", "name the first state"
     elif start not in (*states, UNKNOWN):
-        yield _below(where, "StartAt"), f"{start!r} is no state", did_you_mean(str(start), states)
+        yield _below(where, "StartAt"), f"{start!r} is not a state", did_you_mean(str(start), states)
     for name, state in states.items():
         if isinstance(state, dict):
             yield from _state(f"{_below(where, 'States')}.{name}", state, states)
@@ -80,7 +80,7 @@ def _state(where: str, state: dict[str, Any], states: dict[str, Any]) -> Iterato
     if kind not in (*_STATES, UNKNOWN):
         yield (
             f"{where}.Type",
-            f"{kind!r} is no type of a state" if kind else "missing",
+            f"{kind!r} is not a state type" if kind else "missing",
             did_you_mean(str(kind), _STATES),
         )
         return
@@ -126,7 +126,7 @@ def _goes(where: str, target: Any, states: dict[str, Any], *, needed: bool = Fal
     if target is None and needed:
         yield where, "missing", "name the next state"
     elif isinstance(target, str) and UNKNOWN not in target and target not in states:
-        yield where, f"{target!r} is no state", did_you_mean(target, states)
+        yield where, f"{target!r} is not a state", did_you_mean(target, states)
 
 
 def _errors(where: str, value: dict[str, Any]) -> Iterator[Finding]:
@@ -164,7 +164,7 @@ def _widget(where: str, widget: dict[str, Any]) -> Iterator[Finding]:
     if kind not in (*_WIDGETS, UNKNOWN):
         yield (
             f"{where}.type",
-            f"{kind!r} is no type of a widget" if kind else "missing",
+            f"{kind!r} is not a widget type" if kind else "missing",
             did_you_mean(str(kind), _WIDGETS),
         )
     for name, low, high in (("width", 1, 24), ("height", 1, 1000), ("x", 0, 23), ("y", 0, 1_000_000)):

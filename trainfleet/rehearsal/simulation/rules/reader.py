@@ -220,7 +220,7 @@ def _inside(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) -> 
     for where, small in find(scope, inner):
         if not (isinstance(small, str) and isinstance(large, str) and known(small) and known(large)):
             continue
-        with contextlib.suppress(ValueError, TypeError):  # what is no range was said already
+        with contextlib.suppress(ValueError, TypeError):  # an invalid range was reported before
             inside, outside = (
                 ipaddress.ip_network(small, strict=False),
                 ipaddress.ip_network(large, strict=False),

@@ -37,7 +37,7 @@ def rules() -> Rows:
     for file in sorted(HERE.glob("*.toml")):
         for kind, rows in tomllib.loads(file.read_text()).items():
             for row in rows:
-                assert kind in KINDS, f"{file.name}: {kind} is no kind of rule"
+                assert kind in KINDS, f"{file.name}: {kind} is not a kind of rule"
                 assert KINDS[kind] <= set(row), (
                     f"{file.name} [{kind}] {row.get('type')} needs {', '.join(sorted(KINDS[kind]))}"
                 )
@@ -103,7 +103,7 @@ def _ranges(record: CloudObject, others: list[CloudObject]) -> str:
             ]
         for network in own:
             if space and not any(_is_inside(network, whole) for whole in space):
-                return f"{network} does not lie in {', '.join(map(str, space))} of {_logical(home)}"
+                return f"{network} is not inside {', '.join(map(str, space))} of {_logical(home)}"
         for other in others:
             if other.token == record.token and names_of(home) & set(_texts(other, path)):
                 there = [network for each in row["ranges"] for network in _networks(other, each)]
