@@ -189,7 +189,7 @@ def broken(outcome: Outcome) -> set[str]:
     return {violation.policy for violation in outcome.violations if violation.level == "mandatory"}
 
 
-def test_what_a_preview_cannot_know_is_judged_when_it_is_applied(
+def test_what_a_preview_cannot_know_is_checked_when_it_is_applied(
     engine: Callable[..., Callable[[str], Outcome]],
 ) -> None:
     run = engine(PROGRAM)

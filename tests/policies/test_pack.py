@@ -114,7 +114,7 @@ def test_a_rule_that_exceptions_may_name_already_keeps_its_name_and_is_mandatory
     assert {rule.level(environment) for environment in (*ENVIRONMENTS, None)} == {"mandatory"}
 
 
-def test_a_rule_says_what_it_is_why_how_to_mend_it_and_where_it_comes_from() -> None:
+def test_a_rule_says_what_it_is_why_how_to_fix_it_and_where_it_comes_from() -> None:
     for rule in RULES:
         assert rule.statement.endswith("."), rule.name
         assert rule.reason.endswith("."), rule.name
@@ -169,7 +169,7 @@ def test_a_platform_says_its_environment_and_is_dev_where_it_does_not(
     assert environment_of(platform) == environment
 
 
-def test_every_type_a_rule_judges_exists_in_an_sdk(root: Path) -> None:
+def test_every_type_a_rule_checks_exists_in_an_sdk(root: Path) -> None:
     known = {token for package in packages().values() for token in package.classes}
     judged = {kind for rule in RULES for kind in rule.kinds() if not kind.startswith("kubernetes:ray.io/")}
     assert judged - known == set()
@@ -183,7 +183,7 @@ def test_every_type_that_must_be_tagged_can_carry_tags() -> None:
         assert wanted in resource.inputs, kind
 
 
-def test_a_violation_blocks_and_says_how_to_mend_it(servicer: _PolicyAnalyzerServicer) -> None:
+def test_a_violation_blocks_and_says_how_to_fix_it(servicer: _PolicyAnalyzerServicer) -> None:
     found = {name: (message, level) for name, message, level in diagnoses(servicer, CLUSTER, OPEN)}
     message, level = found["no-open-control-plane"]
     assert level == analyzer_pb2.MANDATORY
@@ -197,7 +197,7 @@ def test_a_resource_no_rule_is_about_passes(servicer: _PolicyAnalyzerServicer) -
     assert diagnoses(servicer, "random:index/randomPet:RandomPet", {"privileged": True}) == []
 
 
-def test_a_value_unknown_in_a_preview_is_judged_once_it_is_known(servicer: _PolicyAnalyzerServicer) -> None:
+def test_a_value_unknown_in_a_preview_is_checked_once_it_is_known(servicer: _PolicyAnalyzerServicer) -> None:
     def judged(document: str) -> list[str]:
         return [
             name for name, _, _ in diagnoses(servicer, "aws:iam/rolePolicy:RolePolicy", {"policy": document})

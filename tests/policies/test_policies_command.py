@@ -65,7 +65,9 @@ def test_a_wrong_word_is_answered_with_the_right_ones(
     assert says in done.stderr
 
 
-def test_a_stale_document_is_told_with_the_command_that_writes_it(trainfleet: Run, tmp_path: Path) -> None:
+def test_a_stale_document_is_reported_with_the_command_that_writes_it(
+    trainfleet: Run, tmp_path: Path
+) -> None:
     file = tmp_path / "policies.md"
     file.write_text(markdown())
     assert trainfleet("policies", "--check", str(file)).returncode == 0

@@ -37,7 +37,7 @@ def test_a_resource_without_what_it_needs_is_named(alone: Alone) -> None:
 
 
 @pytest.mark.parametrize(("alone", "companion"), FIXED, ids=named)
-def test_a_companion_mends_it_by_the_reference(
+def test_a_companion_fixes_it_by_the_reference(
     alone: Alone, companion: tuple[str, str, dict[str, Any]]
 ) -> None:
     kind, by, props = companion

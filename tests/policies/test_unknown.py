@@ -84,7 +84,7 @@ def test_an_unknown_value_is_left_for_the_apply(name: str, kind: str, props: dic
     assert evaluate(BY_NAME[name], Resource(kind, "it", props)) == ()
 
 
-def test_what_is_known_beside_an_unknown_value_still_counts() -> None:
+def test_what_is_known_next_to_an_unknown_value_still_counts() -> None:
     disks = {"blockDeviceMappings": [{"ebs": {"encrypted": "false"}}, UNKNOWN]}
     (violation,) = evaluate(BY_NAME["encrypted-volumes"], Resource(LAUNCH_TEMPLATE, "it", disks))
     assert "[0]" in violation.what

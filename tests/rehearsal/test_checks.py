@@ -184,7 +184,7 @@ def test_what_is_right_is_accepted(token: str, inputs: dict[str, Any]) -> None:
     assert mistakes(token, inputs) == []
 
 
-def test_all_mistakes_are_said_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     assert len(mistakes("aws:eks/cluster:Cluster", {"nme": "x", "vpcConfig": {"subnet_idz": 1}})) == 4
 
 

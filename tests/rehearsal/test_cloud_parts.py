@@ -172,7 +172,7 @@ def test_a_physical_name_exists_once() -> None:
         cloud.create(record("urn::b", resource_id="other"))
 
 
-def test_a_fault_strikes_once() -> None:
+def test_a_fault_is_injected_once() -> None:
     cloud = Cloud()
     cloud.fail_create("urn::a", "no capacity")
     with pytest.raises(InjectedFaultError, match="no capacity"):

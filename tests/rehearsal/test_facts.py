@@ -54,7 +54,7 @@ def test_a_file_of_facts_is_whole(file: Path) -> None:
     assert faults(file) == []
 
 
-def test_a_broken_file_is_told(tmp_path: Path) -> None:
+def test_a_broken_file_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     file.write_text(
         '{"shapes": {"A": {"vaules": []}, "B": {"pattern": "("}}, "types": {"XArgs": {"a": "C"}}}'
@@ -62,7 +62,7 @@ def test_a_broken_file_is_told(tmp_path: Path) -> None:
     assert len(faults(file)) == 5
 
 
-def test_a_resource_is_laid_beside_the_operation_that_makes_it() -> None:
+def test_a_resource_is_laid_next_to_the_operation_that_makes_it() -> None:
     resource = packages()["aws"].resource("aws:lambda/function:Function")
     assert resource is not None
     assert resource.args is not None
@@ -196,7 +196,7 @@ def test_a_definition_is_pruned_to_what_refuses(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_custom_resource_of_a_known_project_is_judged_by_its_definition(
+def test_a_custom_resource_of_a_known_project_is_checked_by_its_definition(
     token: str, spec: dict[str, object], wrong: str
 ) -> None:
     api, kind = token.removeprefix("kubernetes:").split(":")
@@ -259,6 +259,6 @@ MACHINE = '{"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "B"}, "B": 
         ),
     ],
 )
-def test_a_document_is_judged_inside(kind: str, right: str, old: str, new: str, where: str) -> None:
+def test_a_document_is_checked_inside(kind: str, right: str, old: str, new: str, where: str) -> None:
     assert document_mistakes(right, kind) == []
     assert where in [found[0] for found in document_mistakes(right.replace(old, new), kind)]

@@ -124,7 +124,7 @@ def program(name: str, args: dict[str, Any], style: str) -> Callable[[], None]:
     return build
 
 
-def judged(package: str, name: str, args: dict[str, Any], style: str) -> list[str]:
+def mistakes_of(package: str, name: str, args: dict[str, Any], style: str) -> list[str]:
     """Return what a program is refused with: by the SDK, or by the simulated cloud."""
     try:
         sent = capture(program(name, args, style))
@@ -165,7 +165,7 @@ def wanted_value(row: list[Any]) -> Any:
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize(("package", "name", "right"), RIGHT, ids=[name for _, name, _ in RIGHT])
 def test_the_right_program_passes(package: str, name: str, right: dict[str, Any], style: str) -> None:
-    assert judged(package, name, right, style) == []
+    assert mistakes_of(package, name, right, style) == []
 
 
 def mistakes() -> Iterator[Any]:
@@ -182,7 +182,7 @@ def mistakes() -> Iterator[Any]:
 def test_a_mistake_is_refused_by_name_and_value(
     package: str, name: str, right: dict[str, Any], row: list[Any], style: str
 ) -> None:
-    said = judged(package, name, changed(right, row), style)
+    said = mistakes_of(package, name, changed(right, row), style)
     assert any(plainly(expected(row)) in plainly(message) for message in said), said
     if (value := wanted_value(row)) is not None:
         assert any(str(value) in message or repr(value) in message for message in said), said

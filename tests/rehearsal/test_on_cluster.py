@@ -79,7 +79,7 @@ def test_of_a_live_object_only_what_the_program_asked_for_counts(
     assert as_it_is(inputs, live) == now
 
 
-def test_a_workload_is_judged_by_the_pod_that_it_would_make() -> None:
+def test_a_workload_is_checked_by_the_pod_that_it_would_make() -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}}
     job = {"kind": "Job", "metadata": {"name": "n", "namespace": "training"}, "spec": {"template": template}}
     (pod,) = pods(job)
@@ -196,7 +196,7 @@ def refusal(*arguments: str) -> str:
         (("local", "--on-cluster", "--context", "kind-kind"), "another cluster than --on-cluster"),
     ],
 )
-def test_a_cluster_that_is_not_there_or_not_meant_is_refused(
+def test_a_cluster_that_does_not_exist_or_not_meant_is_refused(
     arguments: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -227,7 +227,7 @@ def test_nothing_is_made_in_a_context_of_ones_own_without_consent(
     assert "token" not in target.write_kubeconfig(tmp_path / "kubeconfig").read_text()
 
 
-def test_a_context_that_is_not_there_is_said_in_kubectls_words(
+def test_a_context_that_does_not_exist_is_reported_in_kubectls_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kubectl(

@@ -150,7 +150,7 @@ def test_protection_is_lifted_in_a_step_of_its_own_and_what_is_retained_is_named
     assert steps["destroy"].changes == {"delete": 1, "keep": 1}
 
 
-def test_a_type_without_rules_is_said_and_the_rehearsal_goes_on(
+def test_a_type_without_rules_is_reported_and_the_rehearsal_continues(
     engine: Engine, program: Callable[[str], Path]
 ) -> None:
     report = rehearse(read_project(program('aws.glue.CatalogDatabase("c", name="c")')), engine)

@@ -174,7 +174,7 @@ def moved(before: dict[str, str], after: dict[str, str]) -> bool:
     )
 
 
-def test_what_is_in_a_cluster_is_made_anew_in_the_new_one(engine: Engine) -> None:
+def test_what_is_in_a_cluster_is_recreated_in_the_new_one(engine: Engine) -> None:
     with rehearsal_session(read_project(PROGRAMS / "small"), engine, RehearsalOptions()) as r:
         applied(r)
         before = inside(r)

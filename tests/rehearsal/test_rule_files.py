@@ -107,7 +107,7 @@ WORD_CASES = [
 @pytest.mark.parametrize(
     ("word", "value", "argument", "good"), WORD_CASES, ids=[f"{case[0]}-{case[1]}" for case in WORD_CASES]
 )
-def test_a_word_judges_one_value(word: str, value: object, argument: object, good: bool) -> None:
+def test_a_word_checks_one_value(word: str, value: object, argument: object, good: bool) -> None:
     assert (WORDS[word](value, argument) == []) is good
 
 
@@ -142,7 +142,7 @@ def test_schedules(text: str, good: bool) -> None:
     assert (cron_fault(text) == "") is good
 
 
-def test_a_document_with_unknown_parts_is_judged_by_what_is_known() -> None:
+def test_a_document_with_unknown_parts_is_checked_by_what_is_known() -> None:
     assert document_mistakes(f'{{"Statement": "{UNKNOWN}"}}', "trust-policy") == []
     typed = {
         "Version": "2012-10-17",

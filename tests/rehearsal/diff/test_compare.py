@@ -117,7 +117,7 @@ def test_a_replacement_that_deletes_first_says_so() -> None:
     assert one(*events).delete_first
 
 
-def test_a_value_that_only_the_apply_knows_is_said_in_words() -> None:
+def test_a_value_that_only_the_apply_knows_is_reported_in_words() -> None:
     change = one(
         event("update", old={"policy": "old"}, new={"policy": f"arn:{WIRE}"}, diff={"policy": "update"})
     )
@@ -180,7 +180,7 @@ def test_made_up_ids_are_shown_as_the_resources_they_belong_to() -> None:
     assert change.properties[0].old == "‹vpc›"
 
 
-def test_what_stays_as_it_is_and_components_are_no_changes() -> None:
+def test_what_stays_as_it_is_and_components_are_not_changes() -> None:
     component = event("create", "trainfleet:aws:Network", "network", new={})
     found, unchanged = changes(
         [event("same", old={}, new={}), component, event("create", "pulumi:pulumi:Stack", "s", new={})], []
@@ -204,7 +204,7 @@ def test_a_deleted_stack_deletes_what_clouds_made() -> None:
     ]
 
 
-def test_a_type_that_nobody_has_judged_counts_as_lost() -> None:
+def test_a_type_that_nobody_has_checked_counts_as_lost() -> None:
     change = one(event("delete", "aws:neptune/cluster:Cluster", old={}))
     assert change.loss is None
     assert change.destructive

@@ -128,7 +128,7 @@ def test_the_second_diff_takes_the_base_from_the_cache_and_says_the_same(repo: R
 
 
 @pytest.mark.deep
-def test_a_damaged_cache_is_made_anew(repo: Repo, diff: Diffs, cache_home: Path) -> None:
+def test_a_damaged_cache_is_recreated(repo: Repo, diff: Diffs, cache_home: Path) -> None:
     repo.replace(STACK, "team: ml", "team: speech")
     repo.commit()
     diff("one")
@@ -169,7 +169,7 @@ def test_the_cost_of_a_larger_pool_is_right(repo: Repo, diff: Diffs) -> None:
     assert (pool["what"], pool["price_date"]) == ("g5.xlarge", "2026-07-20")
 
 
-def test_a_price_that_is_missing_is_said_and_not_counted_as_nothing(repo: Repo, diff: Diffs) -> None:
+def test_a_price_that_is_missing_is_reported_and_not_counted_as_nothing(repo: Repo, diff: Diffs) -> None:
     held = "accelerator: H200, per_node: 8, instance_type: p5e.48xlarge, capacity: reserved, reservation: cr-0123456789abcdef0"
     repo.replace(STACK, "accelerator: A10G, per_node: 1", held)
     done = diff("one", "--worktree")
@@ -302,7 +302,7 @@ def test_a_head_whose_settings_are_wrong(repo: Repo, diff: Diffs, old: str, new:
     assert words in message
 
 
-def test_a_platform_that_is_there_already_is_named_by_its_file(repo: Repo, diff: Diffs) -> None:
+def test_a_platform_that_already_exists_is_named_by_its_file(repo: Repo, diff: Diffs) -> None:
     repo.write("stacks/Pulumi.two.yaml", (repo.root / STACK).read_text())
     repo.commit()
     assert "already the platform of stacks/Pulumi.one.yaml" in refused(diff("two"))

@@ -88,7 +88,7 @@ def test_what_is_kept_in_the_cloud_is_left_behind_and_not_lost() -> None:
     assert "1 deleted (LEAVES BEHIND: prod-bucket)" in diff(change(Verb.DELETE, kept=True)).blast_radius
 
 
-def test_nothing_is_said_as_nothing() -> None:
+def test_nothing_is_shown_as_nothing() -> None:
     assert diff().blast_radius == "nothing changes in the cloud; cost as before"
 
 
@@ -111,7 +111,7 @@ def test_a_price_without_a_date_is_called_an_estimate_in_every_format() -> None:
     assert not [note for note in cost_notes(diff(after=Bill((NODE,)))) if note.startswith("Estimated")]
 
 
-def test_a_cost_that_cannot_be_worked_out_is_said() -> None:
+def test_a_cost_that_cannot_be_worked_out_is_reported() -> None:
     assert "cost not known" in diff(before=None, after=None).blast_radius
 
 

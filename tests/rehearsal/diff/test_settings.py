@@ -70,7 +70,7 @@ def test_a_setting_that_is_gone_is_shown_where_it_was(tmp_path: Path) -> None:
     assert found[0].where.endswith("in the base")
 
 
-def test_a_secret_that_was_encrypted_anew_is_said_without_its_text(tmp_path: Path) -> None:
+def test_a_secret_that_was_encrypted_again_is_reported_without_its_text(tmp_path: Path) -> None:
     found = spec_changes(
         file(tmp_path, extra={"a:b": {"secure": "v1:abc"}}),
         file(tmp_path, "two", {"a:b": {"secure": "v1:def"}}),

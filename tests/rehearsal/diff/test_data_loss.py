@@ -60,7 +60,7 @@ def test_what_cannot_be_brought_back_is_loud(token: str) -> None:
 
 
 @pytest.mark.parametrize("token", QUIET)
-def test_what_the_next_apply_makes_anew_is_not_loud(token: str) -> None:
+def test_what_the_next_apply_recreates_is_not_loud(token: str) -> None:
     loss = loss_of(token)
     assert loss is not None
     assert not loss.loud

@@ -58,8 +58,8 @@ def test_an_unknown_base_offers_the_nearest_name(repo: Repo) -> None:
     assert "did you mean `release-2`?" in message
 
 
-def test_a_ref_that_looks_like_a_flag_is_no_flag(repo: Repo) -> None:
-    assert "git knows no commit" in refused(lambda: sides(Repository(repo.root), DiffOptions(base="--help")))
+def test_a_ref_that_looks_like_a_flag_is_not_used_as_one(repo: Repo) -> None:
+    assert "git has no commit" in refused(lambda: sides(Repository(repo.root), DiffOptions(base="--help")))
 
 
 def test_a_shallow_clone_says_how_to_get_the_rest(repo: Repo, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_uncommitted_changes_are_listed_with_what_to_do(repo: Repo) -> None:
     assert "--worktree" in message
 
 
-def test_a_report_in_the_checkout_is_no_uncommitted_change(repo: Repo) -> None:
+def test_a_report_in_the_checkout_does_not_count_as_uncommitted(repo: Repo) -> None:
     repo.write("diff.html", "<p>")
     repo.write("ignored.py", "")
     refuse_uncommitted(Repository(repo.root))
