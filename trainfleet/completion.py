@@ -1,4 +1,6 @@
-"""Shell completion of names: recipes, platforms and runs. Reads folder listings only, and imports nothing heavy."""
+"""Shell completion of names: recipes, platforms and runs. Reads folder listings only, and imports nothing
+heavy.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Ends what a killed launcher leaves: watches the launcher's processes, and kills them when its stdin closes.
+"""Kills what a killed launcher leaves: watches the launcher's processes, and kills them when its stdin
+closes.
 
-Started by `trainfleet.process`, with the launcher's process id. Most of a run dies with its parent by the
-kernel's hand; some
-of Ray's own processes do not (its agents watch their raylet, and miss its death inside some containers). Easy
-to get wrong:
-once the launcher is dead nothing says whose they were, so they are noted while it lives.
+The kernel ends most of a run with its parent, but not some of Ray's processes: its agents watch their raylet,
+and miss its death inside some containers.
+
+NOTE: after the launcher's death nothing shows which processes were its own, so they are recorded while it
+    lives.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import sys
 import time
 from pathlib import Path
 
-LOOK_EVERY_S = 1.0
+POLL_S = 1.0
 QUIET_SCANS = 5
 SCAN_EVERY_S = 0.2
 
 Process = tuple[int, str]
-"""Process id and start time: an id alone may be given to another process."""
+"""Process id and start time: an id alone may be reused."""
 
 
 def table() -> dict[Process, int]:
@@ -46,17 +47,17 @@ def below(roots: set[int], processes: dict[Process, int]) -> set[Process]:
 
 
 def main() -> None:
-    """Watch until the launcher ends, then kill until nothing of its run has been there for a second."""
+    """Watch until the launcher ends, then kill until none of its processes was seen for a second."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    launcher, noted = int(sys.argv[1]), set[Process]()
-    while not select.select([sys.stdin], [], [], LOOK_EVERY_S)[0]:
-        noted |= below({launcher}, table())
+    launcher, recorded = int(sys.argv[1]), set[Process]()
+    while not select.select([sys.stdin], [], [], POLL_S)[0]:
+        recorded |= below({launcher}, table())
     quiet = 0
     while quiet < QUIET_SCANS:
         processes = table()
-        noted |= below({pid for pid, _ in noted & processes.keys()}, processes)
-        left = {pid for pid, _ in noted & processes.keys()} - {os.getpid()}
+        recorded |= below({pid for pid, _ in recorded & processes.keys()}, processes)
+        left = {pid for pid, _ in recorded & processes.keys()} - {os.getpid()}
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)

@@ -1,11 +1,7 @@
-"""Starting, watching and ending the processes of a run; used by every launcher that starts them on this
-machine.
+"""Starts, watches and ends the processes of a run, and leaves none behind.
 
-A launcher must leave nothing behind: on Ctrl-C or SIGTERM it ends the whole tree, and when it is killed
-outright the kernel
-ends its children (`die_with_parent`). Easy to get wrong: a grandchild whose parent dies is adopted by init
-and escapes a walk
-of the tree, so the launcher makes itself the reaper of its orphans first (`adopt_orphans`).
+On Ctrl-C or SIGTERM the whole tree is ended. When the launcher is killed, the kernel ends its children
+(`die_with`), and `orphan_reaper` the rest.
 """
 
 from __future__ import annotations
@@ -32,10 +28,9 @@ END_GRACE_S = 3.0
 
 
 def die_with(parent: int) -> None:
-    """Have this process killed when its own parent dies, and end it at once if the process `parent`, its
-    launcher, is gone.
+    """End this process when its parent dies; at once if the launcher, the process `parent`, is gone.
 
-    On Linux the kernel does it; elsewhere a thread looks once a second.
+    On Linux the kernel does it; elsewhere a thread polls once a second.
     """
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -63,7 +58,10 @@ def _watch(direct: int, launcher: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of descendants whose own parent dies, so that none escapes (Linux)."""
+    """Make this process the parent of descendants whose own parent dies (Linux).
+
+    NOTE: otherwise init adopts them, and they escape the walk of the process tree.
+    """
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -76,8 +74,9 @@ def below() -> set[int]:
 
 
 def end_tree(grace_s: float, spared: Set[int] = frozenset()) -> list[int]:
-    """End every descendant of this process but `spared`: SIGTERM, `grace_s` seconds, then SIGKILL. Returns
-    the ids that needed SIGKILL.
+    """End every descendant but `spared`: SIGTERM, then after `grace_s` seconds SIGKILL.
+
+    Returns the ids that needed SIGKILL.
     """
     import psutil
 
@@ -108,7 +107,7 @@ def end_tree(grace_s: float, spared: Set[int] = frozenset()) -> list[int]:
 
 
 def _reap() -> None:
-    """Collect children that have ended, adopted ones too, so that none stays a zombie."""
+    """Reap children that have ended, adopted ones too, so that none stays a zombie."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -116,9 +115,7 @@ def _reap() -> None:
 
 @contextlib.contextmanager
 def on_stop(stop: Callable[[int], None]) -> Iterator[None]:
-    """Call `stop(signal number)` on SIGINT, SIGTERM or SIGHUP inside the block, then put the old handlers
-    back.
-    """
+    """Call `stop(signal number)` on SIGINT, SIGTERM or SIGHUP inside the block; restores the old handlers."""
 
     def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         stop(number)
@@ -145,17 +142,21 @@ def supervise(
 ) -> Ended:
     """Run `command` with its output in `log` until it ends, and leave no process of it behind.
 
-    At the first SIGINT, SIGTERM or SIGHUP `ask_to_stop` is called; if it returns True the command has
-    `grace_s` seconds to end
-    by itself, unless a second signal comes. `tick` is called all the time; what it raises ends the command.
+    Args:
+        command: the program and its arguments.
+        env: its environment.
+        log: takes both its outputs.
+        tick: called all the time; an exception ends the command.
+        ask_to_stop: called at the first SIGINT, SIGTERM or SIGHUP; whether the command may end by itself.
+        grace_s: how long it may take to do so; a second signal ends it at once.
     """
     adopt_orphans()
-    others = below()  # of a program that calls this as a part of itself
-    guard = _start_guard()
+    others = below()  # those of the program that calls this
+    reaper = _start_reaper()
     signals: list[int] = []
     deadline = float("inf")
     with on_stop(signals.append):
-        # A session of its own: Ctrl-C in the terminal reaches only the launcher, which then ends the rest in
+        # A session of its own: Ctrl-C in the terminal reaches only the launcher, which ends the rest in
         # order.
         child = subprocess.Popen(
             command, env=dict(env), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -169,17 +170,17 @@ def supervise(
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     code = child.wait(POLL_S)
         finally:
-            if guard is not None:
-                guard.kill()
+            if reaper is not None:
+                reaper.kill()
             end_tree(END_GRACE_S, others)
     return Ended(code, signals[0] if signals else None)
 
 
-def _start_guard() -> subprocess.Popen[bytes] | None:
-    """The process that outlives a killed launcher just long enough to end its run (Linux)."""
+def _start_reaper() -> subprocess.Popen[bytes] | None:
+    """Start the process that ends the run of a killed launcher (Linux)."""
     if _LIBC is None:
         return None
-    # -S: it needs the standard library alone, and starts in a moment.
+    # -S: it needs only the standard library, and starts faster.
     command = [sys.executable, "-S", str(Path(__file__).with_name("orphan_reaper.py")), str(os.getpid())]
     return subprocess.Popen(
         command,
@@ -192,8 +193,8 @@ def _start_guard() -> subprocess.Popen[bytes] | None:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a supervised command ended: its exit code (None if it had to be killed), and the signal that asked
-    for it.
+    """How a supervised command ended: its exit code (None if it was killed), and the signal that requested
+    it.
     """
 
     code: int | None

@@ -46,7 +46,7 @@ def launcher(tmp_path: Path, text_folder: Path, cache: Path) -> Launcher:
         (["launch", "lm-tiny", "--storage", "s4://bucket/runs"], "begins with s4://"),
         (
             ["launch", "lm-tiny", "--storage", "s3://b?key=secret/runs"],
-            "keys and tokens belong into the environment",
+            "pass keys and tokens in environment variables",
         ),
         (["report", "runs/no-such-run"], "no such run"),
     ],

@@ -43,26 +43,26 @@ def closing_lines(outcome: Outcome) -> list[str]:
 
 def _scores(document: dict[str, Any]) -> list[str]:
     """The validation compared with each simple model of the same metric, and the test; else the losses."""
-    from trainfleet.training.report.run_summary import WORDS
+    from trainfleet.training.report.run_summary import METRIC_WORDS
 
     metrics: dict[str, float] = document["metrics"]
     lines, compared = [], []
     for key, simple in document["baseline"].items():
         metric = next(
-            (name for name in sorted(WORDS, key=len, reverse=True) if key.endswith(f"_{name}")), None
+            (name for name in sorted(METRIC_WORDS, key=len, reverse=True) if key.endswith(f"_{name}")), None
         )
         value = metrics.get(f"validation/{metric}")
         if metric is not None and value is not None:
             model = key.removesuffix(f"_{metric}").replace("_", " ")
             side = "below" if value <= simple else "above"
             difference = f"{abs(simple - value):.4f} {side} a {model} model's {simple:.4f}"
-            lines.append(f"validation {value:.4f} {WORDS[metric]}, {difference}")
+            lines.append(f"validation {value:.4f} {METRIC_WORDS[metric]}, {difference}")
             compared.append(metric)
     names = list(dict.fromkeys(compared)) or ["loss"]
     if names == ["loss"] and "validation/loss" in metrics:
         lines.append(f"validation {metrics['validation/loss']:.4f} loss")
     return lines + [
-        f"test       {metrics[f'test/{name}']:.4f} {WORDS[name]}"
+        f"test       {metrics[f'test/{name}']:.4f} {METRIC_WORDS[name]}"
         for name in names
         if f"test/{name}" in metrics
     ]

@@ -14,7 +14,7 @@ from trainfleet.training.cli.options import JsonAtEnd, Source, Which, Workers
 
 if TYPE_CHECKING:
     from trainfleet.training.publish.export import Published
-    from trainfleet.training.publish.gates import Judged
+    from trainfleet.training.publish.gates import GateResult
 
 publish = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 
@@ -102,14 +102,14 @@ def _report(done: Published, *, as_json: bool) -> None:
     out().print(f"published step {done.step} in {done.folder}", soft_wrap=True, markup=False)
 
 
-def _as_json(gates: Sequence[Judged]) -> list[dict[str, Any]]:
+def _as_json(gates: Sequence[GateResult]) -> list[dict[str, Any]]:
     return [
         {"metric": each.metric, "min": each.min, "max": each.max, "value": each.value, "passed": each.passed}
         for each in gates
     ]
 
 
-def _show_gates(gates: Sequence[Judged]) -> None:
+def _show_gates(gates: Sequence[GateResult]) -> None:
     from rich.table import Table
 
     from trainfleet.console import out
@@ -120,5 +120,5 @@ def _show_gates(gates: Sequence[Judged]) -> None:
     for each in gates:
         value = "-" if each.value is None else f"{each.value:.6g}"
         passed = "[green]passed[/]" if each.passed else "[red]failed[/]"
-        table.add_row(each.metric, each.wanted, value, passed)
+        table.add_row(each.metric, each.requirement, value, passed)
     out().print(table)

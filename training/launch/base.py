@@ -92,11 +92,11 @@ def parse_options(on: str, given: Mapping[str, Any]) -> LaunchOptions:
         InputError: no such launcher, or options that it does not have: all of them, with who has them.
     """
     model = find(on).options_model
-    said = {name: value for name, value in given.items() if value is not None}
-    problems = [_unsupported(on, name) for name in said if name not in model.model_fields]
+    set_options = {name: value for name, value in given.items() if value is not None}
+    problems = [_unsupported(on, name) for name in set_options if name not in model.model_fields]
     if problems:
         raise InputError(f"options that --on {on} does not have", problems)
-    parsed: LaunchOptions = model.model_validate(said)
+    parsed: LaunchOptions = model.model_validate(set_options)
     return parsed
 
 

@@ -1,4 +1,6 @@
-"""`--on local`: Ray on this machine, started and stopped with the run; or the Ray of RAY_ADDRESS if that is set."""
+"""`--on local`: Ray on this machine, started and stopped with the run; or the Ray of RAY_ADDRESS if that is
+set.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class LaunchOptions(BaseModel):
         return cls.model_fields[name].title or f"--{name.replace('_', '-')}"
 
     def place(self) -> dict[str, str]:
-        """What run.json keeps, so that `trainfleet runs` finds the run: the context and namespace if given."""
+        """What run.json keeps, so that `trainfleet runs` finds the run."""
         return {}
 
 

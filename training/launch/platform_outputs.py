@@ -1,4 +1,4 @@
-"""The outputs of the platforms that a launch names: from a file, from a Pulumi stack, or from options alone."""
+"""The outputs of a launch's platforms: from a file, a Pulumi stack, or options alone."""
 
 from __future__ import annotations
 

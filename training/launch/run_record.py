@@ -158,7 +158,9 @@ def require_same_recipe(run_dir: Path, recipe: Recipe, allowed: tuple[str, ...])
 
 
 def _until_killed(run_dir: Path, launch: Mapping[str, Any]) -> dict[str, Any]:
-    """How long a killed launch lasted and how far it came, by its last write: the report counts the lost time."""
+    """How long a killed launch lasted and how far it came, by its last write: the report counts the lost
+    time.
+    """
     seen, began = last_sign(run_dir), str(launch.get("at", ""))
     try:
         lasted = max(0.0, (seen or 0.0) - datetime.fromisoformat(began).timestamp())

@@ -43,7 +43,8 @@ def main() -> int:
     """Run the agent; the exit code."""
     if PARENT in os.environ:
         process.die_with(int(os.environ[PARENT]))
-    # NOTE: with a shared store, restarted workers read the addresses of those before them and hang (torch 2.15).
+    # NOTE: with a shared store, restarted workers read the addresses of those before them and hang (torch
+    # 2.15).
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     import multiprocessing
     from multiprocessing import forkserver

@@ -256,7 +256,7 @@ def test_a_context_with_its_owner_s_login_is_not_replaced_unasked(env: dict[str,
         "users": [{"name": name, "user": {"exec": {}}}],
     }
     write(env, ".kube/config", yaml.safe_dump(theirs))
-    with pytest.raises(InputError, match="will not replace"):
+    with pytest.raises(InputError, match="a context of yours has this name"):
         configure.prepare([(outputs("gcp-prod"), TOKEN)], env)
     found = configure.prepare([(outputs("gcp-prod"), TOKEN)], env, replace=True)
     document = yaml.safe_load(found.changes[0].after or "")
@@ -310,7 +310,7 @@ def test_plug_ins_in_a_form_that_cannot_be_read_are_left_alone(env: dict[str, st
     ("kubeconfig", "says"),
     [
         ("", "is empty"),
-        ("{}", "no cluster's address"),
+        ("{}", "no cluster address"),
         (json.dumps({"clusters": [{"cluster": {"server": "http://10.0.0.1"}}]}), "a token is not sent"),
     ],
 )
@@ -320,7 +320,7 @@ def test_a_contract_without_an_address_is_refused(kubeconfig: str, says: str) ->
 
 
 def test_two_platforms_with_one_context_are_refused(env: dict[str, str]) -> None:
-    with pytest.raises(InputError, match="told apart"):
+    with pytest.raises(InputError, match="cannot be distinguished"):
         configure.prepare([(outputs("aws-dev"), TOKEN), (outputs("aws-dev"), OTHER)], env)
 
 

@@ -1,1 +1,3 @@
-"""`--on kuberay`: Ray on a Kubernetes cluster, created for the run by KubeRay, or a long-lived one (`--cluster`)."""
+"""`--on kuberay`: Ray on a Kubernetes cluster, created for the run by KubeRay, or a long-lived one
+(`--cluster`).
+"""

@@ -1,4 +1,5 @@
-"""The follower of a run on KubeRay: creates its objects, reports why it waits and what it prints, and cleans up.
+"""The follower of a run on KubeRay: creates its objects, reports why it waits and what it prints, and cleans
+up.
 
 Only a stop, a failed start and the run's own end delete objects. When this process is killed or loses the
 connection, the run continues.
@@ -21,7 +22,7 @@ from trainfleet.training.launch.kuberay.pods import LAUNCH_LABEL
 from trainfleet.training.launch.remote.follower import NoteLog, Stopped, event_fields, follow, stop_requested
 from trainfleet.training.launch.remote.log_stream import Line
 from trainfleet.training.launch.remote.ray_job import stop_file
-from trainfleet.training.runtime.events import Sink
+from trainfleet.training.runtime.events import EventSink
 from trainfleet.training.runtime.progress import duration
 
 POLL_S = 1.0
@@ -38,7 +39,7 @@ SETTING_UP = "setting up: Ray starts the workers"
 class Follower:
     """One run on one cluster, from its creation to its end."""
 
-    def __init__(self, spec: KubeRaySpec, cluster: Cluster, sink: Sink) -> None:
+    def __init__(self, spec: KubeRaySpec, cluster: Cluster, sink: EventSink) -> None:
         self.spec, self.cluster, self.sink = spec, cluster, sink
         self.job = spec.job
         self.log = PodLog(cluster)
@@ -66,7 +67,7 @@ class Follower:
             self._clean_up()
             return 0  # the run reported how it ended
         except ApiError as error:
-            # NOTE: losing sight of the run is no reason to end it.
+            # NOTE: a lost connection must not end the run.
             fix = "the run continues there; `trainfleet runs attach` follows it again"
             raise TrainfleetError(
                 "the cluster no longer answers", [Problem(self.cluster.name, error.message, fix)]
@@ -302,7 +303,9 @@ class Follower:
         return f"{reason}: {message[-1] if message else 'KubeRay reports no reason'}"
 
     def _clean_up(self) -> None:
-        """Delete the RayJob, which owns the cluster, pods and files. Checkpoints and log are stored elsewhere."""
+        """Delete the RayJob, which owns the cluster, pods and files. Checkpoints and log are stored
+        elsewhere.
+        """
         self.log.close()
         with contextlib.suppress(ApiError):
             self.cluster.delete("RayJob", self.job)
@@ -349,7 +352,7 @@ def _print(text: str) -> None:
     sys.stdout.flush()
 
 
-def _run(spec: KubeRaySpec, sink: Sink) -> int:
+def _run(spec: KubeRaySpec, sink: EventSink) -> int:
     cluster = connect(spec.context, spec.kubeconfig, spec.kube_context, spec.namespace)
     return Follower(spec, cluster, sink).run()
 

@@ -1,5 +1,5 @@
-"""The launcher `--on kuberay`. `run_spec` resolves what runs, `pods` and `manifest` build its objects, `checks`
-asks the cluster beforehand, and `follow` represents the run on this machine.
+"""The launcher `--on kuberay`. `run_spec` resolves what runs, `pods` and `manifest` build its objects,
+`checks` asks the cluster beforehand, and `follow` represents the run on this machine.
 """
 
 from __future__ import annotations

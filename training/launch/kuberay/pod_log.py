@@ -77,5 +77,5 @@ class PodLog:
 
 
 def whole_seconds(when: str) -> str | None:
-    """A log line's time as the API takes it: whole seconds, rounded down. Repeated lines are dropped later."""
+    """A log line's time for the API: whole seconds, rounded down. Repeated lines are dropped later."""
     return re.sub(r"\.\d+", "", when) or None

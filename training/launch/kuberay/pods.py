@@ -25,7 +25,8 @@ Document = dict[str, Any]
 
 GPU = "nvidia.com/gpu"
 LAUNCH_LABEL = "trainfleet.io/launch"
-"""On the submitter's pod: the pod of an earlier launch may still be terminating, and its log is another one."""
+"""On the submitter's pod: the pod of an earlier launch may still be terminating, and its log is another one.
+"""
 USER_ID = 1000
 """Of the image's user. A cluster that enforces runAsNonRoot rejects a user that is known by name only."""
 FILES_MOUNT = "/etc/trainfleet"
@@ -50,7 +51,9 @@ WAIT_FOR_HEAD = (
     f"trap 'exit 143' TERM; until (exec 3<>/dev/tcp/$FQ_RAY_IP/{HEAD_PORT}) 2>/dev/null; "
     "do sleep 0.2; done; trap - TERM"
 )
-"""Runs before KubeRay's `ray start`. A worker that starts before its head exits, and backs off longer each time."""
+"""Runs before KubeRay's `ray start`. A worker that starts before its head exits, and backs off longer each
+time.
+"""
 
 
 def head_pod(run: RunSpec) -> Document:
@@ -107,7 +110,7 @@ def worker_resources(run: RunSpec) -> Document:
 
 
 def submitter_pod(run: RunSpec) -> Document:
-    """The pod that submits the run and prints its driver's lines. It and its log outlive the run's machines."""
+    """The pod that submits the run and prints its driver's lines. It outlives the run's machines."""
     container = {
         "name": "ray-job-submitter",
         "image": run.image,
@@ -272,7 +275,9 @@ def _uses_rdma(run: RunSpec, pool: PoolOutput) -> bool:
 
 
 def _spread(run: RunSpec) -> Document:
-    """Spread the workers over machines where possible: pods on one machine share its network and its failures."""
+    """Spread the workers over machines where possible: pods on one machine share its network and its
+    failures.
+    """
     return {
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",

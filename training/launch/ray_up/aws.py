@@ -1,7 +1,7 @@
 """EC2 machines for Ray's launcher.
 
-The head creates the workers, so its profile must allow it to start instances and to pass the workers' profile;
-by default Ray creates `ray-autoscaler-v1`. Workers get `--identity`, which cannot start anything.
+The head creates the workers, so its profile must allow it to start instances and to pass the workers'
+profile; by default Ray creates `ray-autoscaler-v1`. Workers get `--identity`, which cannot start anything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HEAD_GIB, WORKER_GIB = 100, 200
 
 
 def provider(run: RunSpec) -> Document:
-    """Where the machines are created. Released machines are terminated: stopped ones would cost their disks."""
+    """Where the machines are created. Released ones are terminated: stopped ones would cost disks."""
     zone = {"availability_zone": run.zone} if run.zone else {}
     return {"type": "aws", "region": run.outputs.region, **zone, "cache_stopped_nodes": False}
 

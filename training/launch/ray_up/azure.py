@@ -67,7 +67,10 @@ def login(run: RunSpec) -> list[str]:
 
 def head_setup(run: RunSpec) -> list[str]:  # noqa: ARG001 - every cloud has the same arguments
     """Install what Ray's autoscaler needs on the head."""
-    packages = "azure-common azure-identity azure-mgmt-compute azure-mgmt-network 'azure-mgmt-resource<25' msrestazure"
+    packages = (
+        "azure-common azure-identity azure-mgmt-compute azure-mgmt-network "
+        "'azure-mgmt-resource<25' msrestazure"
+    )
     return [f"python -c 'import azure.mgmt.compute' 2>/dev/null || pip install {packages}"]
 
 

@@ -1,4 +1,4 @@
-"""Checks before the first machine starts: local programs and packages, the hosts, and Ray's own validation."""
+"""Checks before the first machine starts: local programs, packages, hosts, and Ray's validation."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ MODULES = {"aws": "aws", "gcp": "gcp", "azure": "azure", "local": "local"}
 
 @dataclass(frozen=True)
 class ClusterFiles:
-    """The cluster file and those that it refers to, on this machine; the machines get each under its suffix."""
+    """The cluster file and those that it refers to, on this machine."""
 
     cluster: Path
     recipe: Path
@@ -218,7 +218,8 @@ def _mounts(run: RunSpec, paths: ClusterFiles) -> dict[str, str]:
 
 def _require_trainfleet() -> str:
     text = "this machine lacks Ray or Trainfleet: use an image (--image), or install it for this user"
-    return f"ray --version && python -c 'import trainfleet.training' || {{ echo {shlex.quote(text)} >&2; exit 1; }}"
+    test = "ray --version && python -c 'import trainfleet.training'"
+    return f"{test} || {{ echo {shlex.quote(text)} >&2; exit 1; }}"
 
 
 def _start(run: RunSpec, options: list[str]) -> str:
@@ -226,7 +227,8 @@ def _start(run: RunSpec, options: list[str]) -> str:
     if run.secrets:
         steps.append(f"set -a; . $HOME/{FOLDER}/keys; set +a")
     if run.hosts:
-        # NOTE: with existing hosts, Ray 2.60's autoscaler v2 does not recognize the head and starts no worker.
+        # NOTE: with existing hosts, Ray 2.60's autoscaler v2 does not recognize the head and starts no
+        # worker.
         steps.append("export RAY_enable_autoscaler_v2=0")
     steps += [
         f"export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$HOME/{FOLDER}/token RAY_USAGE_STATS_ENABLED=0",

@@ -1,6 +1,8 @@
-"""The follower of a run by `ray up`: starts the machines, submits the run, reports it, and deletes the machines.
+"""The follower of a run by `ray up`: starts the machines, submits the run, reports it, and deletes the
+machines.
 
-NOTE: machines cost money until `ray down` has completed. Whatever fails here, `ray down` is the last thing that
+NOTE: machines cost money until `ray down` has completed. Whatever fails here, `ray down` is the last thing
+    that
 runs, or the last thing that is reported.
 """
 
@@ -33,7 +35,7 @@ from trainfleet.training.launch.remote.ray_job import (
     SUBMIT,
     stop_file,
 )
-from trainfleet.training.runtime.events import Sink
+from trainfleet.training.runtime.events import EventSink
 from trainfleet.training.runtime.progress import duration
 
 START_TRIES = 2
@@ -45,7 +47,7 @@ DOWN_TIMEOUT_S = 600.0
 class Follower:
     """One run on machines of its own."""
 
-    def __init__(self, spec: RayUpSpec, sink: Sink) -> None:
+    def __init__(self, spec: RayUpSpec, sink: EventSink) -> None:
         self.spec, self.sink = spec, sink
         self.paths = cluster_files(Path(spec.file))
         self.note = NoteLog(sink)
@@ -252,7 +254,7 @@ class Follower:
 
 
 def cleanup_command(spec: RayUpSpec) -> str:
-    """The command on the head that cleans up hosts: Ray first on the head, which would restart the workers."""
+    """The command on the head that cleans up hosts. The head is first: it would restart the workers."""
     ours = f"~/{FOLDER} ~/ray_bootstrap_config.yaml /tmp/trainfleet-{spec.name} {stop_file(spec.launch)}"
     remove = f"rm -rf {ours}; rmdir --ignore-fail-on-non-empty ~/{FOLDER.partition('/')[0]}"
     options = (

@@ -1,7 +1,7 @@
 """Compute Engine machines for Ray's launcher.
 
-Ray gives the head a service account of its own (`ray-autoscaler-sa-v1`), which may create machines; workers get
-the platform's training account. A machine with GPUs cannot be live-migrated and must declare it.
+Ray gives the head a service account of its own (`ray-autoscaler-sa-v1`), which may create machines; workers
+get the platform's training account. A machine with GPUs cannot be live-migrated and must declare it.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class RayUp(Launcher[RayUpOptions]):
 
 
 def _follower_spec(run: RunSpec, *, detach: bool) -> RayUpSpec:
-    """The message to the follower. Also writes the files of Ray's launcher, which stay while the machines do."""
+    """The message to the follower. Also writes the files of Ray's launcher."""
     from trainfleet.training.launch.ray_up.cluster_yaml import submitted_job, write
 
     file = state_folder(run.name) / "cluster.yaml"

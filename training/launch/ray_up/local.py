@@ -1,7 +1,7 @@
 """Existing hosts for Ray's launcher, reached by ssh.
 
-Ray reaches the workers from the head, with the key that it copies there. `ray down` stops Ray on the head only,
-so `follow` stops it on the workers.
+Ray reaches the workers from the head, with the key that it copies there. `ray down` stops Ray on the head
+only, so `follow` stops it on the workers.
 """
 
 from __future__ import annotations

@@ -82,7 +82,9 @@ class RunSpec:
 
 
 def cluster_name(text: str) -> str:
-    """A name that each cloud accepts for its machines: always the same, so that a second launch finds the first."""
+    """A name that each cloud accepts for its machines: always the same, so that a second launch finds the
+    first.
+    """
     name = re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-") or "run"
     if name == text and len(name) <= MAX_NAME_LENGTH:
         return name

@@ -1,4 +1,6 @@
-"""A small job on the head: creates the stop file on every machine, which asks the ranks there to save and end."""
+"""A small job on the head: creates the stop file on every machine, which asks the ranks there to save and
+end.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines of a run's log: events as documents, everything else as text, each once however often it is read."""
+"""The lines of a run's log, each once: events as documents, everything else as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Ray job of a run: what the submitter is given, and what both KubeRay and `ray up` assume of its pods."""
+"""The Ray job of a run, and the names, ports and files that KubeRay and `ray up` share."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ FORWARDED = (
 )
 """Variables that say where stores are. None of them holds a key."""
 CA_BUNDLE = "AWS_CA_BUNDLE"
-"""Names the CA of a private store. A machine-wide bundle (SSL_CERT_FILE) is not sent to KubeRay or `ray up`."""
+"""Names the CA of a private store. A machine-wide bundle (SSL_CERT_FILE) is not sent to KubeRay or `ray up`.
+"""
 MAX_CONFIG_MAP_CA = 500_000
 """Bytes of certificates; a ConfigMap holds a megabyte."""
 MAX_SCRIPT_CA = 60_000
@@ -72,7 +73,7 @@ def trust_variables(env: Mapping[str, str], file: str) -> dict[str, str]:
 
 
 def certificates(env: Mapping[str, str]) -> tuple[str, list[Problem]]:
-    """The certificates (PEM) that this machine trusts for its stores. Anything else in the file stays here."""
+    """The certificates (PEM) that this machine trusts for its stores, and nothing else of their file."""
     if not env.get(CA_BUNDLE):
         return "", []
     try:

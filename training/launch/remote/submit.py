@@ -1,7 +1,8 @@
-"""The submitter: submits the run to a Ray cluster, prints its driver's lines, and submits it again to a new head.
+"""The submitter: submits the run to a Ray cluster, prints its driver's lines, and submits it again to a new
+head.
 
-KubeRay runs it in a pod, `ray up`'s follower on this machine. RAY_DASHBOARD_ADDRESS, RAY_JOB_SUBMISSION_ID and
-the token are in its environment.
+KubeRay runs it in a pod, `ray up`'s follower on this machine. RAY_DASHBOARD_ADDRESS, RAY_JOB_SUBMISSION_ID
+and the token are in its environment.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from trainfleet.training.launch.remote.ray_job import DOCUMENT, FILES_FOLDER, JO
 
 RETRY_S = 1.0
 CONNECT_S = 3.0
-"""Timeout of a connection. The address of a head that is gone does not answer, and TCP would wait 2 minutes."""
+"""Timeout of a connection. The address of a head that is gone does not answer, and TCP would wait 2 minutes.
+"""
 POLL_S = 2.0
 
 

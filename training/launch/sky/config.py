@@ -1,11 +1,6 @@
-"""What SkyPilot's configuration says of a platform, from its outputs alone: one entry of
-`kubernetes.context_configs`. Pure.
+"""A platform's entry in SkyPilot's configuration (`kubernetes.context_configs`), from its outputs. Pure.
 
-Used by `trainfleet sky setup`. What holds for one pool only (node selector, tolerations, fabric) is in the
-task
-(`trainfleet.training.launch.sky.task`). Easy to get wrong: variables of the pod reach SkyPilot's own Ray too,
-which knows no TLS; so Ray's
-settings travel in RAY_SETTINGS, and the task alone unpacks them.
+Settings of one pool (node selector, tolerations, fabric) are in the task instead.
 """
 
 from __future__ import annotations
@@ -16,23 +11,26 @@ from typing import Any
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput, RayCertificates
 
 SCALE_UP_S = 1200
-"""Longest wait for a pod to be placed where nodes come from zero: a GPU node takes 5 to 10 minutes to boot
-and to get its driver.
+"""How long a pod may wait for a node that must be created: a GPU node needs 5 to 10 minutes with its driver.
 """
 FIXED_S = 120
-"""The same where no node can come."""
+"""The same where no node can be added."""
 RAY_SETTINGS = "TRAINFLEET_RAY_SETTINGS"
-"""Variables for the user's Ray, as NAME=VALUE with blanks between."""
+"""Variables for the run's Ray, as NAME=VALUE separated by spaces.
+
+NOTE: variables of the pod reach SkyPilot's own Ray too, which does not use TLS, so only the task unpacks
+    them.
+"""
 GKE = "gke_"
-"""SkyPilot reads project, location and cluster out of such a context's name, so it must be kept."""
+"""SkyPilot parses project, location and cluster from such a context's name, so it must be kept."""
 CA_VOLUME, SCRIPT_VOLUME, TLS_VOLUME = "trainfleet-ray-ca", "trainfleet-ray-setup", "trainfleet-ray-tls"
 
 
 def context_name(outputs: PlatformOutputs) -> str:
     """The kubeconfig context of a platform for SkyPilot.
 
-    Two platforms may have clusters of the same name in two clouds, so the region is added, except where
-    SkyPilot reads the name.
+    Clusters of two clouds may have the same name, so the region is appended, except where SkyPilot parses the
+    name.
     """
     name = outputs.kube_context
     if (
@@ -50,20 +48,18 @@ def context_config(outputs: PlatformOutputs) -> dict[str, Any]:
     scales = bool(outputs.autoscaler) and any(pool.max_nodes > pool.min_nodes for pool in outputs.pools)
     found: dict[str, Any] = {
         "namespace": outputs.namespace,
-        # SkyPilot then makes no roles of its own, and pods have the platform's identity in the cloud.
+        # SkyPilot then creates no roles of its own, and pods have the platform's cloud identity.
         "remote_identity": outputs.service_account,
         "provision_timeout": SCALE_UP_S if scales else FIXED_S,
-        # It would limit processors too, and throttle SkyPilot's own start and the loaders of data on a node
-        # that is idle otherwise: a
-        # task limits memory alone (`trainfleet.training.launch.sky.task`), and tells its Ray how many
-        # processors it has.
+        # It would limit CPUs too, and throttle SkyPilot's start and the data loaders on an idle node. The
+        # task limits memory only, and gives its Ray the number of CPUs.
         "set_pod_resource_limits": False,
     }
     if outputs.autoscaler:
         found["autoscaler"] = outputs.autoscaler
     if outputs.queue:
-        # No time limit: a training that waits for its share of a full cluster is in order. SkyPilot's clock
-        # stands meanwhile.
+        # No time limit: a run may wait for its share of a full cluster. SkyPilot's timeout is paused
+        # meanwhile.
         found["kueue"] = {"local_queue_name": outputs.queue, "admission_timeout": -1}
     if prices := accelerator_prices(outputs.pools):
         found["pricing"] = {"accelerators": prices}
@@ -72,8 +68,8 @@ def context_config(outputs: PlatformOutputs) -> dict[str, Any]:
 
 
 def accelerator_prices(pools: Iterable[PoolOutput]) -> dict[str, float]:
-    """USD per GPU and hour by SkyPilot's name: of the cheapest pool that has it, since SkyPilot knows one
-    price per context and GPU.
+    """USD per GPU and hour by SkyPilot's name, of the cheapest pool: SkyPilot has one price per context and
+    GPU.
     """
     prices: dict[str, float] = {}
     for pool in pools:
@@ -84,12 +80,12 @@ def accelerator_prices(pools: Iterable[PoolOutput]) -> dict[str, float]:
 
 
 def pod_config(outputs: PlatformOutputs) -> dict[str, Any]:
-    """What every pod of the platform carries, whichever pool it lands on."""
+    """The settings of every pod of the platform, on any pool."""
     container: dict[str, Any] = {"imagePullPolicy": "IfNotPresent"}
     spec: dict[str, Any] = {"containers": [container]}
     environment = [secret_variable(name) for name in outputs.secrets]
     if outputs.priority_classes:
-        # The middle one: a training that was started by hand throws nobody out.
+        # The middle one: a run that was started by hand preempts nothing.
         spec["priorityClassName"] = outputs.priority_classes[len(outputs.priority_classes) // 2]
     if outputs.ray_certificates is not None:
         environment.append({"name": RAY_SETTINGS, "value": ray_settings(outputs.ray_certificates)})
@@ -107,22 +103,18 @@ def pod_config(outputs: PlatformOutputs) -> dict[str, Any]:
 
 
 def secret_variable(name: str) -> dict[str, Any]:
-    """The variable with a secret's value, by reference: `hf-token` becomes HF_TOKEN. A secret without a value
-    starts the pod all the same.
-    """
+    """The variable of a secret, by reference: `hf-token` becomes HF_TOKEN. A missing value is tolerated."""
     reference = {"name": name, "key": "value", "optional": True}
     return {"name": name.upper().replace("-", "_"), "valueFrom": {"secretKeyRef": reference}}
 
 
 def ray_settings(certificates: RayCertificates) -> str:
-    """What RAY_SETTINGS holds."""
+    """The value of RAY_SETTINGS."""
     return " ".join(f"{key}={value}" for key, value in sorted(certificates.environment.items()))
 
 
 def _signer(certificates: RayCertificates, image: str) -> dict[str, Any]:
-    """The container that signs the pod's own certificate: the one place in the pod that sees the authority's
-    key.
-    """
+    """The container that signs the pod's certificate, the only one that sees the CA's key."""
     fields = {"POD_IP": "status.podIP", "POD_NAMESPACE": "metadata.namespace"}
     return {
         "name": "ray-certificate",
@@ -132,8 +124,7 @@ def _signer(certificates: RayCertificates, image: str) -> dict[str, Any]:
         "env": [
             {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()
         ],
-        # The namespace has a quota, so a container without requests would be refused; it takes less than the
-        # main one's.
+        # The namespace's quota rejects a container without requests.
         "resources": {
             "requests": {"cpu": "100m", "memory": "64Mi"},
             "limits": {"cpu": "1", "memory": "256Mi"},
@@ -159,11 +150,10 @@ def merged(
 ) -> dict[str, Any]:
     """The user's configuration with these contexts in it.
 
-    What the user wrote for one of these contexts and we say nothing of is kept; the rest of the document is
-    not touched. With
-    `managed` the controllers of managed jobs become processes of the API server where the user has not said
-    otherwise: as pods they
-    would need kubectl from the internet. Only then, for SkyPilot starts a dozen of them at once, which take
+    Other keys that the user set for these contexts are kept; the rest of the document is not changed. With
+    `managed`, the controllers of managed jobs become processes of the API server unless the user configured
+    them: as pods they would download kubectl. Not by default, because SkyPilot starts a dozen of them, which
+        use
     gigabytes.
     """
     document: dict[str, Any] = {**user}

@@ -1,11 +1,7 @@
-"""Writes what SkyPilot needs to use the platforms' clusters: contexts in the kubeconfig, and its
-configuration; and takes it back.
+"""`trainfleet sky setup`: contexts in the kubeconfig and entries in SkyPilot's configuration, and their undo.
 
-Used by `trainfleet sky setup`. The files are written whole, each only when those before it are there, and
-what they were
-before lies in a note beside the configuration until `--undo`. Easy to get wrong: undoing must not take away
-what the user
-wrote in the meantime, so it refuses a file that was changed since.
+The earlier content of each file is kept in a note next to the configuration until `--undo`, which refuses a
+file that was changed in the meantime.
 """
 
 from __future__ import annotations
@@ -40,7 +36,7 @@ SECRET_MODE = 0o600
 
 @dataclass(frozen=True)
 class Change:
-    """A file, what it is now (None: not there), what it will be, and both as they may be shown."""
+    """A file's present content (None: it does not exist), its new content, and both without secrets."""
 
     file: Path
     before: str | None
@@ -60,7 +56,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a setup would do."""
+    """The changes of a setup."""
 
     changes: tuple[Change, ...]
     note: Path
@@ -74,17 +70,17 @@ class Setup:
 
 def config_path(env: Mapping[str, str]) -> Path:
     """SkyPilot's configuration: SKYPILOT_GLOBAL_CONFIG, else ~/.sky/config.yaml."""
-    said = env.get("SKYPILOT_GLOBAL_CONFIG")
+    path = env.get("SKYPILOT_GLOBAL_CONFIG")
     return (
-        Path(said).expanduser() if said else Path(env.get("HOME", "~")).expanduser() / ".sky" / "config.yaml"
+        Path(path).expanduser() if path else Path(env.get("HOME", "~")).expanduser() / ".sky" / "config.yaml"
     )
 
 
 def plugins_path(env: Mapping[str, str]) -> Path:
-    """The plug-ins of SkyPilot's API server: SKYPILOT_SERVER_PLUGINS_CONFIG, else ~/.sky/plugins.yaml."""
-    said = env.get("SKYPILOT_SERVER_PLUGINS_CONFIG")
+    """The plugins of SkyPilot's API server: SKYPILOT_SERVER_PLUGINS_CONFIG, else ~/.sky/plugins.yaml."""
+    path = env.get("SKYPILOT_SERVER_PLUGINS_CONFIG")
     return (
-        Path(said).expanduser() if said else Path(env.get("HOME", "~")).expanduser() / ".sky" / "plugins.yaml"
+        Path(path).expanduser() if path else Path(env.get("HOME", "~")).expanduser() / ".sky" / "plugins.yaml"
     )
 
 
@@ -96,14 +92,13 @@ def prepare(
     replace: bool = False,
     managed: bool = False,
 ) -> Setup:
-    """What would be written for these platforms, each with the launcher's token, or None where its context is
-    there already.
+    """The changes for these platforms, each with the launcher's token, or None where its context exists.
 
     Raises:
-        InputError: a file that cannot be read, two platforms with one context, a context that is missing, or
-        one that is the user's.
+        InputError: a file cannot be read, two platforms have one context, or a context is missing or is the
+            user's own.
     """
-    _refuse_twins([outputs for outputs, _ in platforms])
+    _require_distinct([outputs for outputs, _ in platforms])
     access = kubeconfig or kubeconfig_path(env)
     before = read_kubeconfig(access)
     document: dict[str, Any] = dict(before)
@@ -112,12 +107,14 @@ def prepare(
         if token is not None:
             document = with_context(document, outputs, token, replace=replace)
         elif context_name(outputs) not in context_names(document):
-            what = f"has no context `{context_name(outputs)}`, and the platform no launcher account to make one of"
+            what = (
+                f"has no context `{context_name(outputs)}`, and the platform has no launcher account for one"
+            )
             problems.append(
-                Problem(str(access), what, "write the cluster's context there first, or --kubeconfig FILE")
+                Problem(str(access), what, "add the cluster's context first, or use --kubeconfig FILE")
             )
     if problems:
-        raise InputError("no context to reach a platform by", problems)
+        raise InputError("a platform has no context", problems)
     contexts = {context_name(outputs): context_config(outputs) for outputs, _ in platforms}
     config = config_path(env)
     old = _text(config)
@@ -135,7 +132,7 @@ def prepare(
 
 
 def _with_plugin(file: Path) -> Change:
-    """The plug-in that asks the clusters, among the user's own."""
+    """Add the plugin that probes the clusters to the user's own."""
     old = _text(file)
     document = _document(file, old, "plugins", list)
     listed = list(document.get("plugins") or [])
@@ -146,10 +143,10 @@ def _with_plugin(file: Path) -> Change:
 
 
 def apply(setup: Setup) -> None:
-    """Write both files and the note by which `undo` finds back.
+    """Write the files, and the note that `undo` reads.
 
     Raises:
-        InputError: a file cannot be written; what was written before it has been put back.
+        InputError: a file cannot be written; those written before it have been restored.
     """
     note = _note(setup.note)
     kept: dict[str, dict[str, Any]] = {}
@@ -170,33 +167,31 @@ def apply(setup: Setup) -> None:
                 done.append(change)
     except InputError:
         for change in done:
-            _put_back(change.file, change.before)
+            _restore(change.file, change.before)
         write_whole(setup.note, json.dumps(note, indent=1), SECRET_MODE)
         raise
 
 
 def undo(env: Mapping[str, str]) -> list[Change]:
-    """What taking the setup back would do.
+    """The changes that undo the setup.
 
     Raises:
-        InputError: there was none, or a file was changed since.
+        InputError: there was no setup, or a file was changed since.
     """
     note_file = config_path(env).with_name(NOTE)
     note = _note(note_file)
     if not note:
         raise InputError(
             "there is nothing to undo",
-            [Problem(str(note_file), "is not there: `trainfleet sky setup` wrote nothing here")],
+            [Problem(str(note_file), "does not exist: `trainfleet sky setup` wrote nothing")],
         )
     changes, problems = [], []
     for name, known in note.items():
         file = Path(name)
         now = _text(file)
         if _digest(now) != known["written"] and now != known["before"]:
-            fix = f"what it was before stands in {note_file} under `before`"
-            problems.append(
-                Problem(name, "was changed since the setup, and taking it back would lose that", fix)
-            )
+            fix = f"its earlier content is in {note_file} under `before`"
+            problems.append(Problem(name, "was changed since the setup, and undo would lose that", fix))
         shown = _shown(now), _shown(known["before"])
         changes.append(Change(file, now, known["before"], shown))
     if problems:
@@ -205,32 +200,32 @@ def undo(env: Mapping[str, str]) -> list[Change]:
 
 
 def apply_undo(changes: Sequence[Change], env: Mapping[str, str]) -> None:
-    """Put the files back as they were, and forget the note."""
+    """Restore the files, and delete the note."""
     for change in changes:
-        _put_back(change.file, change.after)
+        _restore(change.file, change.after)
     config_path(env).with_name(NOTE).unlink(missing_ok=True)
 
 
-def _put_back(file: Path, text: str | None) -> None:
+def _restore(file: Path, text: str | None) -> None:
     if text is None:
         file.unlink(missing_ok=True)
     else:
         write_whole(file, text, SECRET_MODE)
 
 
-def _refuse_twins(platforms: Sequence[PlatformOutputs]) -> None:
+def _require_distinct(platforms: Sequence[PlatformOutputs]) -> None:
     names = [context_name(outputs) for outputs in platforms]
-    twins = sorted({name for name in names if names.count(name) > 1})
-    if twins:
+    shared = sorted({name for name in names if names.count(name) > 1})
+    if shared:
         problems = [
             Problem(
                 "--stack",
                 f"two platforms have the context `{name}`",
                 "their clusters need different names, or regions",
             )
-            for name in twins
+            for name in shared
         ]
-        raise InputError("two platforms cannot be told apart", problems)
+        raise InputError("two platforms cannot be distinguished", problems)
 
 
 def _text(file: Path) -> str | None:
@@ -239,9 +234,8 @@ def _text(file: Path) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            "cannot read a file", [Problem(str(file), getattr(error, "strerror", None) or "is not text")]
-        ) from error
+        what = (error.strerror if isinstance(error, OSError) else None) or "is not text"
+        raise InputError("cannot read a file", [Problem(str(file), what)]) from error
 
 
 def _document(file: Path, text: str | None, part: str = "kubernetes", kind: type = dict) -> dict[str, Any]:
@@ -250,12 +244,12 @@ def _document(file: Path, text: str | None, part: str = "kubernetes", kind: type
     except yaml.YAMLError as error:
         raise InputError(
             "cannot read SkyPilot's configuration",
-            [Problem(str(file), str(error).splitlines()[0], "mend it first")],
+            [Problem(str(file), str(error).splitlines()[0], "fix it first")],
         ) from error
     if not isinstance(document, dict) or not isinstance(document.get(part) or kind(), kind):
         raise InputError(
             "cannot read SkyPilot's configuration",
-            [Problem(str(file), "is no group of keys", "mend it first")],
+            [Problem(str(file), "is not a mapping of keys", "fix it first")],
         )
     return document
 

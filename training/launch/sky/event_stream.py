@@ -1,7 +1,7 @@
 """Extracts a run's events from SkyPilot's log.
 
-SkyPilot prefixes the lines of several pods with `(head, rank=0, pid=1)` and colors. A line may arrive in pieces,
-and a log that is fetched again after a lost connection repeats everything.
+SkyPilot prefixes the lines of several pods with `(head, rank=0, pid=1)` and colors. A line may arrive in
+pieces, and a log that is fetched again after a lost connection repeats everything.
 """
 
 from __future__ import annotations

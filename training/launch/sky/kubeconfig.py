@@ -1,10 +1,7 @@
-"""A platform's context in the kubeconfig that SkyPilot reads: the launcher's token, never a login command.
+"""A platform's context in the kubeconfig that SkyPilot reads. It logs in with the launcher's token.
 
-Used by `trainfleet sky setup`. A login command (aws, gcloud, kubelogin) is not there where SkyPilot's API
-server or its managed
-jobs run (skypilot#4379). Easy to get wrong: a context of that name may be there already with its owner's own
-login, as gcloud
-writes it; it is not ours to replace without being told.
+Login commands (aws, gcloud, kubelogin) are missing where SkyPilot's API server and its managed jobs run
+(skypilot#4379).
 """
 
 from __future__ import annotations
@@ -31,16 +28,16 @@ _ADDRESS = ("server", "certificate-authority-data", "certificate-authority", "tl
 
 
 def kubeconfig_path(env: Mapping[str, str]) -> Path:
-    """The kubeconfig that SkyPilot reads: the first of KUBECONFIG, else the one below the home folder."""
-    said = env.get("KUBECONFIG", "").split(os.pathsep)[0]
-    return Path(said).expanduser() if said else Path(env.get("HOME", "~")).expanduser() / ".kube" / "config"
+    """The kubeconfig that SkyPilot reads: the first of KUBECONFIG, else the one in the home folder."""
+    path = env.get("KUBECONFIG", "").split(os.pathsep)[0]
+    return Path(path).expanduser() if path else Path(env.get("HOME", "~")).expanduser() / ".kube" / "config"
 
 
 def read_kubeconfig(path: Path) -> dict[str, Any]:
-    """A kubeconfig's document; an empty one where there is no file.
+    """A kubeconfig's document; empty if the file does not exist.
 
     Raises:
-        InputError: the file is no kubeconfig.
+        InputError: the file is not a kubeconfig.
     """
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
@@ -56,7 +53,7 @@ def read_kubeconfig(path: Path) -> dict[str, Any]:
     ):
         raise InputError(
             "cannot read the kubeconfig",
-            [Problem(str(path), "is no kubeconfig", "move it away, or name another with --kubeconfig")],
+            [Problem(str(path), "is not a kubeconfig", "move it, or use another with --kubeconfig")],
         )
     return document
 
@@ -72,17 +69,18 @@ def with_context(
     """The kubeconfig with the platform's context in it, which logs in with `token`.
 
     Raises:
-        InputError: the outputs have no cluster's address, or a context of this name logs in another way and
-        `replace` is not said.
+        InputError: the outputs have no cluster's address, or the user has another login in a context of this
+            name and `replace` is not set.
     """
     name = context_name(outputs)
     cluster = _cluster(outputs)
     user = f"{USER}-{name}"
     theirs = next((each for each in document.get("contexts") or [] if each.get("name") == name), None)
     if theirs is not None and (theirs.get("context") or {}).get("user") != user and not replace:
-        what = f"there is a context `{name}` already, which logs in as `{(theirs.get('context') or {}).get('user')}`"
-        fix = "--kubeconfig FILE for a file of its own, or --replace to write over it (--undo brings it back)"
-        raise InputError("will not replace a context that is yours", [Problem("kubeconfig", what, fix)])
+        user_of_theirs = (theirs.get("context") or {}).get("user")
+        what = f"the context `{name}` exists and logs in as `{user_of_theirs}`"
+        fix = "--kubeconfig FILE for another file, or --replace to overwrite it (--undo restores it)"
+        raise InputError("a context of yours has this name", [Problem("kubeconfig", what, fix)])
     context = {"cluster": name, "user": user, "namespace": outputs.namespace}
     return {
         "apiVersion": "v1",
@@ -96,18 +94,17 @@ def with_context(
 
 
 def fetch_token(outputs: PlatformOutputs, own_context: str | None = None) -> str:
-    """The launcher's token, read from the cluster with the caller's own login: the contract's, or a context
-    of the caller's kubeconfig.
+    """Read the launcher's token from the cluster, with the contract's login or the caller's own context.
 
     Raises:
-        MissingToolError: there is no kubectl.
+        MissingToolError: kubectl is missing.
         TrainfleetError: the cluster does not answer, or has no such Secret.
     """
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise MissingToolError(
             "cannot fetch the token",
-            [Problem("kubectl", "is not on the path", "install it, or give --token-file")],
+            [Problem("kubectl", "is not on the path", "install it, or use --token-file")],
         )
     path = f"/api/v1/namespaces/{outputs.namespace}/secrets/{outputs.launcher_token_secret}"
     with tempfile.TemporaryDirectory() as folder:
@@ -125,10 +122,10 @@ def fetch_token(outputs: PlatformOutputs, own_context: str | None = None) -> str
                 [Problem(outputs.kube_context, f"did not answer within {TIMEOUT_S} s")],
             ) from error
     if done.returncode != 0:
-        said = (done.stderr.strip() or "kubectl failed").splitlines()[-1]
-        fix = "log in to the cloud first, or give --token-file; a private control plane answers only inside its network"
+        message = (done.stderr.strip() or "kubectl failed").splitlines()[-1]
+        fix = "log in to the cloud, or use --token-file; a private endpoint answers only in its network"
         raise TrainfleetError(
-            "cannot fetch the token", [Problem(own_context or outputs.kube_context, said, fix)]
+            "cannot fetch the token", [Problem(own_context or outputs.kube_context, message, fix)]
         )
     data = (json.loads(done.stdout).get("data") or {}).get("token", "")
     where = f"secret {outputs.namespace}/{outputs.launcher_token_secret}"
@@ -143,29 +140,27 @@ def read_token(path: Path) -> str:
     """The token in a file.
 
     Raises:
-        InputError: no such file, or no token in it.
+        InputError: there is no such file, or it has no token.
     """
     try:
         return checked_token(path.read_text(encoding="utf-8").strip(), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            "cannot read the token", [Problem(str(path), getattr(error, "strerror", None) or "is not text")]
-        ) from error
+        what = (error.strerror if isinstance(error, OSError) else None) or "is not text"
+        raise InputError("cannot read the token", [Problem(str(path), what)]) from error
 
 
 def checked_token(token: str, where: str) -> str:
-    """A service account's token has three parts with dots between; anything else would be answered with 401
-    much later.
+    """Check that a token has the three parts of a service account's token.
 
     Raises:
-        InputError: it has not.
+        InputError: it does not; the cluster would answer with 401 much later.
     """
     if token.count(".") != 2 or not all(token.split(".")) or any(letter.isspace() for letter in token):
         raise InputError(
             "cannot use the token",
             [
                 Problem(
-                    where, "is not a service account's token", "three parts with dots between, on one line"
+                    where, "is not a service account's token", "three parts separated by dots, on one line"
                 )
             ],
         )
@@ -173,7 +168,7 @@ def checked_token(token: str, where: str) -> str:
 
 
 def masked(document: Mapping[str, Any]) -> str:
-    """A kubeconfig as it may be shown: what is secret in it replaced by a word."""
+    """A kubeconfig as YAML, without its secrets."""
     secret = ("token", "client-key-data", "client-certificate-data", "password", "certificate-authority-data")
 
     def hide(value: Any) -> Any:
@@ -194,9 +189,9 @@ def _cluster(outputs: PlatformOutputs) -> dict[str, Any]:
         server = str(found["server"])
     except (ValueError, KeyError, IndexError, TypeError) as error:
         what = (
-            "holds no cluster's address"
+            "has no cluster address"
             if outputs.kubeconfig
-            else "is empty: the stack was built without a kubeconfig at hand"
+            else "is empty: the stack was created without a kubeconfig"
         )
         raise InputError(
             "cannot write a context",
@@ -222,7 +217,7 @@ def _own_login(outputs: PlatformOutputs, folder: Path) -> Path:
 
 
 def _put(entries: list[dict[str, Any]] | None, entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """The entries with this one in the place of its namesake, or last."""
+    """The entries with this one in place of the one of its name, or last."""
     found = list(entries or [])
     places = [index for index, each in enumerate(found) if each.get("name") == entry["name"]]
     if places:

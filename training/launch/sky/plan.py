@@ -1,7 +1,8 @@
-"""Where a recipe could run, what it would cost there, and why not elsewhere: every pool, cheapest first. Pure.
+"""Where a recipe could run, what it would cost there, and why not elsewhere: every pool, cheapest first.
+Pure.
 
-Pools are compared by the cost of a sample, not of an hour. A pool's price is that of whole nodes, however few of
-their GPUs are used. An unknown price is not zero.
+Pools are compared by the cost of a sample, not of an hour. A pool's price is that of whole nodes, however few
+of their GPUs are used. An unknown price is not zero.
 """
 
 from __future__ import annotations
@@ -142,8 +143,8 @@ def make_plan(
 ) -> Plan:
     """Evaluate every pool of every platform, given by the user's name for it.
 
-    Spot comes before on-demand at the same price per sample. Where no price is known, the order is that of the
-    platforms and their pools.
+    Spot comes before on-demand at the same price per sample. Where no price is known, the order is that of
+    the platforms and their pools.
     """
     options = options or PlanOptions()
     query = _Query(recipe, needs_of(recipe, options.parameters), options, throughput or Throughput())
@@ -274,7 +275,7 @@ def _on_plain_nodes(name: str, outputs: PlatformOutputs, query: _Query) -> Candi
     refusals = []
     if recipe.scaling.workers % options.nodes:
         refusals.append(
-            f"{recipe.scaling.workers} workers cannot be shared by {options.nodes} nodes: --nodes with a divisor"
+            f"{recipe.scaling.workers} workers do not divide by {options.nodes} nodes: --nodes with a divisor"
         )
     rate = throughput.samples_per_worker * recipe.scaling.workers if throughput.samples_per_worker else None
     hours = needs.samples / rate / 3600 if needs.samples and rate else None

@@ -1,13 +1,9 @@
-"""A plug-in of SkyPilot's API server for managed jobs: the clusters are asked whether there is a network, and
-a few controllers do.
+"""A plugin of SkyPilot's API server for managed jobs, enabled by `trainfleet sky setup --managed`.
 
-Named in SkyPilot's plugins.yaml by `trainfleet sky setup --managed`; SkyPilot imports it in its server, its
-workers and its jobs' controllers.
-Before it believes that pods are lost, SkyPilot itself asks 8.8.8.8 and 1.1.1.1, so behind a wall that lets
-only the clusters through no job
-ever recovers; and it starts as many controllers as the memory holds. Easy to get wrong: a network that is
-down must still be
-said to be down, or healthy jobs would be started again.
+Before SkyPilot considers pods lost, it probes the network at 8.8.8.8 and 1.1.1.1, so behind a firewall that
+allows only the clusters no job ever recovers. It also starts as many controllers as fit into memory.
+
+NOTE: a network failure must still be reported as one, or healthy jobs would be restarted.
 """
 
 from __future__ import annotations
@@ -27,11 +23,10 @@ ANSWER_S = 2.0
 
 
 class Trainfleet(plugins.BasePlugin):
-    """Puts the clusters' own addresses before SkyPilot's two, and limits the controllers.
+    """Probes the clusters before SkyPilot's two addresses, and limits the controllers.
 
     Args:
-        controllers: processes that look after managed jobs; each can look after hundreds, and launch eight at
-        once.
+        controllers: processes that manage jobs; each can manage hundreds, and launch eight at once.
     """
 
     def __init__(self, controllers: int = 2) -> None:
@@ -44,7 +39,7 @@ class Trainfleet(plugins.BasePlugin):
         first: Callable[[], None] = backend_utils.check_network_connection
         first_async: Callable[[], Awaitable[None]] = backend_utils.async_check_network_connection
         most: Callable[[], int] = controller_utils.get_number_of_jobs_controllers
-        if first.__module__ == __name__:  # a server loads its plug-ins twice in one process
+        if first.__module__ == __name__:  # a server loads its plugins twice in one process
             return
 
         def check_network_connection() -> None:
@@ -61,7 +56,7 @@ class Trainfleet(plugins.BasePlugin):
 
 
 def any_answers() -> bool:
-    """Whether one of the clusters that SkyPilot may use takes a connection."""
+    """Whether one of the clusters that SkyPilot may use accepts a connection."""
     from sky import skypilot_config
 
     allowed = skypilot_config.get_nested(("kubernetes", "allowed_contexts"), None)
@@ -72,9 +67,7 @@ def any_answers() -> bool:
 
 
 def addresses(env: Any, allowed: list[str] | None) -> Iterator[tuple[str, int]]:
-    """Host and port of each cluster in the kubeconfig, each once; of these contexts alone where they are
-    named.
-    """
+    """Host and port of each cluster in the kubeconfig, each once; only of the `allowed` contexts if given."""
     seen = set()
     files = [Path(each).expanduser() for each in env.get("KUBECONFIG", "").split(os.pathsep) if each] or [
         Path.home() / ".kube" / "config"
@@ -83,18 +76,18 @@ def addresses(env: Any, allowed: list[str] | None) -> Iterator[tuple[str, int]]:
         try:
             document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
             clusters = {each["name"]: each["cluster"]["server"] for each in document.get("clusters") or []}
-            wanted = [
+            selected = [
                 each["context"]["cluster"]
                 for each in document.get("contexts") or []
                 if allowed is None or each["name"] in allowed
             ]
         except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, AttributeError):
-            continue  # SkyPilot itself says what is wrong with it
-        for server in (urlsplit(str(clusters.get(name, ""))) for name in wanted):
-            place = (server.hostname or "", server.port or (80 if server.scheme == "http" else 443))
-            if place[0] and place not in seen:
-                seen.add(place)
-                yield place
+            continue  # SkyPilot itself reports what is wrong with it
+        for server in (urlsplit(str(clusters.get(name, ""))) for name in selected):
+            address = (server.hostname or "", server.port or (80 if server.scheme == "http" else 443))
+            if address[0] and address not in seen:
+                seen.add(address)
+                yield address
 
 
 def _connects(host: str, port: int) -> bool:

@@ -1,4 +1,4 @@
-"""`trainfleet sky check`: whether SkyPilot can use a platform, from local tools to a small task in its image."""
+"""`trainfleet sky check`: whether SkyPilot can use a platform, up to a small task in its image."""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
-"""What a recipe needs of a GPU: memory, and operations per sample; and what each kind of GPU can do. Pure,
-and without torch.
+"""What a recipe needs of a GPU (memory, operations per sample), and what each GPU can do. Pure, without
+torch.
 
-Used by `trainfleet.training.launch.sky.plan`. Every figure is an estimate that errs on the small side: a
-machine that is refused is too small for
-sure, one that is taken may still run out of memory. Easy to get wrong: weights, gradients and AdamW's two
-moments are kept
-in 32 bits under either precision, and under fsdp each rank holds its share of all four.
+Every figure is a lower estimate: a rejected machine is certainly too small, an accepted one may still run out
+of memory.
 """
 
 from __future__ import annotations
@@ -29,34 +26,30 @@ BF16_FLOPS = {
     "L40S": 362e12,
     "RTXPRO6000": 503.8e12,
 }
-"""Dense bf16 operations per second by SkyPilot's name. Source: NVIDIA's data sheets, without sparsity. T4 has
-no bf16.
-"""
+"""Dense bf16 operations per second by SkyPilot's name. Source: NVIDIA's data sheets. T4 has no bf16."""
 FP32_SHARE = 0.5
-"""fp32 matrices run in TF32 on these GPUs, at half of bf16's rate."""
+"""fp32 matrix products use TF32 on these GPUs, at half of bf16's rate."""
 STATE_BYTES = 16
-"""Per parameter: weight, gradient and two moments in 32 bits."""
+"""Per parameter: weight, gradient and AdamW's two moments, in 32 bits under either precision."""
 USABLE = 0.92
-"""Share of a GPU's memory that is left beside the CUDA context, NCCL's buffers and what the allocator cannot
-join.
-"""
+"""Share of a GPU's memory that remains after the CUDA context, NCCL's buffers and fragmentation."""
 GIB = 2**30
 
 
 @dataclass(frozen=True)
 class Needs:
-    """A recipe's needs; None where nothing can be said without its data."""
+    """A recipe's needs; None where they depend on its data."""
 
     parameters: float | None
     flops_per_sample: float | None
     tokens_per_sample: int
     activation_bytes: float
-    """Of one micro batch on one rank, at least."""
+    """Of one micro batch on one rank; a lower bound."""
     samples: float | None
-    """Of the whole run; None where the recipe counts epochs."""
+    """Of the whole run; None if the recipe counts epochs."""
 
     def gpu_bytes(self, recipe: Recipe, workers: int) -> float | None:
-        """Memory that each rank needs at least; None where the size of the model is not known."""
+        """Minimum memory of each rank; None if the model's size is unknown."""
         if self.parameters is None:
             return None
         shards = {"ddp": 1, "fsdp": workers}.get(recipe.strategy) or max(
@@ -64,16 +57,14 @@ class Needs:
         )
         states = STATE_BYTES * self.parameters / shards
         if recipe.strategy == "ddp":
-            states += 4 * self.parameters  # the buckets in which gradients travel
+            states += 4 * self.parameters  # the buckets of the gradient all-reduce
         elif recipe.sharding.cpu_offload:
             states = 0.0
         return states + self.activation_bytes
 
 
 def needs_of(recipe: Recipe, parameters: float | None = None) -> Needs:
-    """What can be said of a recipe's needs; `parameters` says the model's size where it is not declared in
-    the recipe.
-    """
+    """A recipe's needs. `parameters` is the model's size where the recipe does not define it."""
     samples = None if recipe.steps is None else float(recipe.steps * recipe.batch.global_batch)
     workload = recipe.workload
     if not isinstance(workload, LmSettings):
@@ -90,12 +81,12 @@ def needs_of(recipe: Recipe, parameters: float | None = None) -> Needs:
 
 
 def vocabulary_size(settings: LmSettings) -> int:
-    """Tokens of the vocabulary; bytes have one more, which ends a document."""
+    """Size of the vocabulary; bytes have one more token, which ends a document."""
     return 257 if settings.data.tokens == "bytes" else settings.data.vocabulary
 
 
 def gpt_parameters(model: GptSettings, vocabulary: int) -> float:
-    """Numbers in `trainfleet.training.workloads.lm.gpt.Gpt`."""
+    """Parameters of `trainfleet.training.workloads.lm.gpt.Gpt`."""
     hidden = max(8, round(model.width * model.mlp_ratio / 8) * 8)
     mlp = (3 if model.mlp == "swiglu" else 2) * model.width * hidden
     block = 4 * model.width**2 + mlp + 2 * model.width
@@ -103,12 +94,11 @@ def gpt_parameters(model: GptSettings, vocabulary: int) -> float:
 
 
 def _activations(recipe: Recipe, model: GptSettings, vocabulary: int) -> float:
-    """What a forward pass leaves for the backward one.
+    """Bytes that a forward pass keeps for the backward pass.
 
-    With fused attention about 34 numbers of 2 bytes per token, layer and unit of width without recomputing
-    (Korthikanti et al. 2022,
-    equation 2, without the attention matrix), and one where everything is recomputed; and the logits with
-    their gradient.
+    With fused attention about 34 bytes per token, layer and unit of width without recomputation (Korthikanti
+    et al. 2022, equation 2, without the attention matrix), or one value if everything is recomputed; and the
+    logits with their gradient.
     """
     tokens = recipe.batch.micro_batch * model.context
     width = 2 if recipe.precision == "bf16" else 4

@@ -72,7 +72,7 @@ def _platforms(target: Target, options: SkyOptions) -> list[tuple[str, PlatformO
         image = {} if options.image is None else {"image": options.image}
         return [(name, outputs.model_copy(update=image)) for name, outputs in platforms]
     if options.context is None:
-        fix = "--stack OUTPUTS.json (may be repeated), or --context NAME --namespace NS --image REF --storage URL"
+        fix = "--stack OUTPUTS.json (repeatable), or --context NAME --namespace NS --image REF --storage URL"
         raise InputError("no platform is named", [Problem("--stack", "is missing", fix)])
     if options.image is None:
         fix = "an image with this Trainfleet, Ray and torch"

@@ -1,4 +1,4 @@
-"""SkyPilot itself: its version, its parser, its YAML. Importing it takes seconds, so it is done in functions."""
+"""SkyPilot itself: its version, parser and YAML. It takes seconds to import, so functions do it."""
 
 from __future__ import annotations
 

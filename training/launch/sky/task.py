@@ -22,10 +22,11 @@ QUEUED_TAINT = "cloud.google.com/gke-queued"
 """Nodes that are provisioned only for a whole request: SkyPilot must request them with `dws`."""
 RUN_LABEL = "trainfleet.io/run"
 SPARE_CPUS = 1
-"""For Ray's head and the driver, beside the workers."""
+"""For Ray's head and the driver, in addition to the workers."""
 MIN_CPUS = 0.5
 WORKER_GIB, GPU_WORKER_GIB, POD_GIB = 1.5, 8.0, 2.0
-"""Memory of a worker's process without and with a GPU (libraries, CUDA, batches), and of Ray with SkyPilot's."""
+"""Memory of a worker's process without and with a GPU (libraries, CUDA, batches), and of Ray with SkyPilot's.
+"""
 MAX_NAME_LENGTH = 40
 """SkyPilot truncates a cluster's name at 42 characters on Kubernetes."""
 TOKEN = "RAY_AUTH_TOKEN"
@@ -115,7 +116,7 @@ def redacted(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cpus_of(recipe: Recipe, candidate: Candidate) -> float:
-    """CPUs of each pod. With GPUs there is a spare one; without them a small cluster may have none to spare."""
+    """CPUs of each pod. With GPUs there is a spare one; a small cluster may have none to spare."""
     needed = _workers_per_node(recipe, candidate) * recipe.scaling.cpus_per_worker
     return float(math.ceil(needed) + SPARE_CPUS) if recipe.scaling.use_gpu else max(MIN_CPUS, needed)
 
@@ -147,7 +148,8 @@ def run_script(recipe: Recipe, candidate: Candidate, authority: str = "") -> str
     while mark in document.splitlines():
         mark += "_"
     trust = (
-        f"cat > ca.crt <<'END_OF_AUTHORITY'\n{authority}\nEND_OF_AUTHORITY\nexport AWS_CA_BUNDLE=$PWD/ca.crt\n"
+        f"cat > ca.crt <<'END_OF_AUTHORITY'\n{authority}\nEND_OF_AUTHORITY\n"
+        "export AWS_CA_BUNDLE=$PWD/ca.crt\n"
         if authority
         else ""
     )
@@ -175,8 +177,8 @@ def _resources(
 ) -> dict[str, Any]:
     """One alternative.
 
-    SkyPilot distinguishes alternatives by context, GPU and size only, so the second pool of a context with the
-    same GPUs requests a little more memory than the first.
+    SkyPilot distinguishes alternatives by context, GPU and size only, so the second pool of a context with
+    the same GPUs requests a little more memory than the first.
     """
     pool = next((each for each in outputs.pools if each.name == candidate.pool), None)
     kin = (candidate.context, candidate.accelerator, candidate.gpus_per_node)
@@ -191,9 +193,9 @@ def _resources(
     if candidate.accelerator:
         found["accelerators"] = f"{candidate.accelerator}:{candidate.gpus_per_node}"
     if pool is not None and candidate.nodes > 1 and pool.rdma.startswith("gpudirect-tcp"):
-        # NCCL over GPUDirect-TCP needs a daemon next to the training, of the node's version: SkyPilot adds it.
-        # It looks for such a node in the whole cluster and leaves the pool out if there is none, so a single
-        # pod does not request it.
+        # NCCL over GPUDirect-TCP needs a daemon next to the training, of the node's version: SkyPilot adds
+        # it. It looks for such a node in the whole cluster and leaves the pool out if there is none, so a
+        # single pod does not request it.
         found["network_tier"] = "best"
     if options.managed:
         found["job_recovery"] = {"max_restarts_on_errors": 0}

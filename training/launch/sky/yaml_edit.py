@@ -1,11 +1,7 @@
-"""Changes a YAML file key by key in its text, so that comments, order and the rest of it stay as the user
-wrote them. Pure.
+"""Edits a YAML file key by key in its text, so that comments and order stay as the user wrote them. Pure.
 
-Used for SkyPilot's configuration. Easy to get wrong: a value's place in the text is where PyYAML says it
-starts and ends, and the end
-of a block is the start of whatever comes next, comments before that included; what cannot be changed in place
-(a flow
-mapping, an anchor) makes the whole file be written anew, which the caller is told.
+Forms that cannot be edited in place (flow mappings, anchors) cause the whole file to be rewritten, which is
+reported.
 """
 
 from __future__ import annotations
@@ -16,52 +12,50 @@ from typing import Any
 import yaml
 
 
-def changed(text: str, wanted: Mapping[str, Any]) -> tuple[str, bool]:
-    """The text that reads as `wanted`, and whether comments may have been lost on the way."""
+def changed(text: str, target: Mapping[str, Any]) -> tuple[str, bool]:
+    """The text edited so that it parses as `target`, and whether comments may have been lost."""
     try:
-        found = _patched(text, wanted)
-        if yaml.safe_load(found) == wanted:
+        found = _patched(text, target)
+        if yaml.safe_load(found) == target:
             return found, _comments_lost(text, found)
-    except (_NotHereError, yaml.YAMLError):
+    except (_NotEditableError, yaml.YAMLError):
         pass
-    return yaml.safe_dump(dict(wanted), sort_keys=False, width=150), "#" in text
+    return yaml.safe_dump(dict(target), sort_keys=False, width=150), "#" in text
 
 
 def _comments_lost(before: str, after: str) -> bool:
-    """Whether a comment went with the value that it stood behind; a `#` in a value may be taken for one,
-    which costs a needless word.
-    """
+    """Whether a comment was removed with its value. A `#` in a value may count as one, which only warns."""
     return any(line[line.index("#") :] not in after for line in before.splitlines() if "#" in line)
 
 
-class _NotHereError(Exception):
-    """Raised where the text has a form that is not changed in place."""
+class _NotEditableError(Exception):
+    """Raised where the text has a form that cannot be edited in place."""
 
 
-def _patched(text: str, wanted: Mapping[str, Any]) -> str:
+def _patched(text: str, target: Mapping[str, Any]) -> str:
     text = text if not text or text.endswith("\n") else f"{text}\n"
     for _ in range(1000):
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if node is None:
-            return text + yaml.safe_dump(dict(wanted), sort_keys=False, width=150)
-        edit = _next_edit(text, node, wanted, 0)
+            return text + yaml.safe_dump(dict(target), sort_keys=False, width=150)
+        edit = _next_edit(text, node, target, 0)
         if edit is None:
             return text
         start, end, new = edit
         text = text[:start] + new + text[end:]
-    raise _NotHereError
+    raise _NotEditableError
 
 
 Edit = tuple[int, int, str]
-"""From, to, and the new text between."""
+"""Start, end, and the new text between them."""
 
 
-def _next_edit(text: str, node: yaml.Node, wanted: Mapping[str, Any], indent: int) -> Edit | None:
-    """The first change that brings the mapping `node` nearer to `wanted`; nothing when it is there."""
+def _next_edit(text: str, node: yaml.Node, target: Mapping[str, Any], indent: int) -> Edit | None:
+    """The first edit that brings the mapping `node` closer to `target`; None if they are equal."""
     if not isinstance(node, yaml.MappingNode) or node.flow_style:
-        raise _NotHereError
+        raise _NotEditableError
     have = {key.value: (key, value) for key, value in node.value}
-    for name, value in wanted.items():
+    for name, value in target.items():
         if name not in have:
             end = _end_of(text, node.value[-1][1])
             return end, end, _block(name, value, indent)
@@ -80,7 +74,7 @@ def _next_edit(text: str, node: yaml.Node, wanted: Mapping[str, Any], indent: in
         start = key.start_mark.index
         return start, _end_of(text, old, key), _block(name, value, indent).removeprefix(" " * indent)
     for name, (key, old) in have.items():
-        if name not in wanted:
+        if name not in target:
             return key.start_mark.index - indent, _end_of(text, old, key), ""
     return None
 
@@ -90,8 +84,10 @@ def _value(node: yaml.Node) -> Any:
 
 
 def _end_of(text: str, node: yaml.Node, key: yaml.Node | None = None) -> int:
-    """Where the last line of a value ends, after its newline; blank lines and comments behind it are not its
-    own.
+    """Where the last line of a value ends, after its newline. Later blank lines and comments are not part of
+    it.
+
+    NOTE: PyYAML's end mark of a block is the start of whatever follows, including comments before that.
     """
     last = node
     while isinstance(last, yaml.CollectionNode) and not last.flow_style and last.value:
