@@ -197,7 +197,7 @@ def test_an_invalid_older_document_is_refused(pools: Any) -> None:
         read_outputs({**stored, "pools": pools})
 
 
-def test_an_older_document_is_brought_forward_step_by_step() -> None:
+def test_an_older_document_is_migrated_step_by_step() -> None:
     migrations = {
         1: lambda document: {**document, "b": document["a"] + 1},
         2: lambda document: {key: value for key, value in document.items() if key != "a"},

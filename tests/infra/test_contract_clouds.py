@@ -33,8 +33,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 ROOT = Path(__file__).resolve().parents[2]
 HYPERPOD = "gpu_pools=[{name: h100, accelerator: H100, per_node: 8, min_nodes: 2, max_nodes: 2, kind: hyperpod, interconnect: best, compact: true}]"
-DESK = "gpu_pools=[{name: l4, accelerator: L4, labels: {gpu: l4}}]"
-CHANGED = {"aws-dev": HYPERPOD, "local": DESK}
+WORKSTATION = "gpu_pools=[{name: l4, accelerator: L4, labels: {gpu: l4}}]"
+CHANGED = {"aws-dev": HYPERPOD, "local": WORKSTATION}
 """Stacks with another setting than their own; these are tried at every change, the others in test-deep."""
 SUBJECTS = [
     pytest.param(stack, CHANGED.get(stack, ""), id=stack, marks=() if stack in CHANGED else pytest.mark.deep)
@@ -70,7 +70,7 @@ def built(stack: str, setting: str) -> Built:
         for labels, taints in NODES.get(resource["type"], lambda _: [])(resource.get("inputs", {})):
             nodes[labels.get("trainfleet.io/pool", "")] = (labels, taints)
     for pool in outputs.pools:
-        # A cluster that is there already has the labels that the spec says, and whatever taints its owner
+        # An existing cluster has the labels that the spec says, and whatever taints its owner
         # gave it.
         nodes.setdefault(pool.name, (pool.node_selector, []))
     return Built(outputs, nodes)

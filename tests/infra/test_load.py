@@ -27,7 +27,7 @@ GOOD: dict[str, Any] = {
 
 
 def mistakes(data: Any, source: str = "") -> dict[str, str]:
-    """Where each mistake is, and what is said of it; a place named twice is a failure of the test."""
+    """The message of each mistake by its place. Fails if a place is reported twice."""
     with pytest.raises(InputError) as caught:
         parse_spec(data, source)
     found = {problem.where: f"{problem.what} -> {problem.fix}" for problem in caught.value.problems}

@@ -137,7 +137,7 @@ def test_a_misspelt_property_is_refused_by_name(file: Path, project: Path, previ
     random.Random(f"{SEED} {file.name}").shuffle(found)
     refused, slipped = 0, []
     for site in found:
-        verdict = judged(site, project, previews, candidates(file))
+        verdict = outcome_of(site, project, previews, candidates(file))
         refused += verdict == "refused"
         slipped += (
             [f"{site.file}:{site.line} {site.name}: {verdict}"]
@@ -150,7 +150,7 @@ def test_a_misspelt_property_is_refused_by_name(file: Path, project: Path, previ
     assert refused
 
 
-def judged(site: Site, project: Path, previews: Previews, names: list[str]) -> str:
+def outcome_of(site: Site, project: Path, previews: Previews, names: list[str]) -> str:
     """`refused` by name, `passed over` by every platform, or what else came of the mistake."""
     place, text = project / site.file, (project / site.file).read_text()
     try:

@@ -61,7 +61,7 @@ def test_every_rule_has_a_case() -> None:
 
 
 def test_a_budget_needs_every_price(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The catalogue has all of Google Cloud's prices today: one is taken away."""
+    """The catalogue has all of Google Cloud's prices today: the test removes one."""
     machines = tuple(
         replace(each, usd_per_hour_on_demand=None) if each.accelerator == "A100" else each
         for each in catalogue()

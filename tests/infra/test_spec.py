@@ -165,8 +165,8 @@ def test_a_misspelt_key_is_refused_and_the_right_one_offered(
     place[wrong] = place.pop(right)
     with pytest.raises(InputError) as caught:
         parse_spec(document)
-    said = [f"{problem.what} -> {problem.fix}" for problem in caught.value.problems]
-    assert said == [f"unknown key `{wrong}` -> did you mean `{right}`?"]
+    messages = [f"{problem.what} -> {problem.fix}" for problem in caught.value.problems]
+    assert messages == [f"unknown key `{wrong}` -> did you mean `{right}`?"]
 
 
 FIELD_NAMES = sorted(
@@ -248,9 +248,9 @@ def mistakes(data: Any) -> tuple[Problem, ...] | None:
 def test_whatever_is_written_is_a_spec_or_an_input_error(data: Any) -> None:
     found = mistakes(data)
     assert found is None or found
-    told = "\n".join(map(str, found or ()))
-    assert all(line.isprintable() for line in told.split("\n"))
-    assert "input should" not in told.lower(), "pydantic's words are not ours"
+    text = "\n".join(map(str, found or ()))
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert "input should" not in text.lower(), "pydantic's words are not ours"
 
 
 @given(platforms(), st.data(), VALUES)

@@ -1,6 +1,4 @@
-"""Stack files: where a mistake stands in one, what surrounds the platform, and settings put in from the
-command line.
-"""
+"""Stack files: the line of a mistake, keys outside the platform, and settings from the command line."""
 
 from __future__ import annotations
 
@@ -243,7 +241,7 @@ def test_two_stacks_with_one_physical_name_are_refused(tmp_path: Path) -> None:
         "no platform",
     ],
 )
-def test_a_stack_beside_it_in_another_place_is_left_alone(tmp_path: Path, twin: str) -> None:
+def test_another_stack_in_another_place_is_ignored(tmp_path: Path, twin: str) -> None:
     stack(tmp_path, twin, "twin")
     assert load_stack("demo", stack(tmp_path, PLATFORM)).name == "demo"
 

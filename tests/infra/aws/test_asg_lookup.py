@@ -1,6 +1,4 @@
-"""What a node group is told when its limits change: EKS must take it, and the autoscaler must not be thrown
-back.
-"""
+"""The size of a node group whose limits change: EKS accepts it, and the autoscaler keeps its size."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ for name, (least, most) in pools.items():
 
 
 @pytest.mark.parametrize(
-    ("running", "limits", "told", "ignored"),
+    ("running", "limits", "expected", "ignored"),
     [
         (None, (0, 4), 0, True),
         (Running(0, 4, 3), (0, 4), 0, True),
@@ -56,13 +54,13 @@ for name, (least, most) in pools.items():
         (Running(0, 4, 3), (0, 8), 3, False),
         (Running(0, 4, 3), (0, 2), 2, False),
     ],
-    ids=["new", "as it is", "raised from nothing", "raised below the size", "more room", "less room"],
+    ids=["new", "as it is", "raised from nothing", "raised below the size", "higher limit", "lower limit"],
 )
 def test_a_group_gets_its_size_only_when_its_limits_change(
-    running: Running | None, limits: tuple[int, int], told: int, *, ignored: bool
+    running: Running | None, limits: tuple[int, int], expected: int, *, ignored: bool
 ) -> None:
     size = scaling(running, *limits)
-    assert (size.config["desired_size"], size.ignored) == (told, [DESIRED] if ignored else [])
+    assert (size.config["desired_size"], size.ignored) == (expected, [DESIRED] if ignored else [])
 
 
 class Pools:

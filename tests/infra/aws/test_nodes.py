@@ -49,7 +49,7 @@ def test_where_card_0_has_no_fabric_it_carries_addresses_and_the_others_the_fabr
     assert others == [node_config.NetworkCard(card, 1, "efa-only") for card in range(1, 17)]
 
 
-def test_first_boot_joins_the_local_disks_in_a_form_that_eks_merges() -> None:
+def test_user_data_joins_the_local_disks_in_a_form_that_eks_merges() -> None:
     user_data = node_config.user_data(machine("p5.48xlarge"))
     assert user_data is not None
     message = email.message_from_bytes(base64.b64decode(user_data))

@@ -79,7 +79,7 @@ HYPERPOD = "aws:cloudcontrol/resource:Resource"
         ),
         (NODES, "lab-vpc-cni", "without the plug-in the interfaces of pods stay behind and hold the subnets"),
         (NODES, "lab-kube-proxy", "nodes are drained with a working network"),
-        (NODES, "aws:ec2/route:Route", "nodes are drained with a way out"),
+        (NODES, "aws:ec2/route:Route", "nodes need egress while they are drained"),
         (NODES, "aws:ec2/vpcEndpoint:VpcEndpoint", "nodes are drained with a way to AWS"),
         (NODES, "lab-fabric-sg", "a group in use cannot be deleted"),
         (NODES, "aws:ec2/placementGroup:PlacementGroup", "a group in use cannot be deleted"),
@@ -134,7 +134,7 @@ def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(
         ("lab-vpc-cni", NODES, "a node without the plug-in never becomes ready"),
         ("lab-eks-pod-identity-agent", NODES, "a pod without the agent starts without its role"),
         ("lab-cluster-logs", CLUSTER, "else EKS makes a log group without an end or a key"),
-        ("aws:ec2/route:Route", NODES, "a node without a way out cannot join"),
+        ("aws:ec2/route:Route", NODES, "a node without egress cannot join"),
         ("lab-system", "lab-coredns", "an add-on that needs a node waits for one, or fails"),
         (
             "aws:eks/podIdentityAssociation:PodIdentityAssociation",

@@ -42,11 +42,11 @@ def test_no_two_subnets_overlap_and_all_lie_in_the_network(cidr: str) -> None:
 
 
 @pytest.mark.parametrize("cidr", CIDRS)
-def test_pods_and_services_have_ranges_beside_the_network_and_each_other(cidr: str) -> None:
+def test_pods_and_services_have_ranges_apart_from_the_network_and_each_other(cidr: str) -> None:
     network = IPv4Network(cidr)
-    beside = [network, IPv4Network(layout.pod_cidr(network)), IPv4Network(layout.service_cidr(network))]
-    assert not [pair for pair in itertools.combinations(beside, 2) if pair[0].overlaps(pair[1])]
-    assert IPv4Network(f"{layout.dns_address(network)}/32").subnet_of(beside[2])
+    ranges = [network, IPv4Network(layout.pod_cidr(network)), IPv4Network(layout.service_cidr(network))]
+    assert not [pair for pair in itertools.combinations(ranges, 2) if pair[0].overlaps(pair[1])]
+    assert IPv4Network(f"{layout.dns_address(network)}/32").subnet_of(ranges[2])
 
 
 def test_lustre_gets_the_24_bits_it_asks_for_even_in_the_smallest_network() -> None:

@@ -1,4 +1,4 @@
-"""How nodes, their cluster and what stands beside them are made: the pure parts, one by one."""
+"""How nodes, their cluster and related resources are configured: the pure functions."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ GROUP = "azure-native:resources:ResourceGroup"
         (NODES, CLUSTER, "pools are part of the cluster"),
         (NODES, "lab-nodes-pull-images", "a node that is drained may still pull"),
         (NODES, "azure-native:network:PrivateDnsZoneGroup", "nodes are drained with a way to Azure"),
-        (NODES, "azure-native:network:NatGateway", "nodes are drained with a way out"),
+        (NODES, "azure-native:network:NatGateway", "nodes need egress while they are drained"),
         (NODES, "azure-native:compute:ProximityPlacementGroup", "a group in use cannot be deleted"),
         (NODES, "lab-h100-placement-use", "the cluster leaves a group with the role it joined it by"),
         (CLUSTER, SUBNET, "the control plane has interfaces in its subnet"),
@@ -125,7 +125,7 @@ def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(
 @pytest.mark.parametrize(
     ("first", "then", "why"),
     [
-        (GROUP, "azure-native:network:VirtualNetwork", "everything stands in a group"),
+        (GROUP, "azure-native:network:VirtualNetwork", "everything is in a group"),
         (
             "azure-native:network:PrivateDnsZoneGroup",
             CLUSTER,

@@ -312,7 +312,7 @@ def changed(changes: dict[str, Any]) -> PlatformSpec:
     return PlatformSpec.model_validate(document)
 
 
-def judge(rule: str, spec: PlatformSpec) -> list[Finding]:
+def findings_of(rule: str, spec: PlatformSpec) -> list[Finding]:
     (found,) = [each for each in RULES if each.__name__ == f"azure_{rule}"]
     return list(found(spec))
 
@@ -323,14 +323,14 @@ def name(case: Case) -> str:
 
 @pytest.mark.parametrize("case", CASES, ids=name)
 def test_a_rule_says_where_a_spec_breaks_it_and_what_would_be_right(case: Case) -> None:
-    findings = judge(case.rule, changed(case.bad))
+    findings = findings_of(case.rule, changed(case.bad))
     assert [path_text(finding.where) for finding in findings] == [case.where]
     assert case.says in f"{findings[0].what} -> {findings[0].fix}"
 
 
 @pytest.mark.parametrize("case", CASES, ids=name)
 def test_a_rule_is_silent_where_a_spec_keeps_it(case: Case) -> None:
-    assert judge(case.rule, changed(case.good)) == []
+    assert findings_of(case.rule, changed(case.good)) == []
 
 
 @pytest.mark.parametrize("case", CASES, ids=name)

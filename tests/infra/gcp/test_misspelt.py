@@ -64,14 +64,14 @@ WRITTEN = {
 }
 
 
-def judged(token: str, inputs: dict[str, Any]) -> list[str]:
+def problems_of(token: str, inputs: dict[str, Any]) -> list[str]:
     package = token.split(":", maxsplit=1)[0]
     return [str(mistake) for mistake in CLOUD_MODELS[package].check(packages()[package], token, inputs)]
 
 
 @pytest.mark.parametrize("token", WRITTEN)
 def test_what_the_platform_writes_is_accepted(token: str) -> None:
-    assert judged(token, WRITTEN[token]) == []
+    assert problems_of(token, WRITTEN[token]) == []
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ def test_a_misspelt_key_is_named(token: str, path: tuple[str, ...]) -> None:
     for step in path[:-1]:
         place = place[step]
     place[f"{path[-1]}q"] = place.pop(path[-1])
-    assert any(f"{path[-1]}q" in mistake for mistake in judged(token, inputs))
+    assert any(f"{path[-1]}q" in mistake for mistake in problems_of(token, inputs))

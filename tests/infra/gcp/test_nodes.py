@@ -196,7 +196,7 @@ def test_what_is_logged_and_measured_follows_the_switches() -> None:
         ({"monitoring": {"enabled": False}}, {"gpu-metrics"}),
     ],
 )
-def test_gke_brings_what_the_layer_need_not_install(changes: dict[str, Any], missing: set[str]) -> None:
+def test_gke_provides_what_the_layer_does_not_install(changes: dict[str, Any], missing: set[str]) -> None:
     everything = {
         "gpu-plugin",
         "gpu-metrics",
@@ -216,7 +216,7 @@ def test_pods_reach_gkes_metadata_server_and_nothing_else_of_its_range() -> None
 
 
 @pytest.mark.parametrize(("days", "kept"), [(1, 7), (30, 30), (365, 90)])
-def test_deleted_objects_can_be_brought_back_as_long_as_google_allows(days: int, kept: int) -> None:
+def test_deleted_objects_can_be_restored_as_long_as_google_allows(days: int, kept: int) -> None:
     assert storage.soft_delete_seconds(days) == kept * 86400
 
 

@@ -1,11 +1,6 @@
-"""Draws valid platform specs, cloud by cloud, as the documents that stand in stack files. Used by tests here
-and by whoever wants specs.
+"""Strategies for valid platform specs, cloud by cloud, as the documents of stack files.
 
-Valid by construction: what a cloud sells and refuses is said here a second time, from the drawing side, so
-that a rule which
-is too strict or too lax shows as a drawn spec that is refused, or that the engine trips over. `sample` gives
-the same specs
-in every process.
+What a cloud sells and rejects is stated a second time here, independently of the rules.
 """
 
 from __future__ import annotations
@@ -101,13 +96,13 @@ def specs(
         document["account"] = draw(st.sampled_from(["", "111122223333"]))
     else:
         document["account"] = PROJECT if cloud is Cloud.GCP else SUBSCRIPTION
-    wanted = [machine] if machine else []
+    machines = [machine] if machine else []
     there = [each for each in gpu_machines(cloud) if region in regions_of(cloud, each)]
-    wanted += draw(st.lists(st.sampled_from(there), max_size=3 - len(wanted)))
+    machines += draw(st.lists(st.sampled_from(there), max_size=3 - len(machines)))
     pool_names = draw(st.permutations(POOL_NAMES))
     document["gpu_pools"] = [
         _pool(draw, document, name, each, first=not index)
-        for index, (name, each) in enumerate(zip(pool_names, wanted, strict=False))
+        for index, (name, each) in enumerate(zip(pool_names, machines, strict=False))
     ]
     if any(pool.get("kind") == "hyperpod" for pool in document["gpu_pools"]):
         document["network"]["nat"] = draw(st.sampled_from(["per-zone", "single"]))
@@ -124,7 +119,7 @@ def specs(
 
 @st.composite
 def local_specs(draw: Draw, environments: tuple[str, ...] = ("dev", "staging", "prod")) -> Document:
-    """A valid platform on a cluster that is already there."""
+    """A valid platform on an existing cluster."""
     document = _common(draw, Cloud.LOCAL, environments)
     for key in ("version", "log_retention_days", "admins"):
         document["kubernetes"].pop(key, None)
@@ -217,7 +212,7 @@ def _network(draw: Draw, cloud: Cloud, region: str) -> Document:
             )
         ),
         "zones": draw(st.integers(least, most)),
-        # Without a way out, pods on Azure get no identity.
+        # Without egress, pods on Azure get no identity.
         "nat": draw(
             st.sampled_from(
                 ["per-zone", "single"] if cloud is Cloud.AZURE else ["per-zone", "single", "none"]
@@ -267,7 +262,7 @@ def _reservation(cloud: Cloud, name: str, hyperpod: bool) -> str:
 
 
 def _pool(draw: Draw, document: Document, name: str, machine: Machine, *, first: bool) -> Document:
-    """A pool of this machine. Only the first has a fabric: a network of RDMA lies in one zone for all its
+    """A pool of this machine. Only the first has a fabric: an RDMA network is in one zone for all its
     pools.
     """
     cloud, hyperpod = machine.cloud, machine.kind == "hyperpod"

@@ -70,7 +70,7 @@ def test_every_machine_of_the_catalogue_can_be_had(machine: Machine) -> None:
 
 
 class Mistake(NamedTuple):
-    """How a valid spec is broken, where it must be told, and on which clouds it can be made."""
+    """How a valid spec is broken, where it must be reported, and on which clouds."""
 
     name: str
     make: Callable[[Document], bool]
@@ -80,7 +80,7 @@ class Mistake(NamedTuple):
 
 
 def put(path: str, value: Any) -> Callable[[Document], bool]:
-    """Put a value at a path; not possible where the path leads through a pool that is not there."""
+    """Put a value at a path; impossible if the path contains a missing pool."""
 
     def make(document: Document) -> bool:
         place: Any = document
@@ -160,9 +160,9 @@ MISTAKES = [
     Mistake(
         "logs kept too long", put("kubernetes.log_retention_days", 99999), "kubernetes.log_retention_days"
     ),
-    Mistake("somebody who is no one", put("kubernetes.admins", ["root"]), "kubernetes.admins[0]"),
+    Mistake("an invalid administrator", put("kubernetes.admins", ["root"]), "kubernetes.admins[0]"),
     Mistake(
-        "a launcher who is no one",
+        "an invalid launcher",
         both(put("kubernetes.launchers", ["system:masters"]), put("layer.launcher_access", True)),
         "kubernetes.launchers[0]",
         ALL,

@@ -122,7 +122,7 @@ def spec(root: Path, stack: str, **changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def plan(root: Path, tmp_path: Path) -> Callable[..., Layer]:
-    """Plan the layer of a stack's spec: `plan("aws-dev")`, with settings of its own where wanted."""
+    """Plan the layer of a stack's spec: `plan("aws-dev")`, with optional settings."""
     return lambda stack, **settings: install(tmp_path, {"trainfleet:platform": spec(root, stack), **settings})
 
 

@@ -1,6 +1,4 @@
-"""KubeRay's definitions as they lie in the checkout: complete for Ray's own fields, slim, in the SDK's
-spelling.
-"""
+"""KubeRay's definitions in the checkout: complete for Ray's own fields, small, and in the SDK's terms."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ def test_the_specs_default_operator_and_the_pinned_module_are_of_a_known_version
 
 
 @pytest.mark.parametrize("version", versions())
-def test_a_version_brings_all_kinds_with_rays_own_fields(version: str) -> None:
+def test_a_version_has_all_kinds_with_rays_own_fields(version: str) -> None:
     found = {definition["spec"]["names"]["kind"]: definition for definition in definitions(version)}
     assert set(found) == {"RayCluster", "RayCronJob", "RayJob", "RayService"}
     for definition in found.values():

@@ -90,8 +90,8 @@ def test_ray_exports_the_metrics_that_are_listed_as_rays() -> None:
     if ray is None or ray.origin is None:
         pytest.skip("Ray is not installed")
     panels = Path(ray.origin).parent / "dashboard" / "modules" / "metrics" / "dashboards"
-    told = set(NAME.findall(" ".join(path.read_text() for path in panels.glob("*_panels.py"))))
-    assert {name for name, source in METRICS.items() if source == RAY} <= told
+    exported = set(NAME.findall(" ".join(path.read_text() for path in panels.glob("*_panels.py"))))
+    assert {name for name, source in METRICS.items() if source == RAY} <= exported
 
 
 def test_a_dashboard_is_found_by_grafana_and_its_panels_fit_the_grid() -> None:
@@ -114,7 +114,7 @@ def test_a_dashboard_is_found_by_grafana_and_its_panels_fit_the_grid() -> None:
                 for y in range(place["y"], place["y"] + place["h"])
             }
             assert place["x"] + place["w"] <= COLUMNS
-            assert not cells & taken, f"{panel['title']} lies on another"
+            assert not cells & taken, f"{panel['title']} overlaps another"
             taken |= cells
             assert panel["targets"], panel["title"]
     labels = [

@@ -52,7 +52,7 @@ def planned(fabric: str, **more: Any) -> Planned:
 
 
 @pytest.mark.parametrize("fabric", AGENTS)
-def test_a_fabric_brings_its_agents_and_no_other(fabric: str) -> None:
+def test_a_fabric_installs_its_agents_and_no_other(fabric: str) -> None:
     found = planned(fabric).of("DaemonSet")
     assert found.keys() == AGENTS[fabric]
     for inputs in found.values():

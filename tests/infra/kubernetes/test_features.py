@@ -91,19 +91,19 @@ def test_a_part_is_there_and_gone_with_its_switch(switch: str) -> None:
 
 
 @pytest.mark.parametrize("part", PROVIDED)
-def test_what_the_cloud_brings_is_not_installed_a_second_time(part: ProvidedFeature) -> None:
+def test_what_the_cloud_provides_is_not_installed_a_second_time(part: ProvidedFeature) -> None:
     name = PROVIDED[part]
     assert name in whole().types
     assert name not in plan(provides=frozenset({part})).types
 
 
-def test_an_exporter_that_the_cloud_brings_is_scraped_all_the_same() -> None:
-    brought = plan(provides=frozenset({"gpu-metrics"}))
-    (endpoint,) = brought.custom("PodMonitor")["gpu-metrics"]["spec"]["podMetricsEndpoints"]
+def test_an_exporter_that_the_cloud_provides_is_scraped_all_the_same() -> None:
+    provided = plan(provides=frozenset({"gpu-metrics"}))
+    (endpoint,) = provided.custom("PodMonitor")["gpu-metrics"]["spec"]["podMetricsEndpoints"]
     assert endpoint == {"port": "metrics", "interval": "15s"}
     (anywhere,) = [
         rule
-        for rule in brought.inputs["lab-network-monitoring-metrics"]["spec"]["egress"]
+        for rule in provided.inputs["lab-network-monitoring-metrics"]["spec"]["egress"]
         if "to" not in rule
     ]
     assert {port["port"] for port in anywhere["ports"]} == {9100, 10250, 9400}

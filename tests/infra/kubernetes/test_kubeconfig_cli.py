@@ -113,7 +113,7 @@ def test_it_is_written_again_but_never_over_another_kubeconfig(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "is not a service account's token"),
         ("not a token", "is not a service account's token"),
@@ -122,7 +122,7 @@ def test_it_is_written_again_but_never_over_another_kubeconfig(
     ],
 )
 def test_an_invalid_token_is_refused_and_nothing_is_written(
-    trainfleet: Trainfleet, platform: Path, tmp_path: Path, text: str, said: str
+    trainfleet: Trainfleet, platform: Path, tmp_path: Path, text: str, message: str
 ) -> None:
     (tmp_path / "token").write_text(text)
     target = tmp_path / "launcher.kubeconfig"
@@ -136,7 +136,7 @@ def test_an_invalid_token_is_refused_and_nothing_is_written(
         str(target),
     )
     assert (done.returncode, target.exists()) == (2, False)
-    assert said in " ".join(done.stderr.split())
+    assert message in " ".join(done.stderr.split())
 
 
 def test_one_way_to_the_token_must_be_named(
@@ -150,7 +150,7 @@ def test_one_way_to_the_token_must_be_named(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "is empty"),
         ("{}", "has no cluster address"),
@@ -161,8 +161,8 @@ def test_one_way_to_the_token_must_be_named(
         ),
     ],
 )
-def test_a_platform_without_a_cluster_to_trust_is_refused(text: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_a_platform_without_a_cluster_to_trust_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         with_token(text, "prod", "training", TOKEN)
 
 
@@ -221,13 +221,13 @@ def test_the_token_is_fetched_over_tls_by_the_callers_own_login(
 
 @needs_kubectl
 @pytest.mark.parametrize(
-    ("context", "said"),
+    ("context", "message"),
     [("mine", "no such object|not found|NotFound"), ("nobody", "(?i)unauthorized|logged in|credentials")],
 )
 def test_a_cluster_that_gives_no_token_is_named_with_its_answer(
-    served: ApiServer, context: str, said: str
+    served: ApiServer, context: str, message: str
 ) -> None:
-    with pytest.raises(TrainfleetError, match=said) as raised:
+    with pytest.raises(TrainfleetError, match=message) as raised:
         fetch_token(context, "training")
     assert raised.value.problems[0].where == context
 

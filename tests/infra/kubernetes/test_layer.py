@@ -1,6 +1,4 @@
-"""The layer on the real engine: what is there, in which order it comes and goes, and what differs between
-platforms.
-"""
+"""The layer on the real engine: its resources, their order, and the differences between clouds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What the network policies let through, judged as the API says: by namespaces, pods, addresses and ports, in
-both directions.
-"""
+"""What the network policies allow, evaluated like the API: by namespaces, pods, addresses and ports."""
 
 from __future__ import annotations
 
@@ -42,9 +40,9 @@ def policies(planned: Planned, namespace: str, kind: str) -> list[dict[str, Any]
 
 def matches(selector: dict[str, Any] | None, labels: dict[str, str]) -> bool:
     chosen = selector or {}
-    wanted = chosen.get("matchLabels", {}).items() <= labels.items()
+    matches = chosen.get("matchLabels", {}).items() <= labels.items()
     assert all(each["operator"] == "In" for each in chosen.get("matchExpressions", ()))
-    return wanted and all(
+    return matches and all(
         labels.get(each["key"]) in each["values"] for each in chosen.get("matchExpressions", ())
     )
 

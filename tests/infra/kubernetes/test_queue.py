@@ -1,5 +1,5 @@
 """The queue's quotas are the pools at their largest, in one group of the same resources, and a head finds a
-place beside the GPUs.
+place next to the GPUs.
 """
 
 from __future__ import annotations

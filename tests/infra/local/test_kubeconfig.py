@@ -93,7 +93,7 @@ def test_a_context_that_leads_nowhere_is_refused(file: Path, context: str, messa
         ("{}", "has no current context"),
     ],
 )
-def test_a_file_that_is_no_kubeconfig_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_kubeconfig_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "config"
     path.write_text(text)
     with pytest.raises(InputError, match=message):
