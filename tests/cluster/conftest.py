@@ -61,10 +61,22 @@ class Cluster:
         )
 
     def status(self) -> dict[str, Any]:
-        seen: dict[str, Any] = json.loads(
-            self.call("cluster", "status", "--name", self.name, "--json").stdout
-        )
+        seen: dict[str, Any] = parsed(self.call("cluster", "status", "--name", self.name, "--json"), (0, 1))
         return seen
+
+
+def parsed(done: subprocess.CompletedProcess[str], codes: tuple[int, ...] = (0,)) -> Any:
+    """The JSON document that a command printed; a command that printed none fails with what it reported."""
+    try:
+        document = json.loads(done.stdout)
+    except ValueError as error:
+        what = f"not JSON: {error}"
+    else:
+        if done.returncode in codes:
+            return document
+        what = f"JSON, but not one of the exit codes {codes}"
+    streams = f"--- stderr\n{done.stderr}\n--- stdout\n{done.stdout}"
+    raise AssertionError(f"{' '.join(done.args)}\nexit code {done.returncode}, {what}\n{streams}")
 
 
 def trainfleet(
