@@ -53,8 +53,8 @@ def nodes(stack: str, *, gpus: bool = True) -> list[dict[str, Any]]:
     """
     found = [_node("system", {}, [], {"cpu": "8", "memory": "32Gi"})]
     for pool in outputs(stack).pools if gpus else ():
-        said = saved(stack)["nodes"][pool.name]
-        labels = dict(said["labels"])
+        output = saved(stack)["nodes"][pool.name]
+        labels = dict(output["labels"])
         if stack.startswith("gcp"):
             labels |= {
                 "cloud.google.com/gke-accelerator": GKE_NAMES[pool.accelerator],
@@ -63,7 +63,7 @@ def nodes(stack: str, *, gpus: bool = True) -> list[dict[str, Any]]:
         capacity = {"cpu": "192", "memory": "2000Gi", "nvidia.com/gpu": str(pool.per_node)}
         if pool.rdma_resource:
             capacity[pool.rdma_resource] = str(pool.rdma_nics)
-        found.append(_node(pool.name, labels, said["taints"], capacity))
+        found.append(_node(pool.name, labels, output["taints"], capacity))
     return found
 
 

@@ -38,9 +38,9 @@ MESSAGES = {
 
 @pytest.mark.parametrize("message", sorted(MESSAGES))
 def test_the_scheduler_is_understood(message: str) -> None:
-    said = pod_diagnostics.unschedulable(message)
-    assert all(part in said for part in MESSAGES[message]), said
-    assert "preemption" not in said.lower()
+    output = pod_diagnostics.unschedulable(message)
+    assert all(part in output for part in MESSAGES[message]), output
+    assert "preemption" not in output.lower()
 
 
 def test_nodes_that_are_short_of_something_are_named() -> None:
@@ -54,10 +54,10 @@ def test_nodes_that_are_short_of_something_are_named() -> None:
 
     well = node("well", Ready="True", DiskPressure="False", MemoryPressure="Unknown")
     assert pod_diagnostics.node_pressure([well]) == ""
-    said = pod_diagnostics.node_pressure(
+    output = pod_diagnostics.node_pressure(
         [well, node("full", DiskPressure="True"), node("tight", MemoryPressure="True")]
     )
-    assert said == "node full is short of disk, tight is short of memory and accepts no new pods until then"
+    assert output == "node full is short of disk, tight is short of memory and accepts no new pods until then"
 
 
 def pod(
@@ -91,7 +91,7 @@ IMAGES = {
 
 
 @pytest.mark.parametrize("message", sorted(IMAGES))
-def test_an_image_that_cannot_be_pulled_is_told_with_its_reason(message: str) -> None:
+def test_an_image_that_cannot_be_pulled_is_reported_with_its_reason(message: str) -> None:
     wait = pod_diagnostics.pod_wait(pod(waiting={"reason": "ErrImagePull", "message": message}))
     assert wait.kind == "image"
     assert IMAGES[message] in wait.text
@@ -107,7 +107,7 @@ def test_waiting_for_a_node_is_not_waiting_for_an_image() -> None:
     assert pod_diagnostics.pod_wait(pod(ready=True)).kind == "none"
 
 
-def test_a_missing_secret_is_told_by_name() -> None:
+def test_a_missing_secret_is_reported_by_name() -> None:
     wait = pod_diagnostics.pod_wait(
         pod(waiting={"reason": "CreateContainerConfigError", "message": 'secret "s3-keys" not found'})
     )
@@ -122,11 +122,11 @@ def test_a_container_that_ran_out_of_memory_says_so() -> None:
     assert "ran out of memory" in pod_diagnostics.pod_wait(crashing).text
 
 
-def test_a_quota_is_told_with_its_numbers() -> None:
+def test_a_quota_is_reported_with_its_numbers() -> None:
     message = 'pods "x" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=4, used: requests.nvidia.com/gpu=0, limited: requests.nvidia.com/gpu=0'
-    said = pod_diagnostics.exceeded_quota(message)
+    output = pod_diagnostics.exceeded_quota(message)
     assert (
-        said
+        output
         == "the namespace's quota `gpus` allows 0 requests.nvidia.com/gpu, 0 are used, and this needs 4 more"
     )
     assert pod_diagnostics.exceeded_quota("something else") is None
@@ -137,10 +137,10 @@ def test_a_quota_is_told_with_its_numbers() -> None:
             "message": f"Failed to create worker Pod: {message}",
         }
     ]
-    assert pod_diagnostics.why_not_created(events) == said
+    assert pod_diagnostics.why_not_created(events) == output
 
 
-def test_the_newest_failure_is_told() -> None:
+def test_the_newest_failure_is_reported() -> None:
     events = [
         {
             "type": "Warning",
@@ -185,11 +185,11 @@ def test_one_line_tells_of_all_pods_that_wait_for_the_same() -> None:
     assert text.count("CPU") == 1
 
 
-def test_nothing_is_said_of_pods_that_are_all_ready() -> None:
+def test_nothing_is_reported_of_pods_that_are_all_ready() -> None:
     assert pod_diagnostics.summary([pod("head", ready=True), pod(ready=True)], 1) == ""
 
 
-def heard(lines: list[Line]) -> list[Line]:
+def received(lines: list[Line]) -> list[Line]:
     once = Once()
     return [line for line in lines if once(line)]
 
@@ -197,14 +197,14 @@ def heard(lines: list[Line]) -> list[Line]:
 ATTEMPT: dict[str, Any] = {"kind": "attempt", "started": "1"}
 
 
-def test_a_log_that_begins_again_is_not_heard_twice() -> None:
+def test_a_log_that_begins_again_is_not_received_twice() -> None:
     again = {"kind": "attempt", "started": "1"}
-    assert heard([ATTEMPT, "a", "b", again, "a", "b", "c"]) == [ATTEMPT, "a", "b", "c"]
+    assert received([ATTEMPT, "a", "b", again, "a", "b", "c"]) == [ATTEMPT, "a", "b", "c"]
 
 
-def test_a_log_that_begins_again_in_the_midst_of_a_repetition_is_not_heard_twice() -> None:
+def test_a_log_that_begins_again_in_the_midst_of_a_repetition_is_not_received_twice() -> None:
     again = {"kind": "attempt", "started": "1"}
-    assert heard([ATTEMPT, "a", "b", "c", again, "a", again, "a", "b", "c", "d"]) == [
+    assert received([ATTEMPT, "a", "b", "c", again, "a", again, "a", "b", "c", "d"]) == [
         ATTEMPT,
         "a",
         "b",
@@ -213,15 +213,21 @@ def test_a_log_that_begins_again_in_the_midst_of_a_repetition_is_not_heard_twice
     ]
 
 
-def test_another_attempt_is_heard_from_its_start() -> None:
+def test_another_attempt_is_received_from_its_start() -> None:
     second = {"kind": "attempt", "started": "2"}
-    assert heard([ATTEMPT, "a", "b", second, "a"]) == [ATTEMPT, "a", "b", second, "a"]
+    assert received([ATTEMPT, "a", "b", second, "a"]) == [ATTEMPT, "a", "b", second, "a"]
 
 
 def test_what_the_submitter_says_itself_counts_for_nothing() -> None:
     waiting = {"kind": "submitter", "text": "waiting"}
     again = {"kind": "attempt", "started": "1"}
-    assert heard([waiting, ATTEMPT, "a", waiting, again, "a", "b"]) == [waiting, ATTEMPT, "a", waiting, "b"]
+    assert received([waiting, ATTEMPT, "a", waiting, again, "a", "b"]) == [
+        waiting,
+        ATTEMPT,
+        "a",
+        waiting,
+        "b",
+    ]
 
 
 @pytest.mark.parametrize("text", ["plain", '{"kind": "step", "step": 3', '{"kind": 3}', '{"other": 1}', ""])

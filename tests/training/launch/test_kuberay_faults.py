@@ -83,8 +83,8 @@ def follower(monkeypatch: pytest.MonkeyPatch, **request: Any) -> tuple[follow.Fo
     launcher = KubeRay()
     run = resolve(recipe, target, launcher.options(target), {})
     spec = KubeRaySpec.model_validate_json(launcher.follower_spec(run, target).model_dump_json())
-    said = Said()
-    return follow.Follower(spec, client.connect("fake", "", "", "training"), said), said  # type: ignore[arg-type]
+    output = Said()
+    return follow.Follower(spec, client.connect("fake", "", "", "training"), output), output  # type: ignore[arg-type]
 
 
 def status(api: FakeApi, **fields: Any) -> None:
@@ -184,15 +184,15 @@ REFUSALS: dict[str, tuple[Callable[[FakeApi], Any], type[TrainfleetError], str]]
 
 
 @pytest.mark.parametrize("case", sorted(REFUSALS))
-def test_what_a_cluster_refuses_is_told_in_words(case: str, api: FakeApi) -> None:
-    arrange, kind, said = REFUSALS[case]
+def test_what_a_cluster_refuses_is_reported_in_words(case: str, api: FakeApi) -> None:
+    arrange, kind, output = REFUSALS[case]
     arrange(api)
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=output):
         check()
     assert JOB not in api.objects
 
 
-def test_a_cluster_that_is_not_there_is_told_with_its_name(api: FakeApi, tmp_path: Path) -> None:
+def test_a_cluster_that_is_missing_is_reported_with_its_name(api: FakeApi, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     api.address = f"http://127.0.0.1:{port}"
@@ -201,17 +201,17 @@ def test_a_cluster_that_is_not_there_is_told_with_its_name(api: FakeApi, tmp_pat
         check()
 
 
-def test_a_context_that_is_not_there_is_told_with_the_nearest(api: FakeApi) -> None:
+def test_a_context_that_is_missing_is_reported_with_the_nearest(api: FakeApi) -> None:
     with pytest.raises(InputError, match=r"no context `fak` \(.*fake"):
         check(context="fak")
 
 
-def test_a_secret_that_is_not_there_is_told_before_pods_wait_for_it(api: FakeApi) -> None:
+def test_a_secret_that_is_missing_is_reported_before_pods_wait_for_it(api: FakeApi) -> None:
     with pytest.raises(InputError, match="secrets/s3-keys: is not in namespace training"):
         check(from_secrets=("s3-keys",))
 
 
-def test_a_second_launch_under_one_name_is_told_how_to_go_on(api: FakeApi) -> None:
+def test_a_second_launch_under_one_name_is_reported_how_to_continue(api: FakeApi) -> None:
     api.objects[JOB] = {
         "metadata": {"name": "tf-lm-tiny", "uid": "1"},
         "status": {"jobDeploymentStatus": "Running"},
@@ -228,15 +228,15 @@ def test_a_run_that_has_ended_does_not_stand_in_the_way(
         "status": {"jobDeploymentStatus": "Failed"},
     }
     check()
-    found, said = follower(monkeypatch, detach=True)
+    found, output = follower(monkeypatch, detach=True)
     api.on_look = lambda api: (
         status(api, jobDeploymentStatus="Initializing")
         if api.objects.get(JOB, {}).get("metadata", {}).get("uid") != "old"
         else None
     )
-    assert exit_code(found.run, said) == 0
+    assert exit_code(found.run, output) == 0
     assert api.objects[JOB]["metadata"]["uid"] != "old"
-    assert said.of("detached")[0]["job"] == "tf-lm-tiny"
+    assert output.of("detached")[0]["job"] == "tf-lm-tiny"
 
 
 # After it was made
@@ -249,9 +249,9 @@ def test_an_image_that_cannot_be_pulled_ends_the_run_and_takes_it_down(
         "head", "head", waiting={"reason": "ImagePullBackOff", "message": "me/trainfleet:1: not found"}
     )
     api.on_look = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
-    found, said = follower(monkeypatch)
-    assert exit_code(found.run, said) == 2
-    (error,) = said.of("error")
+    found, output = follower(monkeypatch)
+    assert exit_code(found.run, output) == 2
+    (error,) = output.of("error")
     assert "no such image or tag" in error["problems"][0][1]
     assert "--image" in error["problems"][0][2]
     assert JOB not in api.objects
@@ -264,10 +264,10 @@ def test_a_name_that_can_be_no_image_is_not_tried_again(
         "head", "head", waiting={"reason": "InvalidImageName", "message": "couldn't parse image"}
     )
     api.on_look = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
-    found, said = follower(monkeypatch)
+    found, output = follower(monkeypatch)
     monkeypatch.setattr(follow, "IMAGE_TIMEOUT_S", 1e9)
-    assert exit_code(found.run, said) == 2
-    assert "couldn't parse image" in said.of("error")[0]["problems"][0][1]
+    assert exit_code(found.run, output) == 2
+    assert "couldn't parse image" in output.of("error")[0]["problems"][0][1]
 
 
 def test_a_quota_of_zero_says_what_was_tried_and_ends_by_its_time(
@@ -276,10 +276,10 @@ def test_a_quota_of_zero_says_what_was_tried_and_ends_by_its_time(
     message = "Failed to create worker Pod: exceeded quota: gpus, requested: nvidia.com/gpu=1, used: nvidia.com/gpu=0, limited: nvidia.com/gpu=0"
     api.objects[f"{EVENT}/1"] = {"type": "Warning", "reason": "FailedToCreateWorkerPod", "message": message}
     api.on_look = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
-    found, said = follower(monkeypatch, within_s=0.6)
-    assert exit_code(found.run, said) == 1
-    assert "allows 0 nvidia.com/gpu" in said.notes()
-    (error,) = said.of("error")
+    found, output = follower(monkeypatch, within_s=0.6)
+    assert exit_code(found.run, output) == 1
+    assert "allows 0 nvidia.com/gpu" in output.notes()
+    (error,) = output.of("error")
     assert "did not get its machines in time" in error["summary"]
     assert "allows 0 nvidia.com/gpu" in error["problems"][0][1]
     assert JOB not in api.objects, "no half of a run stays behind"
@@ -299,18 +299,18 @@ def test_a_queue_is_waited_for_in_words(api: FakeApi, monkeypatch: pytest.Monkey
             api.objects["/apis/kueue.x-k8s.io/v1beta1/namespaces/training/workloads/1"] = workload
 
     api.on_look = kueue
-    found, said = follower(monkeypatch, within_s=0.5)
-    assert exit_code(found.run, said) == 1
-    assert "insufficient quota for nvidia.com/gpu" in said.notes()
+    found, output = follower(monkeypatch, within_s=0.5)
+    assert exit_code(found.run, output) == 1
+    assert "insufficient quota for nvidia.com/gpu" in output.notes()
 
 
-def test_a_cluster_without_an_operator_is_told_and_left_clean(
+def test_a_cluster_without_an_operator_is_reported_and_left_clean(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for detach in (False, True):
-        found, said = follower(monkeypatch, detach=detach)
-        assert exit_code(found.run, said) == 1
-        assert "does not handle the run" in said.of("error")[0]["summary"]
+        found, output = follower(monkeypatch, detach=detach)
+        assert exit_code(found.run, output) == 1
+        assert "does not handle the run" in output.of("error")[0]["summary"]
         assert JOB not in api.objects
 
 
@@ -319,9 +319,9 @@ def test_a_cluster_that_answers_no_more_keeps_the_run(api: FakeApi, monkeypatch:
     api.on_look = lambda api: (
         api.refusals.update({("GET", JOB): (503, "etcd is gone")}) if JOB in api.objects else None
     )
-    found, said = follower(monkeypatch)
-    assert exit_code(found.run, said) == 1
-    assert "the run continues there" in said.of("error")[0]["problems"][0][2]
+    found, output = follower(monkeypatch)
+    assert exit_code(found.run, output) == 1
+    assert "the run continues there" in output.of("error")[0]["problems"][0][2]
     assert JOB in api.objects
 
 
@@ -333,16 +333,16 @@ def test_a_run_that_somebody_deletes_ends_with_the_reason(
         if api.asked.count(("GET", JOB)) > 3
         else status(api, jobDeploymentStatus="Initializing")
     )
-    found, said = follower(monkeypatch)
-    assert exit_code(found.run, said) == 1
-    assert "somebody deleted it" in said.of("error")[0]["problems"][0][1]
+    found, output = follower(monkeypatch)
+    assert exit_code(found.run, output) == 1
+    assert "somebody deleted it" in output.of("error")[0]["problems"][0][1]
 
 
 def test_what_cannot_be_made_whole_is_not_left_half(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     api.refusals["PATCH", f"{NAMESPACE}/configmaps/tf-lm-tiny"] = (403, "configmaps is forbidden")
-    found, said = follower(monkeypatch)
-    assert exit_code(found.run, said) == 2
-    assert "configmaps is forbidden" in json.dumps(said.of("error"))
+    found, output = follower(monkeypatch)
+    assert exit_code(found.run, output) == 2
+    assert "configmaps is forbidden" in json.dumps(output.of("error"))
     assert JOB not in api.objects
 
 
@@ -360,19 +360,19 @@ def running(api: FakeApi, lines: list[Any]) -> None:
         "metadata": {"name": "submitter", "labels": {}},
         "status": {"phase": "Succeeded"},
     }
-    said = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    output = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     api.logs["submitter"] = "".join(
-        f"2026-01-01T00:00:{number:02}.000000000Z {line}\n" for number, line in enumerate(said)
+        f"2026-01-01T00:00:{number:02}.000000000Z {line}\n" for number, line in enumerate(output)
     )
 
 
-def test_a_run_is_heard_to_its_end_and_taken_down(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_received_to_its_end_and_taken_down(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     running(api, ["Ray's own words", *LOG])
     api.on_look = lambda api: status(api, jobDeploymentStatus="Running", rayClusterName="rc")
-    found, said = follower(monkeypatch)
-    assert exit_code(found.run, said) == 0
-    assert [event["step"] for event in said.of("step")] == [1, 2]
-    assert said.of("result")[0]["status"] == "finished"
+    found, output = follower(monkeypatch)
+    assert exit_code(found.run, output) == 0
+    assert [event["step"] for event in output.of("step")] == [1, 2]
+    assert output.of("result")[0]["status"] == "finished"
     assert JOB not in api.objects
 
 
@@ -383,40 +383,40 @@ def test_a_run_that_is_asked_to_stop_ends_as_saved_when_it_has(
     monkeypatch.setattr(follow, "ask_ranks", lambda *_: asked.append(True) or 1)
     asked: list[bool] = []
     api.on_look = lambda api: status(api, jobDeploymentStatus="Running", rayClusterName="rc")
-    found, said = follower(monkeypatch)
+    found, output = follower(monkeypatch)
     log = iter([LOG[:2], [{"kind": "result", "status": "stopped", "step": 1, "metrics": {}}]])
 
     def drain() -> list[Any]:
-        if said.of("step") and not asked:
+        if output.of("step") and not asked:
             (tmp_path / "stop").touch()
             return []
         return next(log, [])
 
     monkeypatch.setattr(found.log, "drain", drain)
-    assert exit_code(found.run, said) == 0
-    assert said.of("result")[0]["status"] == "stopped"
+    assert exit_code(found.run, output) == 0
+    assert output.of("result")[0]["status"] == "stopped"
     assert JOB not in api.objects
 
 
-def test_an_error_of_the_run_is_told_after_its_machines_were_given_back(
+def test_an_error_of_the_run_is_reported_after_its_machines_were_given_back(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running(api, [LOG[0], {"kind": "error", "summary": "bad data", "problems": [], "exit_code": 2}])
     api.on_look = lambda api: status(
         api, jobDeploymentStatus="Failed", jobStatus="FAILED", reason="AppFailed", message="exit code 2"
     )
-    found, said = follower(monkeypatch)
+    found, output = follower(monkeypatch)
     seen: list[bool] = []
-    told = said.send
+    reported = output.send
     monkeypatch.setattr(
-        said,
+        output,
         "send",
         lambda kind, **fields: (
             seen.append(JOB in api.objects) if kind == "error" else None,
-            told(kind, **fields),
+            reported(kind, **fields),
         ),
     )
-    exit_code(found.run, said)
+    exit_code(found.run, output)
     assert seen == [False]
 
 
@@ -429,9 +429,9 @@ def test_a_run_that_ends_without_a_word_says_what_kuberay_knows(
         "message": "Job submission has failed",
     }
     api.on_look = lambda api: status(api, **failed)
-    found, said = follower(monkeypatch)
-    assert exit_code(found.run, said) == 1
-    assert "SubmissionFailed: Job submission has failed" in said.of("crash")[0]["error"]
+    found, output = follower(monkeypatch)
+    assert exit_code(found.run, output) == 1
+    assert "SubmissionFailed: Job submission has failed" in output.of("crash")[0]["error"]
 
 
 def test_a_control_plane_that_restarts_does_not_end_the_run(
@@ -498,7 +498,7 @@ def test_runs_are_listed_with_what_they_do(api: FakeApi) -> None:
     ]
 
 
-def test_a_run_that_is_not_there_is_told_with_the_nearest(api: FakeApi) -> None:
+def test_a_run_that_is_missing_is_reported_with_the_nearest(api: FakeApi) -> None:
     api.objects[f"{JOBS}/tf-night"] = {
         "metadata": {"name": "tf-night", "labels": {"trainfleet.io/run": "night"}}
     }
@@ -516,7 +516,7 @@ def test_a_log_is_read_without_repetitions(api: FakeApi) -> None:
     ]
 
 
-def test_a_run_that_has_said_nothing_says_so(api: FakeApi) -> None:
+def test_a_run_that_has_reported_nothing_says_so(api: FakeApi) -> None:
     api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny"}, "status": {"jobDeploymentStatus": "Initializing"}}
     found = runs.find(cluster_of(api), "lm-tiny")
     with pytest.raises(TrainfleetError, match="printed nothing yet"):
@@ -545,7 +545,7 @@ def test_a_run_is_found_where_it_was_launched(tmp_path: Path, monkeypatch: pytes
     assert launched_on("day") == launched_on("../runs/night") == (None, None, None)
 
 
-def test_the_dashboard_of_nothing_says_what_is_there(api: FakeApi) -> None:
+def test_the_dashboard_of_nothing_says_what_exists(api: FakeApi) -> None:
     with pytest.raises(InputError, match="has no Ray cluster"):
         runs.head_of(cluster_of(api), None)
     api.objects[f"{PODS}/head"] = pod("head", "head", ready=True)

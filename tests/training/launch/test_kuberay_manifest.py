@@ -259,7 +259,7 @@ def test_no_variable_of_the_job_is_taken_for_a_key_of_the_recipe() -> None:
 
 
 @pytest.mark.parametrize("kind", ["elastic", "long-lived"])
-def test_the_run_is_told_whether_ray_ends_with_it(kind: str) -> None:
+def test_the_run_is_reported_whether_ray_ends_with_it(kind: str) -> None:
     assert (RAY_FOR_RUN in submitted_job(RUNS[kind]()).env) is (kind != "long-lived")
 
 
@@ -269,9 +269,9 @@ def test_keys_of_this_machine_stay_here() -> None:
         "AWS_SECRET_ACCESS_KEY": "planted-secret",
         "AZURE_STORAGE_ACCOUNT_KEY": "planted-key",
     }
-    said = render(run_objects(run_spec(env={**planted, "AWS_ENDPOINT_URL": "https://10.0.0.5:9000"})))
-    assert not any(value in said for value in planted.values())
-    assert "https://10.0.0.5:9000" in said
+    output = render(run_objects(run_spec(env={**planted, "AWS_ENDPOINT_URL": "https://10.0.0.5:9000"})))
+    assert not any(value in output for value in planted.values())
+    assert "https://10.0.0.5:9000" in output
 
 
 def test_secrets_come_by_reference_alone() -> None:
@@ -288,11 +288,11 @@ def test_a_private_authority_travels_without_its_key(tmp_path: Any) -> None:
     bundle.write_text(
         "-----BEGIN CERTIFICATE-----\nAAA\n-----END CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\nBBB\n-----END PRIVATE KEY-----\n"
     )
-    said = run_objects(
+    output = run_objects(
         run_spec(env={"AWS_ENDPOINT_URL": "https://10.0.0.5:9000", "AWS_CA_BUNDLE": str(bundle)})
     )
-    assert "AAA" in said[-1]["data"]["ca.crt"]
-    assert "BBB" not in render(said)
+    assert "AAA" in output[-1]["data"]["ca.crt"]
+    assert "BBB" not in render(output)
 
 
 def test_the_service_serves_the_model_with_the_same_pods() -> None:
@@ -364,20 +364,20 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", sorted(REFUSED))
 def test_what_cannot_run_is_refused_before_anything_is_asked(case: str) -> None:
-    asked, said = REFUSED[case]
-    with pytest.raises(InputError, match=re.escape(said)):
+    asked, output = REFUSED[case]
+    with pytest.raises(InputError, match=re.escape(output)):
         run_spec(
             *asked.get("overrides", []), **{key: value for key, value in asked.items() if key != "overrides"}
         )
 
 
-def test_without_a_cluster_the_options_that_name_one_are_told() -> None:
+def test_without_a_cluster_the_options_that_name_one_are_reported() -> None:
     recipe = load_recipe("lm-tiny", ["storage=s3://prod-runs/runs"])
     with pytest.raises(InputError, match="--stack"):
         resolve(recipe, Target(Request("lm-tiny"), (), Path()), KubeRayOptions(), {})
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     with pytest.raises(InputError) as caught:
         run_spec("storage=runs", context="kind")
     assert len(caught.value.problems) == 3
@@ -395,8 +395,8 @@ def test_the_cheapest_pool_that_is_large_enough_trains() -> None:
 
 def test_every_site_differs_from_every_other() -> None:
     """The cases above try different things, or their table is wrong."""
-    said = {case: re.sub(r"[0-9a-f]{16}", "", render(objects_of(case))) for case in RUNS}
-    assert all(one != other for one, other in itertools.combinations(said.values(), 2))
+    output = {case: re.sub(r"[0-9a-f]{16}", "", render(objects_of(case))) for case in RUNS}
+    assert all(one != other for one, other in itertools.combinations(output.values(), 2))
 
 
 def test_a_worker_waits_for_its_heads_port_and_the_head_for_nobody() -> None:

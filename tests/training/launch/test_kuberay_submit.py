@@ -34,6 +34,6 @@ def test_a_name_that_leads_to_another_head_ends_the_wait(silent: Silent) -> None
         asyncio.run(silent._print_lines_of(None, "192.0.2.1"))
 
 
-def test_a_head_that_stays_is_heard_to_the_end(silent: Silent) -> None:
+def test_a_head_that_stays_is_received_to_the_end(silent: Silent) -> None:
     silent.seconds = 0.1
     asyncio.run(silent._print_lines_of(None, "127.0.0.1"))

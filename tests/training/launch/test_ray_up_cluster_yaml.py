@@ -98,17 +98,17 @@ def test_ray_takes_the_file_of_every_cloud(stack: str, gpu: bool) -> None:
     cluster = document(
         run_spec(cloud, f"scaling.use_gpu={str(gpu).lower()}", stack=stack, image="my/trainfleet:1")
     )
-    judged = validated_by_ray(cluster)
-    assert judged["provider"]["type"] == cloud
-    assert judged["head_node_type"] in judged["available_node_types"]
+    checked = validated_by_ray(cluster)
+    assert checked["provider"]["type"] == cloud
+    assert checked["head_node_type"] in checked["available_node_types"]
 
 
 @pytest.mark.parametrize("image", [None, "my/trainfleet:1"])
 def test_ray_takes_the_file_of_hosts(image: str | None) -> None:
-    judged = validated_by_ray(document(run_spec("local", image=image)))
-    assert judged["provider"] == {"type": "local", "head_ip": HOSTS[0], "worker_ips": list(HOSTS[1:])}
-    assert judged["available_node_types"]["local.cluster.node"]["min_workers"] == 2
-    assert bool(judged["docker"]) is (image is not None)
+    checked = validated_by_ray(document(run_spec("local", image=image)))
+    assert checked["provider"] == {"type": "local", "head_ip": HOSTS[0], "worker_ips": list(HOSTS[1:])}
+    assert checked["available_node_types"]["local.cluster.node"]["min_workers"] == 2
+    assert bool(checked["docker"]) is (image is not None)
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -207,24 +207,24 @@ def test_the_clouds_own_registry_is_logged_into(cloud: str, image: str, words: s
     assert document(run_spec(cloud, image="ghcr.io/my/t:1"))["initialization_commands"] == []
 
 
-def test_nothing_secret_stands_in_the_file_and_what_is_secret_is_private(tmp_path: Path) -> None:
+def test_nothing_secret_is_in_the_file_and_what_is_secret_is_private(tmp_path: Path) -> None:
     env = {"AWS_SECRET_ACCESS_KEY": "planted-key'$x", "AWS_REGION": "us-east-1"}
     found = run_spec("local", env=env, secrets=("AWS_SECRET_ACCESS_KEY",))
     cluster = tmp_path / "c" / "cluster.yaml"
-    beside = write(found, cluster, env)
-    token = beside.token.read_text()
+    adjacent = write(found, cluster, env)
+    token = adjacent.token.read_text()
     public = (
         cluster.read_text()
-        + beside.recipe.read_text()
+        + adjacent.recipe.read_text()
         + next_steps(found, cluster)
         + str(submitted_job(found))
-        + rendered(found, beside)
+        + rendered(found, adjacent)
     )
     assert token not in public
     assert "planted-key" not in public
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (beside.token, beside.keys)] == [0o600, 0o600]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (adjacent.token, adjacent.keys)] == [0o600, 0o600]
     assert (
-        os.popen(f'. {beside.keys}; printf %s "$AWS_SECRET_ACCESS_KEY"').read()
+        os.popen(f'. {adjacent.keys}; printf %s "$AWS_SECRET_ACCESS_KEY"').read()
         == env["AWS_SECRET_ACCESS_KEY"]
     )
     mounts = yaml.safe_load(cluster.read_text())["file_mounts"]
@@ -271,18 +271,18 @@ def test_a_name_fits_every_cloud_and_is_one_runs_own(run: str) -> None:
     assert name != cluster_name(f"tf-{run}x")
 
 
-def test_without_a_place_the_ways_to_name_one_are_said() -> None:
+def test_without_a_place_the_ways_to_name_one_are_reported() -> None:
     assert (
         refused("")
         == "--stack: which machines? -> --stack OUTPUTS.json, --spec STACK, or --host HEAD --host WORKER"
     )
 
 
-def test_every_mistake_is_said_at_once(tmp_path: Path) -> None:
+def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
     open_key = tmp_path / "key"
     open_key.write_text("x")
     open_key.chmod(0o644)
-    said = refused(
+    output = refused(
         "local",
         hosts=("a", "a", "b c"),
         secrets=("NOT_SET", "A=b"),
@@ -297,7 +297,7 @@ def test_every_mistake_is_said_at_once(tmp_path: Path) -> None:
         "do not get a cloud identity",
         "chmod 600",
     ):
-        assert words in said
+        assert words in output
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ def test_more_workers_than_the_pool_has_machines_are_refused() -> None:
     )
 
 
-def test_a_stack_that_is_not_there_is_said() -> None:
+def test_a_stack_that_is_missing_is_reported() -> None:
     with pytest.raises(InputError) as caught:
         run_spec("gcp", spec="gcp-dve")
     assert "did you mean `gcp-dev`?" in str(caught.value.problems[0].fix)

@@ -33,19 +33,19 @@ def home(tmp_path: Path) -> dict[str, str]:
 def test_a_setup_from_a_token_file_is_written_and_undone(
     trainfleet: Trainfleet, home: dict[str, str], tmp_path: Path
 ) -> None:
-    wanted = ("sky", "setup", "--stack", AWS, "--token-file", f"aws-prod={tmp_path / 'token'}")
-    asked = trainfleet(*wanted, cwd=tmp_path, **home)
+    expected = ("sky", "setup", "--stack", AWS, "--token-file", f"aws-prod={tmp_path / 'token'}")
+    asked = trainfleet(*expected, cwd=tmp_path, **home)
     assert asked.returncode == 2
     assert "+kubernetes:" in asked.stdout, "the difference is shown first"
     assert "payload" not in asked.stdout
     assert not (tmp_path / ".sky" / "config.yaml").exists()
-    done = trainfleet(*wanted, "--yes", "--json", cwd=tmp_path, **home)
+    done = trainfleet(*expected, "--yes", "--json", cwd=tmp_path, **home)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["contexts"] == ["trainfleet-prod-us-east-2"]
     assert yaml.safe_load((tmp_path / ".sky" / "config.yaml").read_text())["kubernetes"][
         "allowed_contexts"
     ] == ["trainfleet-prod-us-east-2"]
-    again = trainfleet(*wanted, cwd=tmp_path, **home)
+    again = trainfleet(*expected, cwd=tmp_path, **home)
     assert again.returncode == 0
     assert "are up to date" in again.stdout
     undone = trainfleet("sky", "setup", "--undo", "--yes", cwd=tmp_path, **home)
@@ -76,7 +76,7 @@ def test_a_check_before_a_setup_says_what_is_missing(
     )
 
 
-def test_a_context_that_cannot_be_reached_is_said_in_seconds(
+def test_a_context_that_cannot_be_reached_is_reported_in_seconds(
     trainfleet: Trainfleet, home: dict[str, str], tmp_path: Path
 ) -> None:
     access = json.loads(outputs("aws-prod").kubeconfig)
@@ -121,7 +121,7 @@ def test_a_context_that_cannot_be_reached_is_said_in_seconds(
 def test_printing_shows_the_task_and_no_secret(
     trainfleet: Trainfleet, home: dict[str, str], tmp_path: Path
 ) -> None:
-    wanted = (
+    expected = (
         "launch",
         "lm-1b",
         "--on",
@@ -135,7 +135,7 @@ def test_printing_shows_the_task_and_no_secret(
         "--managed",
         "--print",
     )
-    done = trainfleet(*wanted, cwd=tmp_path, timeout=500, HF_TOKEN="planted", **home)
+    done = trainfleet(*expected, cwd=tmp_path, timeout=500, HF_TOKEN="planted", **home)
     assert done.returncode == 0, done.stderr
     document = yaml.safe_load(done.stdout)
     assert [each["accelerators"] for each in document["resources"]["ordered"]] == [

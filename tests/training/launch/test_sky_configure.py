@@ -147,18 +147,18 @@ def test_what_the_user_has_stays() -> None:
 
 
 def test_comments_and_order_of_the_user_s_file_stay() -> None:
-    wanted = merged(
+    expected = merged(
         yaml.safe_load(MINE), {"there": {"namespace": "training", "pricing": {"accelerators": {"L4": 0.5}}}}
     )
-    text, lost = changed(MINE, wanted)
-    assert yaml.safe_load(text) == wanted
+    text, lost = changed(MINE, expected)
+    assert yaml.safe_load(text) == expected
     assert not lost
     for comment in ("# my own", "# both", "# the one on my desk", "# it is quick", "# behind it"):
         assert comment in text
     assert text.index("aws:") > text.index("there:")
 
 
-def test_a_form_that_is_not_changed_in_place_is_written_anew_and_says_so() -> None:
+def test_a_form_that_is_not_changed_in_place_is_written_again_and_says_so() -> None:
     text, lost = changed(
         "kubernetes: {allowed_contexts: [a]}  # short\n",
         {"kubernetes": {"allowed_contexts": ["a", "b"]}, "x": 1},
@@ -183,11 +183,11 @@ DOCUMENTS = st.dictionaries(st.text("abc", min_size=1, max_size=3), VALUES, max_
 
 @settings(deadline=None)
 @given(DOCUMENTS, DOCUMENTS)
-def test_whatever_stood_there_the_text_reads_as_wanted(
-    before: dict[str, Any], wanted: dict[str, Any]
+def test_whatever_was_there_the_text_reads_as_expected(
+    before: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    text, _ = changed(yaml.safe_dump(before) if before else "", wanted)
-    assert (yaml.safe_load(text) or {}) == wanted
+    text, _ = changed(yaml.safe_dump(before) if before else "", expected)
+    assert (yaml.safe_load(text) or {}) == expected
 
 
 def test_a_setup_is_written_shown_without_its_token_and_taken_back(env: dict[str, str]) -> None:
@@ -276,7 +276,7 @@ def test_a_platform_without_a_launcher_account_needs_its_context_in_the_kubeconf
     assert [change.empty for change in found.changes] == [True, False], "the kubeconfig is left alone"
 
 
-def test_managed_jobs_get_the_plug_in_that_asks_the_clusters_beside_the_user_s_own(
+def test_managed_jobs_get_the_plug_in_that_asks_the_clusters_next_to_the_user_own(
     env: dict[str, str],
 ) -> None:
     mine = "# mine\nplugins:\n- class: my.Plugin  # keep\n"

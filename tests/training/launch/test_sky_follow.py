@@ -88,88 +88,90 @@ class FakeSky(SimpleNamespace):
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def reported(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     monkeypatch.setattr(follow, "context_problem", lambda context, namespace: None)
     monkeypatch.setattr(follow, "parse", lambda document: document)
     return []
 
 
-def driven(told: list[dict[str, Any]], sky: FakeSky, **order: Any) -> Follower:
+def driven(reported: list[dict[str, Any]], sky: FakeSky, **order: Any) -> Follower:
     spec = SkySpec.model_validate(json.loads(json.dumps(ORDER)) | order)
-    return Follower(spec, lambda kind, **fields: told.append({"kind": kind, **fields}), sky)
+    return Follower(spec, lambda kind, **fields: reported.append({"kind": kind, **fields}), sky)
 
 
-def test_a_run_is_told_and_its_pods_are_taken_down(told: list[dict[str, Any]]) -> None:
+def test_a_run_is_reported_and_its_pods_are_taken_down(reported: list[dict[str, Any]]) -> None:
     sky = FakeSky()
-    assert driven(told, sky).run() == 0
-    assert {"kind": "step", "step": 3, "total": 9} in told
+    assert driven(reported, sky).run() == 0
+    assert {"kind": "step", "step": 3, "total": 9} in reported
     assert ("launch", "tf-night", True) in sky.calls, (
         "should this process be killed, SkyPilot takes them down"
     )
     assert sky.calls[-1] == ("down", "tf-night")
-    assert any(each.get("text") == "pods are up; setting up SkyPilot in them" for each in told)
+    assert any(each.get("text") == "pods are up; setting up SkyPilot in them" for each in reported)
 
 
-def test_the_training_s_exit_code_is_the_run_s(told: list[dict[str, Any]]) -> None:
-    assert driven(told, FakeSky(['{"kind": "exit", "code": 3}\n'])).run() == 3
+def test_the_training_s_exit_code_is_the_run_s(reported: list[dict[str, Any]]) -> None:
+    assert driven(reported, FakeSky(['{"kind": "exit", "code": 3}\n'])).run() == 3
 
 
-def test_detaching_leaves_the_run_and_says_how_to_come_back(told: list[dict[str, Any]]) -> None:
+def test_detaching_leaves_the_run_and_says_how_to_come_back(reported: list[dict[str, Any]]) -> None:
     sky = FakeSky()
-    assert driven(told, sky, detach=True).run() == 0
-    assert told[-1]["kind"] == "detached"
-    assert "sky logs tf-night 1" in " ".join(told[-1]["how"])
+    assert driven(reported, sky, detach=True).run() == 0
+    assert reported[-1]["kind"] == "detached"
+    assert "sky logs tf-night 1" in " ".join(reported[-1]["how"])
     assert ("down", "tf-night") not in sky.calls
 
 
-def test_no_room_anywhere_says_what_was_tried_and_why(told: list[dict[str, Any]]) -> None:
+def test_no_space_anywhere_says_what_was_tried_and_why(reported: list[dict[str, Any]]) -> None:
     reason = 'pods "tf-night-head" is forbidden: exceeded quota: none, requested: pods=1, used: pods=0'
     sky = FakeSky(failure=ResourcesUnavailableError(reason))
     with pytest.raises(TrainfleetError, match="no capacity anywhere; tried near, far") as raised:
-        driven(told, sky).run()
+        driven(reported, sky).run()
     assert "the quota `none` does not allow pods=1 more" in str(raised.value)
     assert ("cancel", "launch") in sky.calls
     assert sky.calls[-1] == ("down", "tf-night"), "a half-started run holds no GPUs"
 
 
-def test_a_second_launch_of_one_name_is_refused_and_the_first_left_alone(told: list[dict[str, Any]]) -> None:
+def test_a_second_launch_of_one_name_is_refused_and_the_first_left_alone(
+    reported: list[dict[str, Any]],
+) -> None:
     sky = FakeSky(live=[SimpleNamespace(name="tf-night")])
     with pytest.raises(InputError, match="already in progress"):
-        driven(told, sky).run()
+        driven(reported, sky).run()
     assert sky.calls == [("status", "tf-night")]
 
 
 def test_a_context_that_does_not_answer_is_left_out(
-    told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         follow, "context_problem", lambda context, namespace: "it is off" if context == "near" else None
     )
-    one = driven(told, FakeSky())
+    one = driven(reported, FakeSky())
     assert one.run() == 0
     assert one.spec.task["resources"]["ordered"] == [{"infra": "k8s/far"}]
-    assert {"kind": "warning", "text": "near is left out: it is off"} in told
+    assert {"kind": "warning", "text": "near is left out: it is off"} in reported
 
 
 def test_no_context_that_answers_starts_nothing(
-    told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "context_problem", lambda context, namespace: "it is off")
     sky = FakeSky()
     with pytest.raises(TrainfleetError, match="no context can be used"):
-        driven(told, sky).run()
+        driven(reported, sky).run()
     assert sky.calls == []
 
 
-def test_a_log_that_ends_without_a_word_is_no_success(told: list[dict[str, Any]]) -> None:
+def test_a_log_that_ends_without_a_word_is_no_success(reported: list[dict[str, Any]]) -> None:
     sky = FakeSky(["Failed: ImagePullBackOff\n"])
     with pytest.raises(TrainfleetError, match="without reporting a result") as raised:
-        driven(told, sky).run()
+        driven(reported, sky).run()
     assert "the image cannot be pulled (ImagePullBackOff)" in str(raised.value)
     assert sky.calls[-1] == ("down", "tf-night")
 
 
-def test_past_its_patience_a_launch_is_taken_back(told: list[dict[str, Any]]) -> None:
+def test_past_its_patience_a_launch_is_taken_back(reported: list[dict[str, Any]]) -> None:
     class Waiting(FakeSky):
         def stream_and_get(self, request: str, output_stream: Any) -> Any:
             assert self.blocked.wait(60), "nobody took the launch back"
@@ -181,12 +183,12 @@ def test_past_its_patience_a_launch_is_taken_back(told: list[dict[str, Any]]) ->
 
     sky = Waiting()
     with pytest.raises(TrainfleetError, match="no capacity anywhere within 0 minutes; tried near, far"):
-        driven(told, sky, within_s=0.0).run()
+        driven(reported, sky, within_s=0.0).run()
     assert ("down", "tf-night") in sky.calls
 
 
-def test_asked_to_stop_the_pods_are_told(
-    told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_asked_to_stop_the_pods_are_reported(
+    reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked = threading.Event()
 
@@ -204,7 +206,7 @@ def test_asked_to_stop_the_pods_are_told(
 
     monkeypatch.setattr(follow, "ask_to_stop", ask)
     monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
-    assert driven(told, Training()).run() == 0
+    assert driven(reported, Training()).run() == 0
 
 
 class FakeJobs(ModuleType):
@@ -246,7 +248,7 @@ class FakeJobs(ModuleType):
 
 
 @pytest.fixture
-def managed(told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Follower]:
+def managed(reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Follower]:
     """Makes a drive of a managed job."""
 
     def make(jobs: FakeJobs, **order: Any) -> Follower:
@@ -261,14 +263,14 @@ def managed(told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Call
         )
         monkeypatch.setattr(sky, "stream_and_get", lambda request, output_stream: ([4], None))
         return driven(
-            told, sky, managed=True, task={"resources": {"infra": "k8s/near"}, "num_nodes": 2}, **order
+            reported, sky, managed=True, task={"resources": {"infra": "k8s/near"}, "num_nodes": 2}, **order
         )
 
     return make
 
 
 def test_asked_to_stop_before_the_first_step_the_pods_are_taken_down(
-    told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     down = threading.Event()
 
@@ -285,7 +287,7 @@ def test_asked_to_stop_before_the_first_step_the_pods_are_taken_down(
     monkeypatch.setattr(follow, "ask_to_stop", lambda *_: pytest.fail("there is nothing to save"))
     monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
     with pytest.raises(TrainfleetError, match="stopped before the first step"):
-        driven(told, Starting()).run()
+        driven(reported, Starting()).run()
 
 
 def test_a_managed_job_is_queued_followed_and_not_taken_down_after_its_end(
@@ -326,8 +328,8 @@ def test_a_second_managed_job_of_one_name_is_refused_and_the_first_left_alone(
     assert jobs.calls == []
 
 
-def test_what_lost_pods_said_last_is_no_verdict(
-    managed: Callable[..., Follower], told: list[dict[str, Any]]
+def test_what_lost_pods_reported_last_is_no_verdict(
+    managed: Callable[..., Follower], reported: list[dict[str, Any]]
 ) -> None:
     lost = [
         '{"kind": "crash", "rank": 1, "error": "worker gone", "trace": ""}\n',
@@ -335,19 +337,19 @@ def test_what_lost_pods_said_last_is_no_verdict(
     ]
     jobs = FakeJobs([(lost, "RUNNING"), ([], "RECOVERING"), (LOG, "SUCCEEDED")])
     assert managed(jobs).run() == 0
-    assert not any(each["kind"] == "crash" for each in told)
-    assert {"kind": "step", "step": 3, "total": 9} in told
+    assert not any(each["kind"] == "crash" for each in reported)
+    assert {"kind": "step", "step": 3, "total": 9} in reported
 
 
-def test_what_failed_on_healthy_pods_is_told_with_its_own_exit_code(
-    managed: Callable[..., Follower], told: list[dict[str, Any]]
+def test_what_failed_on_healthy_pods_is_reported_with_its_own_exit_code(
+    managed: Callable[..., Follower], reported: list[dict[str, Any]]
 ) -> None:
     failed = [
         '{"kind": "error", "summary": "no data", "problems": [], "exit_code": 2}\n',
         '{"kind": "exit", "code": 2}\n',
     ]
     assert managed(FakeJobs([(failed, "FAILED")])).run() == 2
-    assert told[-1] == {"kind": "error", "summary": "no data", "problems": [], "exit_code": 2}
+    assert reported[-1] == {"kind": "error", "summary": "no data", "problems": [], "exit_code": 2}
 
 
 def test_a_managed_job_that_never_ran_says_why_in_the_words_of_its_controller(
@@ -360,7 +362,7 @@ def test_a_managed_job_that_never_ran_says_why_in_the_words_of_its_controller(
     assert "the quota `none` does not allow pods=1 more" in str(raised.value)
 
 
-def test_a_managed_job_without_room_ends_by_the_time_out_of_its_launch(
+def test_a_managed_job_without_space_ends_by_the_time_out_of_its_launch(
     managed: Callable[..., Follower],
 ) -> None:
     class Waiting(FakeJobs):
@@ -379,9 +381,9 @@ def test_a_managed_job_without_room_ends_by_the_time_out_of_its_launch(
 
 
 def test_a_move_is_split_into_the_parts_of_its_time() -> None:
-    told: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
     now, pods, knows = [0.0], [Pod("1", "near", True), Pod("2", "near", True)], [False]
-    moves = RecoveryWatcher(2, lambda: pods, lambda: knows[0], told.append, lambda: now[0])
+    moves = RecoveryWatcher(2, lambda: pods, lambda: knows[0], reported.append, lambda: now[0])
 
     def at(seconds: float, *seen: Pod) -> None:
         now[0], pods[:] = seconds, seen
@@ -403,11 +405,11 @@ def test_a_move_is_split_into_the_parts_of_its_time() -> None:
     moves.on_event("note")
     now[0] = 75
     moves.on_event("step")
-    assert [(each["from"], each["to"], each["seconds"], each["whole"]) for each in told] == [
+    assert [(each["from"], each["to"], each["seconds"], each["whole"]) for each in reported] == [
         ("near", "far", {"noticed": 8, "placed": 22, "set_up": 30, "resumed": 5}, 65)
     ]
     assert (
-        describe(told[0])
+        describe(reported[0])
         == "moved from near to far in 65 s: 8 s until noticed, 22 for new pods, 30 to set up, 5 to the next step"
     )
     at(80, Pod("4", "far", True), Pod("5", "far", True))
@@ -415,9 +417,9 @@ def test_a_move_is_split_into_the_parts_of_its_time() -> None:
 
 
 def test_events_are_found_between_all_words_in_pieces_and_once() -> None:
-    heard: list[dict[str, Any]] = []
+    received: list[dict[str, Any]] = []
     other: list[str] = []
-    stream = EventStream(heard.append, other.append)
+    stream = EventStream(received.append, other.append)
     line = '(worker1, rank=1, pid=9, ip=10.0.0.2) {"kind": "interval", "row": {"step": 1}}\n'
     for piece in (
         line[:30],
@@ -430,7 +432,9 @@ def test_events_are_found_between_all_words_in_pieces_and_once() -> None:
     ):
         stream.write(piece)
     stream.finish()
-    assert heard == [{"kind": "interval", "row": {"step": 1}}], "a log that is fetched again tells it twice"
+    assert received == [{"kind": "interval", "row": {"step": 1}}], (
+        "a log that is fetched again tells it twice"
+    )
     assert other == ["words {not json", '{"kind": 3}', "last"]
     assert stream.exit_code is None
 
@@ -480,11 +484,11 @@ def test_only_news_is_noted() -> None:
         ),
     ],
 )
-def test_a_context_s_trouble_is_put_in_words(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, why: str
+def test_a_context_s_error_is_put_in_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output: str, why: str
 ) -> None:
     program = tmp_path / "kubectl"
-    program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit 1\n")
+    program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{output}\nEND\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert why in (pods.context_problem("gone", "training") or "")

@@ -133,7 +133,7 @@ def test_a_gpu_that_no_pool_has_leaves_nothing() -> None:
     assert len(plan.refused) == sum(len(each.pools) for _, each in platforms())
 
 
-def test_a_price_of_one_s_own_makes_a_pool_comparable() -> None:
+def test_a_price_of_one_own_makes_a_pool_comparable() -> None:
     plan = make_plan(recipe(), platforms("azure-prod"), PlanOptions(prices={"azure-prod/a100-spot": 0.5}))
     spot = next(each for each in plan.possible if each.pool == "a100-spot")
     assert spot.usd_per_hour == pytest.approx(0.5 * spot.nodes)
@@ -176,7 +176,7 @@ def test_workers_are_shared_evenly_by_as_few_nodes_as_can(
 
 
 @pytest.mark.parametrize("name", ["lm-tiny", "lm-small", "lm-124m", "lm-1b"])
-def test_a_model_s_size_is_told_without_building_it(name: str) -> None:
+def test_a_model_s_size_is_reported_without_building_it(name: str) -> None:
     workload = recipe(name=name).workload
     assert isinstance(workload, LmSettings)
     with torch.device("meta"):

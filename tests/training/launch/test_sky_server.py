@@ -74,7 +74,7 @@ def test_one_that_comes_late_is_waited_for(
     assert started[0][0] == sys.executable
 
 
-def test_one_that_never_comes_is_said_with_the_place_of_its_log(
+def test_one_that_never_comes_is_reported_with_the_place_of_its_log(
     started: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "answers", lambda _: False)

@@ -103,14 +103,14 @@ def answer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize("stack", [*STACKS, "all"])
 def test_skypilot_tries_every_alternative_in_the_plan_s_order(answer: dict[str, Any], stack: str) -> None:
-    wanted = alternatives(task(*(PROD if stack == "all" else (stack,))))
+    expected = alternatives(task(*(PROD if stack == "all" else (stack,))))
     tried = answer[stack]["tried"]
     assert [(each["context"], each["gpus"]) for each in tried] == [
         (
             each["infra"].removeprefix("k8s/"),
             {each["accelerators"].partition(":")[0]: int(each["accelerators"].partition(":")[2])},
         )
-        for each in wanted
+        for each in expected
     ]
     assert all(each["cost"] > 0 for each in tried if not each["context"].endswith("eastus")), (
         "prices come from the configuration"
@@ -119,8 +119,8 @@ def test_skypilot_tries_every_alternative_in_the_plan_s_order(answer: dict[str, 
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_the_pod_that_skypilot_makes_fits_the_nodes_of_its_pool(answer: dict[str, Any], stack: str) -> None:
-    wanted, platform = alternatives(task(stack)), outputs(stack)
-    for each, asked in zip(answer[stack]["tried"], wanted, strict=True):
+    expected, platform = alternatives(task(stack)), outputs(stack)
+    for each, asked in zip(answer[stack]["tried"], expected, strict=True):
         values, pod = each["pod"]["values"], each["pod"]["pod"]["spec"]
         name = pod["nodeSelector"]["trainfleet.io/pool"]
         node = next(node for node in nodes(stack) if node["metadata"]["name"] == name)
@@ -167,7 +167,7 @@ def test_what_all_pods_carry_and_what_one_pool_s_carry_are_both_in_the_pod(
         assert limits == ({pool.rdma_resource: pool.rdma_nics} if pool.rdma_resource and many else {})
 
 
-def test_secrets_and_script_survive_skypilot_s_own_writing(answer: dict[str, Any]) -> None:
+def test_secrets_and_script_survive_skypilot_own_writing(answer: dict[str, Any]) -> None:
     written, mine = answer["all"]["yaml"], task(*PROD)
     assert written["num_nodes"] == mine["num_nodes"]
     assert written["run"] == mine["run"]

@@ -161,9 +161,9 @@ def test_pods_without_keys_run_where_their_identity_opens_the_storage(
     places = platforms("aws-prod", "gcp-prod", "azure-prod")
     plan = make_plan(recipe(), places, PlanOptions(storage=storage, gpus=("H100",)))
     assert {each.platform for each in plan.possible} == open_on
-    told = [each for each in left_out(plan) if "its pods' identity opens" in each]
-    assert {each.partition("/")[0] for each in told} == {name for name, _ in places} - open_on
-    assert all(f"and not {storage}: --from-secret NAME" in each for each in told)
+    reported = [each for each in left_out(plan) if "its pods' identity opens" in each]
+    assert {each.partition("/")[0] for each in reported} == {name for name, _ in places} - open_on
+    assert all(f"and not {storage}: --from-secret NAME" in each for each in reported)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_a_run_on_the_pods_own_disks_is_refused(tmp_path: Path) -> None:
         Sky().check(load_recipe("lm-1b"), target)
 
 
-def test_a_store_of_one_s_own_is_told_to_pods_with_its_authority_and_without_a_key(
+def test_a_store_of_one_own_is_reported_to_pods_with_its_authority_and_without_a_key(
     tmp_path: Path, pods: Pods
 ) -> None:
     certificate = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----"
@@ -272,7 +272,7 @@ def test_no_platform_at_all_is_refused_with_both_ways_to_name_one(tmp_path: Path
         resolved(recipe(), Target(request, (), tmp_path))
 
 
-def test_a_cluster_of_one_s_own_needs_no_stack(tmp_path: Path) -> None:
+def test_a_cluster_of_one_own_needs_no_stack(tmp_path: Path) -> None:
     request = Request(
         "lm-small",
         options=SkyOptions(context="kind-kind", namespace="mine", image="my/image:1", nodes=2),
@@ -294,7 +294,7 @@ def test_a_cluster_of_one_s_own_needs_no_stack(tmp_path: Path) -> None:
         ("1.0.0", "unsupported SkyPilot version"),
     ],
 )
-def test_skypilot_absent_or_of_another_version_is_said_in_a_line(
+def test_skypilot_absent_or_of_another_version_is_reported_in_a_line(
     monkeypatch: pytest.MonkeyPatch, version: str | None, says: str
 ) -> None:
     def found(_: str) -> str:
@@ -384,9 +384,9 @@ def test_the_first_pod_trains_and_its_exit_code_travels(tmp_path: Path, pods: Po
         TRAINFLEET_RAY_SETTINGS="RAY_USE_TLS=1 RAY_TLS_CA_CERT=/x",
         SKYPILOT_NUM_GPUS_PER_NODE="8",
     )
-    said = first.communicate(timeout=60)[0]
-    assert first.returncode == code, said
-    assert json.loads(said.splitlines()[-1]) == {"kind": "exit", "code": code}
+    output = first.communicate(timeout=60)[0]
+    assert first.returncode == code, output
+    assert json.loads(output.splitlines()[-1]) == {"kind": "exit", "code": code}
     notes = (tmp_path / "notes0").read_text().splitlines()
     assert notes[0].startswith("ray start --head --port=6379"), notes
     assert {"--block", "--num-cpus=33", "--num-gpus=8"} <= set(notes[0].split())
@@ -395,16 +395,16 @@ def test_the_first_pod_trains_and_its_exit_code_travels(tmp_path: Path, pods: Po
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_ray_that_does_not_start_is_said_with_its_own_words(pods: Pods, rank: int) -> None:
+def test_a_ray_that_does_not_start_is_reported_with_its_own_words(pods: Pods, rank: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as head:
         script = ported(document(recipe(), "aws-prod")["run"])
         failed = pods.start(
             script, rank=rank, RAY_DOES="echo no room for it; exit 3", PORT=str(head.getsockname()[1])
         )
-        said = failed.communicate(timeout=60)[0]
+        output = failed.communicate(timeout=60)[0]
     assert failed.returncode == 1
-    assert "no room for it" in said
-    assert "Ray did not start" in said
+    assert "no room for it" in output
+    assert "Ray did not start" in output
 
 
 def test_another_pod_stays_until_the_head_is_gone(tmp_path: Path, pods: Pods) -> None:
