@@ -22,7 +22,9 @@ NAMESPACES = ("training", "kuberay-system", "monitoring", "default", "kube-syste
 @contextlib.contextmanager
 def applied(cluster: str, stack: str = "local") -> Iterator[Rehearsal]:
     """A stack applied; at the end the cluster is as before."""
-    with rehearsal_session(read_project(ROOT, stack), find_engine(), RehearsalOptions(cluster=built_in(cluster))) as r:
+    with rehearsal_session(
+        read_project(ROOT, stack), find_engine(), RehearsalOptions(cluster=built_in(cluster))
+    ) as r:
         outcome = r.run(Step("apply", "apply"), *APPLY)
         assert outcome.ok, outcome.errors
         yield r

@@ -67,7 +67,9 @@ def begun() -> bool:
 
 
 def noted(kind: str) -> Callable[[], bool]:
-    return lambda: (it := state.load(NAME)) is not None and any(resource.kind == kind for resource in it.resources)
+    return lambda: (
+        (it := state.load(NAME)) is not None and any(resource.kind == kind for resource in it.resources)
+    )
 
 
 def linked() -> bool:

@@ -8,6 +8,7 @@ by Prometheus, and return nothing.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 
 import pytest
@@ -90,6 +91,8 @@ def test_a_runs_own_port_is_scraped_too(watched: Watched) -> None:
         )
         assert found is not True, (watched.folder / "own.out").read_text()
         assert found[0]["metric"]["workload"] == "lm"
+        launch.send_signal(signal.SIGINT)
+        assert launch.wait(120) == 130
     finally:
         launch.kill()
         launch.wait()

@@ -77,7 +77,10 @@ def test_missing_packages_are_named_with_the_line_that_installs_them(
 
 def test_without_the_image_no_compiler_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "_is_installed", lambda program: False)
-    assert set(checks.missing_packages(image=True)) - set(checks.missing_packages(image=False)) == {"debootstrap", "g++"}
+    assert set(checks.missing_packages(image=True)) - set(checks.missing_packages(image=False)) == {
+        "debootstrap",
+        "g++",
+    }
 
 
 @pytest.mark.parametrize("place", ["/var/lib/work", "/run/user/0"])
@@ -139,7 +142,9 @@ def test_the_disk_that_is_asked_for_is_what_has_to_be_made(
     expected: float,
 ) -> None:
     monkeypatch.setattr(checks, "missing", lambda simulated: list(unbuilt))
-    monkeypatch.setattr(checks.images, "store_folder", lambda image: tmp_path if image_there else tmp_path / "none")
+    monkeypatch.setattr(
+        checks.images, "store_folder", lambda image: tmp_path if image_there else tmp_path / "none"
+    )
     assert checks.disk_gib(image, True) == expected
 
 

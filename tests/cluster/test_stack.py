@@ -101,8 +101,9 @@ def test_what_somebody_else_made_is_refused_by_name_and_left_alone(
     try:
         report = rehearsed(tmp_path, target, CONFIG.format("default"))
         assert not report.ok
-        assert "ConfigMap default/config already exists, made by kubectl-create, and is left unchanged" in str(
-            report.problems
+        assert (
+            "ConfigMap default/config already exists, made by kubectl-create, and is left unchanged"
+            in str(report.problems)
         )
         assert cluster.kubectl("get", "configmap", "config", "-o", "json", "--show-managed-fields") == before
     finally:
