@@ -44,6 +44,7 @@ def dashboard_command(  # noqa: PLR0917 - Typer passes options by name
 
     trainfleet dashboard shared-ray --port 0 --token --stack outputs.json
     """
+    import signal
     import threading
 
     from trainfleet.console import err, out, print_json
@@ -55,6 +56,9 @@ def dashboard_command(  # noqa: PLR0917 - Typer passes options by name
     def report(text: str) -> None:
         err().print(text, markup=False)
 
+    # SIGTERM ends it as Ctrl-C does. Without that, the client's certificate and key stay in the temporary
+    # folder, where the Kubernetes client writes them and removes them at a normal exit only.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with rejections_explained(cluster := connect_to(stack, context, namespace, run)):
         _, name = head_of(cluster, run)
         secret = token_of(cluster, name) if token else None
