@@ -1,4 +1,5 @@
-"""Find where the files of `infra/` name a property: keywords of resource and argument classes, and keys of their
+"""Find where the files of `infra/` name a property: keywords of resource and argument classes, and keys of
+their
 dicts. Maps with free keys (labels, tags, data) are left out.
 """
 

@@ -75,9 +75,15 @@ def test_every_mistake_is_reported_with_its_place_and_the_code_is_2(
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
         "error: stacks/Pulumi.demo.yaml: 2 mistakes",
-        "  stacks/Pulumi.demo.yaml:9 gpu_pools[0].acelerator: unknown key `acelerator` -> did you mean `accelerator`?",
-        "  stacks/Pulumi.demo.yaml:10 gpu_pools[1].reservation: is missing: capacity `reserved` requires a capacity reservation"
-        " -> its id: cr- and 17 digits or letters a to f, for example cr-0123456789abcdef0",
+        (
+            "  stacks/Pulumi.demo.yaml:9 gpu_pools[0].acelerator: unknown key `acelerator` -> did you mean"
+            " `accelerator`?"
+        ),
+        (
+            "  stacks/Pulumi.demo.yaml:10 gpu_pools[1].reservation: is missing: capacity `reserved` requires"
+            " a capacity reservation -> its id: cr- and 17 digits or letters a to f, for example"
+            " cr-0123456789abcdef0"
+        ),
     ]
 
 
@@ -112,10 +118,9 @@ def test_no_stack_at_all_is_answered_with_those_there_are(trainfleet: Trainfleet
 
 def test_a_check_imports_neither_pulumi_nor_rich() -> None:
     code = (
-        "import sys; sys.argv = ['trainfleet', 'spec', 'check', 'aws-prod']\n"
-        "from trainfleet.cli import main\n"
-        "try: main()\n"
-        "finally: print(sorted({name.partition('.')[0] for name in sys.modules} & {'pulumi', 'pulumi_aws', 'rich', 'torch', 'ray'}))\n"
+        "import sys; sys.argv = ['trainfleet', 'spec', 'check', 'aws-prod']\nfrom trainfleet.cli import"
+        " main\ntry: main()\nfinally: print(sorted({name.partition('.')[0] for name in sys.modules} &"
+        " {'pulumi', 'pulumi_aws', 'rich', 'torch', 'ray'}))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

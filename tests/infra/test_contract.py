@@ -239,7 +239,11 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_launchers_read_outputs_without_pulumi_and_without_the_spec() -> None:
-    code = "import sys, trainfleet.infra.outputs.contract; print([name for name in ('pulumi', 'trainfleet.infra.spec.schema', 'trainfleet.infra.catalog.machines', 'yaml', 'rich') if name in sys.modules])"
+    code = (
+        "import sys, trainfleet.infra.outputs.contract; print([name for name in ('pulumi',"
+        " 'trainfleet.infra.spec.schema', 'trainfleet.infra.catalog.machines', 'yaml', 'rich') if name in"
+        " sys.modules])"
+    )
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         == "[]\n"

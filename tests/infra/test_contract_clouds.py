@@ -32,7 +32,10 @@ from trainfleet.rehearsal.rehearse import RehearsalOptions, rehearsal_session
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 ROOT = Path(__file__).resolve().parents[2]
-HYPERPOD = "gpu_pools=[{name: h100, accelerator: H100, per_node: 8, min_nodes: 2, max_nodes: 2, kind: hyperpod, interconnect: best, compact: true}]"
+HYPERPOD = (
+    "gpu_pools=[{name: h100, accelerator: H100, per_node: 8, min_nodes: 2, max_nodes: 2, kind: hyperpod,"
+    " interconnect: best, compact: true}]"
+)
 WORKSTATION = "gpu_pools=[{name: l4, accelerator: L4, labels: {gpu: l4}}]"
 CHANGED = {"aws-dev": HYPERPOD, "local": WORKSTATION}
 """Stacks with another setting than their own; these are tried at every change, the others in test-deep."""

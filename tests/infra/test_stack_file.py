@@ -170,7 +170,10 @@ def test_a_file_is_named_from_here_where_it_lies_below(
             f"is missing -> write azure-native:subscriptionId: {SUBSCRIPTION}",
         ),
         (
-            "config:\n  trainfleet:platform:\n    secure: AAABAOv5kbKt\nencryptionsalt: v1:bm8=:v1:bm8=:bm8=\n",
+            (
+                "config:\n  trainfleet:platform:\n    secure: AAABAOv5kbKt\nencryptionsalt:"
+                " v1:bm8=:v1:bm8=:bm8=\n"
+            ),
             "stacks/Pulumi.demo.yaml:2",
             "is encrypted, so a review cannot read it",
         ),

@@ -173,8 +173,8 @@ ACCEPTED = [
 
 
 @pytest.mark.parametrize(("token", "inputs", "said"), REFUSED, ids=[case[2][:60] for case in REFUSED])
-def test_a_mistake_is_refused_with_its_path(token: str, inputs: dict[str, Any], said: str) -> None:
-    assert any(said in mistake for mistake in mistakes(token, inputs)), mistakes(token, inputs)
+def test_a_mistake_is_refused_with_its_path(token: str, inputs: dict[str, Any], output: str) -> None:
+    assert any(output in mistake for mistake in mistakes(token, inputs)), mistakes(token, inputs)
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def test_a_secret_input_is_a_secret_output() -> None:
     assert made["secretString"] == secret("planted")
 
 
-def test_names_are_made_up_once_and_kept() -> None:
+def test_names_are_synthetic_once_and_kept() -> None:
     token = "aws:s3/bucket:Bucket"
     resource = packages()["aws"].resource(token)
     first = AWS.with_name(resource, token, {}, {}, "Runs", "abcdef0123")

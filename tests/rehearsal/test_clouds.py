@@ -120,8 +120,8 @@ IDS = [
 
 
 @pytest.mark.parametrize(("token", "inputs", "wanted"), IDS, ids=[token for token, _, _ in IDS])
-def test_ids_are_paths(token: str, inputs: dict[str, Any], wanted: str) -> None:
-    assert made(token, inputs)[0] == wanted
+def test_ids_are_paths(token: str, inputs: dict[str, Any], expected: str) -> None:
+    assert made(token, inputs)[0] == expected
 
 
 OUTPUTS: list[tuple[str, dict[str, Any], str, str]] = [
@@ -172,14 +172,14 @@ OUTPUTS: list[tuple[str, dict[str, Any], str, str]] = [
     ("token", "inputs", "path", "wanted"), OUTPUTS, ids=[f"{token} {path}" for token, _, path, _ in OUTPUTS]
 )
 def test_outputs_have_the_form_that_programs_rely_on(
-    token: str, inputs: dict[str, Any], path: str, wanted: str
+    token: str, inputs: dict[str, Any], path: str, expected: str
 ) -> None:
     value: Any = made(token, {"resourceGroupName": "rg", **inputs} if token.startswith("azure") else inputs)[
         1
     ]
     for step in path.split("."):
         value = value[step]
-    assert value == wanted
+    assert value == expected
 
 
 def test_an_azure_cluster_has_an_issuer_identities_and_addresses() -> None:

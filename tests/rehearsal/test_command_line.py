@@ -63,11 +63,11 @@ def test_a_quick_look_ends_with_the_step_that_was_named(trainfleet: Call, engine
     ],
 )
 def test_wrong_input_is_one_message_and_exit_code_two(
-    trainfleet: Call, engine: Engine, arguments: list[str], said: str
+    trainfleet: Call, engine: Engine, arguments: list[str], output: str
 ) -> None:
     done = trainfleet("rehearse", *arguments)
     assert done.returncode == 2, done.stderr
-    assert said in done.stderr
+    assert output in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -86,9 +86,9 @@ def test_ctrl_c_leaves_no_process_and_no_folder(engine: Engine, tmp_path: Path) 
         assert child.poll() is None, child.communicate()
         family = psutil.Process(child.pid).children(recursive=True)
     child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=LIMIT)
-    assert child.returncode == 130, said
-    assert "Traceback" not in said
+    _, output = child.communicate(timeout=LIMIT)
+    assert child.returncode == 130, output
+    assert "Traceback" not in output
     _, alive = psutil.wait_procs(family, timeout=10)
     assert alive == []
     assert list(tmp_path.iterdir()) == []

@@ -109,7 +109,7 @@ def chosen(package: str) -> list[str]:
 
 def refused(package: str, tokens: list[str]) -> tuple[int, list[str]]:
     """Return how many resources the examples of these types register, and what is refused of them."""
-    count, said = 0, []
+    count, output = 0, []
     for token in tokens:
         for item in (
             item for code in documented_examples(packages()[package], token) for item in programs(code)
@@ -117,8 +117,8 @@ def refused(package: str, tokens: list[str]) -> tuple[int, list[str]]:
             count += 1
             if item.token.split(":", 1)[0] == package:
                 found = CLOUD_MODELS[package].check(packages()[package], item.token, item.inputs)
-                said += [f"{token}: {item.token} {mistake}" for mistake in found]
-    return count, [text for text in said if not any(part in text for part in WRONG)]
+                output += [f"{token}: {item.token} {mistake}" for mistake in found]
+    return count, [text for text in output if not any(part in text for part in WRONG)]
 
 
 def programs(code: str) -> Iterator[Sent]:
@@ -131,13 +131,13 @@ def programs(code: str) -> Iterator[Sent]:
 @pytest.mark.parametrize("package", SERVICES)
 def test_a_sample_of_documented_examples_passes(package: str) -> None:
     tokens = random.Random(5).sample(chosen(package), SAMPLE)
-    _, said = refused(package, tokens)
-    assert said == []
+    _, output = refused(package, tokens)
+    assert output == []
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("package", "least"), [("aws", 800), ("gcp", 1200), ("kubernetes", 30)])
 def test_every_documented_example_passes(package: str, least: int) -> None:
-    count, said = refused(package, chosen(package))
-    assert said == []
+    count, output = refused(package, chosen(package))
+    assert output == []
     assert count >= least, "fewer resources than were captured when this was written"

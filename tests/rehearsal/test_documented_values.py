@@ -127,7 +127,7 @@ def about(mistake: Mistake, place: Place, word: str) -> bool:
 
 def refused(package: str, tokens: list[str]) -> tuple[int, list[str]]:
     """Return how many values were sent, and which were refused."""
-    count, said = 0, []
+    count, output = 0, []
     for place in places(package, tokens):
         name = place.path.rsplit(".", 1)[-1]
         for word in listed(place.document):
@@ -136,24 +136,24 @@ def refused(package: str, tokens: list[str]) -> tuple[int, list[str]]:
             count += 1
             value = int(word) if place.number else word
             found = CLOUD_MODELS[package].check(packages()[package], place.token, place.put(value))
-            said += [
+            output += [
                 f"{place.token.split(':', 1)[1]} {mistake}"
                 for mistake in found
                 if about(mistake, place, word)
             ]
-    return count, [text for text in said if not any(part in text for part in WRONG)]
+    return count, [text for text in output if not any(part in text for part in WRONG)]
 
 
 @pytest.mark.parametrize("package", LEAST)
 def test_a_sample_of_documented_values_passes(package: str) -> None:
     tokens = random.Random(7).sample(sorted(packages()[package].classes), SAMPLE)
-    _, said = refused(package, tokens)
-    assert said == []
+    _, output = refused(package, tokens)
+    assert output == []
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("package", "least"), LEAST.items())
 def test_every_documented_value_passes(package: str, least: int) -> None:
-    count, said = refused(package, sorted(packages()[package].classes))
-    assert said == []
+    count, output = refused(package, sorted(packages()[package].classes))
+    assert output == []
     assert count >= least, "fewer values than were listed when this was written"

@@ -32,7 +32,9 @@ def script(path: Path, body: str) -> Path:
 
 @pytest.fixture
 def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Set a PATH of one folder of fakes and the system's tools, and an empty cache. Returns the folder of fakes."""
+    """Set a PATH of one folder of fakes and the system's tools, and an empty cache. Returns the folder of
+    fakes.
+    """
     fakes = tmp_path / "fakes"
     fakes.mkdir()
     monkeypatch.setenv("PATH", f"{fakes}:/usr/bin:/bin")
@@ -46,7 +48,8 @@ def fake_go(folder: Path, build_body: str, version: str = "go1.99.0") -> Path:
     find_out = 'while [ "$1" != -o ]; do shift; done; OUT=$2'
     return script(
         folder / "go",
-        f'if [ "$1" = version ]; then echo "go version {version} linux/amd64"; exit 0; fi\n{find_out}\n{build_body}',
+        f'if [ "$1" = version ]; then echo "go version {version} linux/amd64"; exit 0;'
+        f" fi\n{find_out}\n{build_body}",
     )
 
 

@@ -201,8 +201,8 @@ def test_a_custom_resource_of_a_known_project_is_checked_by_its_definition(
 ) -> None:
     api, kind = token.removeprefix("kubernetes:").split(":")
     inputs = {"apiVersion": api, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
-    said = [str(mistake) for mistake in KubernetesModel().check(packages()["kubernetes"], token, inputs)]
-    assert (wrong in " ".join(said)) if wrong else said == []
+    output = [str(mistake) for mistake in KubernetesModel().check(packages()["kubernetes"], token, inputs)]
+    assert (wrong in " ".join(output)) if wrong else output == []
 
 
 def test_a_group_that_nobody_gathered_has_no_kinds() -> None:

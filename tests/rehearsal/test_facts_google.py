@@ -54,7 +54,10 @@ def test_versions_of_an_api_are_taken_together(tmp_path: Path) -> None:
             {"pattern": "[a-z]([a-z0-9-]{0,61}[a-z0-9])?"},
         ),
         (
-            "* Must contain only lowercase letters, numbers, and hyphens. * Must start with a letter. * Must be between 1-40 characters. * Must end with a number.",
+            (
+                "* Must contain only lowercase letters, numbers, and hyphens. * Must start with a letter. *"
+                " Must be between 1-40 characters. * Must end with a number."
+            ),
             {"pattern": "[a-z](?:[a-z0-9-]*[a-z0-9])?", "length": [1, 40]},
         ),
         (

@@ -106,7 +106,7 @@ def test_nothing_arrives_after_the_engine_died() -> None:
     assert [each.id for each in cloud.records.values()] == ["last"]
 
 
-def test_what_is_made_up_depends_on_the_resource_and_on_how_often_it_was_made() -> None:
+def test_what_is_synthetic_depends_on_the_resource_and_on_how_often_it_was_made() -> None:
     one, other = Cloud(), Cloud()
     urn = record("a").urn
     assert one.seed(urn) == other.seed(urn) != one.seed("urn::b")
@@ -169,7 +169,8 @@ def test_a_program_that_makes_another_thing_each_time_is_found_by_comparing(
     engine: Engine, program: Callable[[str], Path]
 ) -> None:
     folder = program(
-        'import time\nvpc = aws.ec2.Vpc("vpc", cidr_block="10.0.0.0/16", tags={"at": str(time.time_ns())}, opts=pulumi.ResourceOptions(ignore_changes=["tags"]))'
+        'import time\nvpc = aws.ec2.Vpc("vpc", cidr_block="10.0.0.0/16", tags={"at": str(time.time_ns())},'
+        ' opts=pulumi.ResourceOptions(ignore_changes=["tags"]))'
     )
     report = rehearse(read_project(folder), engine, RehearsalOptions(fault="all"))
     assert not report.ok

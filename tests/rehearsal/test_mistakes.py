@@ -182,10 +182,10 @@ def mistakes() -> Iterator[Any]:
 def test_a_mistake_is_refused_by_name_and_value(
     package: str, name: str, right: dict[str, Any], row: list[Any], style: str
 ) -> None:
-    said = mistakes_of(package, name, changed(right, row), style)
-    assert any(plainly(expected(row)) in plainly(message) for message in said), said
+    output = mistakes_of(package, name, changed(right, row), style)
+    assert any(plainly(expected(row)) in plainly(message) for message in output), output
     if (value := wanted_value(row)) is not None:
-        assert any(str(value) in message or repr(value) in message for message in said), said
+        assert any(str(value) in message or repr(value) in message for message in output), output
 
 
 def test_the_table_is_large_enough() -> None:

@@ -23,20 +23,26 @@ MISTAKES = [
         "gcp:storage/bucket:Bucket b storageClass: 'STANDARD_IA' is not one of",
     ),
     (
-        'import pulumi_azure_native as az\naz.storage.StorageAccount("s", resource_group_name="g", kind="StorageV2", sku={"name": "Standart_LRS"})',
+        (
+            'import pulumi_azure_native as az\naz.storage.StorageAccount("s", resource_group_name="g",'
+            ' kind="StorageV2", sku={"name": "Standart_LRS"})'
+        ),
         "azure-native:storage:StorageAccount s sku.name: 'Standart_LRS' is not one of the values",
     ),
     (
-        'k8s.core.v1.Pod("p", spec={"containers": [{"name": "x", "image": "y", "resources": {"limits": {"memory": "8Gb"}}}]})',
+        (
+            'k8s.core.v1.Pod("p", spec={"containers": [{"name": "x", "image": "y", "resources": {"limits":'
+            ' {"memory": "8Gb"}}}]})'
+        ),
         "kubernetes:core/v1:Pod p spec.containers[0].resources.limits[\"memory\"]: '8Gb' is not a quantity",
     ),
 ]
 
 
-@pytest.mark.parametrize(("code", "said"), MISTAKES, ids=[said.split(" ")[0] for _, said in MISTAKES])
+@pytest.mark.parametrize(("code", "said"), MISTAKES, ids=[output.split(" ")[0] for _, output in MISTAKES])
 def test_a_mistake_stops_the_preview_by_name_and_value(
-    engine: Engine, program: Callable[[str], Path], code: str, said: str
+    engine: Engine, program: Callable[[str], Path], code: str, output: str
 ) -> None:
     report = rehearse(read_project(program(code)), engine)
     assert not report.ok
-    assert any(said in str(problem) for problem in report.problems), report.problems
+    assert any(output in str(problem) for problem in report.problems), report.problems

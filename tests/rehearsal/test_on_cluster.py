@@ -1,4 +1,5 @@
-"""What a rehearsal on a cluster does before it asks one: objects out of inputs, drift, definitions, flags, and
+"""What a rehearsal on a cluster does before it asks one: objects out of inputs, drift, definitions, flags,
+and
 whether it may begin.
 """
 
@@ -211,7 +212,10 @@ def kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     monkeypatch.setenv("PATH", str(folder))
 
 
-VIEW = '{"clusters": [{"name": "x", "cluster": {"server": "https://prod:6443"}}], "users": [{"user": {"token": "t"}}]}'
+VIEW = (
+    '{"clusters": [{"name": "x", "cluster": {"server": "https://prod:6443"}}], "users": [{"user": {"token":'
+    ' "t"}}]}'
+)
 
 
 def test_nothing_is_made_in_a_context_of_ones_own_without_consent(

@@ -88,7 +88,10 @@ MISTAKES = [
         "__main__.py:4: Cluster c has no property `role_arnn`",
     ),
     (
-        'name = "c"\naws.eks.Cluster(f"{name}-1", role_arn="x",\n  vpc_config=aws.eks.ClusterVpcConfigArgs(subnet_idz=[]))',
+        (
+            'name = "c"\naws.eks.Cluster(f"{name}-1", role_arn="x",\n '
+            " vpc_config=aws.eks.ClusterVpcConfigArgs(subnet_idz=[]))"
+        ),
         "ClusterVpcConfigArgs c-1 has no property `subnet_idz`",
     ),
     ('b = aws.s3.Bucket("b")\npulumi.export("arn", b.arnn)', "Bucket b has no property `arnn`"),
@@ -104,14 +107,14 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("code", "said"), MISTAKES, ids=[said[:50] for _, said in MISTAKES])
+@pytest.mark.parametrize(("code", "said"), MISTAKES, ids=[output[:50] for _, output in MISTAKES])
 def test_a_mistake_stops_the_preview_and_names_resource_and_property(
-    engine: Engine, program: Callable[[str], Path], code: str, said: str
+    engine: Engine, program: Callable[[str], Path], code: str, output: str
 ) -> None:
     report = rehearse(read_project(program(code)), engine)
     assert not report.ok
     assert [step.name for step in report.steps if step.ran] == ["preview"]
-    assert any(said in str(problem) for problem in report.problems), report.problems
+    assert any(output in str(problem) for problem in report.problems), report.problems
 
 
 def test_two_resources_of_one_name_are_found_at_apply(engine: Engine, program: Callable[[str], Path]) -> None:
@@ -140,7 +143,8 @@ def test_protection_is_lifted_in_a_step_of_its_own_and_what_is_retained_is_named
 ) -> None:
     keep = "opts=pulumi.ResourceOptions(protect=True, retain_on_delete=True)"
     folder = program(
-        f'b = aws.s3.Bucket("data", tags={{"a": "b"}}, {keep})\naws.s3.BucketVersioning("v", bucket=b.bucket, versioning_configuration={{"status": "Enabled"}})'
+        f'b = aws.s3.Bucket("data", tags={{"a": "b"}}, {keep})\naws.s3.BucketVersioning("v", bucket=b.bucket,'
+        ' versioning_configuration={"status": "Enabled"})'
     )
     report = rehearse(read_project(folder), engine)
     assert report.ok, report.problems
@@ -173,9 +177,10 @@ def test_a_policy_pack_stops_a_violation(
     pack.mkdir()
     (pack / "PulumiPolicy.yaml").write_text("runtime: python\n")
     (pack / "__main__.py").write_text(
-        "from pulumi_policy import EnforcementLevel, PolicyPack, ResourceValidationPolicy\n"
-        "def tags(args, report):\n    if args.resource_type == 'aws:ec2/vpc:Vpc' and not args.props.get('tags'): report('needs tags')\n"
-        "PolicyPack('pack', enforcement_level=EnforcementLevel.MANDATORY, policies=[ResourceValidationPolicy('tags', 'tags', tags)])\n"
+        "from pulumi_policy import EnforcementLevel, PolicyPack, ResourceValidationPolicy\ndef tags(args,"
+        " report):\n    if args.resource_type == 'aws:ec2/vpc:Vpc' and not args.props.get('tags'):"
+        " report('needs tags')\nPolicyPack('pack', enforcement_level=EnforcementLevel.MANDATORY,"
+        " policies=[ResourceValidationPolicy('tags', 'tags', tags)])\n"
     )
     report = rehearse(
         read_project(program('aws.ec2.Vpc("bare", cidr_block="10.0.0.0/16")')),

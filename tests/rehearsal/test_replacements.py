@@ -1,4 +1,5 @@
-"""Replacements that go wrong half way, resources that fail twice in a row, and whole clusters replaced: on the
+"""Replacements that go wrong half way, resources that fail twice in a row, and whole clusters replaced: on
+the
 real engine.
 
 Whatever happens, a run that continues has to end where an undisturbed one ends, with nothing made twice and

@@ -147,12 +147,12 @@ def done(cloud: Cloud, verb: str, what: CloudObject) -> None:
     ("there", "verb", "what", "said"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
 )
 def test_what_else_exists_can_forbid_an_operation(
-    there: list[CloudObject], verb: str, what: CloudObject, said: str
+    there: list[CloudObject], verb: str, what: CloudObject, output: str
 ) -> None:
     cloud = Cloud(records={each.key: each for each in there})
     with pytest.raises(RefusedError) as caught:
         done(cloud, verb, what)
-    assert said in str(caught.value)
+    assert output in str(caught.value)
     assert {each.key for each in there} == set(cloud.records)
 
 

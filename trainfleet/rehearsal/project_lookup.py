@@ -1,4 +1,5 @@
-"""Finds what is to be rehearsed: the project around the current folder, and a stack's settings with changes to
+"""Finds what is to be rehearsed: the project around the current folder, and a stack's settings with changes
+to
 its spec.
 """
 

@@ -1,4 +1,5 @@
-"""Rehearses a program: every step from the first preview to the last delete, on the real engine over simulated
+"""Rehearses a program: every step from the first preview to the last delete, on the real engine over
+simulated
 clouds.
 
 `rehearse(...)` sets the stage (sandbox, providers, language host, engine) and walks through `steps.py`,

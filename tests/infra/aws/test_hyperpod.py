@@ -213,7 +213,10 @@ def test_containers_go_to_the_large_disk(tmp_path: Path) -> None:
 
 @pytest.mark.deep
 def test_a_production_stack_with_a_hyperpod_pool_is_rehearsed_whole(root: Path) -> None:
-    pool = "{name: steady, accelerator: H100, per_node: 8, min_nodes: 2, max_nodes: 2, kind: hyperpod, interconnect: best, compact: true}"
+    pool = (
+        "{name: steady, accelerator: H100, per_node: 8, min_nodes: 2, max_nodes: 2, kind: hyperpod,"
+        " interconnect: best, compact: true}"
+    )
     settings = stack_settings(
         "aws-prod",
         root,

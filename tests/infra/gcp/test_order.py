@@ -140,9 +140,7 @@ def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(
         ("lab-system", "kubernetes:*", "the cluster layer needs a node to run on"),
     ],
 )
-def test_on_apply_one_kind_is_there_before_the_other(
-    life: Lifecycle, first: str, then: str, why: str
-) -> None:
+def test_on_apply_one_kind_exists_before_the_other(life: Lifecycle, first: str, then: str, why: str) -> None:
     assert max(order_of(life.made, first)) < min(order_of(life.made, then)), why
 
 

@@ -1,4 +1,5 @@
-"""Every part of the layer is there by default and gone with its switch, or where the cloud provides it; nothing
+"""Every part of the layer is there by default and gone with its switch, or where the cloud provides it;
+nothing
 else changes.
 """
 
@@ -82,7 +83,7 @@ def whole() -> Planned:
 
 
 @pytest.mark.parametrize("switch", SWITCHES)
-def test_a_part_is_there_and_gone_with_its_switch(switch: str) -> None:
+def test_a_part_exists_and_gone_with_its_switch(switch: str) -> None:
     changes, gone = SWITCHES[switch]
     without = plan(changes)
     assert gone <= whole().types.keys()
@@ -119,7 +120,7 @@ def test_turning_network_policies_off_leaves_none_and_namespaces_as_they_are() -
     assert without.of("Namespace").keys() == whole().of("Namespace").keys()
 
 
-def test_nothing_waits_for_definitions_that_are_not_there() -> None:
+def test_nothing_waits_for_definitions_that_are_missing() -> None:
     """Without monitoring no chart provides a monitor, whose definition nobody installed."""
     without = plan({"monitoring": {"enabled": False}})
     for name in ("lab-dcgm-exporter", "lab-external-secrets"):

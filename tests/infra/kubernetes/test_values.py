@@ -72,9 +72,10 @@ def test_grafana_has_no_account_and_so_no_password() -> None:
     grafana = whole().values("lab-prometheus")["grafana"]
     assert grafana["env"] == {"GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION": "true"}
     assert grafana["grafana.ini"]["auth.anonymous"] == {"enabled": True, "org_role": "Viewer"}
-    assert grafana["sidecar"]["datasources"] == {"initDatasources": True, "skipReload": True}, (
-        "a reload needs an account"
-    )
+    assert grafana["sidecar"]["datasources"] == {
+        "initDatasources": True,
+        "skipReload": True,
+    }, "a reload needs an account"
 
 
 def test_metrics_are_kept_as_long_as_the_spec_says_on_an_encrypted_volume() -> None:
@@ -101,7 +102,8 @@ def test_logs_go_to_the_platforms_store_under_its_identity() -> None:
     assert values_["serviceAccount"] == {"create": False, "name": "log-shipper"}
     assert (
         values_["config"]["outputs"]
-        == "[OUTPUT]\n    Name cloudwatch_logs\n    Match kube.*\n    log_group_name /lab/pods\n    region us-east-2\n"
+        == "[OUTPUT]\n    Name cloudwatch_logs\n    Match kube.*\n    log_group_name /lab/pods\n    region"
+        " us-east-2\n"
     )
     assert whole().inputs["lab-fluent-bit"]["namespace"] == "logging"
 

@@ -169,7 +169,7 @@ def test_a_list_of_plain_values_is_shown_once_and_whole() -> None:
     ]
 
 
-def test_made_up_ids_are_shown_as_the_resources_they_belong_to() -> None:
+def test_synthetic_ids_are_shown_as_the_resources_they_belong_to() -> None:
     vpc = resource("aws:ec2/vpc:Vpc", "vpc", id="vpc-061b374a7955f4dc2")
     change = one(
         event(

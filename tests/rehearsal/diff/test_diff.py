@@ -140,7 +140,11 @@ def test_a_damaged_cache_is_recreated(repo: Repo, diff: Diffs, cache_home: Path)
 
 
 def test_secrets_never_show_and_need_no_passphrase(repo: Repo, diff: Diffs) -> None:
-    salt = "encryptionsalt: v1:dyhDUfAjOzc=:v1:fo9Rt8QSc6VE8RSd:SUPTKrc9ev45w7CIkr6898Hxqhnt0A==\nsecretsprovider: awskms://alias/none\n"
+    salt = (
+        "encryptionsalt:"
+        " v1:dyhDUfAjOzc=:v1:fo9Rt8QSc6VE8RSd:SUPTKrc9ev45w7CIkr6898Hxqhnt0A==\nsecretsprovider:"
+        " awskms://alias/none\n"
+    )
     repo.write(STACK, salt + (repo.root / STACK).read_text() + '  extra:word: {secure: "v1:abc:def"}\n')
     repo.commit()
     repo.replace(STACK, "v1:abc:def", "v1:ghi:jkl")
@@ -170,7 +174,10 @@ def test_the_cost_of_a_larger_pool_is_right(repo: Repo, diff: Diffs) -> None:
 
 
 def test_a_price_that_is_missing_is_reported_and_not_counted_as_nothing(repo: Repo, diff: Diffs) -> None:
-    held = "accelerator: H200, per_node: 8, instance_type: p5e.48xlarge, capacity: reserved, reservation: cr-0123456789abcdef0"
+    held = (
+        "accelerator: H200, per_node: 8, instance_type: p5e.48xlarge, capacity: reserved, reservation:"
+        " cr-0123456789abcdef0"
+    )
     repo.replace(STACK, "accelerator: A10G, per_node: 1", held)
     done = diff("one", "--worktree")
     assert "no price known for a10g" in done.stdout, done.stderr
@@ -181,14 +188,12 @@ def test_policies_that_newly_fail_are_named(repo: Repo, diff: Diffs) -> None:
     repo.write("policies/PulumiPolicy.yaml", "runtime: python\n")
     repo.write(
         "policies/__main__.py",
-        "from pulumi_policy import EnforcementLevel, PolicyPack, ResourceValidationPolicy\n"
-        "def check(args, report):\n"
-        "    if args.resource_type == 'aws:s3/bucket:Bucket' and (args.props.get('tags') or {}).get('team') != 'ml':\n"
-        "        report('the bucket belongs to another team')\n"
-        "    if args.resource_type == 'aws:ec2/vpc:Vpc':\n"
-        "        report('networks are always wrong')\n"
-        "policies = [ResourceValidationPolicy('own-team', 'Buckets are ours.', check, EnforcementLevel.MANDATORY)]\n"
-        "PolicyPack('tiny', policies, EnforcementLevel.MANDATORY)\n",
+        "from pulumi_policy import EnforcementLevel, PolicyPack, ResourceValidationPolicy\ndef check(args,"
+        " report):\n    if args.resource_type == 'aws:s3/bucket:Bucket' and (args.props.get('tags') or"
+        " {}).get('team') != 'ml':\n        report('the bucket belongs to another team')\n    if"
+        " args.resource_type == 'aws:ec2/vpc:Vpc':\n        report('networks are always wrong')\npolicies ="
+        " [ResourceValidationPolicy('own-team', 'Buckets are ours.', check,"
+        " EnforcementLevel.MANDATORY)]\nPolicyPack('tiny', policies, EnforcementLevel.MANDATORY)\n",
     )
     repo.commit()
     repo.replace(STACK, "team: ml", "team: vision")
@@ -261,12 +266,18 @@ def test_an_unknown_stack(repo: Repo, diff: Diffs) -> None:
         ("accelerator: A10G", "accelerator: A11G", "A11G"),
         (
             "    tags:",
-            "    exceptions: [{policy: no-host-path, resource: r, reason: long enough a reason, until: 2020-01-01}]\n    tags:",
+            (
+                "    exceptions: [{policy: no-host-path, resource: r, reason: long enough a reason, until:"
+                " 2020-01-01}]\n    tags:"
+            ),
             "2020-01-01",
         ),
         (
             "    tags:",
-            "    exceptions: [{policy: no-host-paths, resource: r, reason: long enough a reason, until: 2999-01-01}]\n    tags:",
+            (
+                "    exceptions: [{policy: no-host-paths, resource: r, reason: long enough a reason, until:"
+                " 2999-01-01}]\n    tags:"
+            ),
             "did you mean `no-host-path`?",
         ),
         (
@@ -312,8 +323,8 @@ def test_a_base_with_an_exception_that_ran_out_can_be_compared(repo: Repo, diff:
     text = (repo.root / STACK).read_text()
     repo.write(
         STACK,
-        text
-        + "    exceptions: [{policy: no-host-path, resource: r, reason: long enough a reason, until: 2020-01-01}]\n",
+        text + "    exceptions: [{policy: no-host-path, resource: r, reason: long enough a reason, until:"
+        " 2020-01-01}]\n",
     )
     repo.commit()
     repo.write(STACK, text)
@@ -380,7 +391,10 @@ def test_an_interrupt_leaves_no_folder_no_process_and_no_work_tree(
     environment = os.environ | {"TMPDIR": str(scratch), "XDG_CACHE_HOME": str(cache_home)}
     # Signals as a shell gives them to a command in front, also where the tests themselves run in the
     # background and ignore Ctrl-C.
-    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from trainfleet.cli import main; main()"
+    start = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from trainfleet.cli import"
+        " main; main()"
+    )
     command = [sys.executable, "-P", "-c", start, "diff", "one", "--worktree", "--no-cache"]
     child = subprocess.Popen(
         command,
@@ -400,11 +414,11 @@ def test_an_interrupt_leaves_no_folder_no_process_and_no_work_tree(
             family |= set(psutil.Process(child.pid).children(recursive=True))
         assert len(family) >= 2, child.communicate()
         os.kill(child.pid, signal.SIGINT)
-        _, said = child.communicate(timeout=60)
+        _, output = child.communicate(timeout=60)
     finally:
         child.kill()
         child.wait()
-    assert child.returncode == 130, said
+    assert child.returncode == 130, output
     assert list(scratch.iterdir()) == []
     assert [
         each

@@ -88,8 +88,9 @@ def test_nothing_is_cut_off_at_any_width(page: Path, tmp_path: Path, width: int)
     # Only this test's copy measures itself: in a frame of the width, because a window has a least width.
     measured = tmp_path / "measured.html"
     measured.write_text(
-        f"<iframe id=f style='width:{width}px;height:900px;border:0' srcdoc='{page.read_text().replace('&', '&amp;').replace(chr(39), '&#39;')}'></iframe>"
-        "<script>onload = () => { const root = document.getElementById('f').contentDocument.documentElement;"
+        f"<iframe id=f style='width:{width}px;height:900px;border:0'"
+        f" srcdoc='{page.read_text().replace('&', '&amp;').replace(chr(39), '&#39;')}'></iframe><script>onload"
+        " = () => { const root = document.getElementById('f').contentDocument.documentElement;"
         " document.title = 'measured ' + root.scrollWidth + ' in ' + root.clientWidth }</script>"
     )
     found = re.search(r"measured (\d+) in (\d+)", chromium("--dump-dom", measured.as_uri(), folder=tmp_path))

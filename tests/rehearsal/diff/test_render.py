@@ -79,8 +79,10 @@ def test_one_line_says_how_many_what_is_lost_what_it_costs_and_what_it_breaks() 
         after=Bill((replace(NODE, least=3), pool)),
         newly_failing=(Failing("p", "r", "m", "mandatory"),),
     )
-    assert found.blast_radius == (
-        "1 updated, 1 replaced (LOSES DATA: prod-bucket); +$292/month at min, +$73,000/month at max; 1 policy newly fails"
+    assert (
+        found.blast_radius
+        == "1 updated, 1 replaced (LOSES DATA: prod-bucket); +$292/month at min, +$73,000/month at max; 1"
+        " policy newly fails"
     )
 
 

@@ -1,4 +1,5 @@
-"""One change at a time on the real stacks of each cloud: what is updated, what is replaced, and what it costs.
+"""One change at a time on the real stacks of each cloud: what is updated, what is replaced, and what it
+costs.
 
 The verdicts are those of the clouds' own providers (trainfleet/rehearsal/simulation/replacements); the
 costs are worked out here from the catalogue's prices. All of them in `make test-deep`, one per kind of

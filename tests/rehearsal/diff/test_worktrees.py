@@ -1,4 +1,5 @@
-"""Two clean copies out of git: which commits, what counts as uncommitted, and that nothing is written into the
+"""Two clean copies out of git: which commits, what counts as uncommitted, and that nothing is written into
+the
 repository.
 """
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from trainfleet.rehearsal.engine.find import Engine
 
 FORMATS = ("table", "markdown", "html", "json")
-EXIT_CODES = "Exit codes: 0 no change; 1 error, also wrong input; 2 change; 3 destructive change (something is lost); 130 interrupted."
+EXIT_CODES = (
+    "Exit codes: 0 no change; 1 error, also wrong input; 2 change; 3 destructive change (something is lost);"
+    " 130 interrupted."
+)
 
 _HELP = f"""Say what a change would do to a stack: made, changed, [bold]replaced[/] or lost, what it costs, which policy it breaks.
 

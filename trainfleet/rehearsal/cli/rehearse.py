@@ -98,8 +98,11 @@ def main(  # noqa: PLR0917 - one per flag
     fault: Annotated[
         str,
         typer.Option(
-            help="What goes wrong: `one` create fails, or `every` resource's first; the engine dies in a `crash`; the cloud `throttle`s, is seen with a "
-            "`lag`, lets things `hang`; or `all` of it, and every update and delete fails once too."
+            help=(
+                "What goes wrong: `one` create fails, or `every` resource's first; the engine dies in a"
+                " `crash`; the cloud `throttle`s, is seen with a "
+                "`lag`, lets things `hang`; or `all` of it, and every update and delete fails once too."
+            )
         ),
     ] = "one",
     quota: Annotated[
@@ -113,7 +116,10 @@ def main(  # noqa: PLR0917 - one per flag
         str,
         typer.Option(
             metavar="STEP",
-            help="The last step to take, for a quick look: preview, policies, apply, no-op, ... (default: all).",
+            help=(
+                "The last step to take, for a quick look: preview, policies, apply, no-op, ... (default:"
+                " all)."
+            ),
         ),
     ] = "",
     seed: Annotated[int, typer.Option(help="Chooses what fails, changes and is replaced.")] = 0,
@@ -121,8 +127,11 @@ def main(  # noqa: PLR0917 - one per flag
         str | None,
         typer.Option(
             metavar="[NAME]",
-            help="Make Kubernetes' objects for real on the cluster of `trainfleet cluster up --name NAME` (`local` without a name). At the end it is "
-            "as before.",
+            help=(
+                "Make Kubernetes' objects for real on the cluster of `trainfleet cluster up --name NAME`"
+                " (`local` without a name). At the end it is "
+                "as before."
+            ),
         ),
     ] = None,
     context: Annotated[
@@ -135,14 +144,19 @@ def main(  # noqa: PLR0917 - one per flag
         bool,
         typer.Option(
             "--dry-run",
-            help="On a cluster: only ask its API server what it would say of each object. STACK may be `all`.",
+            help=(
+                "On a cluster: only ask its API server what it would say of each object. STACK may be `all`."
+            ),
         ),
     ] = False,
     leave: Annotated[
         bool,
         typer.Option(
             "--leave",
-            help="On a cluster: stop after the second preview, and leave the stack there to be used (see --clean-up).",
+            help=(
+                "On a cluster: stop after the second preview, and leave the stack there to be used (see"
+                " --clean-up)."
+            ),
         ),
     ] = False,
     clean_up: Annotated[

@@ -272,7 +272,8 @@ def cost_notes(diff: Diff) -> list[str]:
         )
     ):
         notes.append(
-            f"No price is known for {', '.join(unknown)}: missing in every sum, which is too low by that much."
+            f"No price is known for {', '.join(unknown)}: missing in every sum, which is too low by that"
+            " much."
         )
     if estimated := list(
         dict.fromkeys(
@@ -281,7 +282,8 @@ def cost_notes(diff: Diff) -> list[str]:
     ):
         notes.append(f"Estimated: {', '.join(estimated)}. The source of their price has no date.")
     notes.append(
-        f"List prices, each of its date and region; reserved capacity as on demand. Not counted: {NOT_COUNTED}."
+        "List prices, each of its date and region; reserved capacity as on demand. Not counted:"
+        f" {NOT_COUNTED}."
     )
     return notes
 

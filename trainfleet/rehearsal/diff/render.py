@@ -56,7 +56,8 @@ def as_table(diff: Diff, console: Console) -> None:
         console.width = max(console.width, _WIDTH)
     colour = _COLOURS[diff.verdict]
     console.print(
-        f"[bold {colour}]{diff.verdict.upper()}[/] [bold]{escape(diff.stack)}[/] [dim]{escape(sides(diff))}[/]",
+        f"[bold {colour}]{diff.verdict.upper()}[/] [bold]{escape(diff.stack)}[/]"
+        f" [dim]{escape(sides(diff))}[/]",
         soft_wrap=True,
     )
     console.print(f"[{colour}]{escape(diff.blast_radius)}[/]", soft_wrap=True)
@@ -166,7 +167,8 @@ def as_markdown(diff: Diff) -> str:
             blocks += [_markdown_row(verb, group) for group in found]
     if (rows := cost_rows(diff)) and any(row.changed for row in rows):
         blocks.append(
-            "\n#### Cost in USD an hour\n\n| part | what | before | after | a month | price of |\n|---|---|--:|--:|--:|---|\n"
+            "\n#### Cost in USD an hour\n\n| part | what | before | after | a month | price of"
+            " |\n|---|---|--:|--:|--:|---|\n"
         )
         shown = [row for row in rows if row.changed or row.name.startswith("all")]
         blocks += [_cells(row.name, row.what, row.before, row.after, row.month, row.price) for row in shown]
@@ -193,7 +195,10 @@ def _within(blocks: list[str], end: str) -> str:
     for index, block in enumerate(blocks):
         if len(text) + len(block) > space:
             left = sum(1 for each in blocks[index:] if each.startswith("|"))
-            text += f"\n_{left} more rows do not fit into a comment: `trainfleet diff … --format html` has them all._\n"
+            text += (
+                f"\n_{left} more rows do not fit into a comment: `trainfleet diff … --format html` has them"
+                " all._\n"
+            )
             break
         text += block
     return text + end

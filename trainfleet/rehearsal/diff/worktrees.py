@@ -223,7 +223,8 @@ def refuse_uncommitted(repository: Repository) -> None:
         Problem(
             "",
             "a diff compares commits",
-            "commit them, or add --worktree to compare the files as they are, or --head HEAD to leave them out",
+            "commit them, or add --worktree to compare the files as they are, or --head HEAD to leave"
+            " them out",
         )
     )
     raise InputError("the working tree has changes that are not committed", shown)

@@ -1,4 +1,5 @@
-"""A folder for one rehearsal: engine home, state, a copy of the project's settings; and an environment without
+"""A folder for one rehearsal: engine home, state, a copy of the project's settings; and an environment
+without
 credentials.
 
 Nothing of the user's is written to: the engine would add an encryption salt to the stack's settings file,
@@ -215,7 +216,8 @@ def _environment(folder: Path) -> dict[str, str]:
         "PATH": f"{folder / 'bin'}{os.pathsep}{kept.get('PATH', os.defpath)}",
         "TMPDIR": str(folder / "tmp"),
         "PULUMI_HOME": str(folder / "home"),
-        # metadata=skip: else each state file has an .attrs file next to it that is not written whole or not at
+        # metadata=skip: else each state file has an .attrs file next to it that is not written whole or not
+        # at
         # all, and an engine killed
         # just then leaves a state that nothing can load ("failed to load checkpoint: EOF").
         "PULUMI_BACKEND_URL": f"file://{folder / 'state'}?metadata=skip",

@@ -1,4 +1,5 @@
-"""A rehearsal whose Kubernetes objects are made for real: on the cluster of `trainfleet cluster up`, or on any
+"""A rehearsal whose Kubernetes objects are made for real: on the cluster of `trainfleet cluster up`, or on
+any
 that a kubeconfig names.
 
 The engine, the program and the clouds are as in every rehearsal. What the simulated provider of Kubernetes

@@ -30,10 +30,19 @@ class AppliedObject:
 
 
 class Applier:
-    """The objects of one rehearsal on one cluster."""
+    """The objects of one rehearsal on one cluster.
 
-    def __init__(self, api: Api) -> None:
+    With `shares_namespaces` an existing namespace is used with its own labels and kept. Otherwise it needs
+    the
+    labels of the stack: on a cluster with other users, that refusal keeps the stack's quotas and network
+    policies away from their pods.
+    """
+
+    def __init__(self, api: Api, *, shares_namespaces: bool = False) -> None:
         self.api = api
+        self.shares_namespaces = shares_namespaces
+        self.namespaces: dict[str, str] = {}
+        """Existing namespaces that are used with their own labels: who made them, by name."""
         self.made: dict[str, AppliedObject] = {}
         """By path, in the order in which they were made."""
         self.shared: dict[str, str] = {}
@@ -64,8 +73,12 @@ class Applier:
         owners = ", ".join(sorted(managers(there))) or "somebody"
         if MANAGER in managers(there):
             raise RefusedError(
-                f"{shown(there)} already exists: left by a rehearsal, or part of one that is running ({CLEAN_UP})"
+                f"{shown(there)} already exists: left by a rehearsal, or part of one that is running"
+                f" ({CLEAN_UP})"
             )
+        if self.shares_namespaces and document["kind"] == "Namespace":
+            self.shared[path] = self.namespaces[document["metadata"]["name"]] = owners
+            return there
         try:
             after = self.api.apply(document, dry_run=True)
         except ApiError as error:

@@ -54,7 +54,8 @@ class Charts:
         version = f"{name} {release.get('version', '')}".strip()
         if name == KUBERAY and self.operator is not None:
             self.reports[name] = (
-                f"{version}: the operator built from source, with {self.operator.start(namespace, release.get('values') or {})}"
+                f"{version}: the operator built from source, with"
+                f" {self.operator.start(namespace, release.get('values') or {})}"
             )
         elif name in KINDS:
             self.reports[name] = f"{version}: {self._define(name)}, no controller"
@@ -90,7 +91,8 @@ class Charts:
                 self.applier.make(definition)
                 self.provided.append(path)
                 self.reports[kind] = (
-                    f"{kind}: its cloud's clusters define it, here a definition from the schema held here does, no controller"
+                    f"{kind}: its cloud's clusters define it, here a definition from the schema held here"
+                    " does, no controller"
                 )
 
     def _exists(self, path: str) -> Document | None:

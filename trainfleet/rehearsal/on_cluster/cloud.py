@@ -131,7 +131,7 @@ def on(target: Target, quotas: dict[str, int] | None = None) -> Iterator[Cluster
         TrainfleetError: the cluster cannot be reached, or something of ours could not be removed.
     """
     with connected(target) as api:
-        applier = Applier(api)
+        applier = Applier(api, shares_namespaces=target.built_in is not None)
         charts = Charts(target, applier)
         cloud = ClusterCloud(
             quotas=quotas or {}, target=target, applier=applier, charts=charts, before=inventory(api)

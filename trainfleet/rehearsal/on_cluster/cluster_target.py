@@ -110,7 +110,8 @@ def _agrees(context: str, server: str) -> bool:
     if not sys.stdin.isatty():
         return False
     err().print(
-        f"The stack's objects will be made in {context} ({server}), and removed at the end. Type the context's name to agree:",
+        f"The stack's objects will be made in {context} ({server}), and removed at the end. Type the"
+        " context's name to agree:",
         markup=False,
     )
     return sys.stdin.readline().strip() == context

@@ -1,4 +1,5 @@
-"""Definitions of other projects' kinds, made of the schemas that the project holds of them: as much as a chart
+"""Definitions of other projects' kinds, made of the schemas that the project holds of them: as much as a
+chart
 brings that validates.
 
 Source of the schemas: `trainfleet/rehearsal/simulation/facts/kubernetes`.

@@ -92,7 +92,7 @@ def dry_run(target: Target, stacks: Iterable[Objects]) -> Iterator[DryRunResult]
         TrainfleetError: the cluster cannot be reached, or what was made for the questions cannot be removed.
     """
     with sharing(), connected(target) as api:
-        applier = Applier(api)
+        applier = Applier(api, shares_namespaces=target.built_in is not None)
         try:
             for stack in stacks:
                 yield _check_stack(applier, stack)

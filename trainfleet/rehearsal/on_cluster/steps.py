@@ -48,11 +48,13 @@ def on_the_cluster(r: Rehearsal, step: Step) -> None:
     for shown, why in pods_refused(cloud.api, documents):
         r.unexpected(step, f"a pod of {shown} would be refused: {why}")
     details = [*cloud.charts.reports.values()]
-    details += (
-        [f"already present with the same content, left unchanged: {len(cloud.applier.shared)}"]
-        if cloud.applier.shared
-        else []
-    )
+    namespaces = cloud.applier.namespaces
+    details += [
+        f"namespace {name} already exists, made by {owners}: used with its own labels, and kept"
+        for name, owners in namespaces.items()
+    ]
+    if same := len(cloud.applier.shared) - len(namespaces):
+        details.append(f"already present with the same content, left unchanged: {same}")
     details += [f"warning: {text}" for texts in cloud.api.warnings.values() for text in dict.fromkeys(texts)]
     step.detail = "\n    ".join(
         [
@@ -114,7 +116,10 @@ def nothing_left(r: Rehearsal, step: Step) -> None:
         if path not in kept and path not in cloud.charts.provided:
             r.unexpected(step, f"{made.shown} should have gone with the stack")
     if kept:
-        step.detail = f"kept by the stack and removed now: {', '.join(made.shown for path, made in cloud.applier.made.items() if path in kept)}"
+        step.detail = (
+            "kept by the stack and removed now:"
+            f" {', '.join(made.shown for path, made in cloud.applier.made.items() if path in kept)}"
+        )
     for text in (*cloud.charts.end(), *cloud.applier.clear()):
         r.unexpected(step, text)
     after = inventory(cloud.api)
@@ -125,7 +130,7 @@ def nothing_left(r: Rehearsal, step: Step) -> None:
 
 
 def _places(r: Rehearsal, cloud: ClusterCloud) -> tuple[set[str], set[str]]:
-    """The stack's namespaces, and the definitions that did not exist before it."""
+    """The stack's namespaces and definitions that did not exist before it."""
 
     def names(kind: str) -> set[str]:
         found = (
@@ -138,7 +143,8 @@ def _places(r: Rehearsal, cloud: ClusterCloud) -> tuple[set[str], set[str]]:
     there = {
         path.rpartition("/")[2] for path in cloud.before.objects if "/customresourcedefinitions/" in path
     }
-    return names("Namespace"), names("CustomResourceDefinition") - there
+    # NOTE: others may make objects in an existing namespace meanwhile; the stack's have its field manager.
+    return names("Namespace") - set(cloud.applier.namespaces), names("CustomResourceDefinition") - there
 
 
 def _with_the_cluster() -> Iterator[tuple[str, str, Callable[[Rehearsal, Step], None]]]:

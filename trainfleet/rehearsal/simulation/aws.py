@@ -105,15 +105,19 @@ def own_outputs(token: str, name: str, resource_id: str, region: str, random: st
             "endpoint": f"https://{random[:32].upper()}.gr7.{region}.eks.amazonaws.com",
             "identities": [{"oidcs": [{"issuer": issuer}]}],
             # Another cluster was made at another time; the same is always told the same.
-            "createdAt": f"2026-01-01T{int(random[:2], 16) % 24:02}:{int(random[2:4], 16) % 60:02}:{int(random[4:6], 16) % 60:02}Z",
+            "createdAt": (
+                f"2026-01-01T{int(random[:2], 16) % 24:02}:{int(random[2:4], 16) % 60:02}:{int(random[4:6], 16) % 60:02}Z"
+            ),
         }
     if kind == "ecr/repository:Repository":
         return {"repositoryUrl": f"{ACCOUNT}.dkr.ecr.{region}.amazonaws.com/{name}", "registryId": ACCOUNT}
     if kind in ("kms/key:Key", "secretsmanager/secret:Secret"):
         return {
-            "arn": resource_id
-            if resource_id.startswith("arn:")
-            else f"arn:aws:kms:{region}:{ACCOUNT}:key/{resource_id}"
+            "arn": (
+                resource_id
+                if resource_id.startswith("arn:")
+                else f"arn:aws:kms:{region}:{ACCOUNT}:key/{resource_id}"
+            )
         }
     if kind == "ec2/launchTemplate:LaunchTemplate":
         return {"latestVersion": 1, "defaultVersion": 1}

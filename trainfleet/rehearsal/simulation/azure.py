@@ -26,17 +26,33 @@ LOCATION = "eastus"
 _GROUP = "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}"
 IDS = {
     "alertsmanagement:PrometheusRuleGroup": "Microsoft.AlertsManagement/prometheusRuleGroups/{ruleGroupName}",
-    "authorization:RoleAssignment": "{scope}/providers/Microsoft.Authorization/roleAssignments/{roleAssignmentName}",
-    "authorization:RoleDefinition": "{scope}/providers/Microsoft.Authorization/roleDefinitions/{roleDefinitionId}",
-    "compute:CapacityReservation": "Microsoft.Compute/capacityReservationGroups/{capacityReservationGroupName}/capacityReservations/{capacityReservationName}",
-    "compute:CapacityReservationGroup": "Microsoft.Compute/capacityReservationGroups/{capacityReservationGroupName}",
+    "authorization:RoleAssignment": (
+        "{scope}/providers/Microsoft.Authorization/roleAssignments/{roleAssignmentName}"
+    ),
+    "authorization:RoleDefinition": (
+        "{scope}/providers/Microsoft.Authorization/roleDefinitions/{roleDefinitionId}"
+    ),
+    "compute:CapacityReservation": (
+        "Microsoft.Compute/capacityReservationGroups/{capacityReservationGroupName}/capacityReservations/{capacityReservationName}"
+    ),
+    "compute:CapacityReservationGroup": (
+        "Microsoft.Compute/capacityReservationGroups/{capacityReservationGroupName}"
+    ),
     "compute:DiskEncryptionSet": "Microsoft.Compute/diskEncryptionSets/{diskEncryptionSetName}",
-    "compute:ProximityPlacementGroup": "Microsoft.Compute/proximityPlacementGroups/{proximityPlacementGroupName}",
+    "compute:ProximityPlacementGroup": (
+        "Microsoft.Compute/proximityPlacementGroups/{proximityPlacementGroupName}"
+    ),
     "consumption:Budget": "{scope}/providers/Microsoft.Consumption/budgets/{budgetName}",
-    "containerregistry:CacheRule": "Microsoft.ContainerRegistry/registries/{registryName}/cacheRules/{cacheRuleName}",
+    "containerregistry:CacheRule": (
+        "Microsoft.ContainerRegistry/registries/{registryName}/cacheRules/{cacheRuleName}"
+    ),
     "containerregistry:Registry": "Microsoft.ContainerRegistry/registries/{registryName}",
-    "containerservice:AgentPool": "Microsoft.ContainerService/managedClusters/{resourceName}/agentPools/{agentPoolName}",
-    "containerservice:MaintenanceConfiguration": "Microsoft.ContainerService/managedClusters/{resourceName}/maintenanceConfigurations/{configName}",
+    "containerservice:AgentPool": (
+        "Microsoft.ContainerService/managedClusters/{resourceName}/agentPools/{agentPoolName}"
+    ),
+    "containerservice:MaintenanceConfiguration": (
+        "Microsoft.ContainerService/managedClusters/{resourceName}/maintenanceConfigurations/{configName}"
+    ),
     "containerservice:ManagedCluster": "Microsoft.ContainerService/managedClusters/{resourceName}",
     "costmanagement:Budget": "{scope}/providers/Microsoft.CostManagement/budgets/{budgetName}",
     "dashboard:Grafana": "Microsoft.Dashboard/grafana/{workspaceName}",
@@ -49,42 +65,72 @@ IDS = {
     "managedidentity:UserAssignedIdentity": "Microsoft.ManagedIdentity/userAssignedIdentities/{resourceName}",
     "monitor:ActionGroup": "Microsoft.Insights/actionGroups/{actionGroupName}",
     "monitor:AzureMonitorWorkspace": "Microsoft.Monitor/accounts/{azureMonitorWorkspaceName}",
-    "monitor:DataCollectionEndpoint": "Microsoft.Insights/dataCollectionEndpoints/{dataCollectionEndpointName}",
+    "monitor:DataCollectionEndpoint": (
+        "Microsoft.Insights/dataCollectionEndpoints/{dataCollectionEndpointName}"
+    ),
     "monitor:DataCollectionRule": "Microsoft.Insights/dataCollectionRules/{dataCollectionRuleName}",
-    "monitor:DataCollectionRuleAssociation": "{resourceUri}/providers/Microsoft.Insights/dataCollectionRuleAssociations/{associationName}",
+    "monitor:DataCollectionRuleAssociation": (
+        "{resourceUri}/providers/Microsoft.Insights/dataCollectionRuleAssociations/{associationName}"
+    ),
     "monitor:DiagnosticSetting": "{resourceUri}/providers/Microsoft.Insights/diagnosticSettings/{name}",
     "monitor:MetricAlert": "Microsoft.Insights/metricAlerts/{ruleName}",
     "monitor:ScheduledQueryRule": "Microsoft.Insights/scheduledQueryRules/{ruleName}",
     "netapp:Account": "Microsoft.NetApp/netAppAccounts/{accountName}",
     "netapp:CapacityPool": "Microsoft.NetApp/netAppAccounts/{accountName}/capacityPools/{poolName}",
-    "netapp:CapacityPoolVolume": "Microsoft.NetApp/netAppAccounts/{accountName}/capacityPools/{poolName}/volumes/{volumeName}",
+    "netapp:CapacityPoolVolume": (
+        "Microsoft.NetApp/netAppAccounts/{accountName}/capacityPools/{poolName}/volumes/{volumeName}"
+    ),
     "network:FlowLog": "Microsoft.Network/networkWatchers/{networkWatcherName}/flowLogs/{flowLogName}",
     "network:NatGateway": "Microsoft.Network/natGateways/{natGatewayName}",
     "network:NetworkSecurityGroup": "Microsoft.Network/networkSecurityGroups/{networkSecurityGroupName}",
     "network:NetworkWatcher": "Microsoft.Network/networkWatchers/{networkWatcherName}",
-    "network:PrivateDnsZoneGroup": "Microsoft.Network/privateEndpoints/{privateEndpointName}/privateDnsZoneGroups/{privateDnsZoneGroupName}",
+    "network:PrivateDnsZoneGroup": (
+        "Microsoft.Network/privateEndpoints/{privateEndpointName}/privateDnsZoneGroups/{privateDnsZoneGroupName}"
+    ),
     "network:PrivateEndpoint": "Microsoft.Network/privateEndpoints/{privateEndpointName}",
     "network:PublicIPAddress": "Microsoft.Network/publicIPAddresses/{publicIpAddressName}",
     "network:PublicIPPrefix": "Microsoft.Network/publicIPPrefixes/{publicIpPrefixName}",
     "network:RouteTable": "Microsoft.Network/routeTables/{routeTableName}",
-    "network:SecurityRule": "Microsoft.Network/networkSecurityGroups/{networkSecurityGroupName}/securityRules/{securityRuleName}",
+    "network:SecurityRule": (
+        "Microsoft.Network/networkSecurityGroups/{networkSecurityGroupName}/securityRules/{securityRuleName}"
+    ),
     "network:Subnet": "Microsoft.Network/virtualNetworks/{virtualNetworkName}/subnets/{subnetName}",
     "network:VirtualNetwork": "Microsoft.Network/virtualNetworks/{virtualNetworkName}",
-    "operationalinsights:Table": "Microsoft.OperationalInsights/workspaces/{workspaceName}/tables/{tableName}",
+    "operationalinsights:Table": (
+        "Microsoft.OperationalInsights/workspaces/{workspaceName}/tables/{tableName}"
+    ),
     "operationalinsights:Workspace": "Microsoft.OperationalInsights/workspaces/{workspaceName}",
-    "privatedns:PrivateRecordSet": "Microsoft.Network/privateDnsZones/{privateZoneName}/{recordType}/{relativeRecordSetName}",
+    "privatedns:PrivateRecordSet": (
+        "Microsoft.Network/privateDnsZones/{privateZoneName}/{recordType}/{relativeRecordSetName}"
+    ),
     "privatedns:PrivateZone": "Microsoft.Network/privateDnsZones/{privateZoneName}",
-    "privatedns:VirtualNetworkLink": "Microsoft.Network/privateDnsZones/{privateZoneName}/virtualNetworkLinks/{virtualNetworkLinkName}",
+    "privatedns:VirtualNetworkLink": (
+        "Microsoft.Network/privateDnsZones/{privateZoneName}/virtualNetworkLinks/{virtualNetworkLinkName}"
+    ),
     "resources:ResourceGroup": _GROUP,
-    "storage:BlobContainer": "Microsoft.Storage/storageAccounts/{accountName}/blobServices/default/containers/{containerName}",
-    "storage:BlobServiceProperties": "Microsoft.Storage/storageAccounts/{accountName}/blobServices/{blobServicesName}",
-    "storage:EncryptionScope": "Microsoft.Storage/storageAccounts/{accountName}/encryptionScopes/{encryptionScopeName}",
-    "storage:FileServiceProperties": "Microsoft.Storage/storageAccounts/{accountName}/fileServices/{fileServicesName}",
-    "storage:FileShare": "Microsoft.Storage/storageAccounts/{accountName}/fileServices/default/shares/{shareName}",
-    "storage:ManagementPolicy": "Microsoft.Storage/storageAccounts/{accountName}/managementPolicies/{managementPolicyName}",
+    "storage:BlobContainer": (
+        "Microsoft.Storage/storageAccounts/{accountName}/blobServices/default/containers/{containerName}"
+    ),
+    "storage:BlobServiceProperties": (
+        "Microsoft.Storage/storageAccounts/{accountName}/blobServices/{blobServicesName}"
+    ),
+    "storage:EncryptionScope": (
+        "Microsoft.Storage/storageAccounts/{accountName}/encryptionScopes/{encryptionScopeName}"
+    ),
+    "storage:FileServiceProperties": (
+        "Microsoft.Storage/storageAccounts/{accountName}/fileServices/{fileServicesName}"
+    ),
+    "storage:FileShare": (
+        "Microsoft.Storage/storageAccounts/{accountName}/fileServices/default/shares/{shareName}"
+    ),
+    "storage:ManagementPolicy": (
+        "Microsoft.Storage/storageAccounts/{accountName}/managementPolicies/{managementPolicyName}"
+    ),
     "storage:StorageAccount": "Microsoft.Storage/storageAccounts/{accountName}",
     "storagecache:AmlFilesystem": "Microsoft.StorageCache/amlFilesystems/{amlFilesystemName}",
-    "storagecache:AutoImportJob": "Microsoft.StorageCache/amlFilesystems/{amlFilesystemName}/autoImportJobs/{autoImportJobName}",
+    "storagecache:AutoImportJob": (
+        "Microsoft.StorageCache/amlFilesystems/{amlFilesystemName}/autoImportJobs/{autoImportJobName}"
+    ),
 }
 """How ids of a type end; the last input is the physical name. Those without a leading slash or scope are in a
 resource group.
@@ -186,7 +232,9 @@ def _network_and_monitoring(kind: str, name: str, resource_id: str, location: st
         "netapp:CapacityPoolVolume": {"mountTargets": [{"ipAddress": here}]},
         "monitor:AzureMonitorWorkspace": {
             "metrics": {
-                "prometheusQueryEndpoint": f"https://{name}-{digest(resource_id)[:4]}.{location}.prometheus.monitor.azure.com"
+                "prometheusQueryEndpoint": (
+                    f"https://{name}-{digest(resource_id)[:4]}.{location}.prometheus.monitor.azure.com"
+                )
             },
             "defaultIngestionSettings": {
                 "dataCollectionRuleResourceId": f"{managed}/dataCollectionRules/{name}",

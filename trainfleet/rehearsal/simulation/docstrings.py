@@ -35,7 +35,9 @@ NOTHING = Documented()
 
 
 def read(document: str, *, number: bool = False, names: Iterable[str] = ()) -> Documented:
-    """Return what a property's documentation says; `names` are the properties next to it, which are not values."""
+    """Return what a property's documentation says; `names` are the properties next to it, which are not
+    values.
+    """
     if not document:
         return NOTHING
     values, closed = _values(document, {name.lower() for name in names}, number=number)
@@ -63,11 +65,13 @@ _ENDS = re.compile(
     re.I,
 )
 _OPEN = re.compile(
-    r"such as|e\.g|for example|for instance|examples?|like|etc|and so on|among other|\.\.\.|not limited|patterns?|wildcard|prefix|some|additional",
+    r"such as|e\.g|for example|for instance|examples?|like|etc|and so on|among other|\.\.\.|not"
+    r" limited|patterns?|wildcard|prefix|some|additional",
     re.I,
 )
 _EXAMPLES = re.compile(
-    r"\b(?:e\.g|for example|for instance|examples?(?: values?)?(?: are| include| is)?|such as|like|including but not limited to)\b[.,:]*\s*$",
+    r"\b(?:e\.g|for example|for instance|examples?(?: values?)?(?: are| include| is)?|such as|like|including"
+    r" but not limited to)\b[.,:]*\s*$",
     re.I,
 )
 _WORDS = r"values?|options?|types?|modes?|choices?|settings?|actions?|strateg(?:y|ies)|levels?|classes|formats?|states?|status(?:es)?|protocols?|algorithms?|operators?|policies|reasons?|kinds|tiers|strings?|names|enums?|members|events|items"
@@ -233,16 +237,20 @@ _UNIT = r"(?:\s?(?:%|[A-Za-z]{1,12}))?(?:\s\([^)]{1,40}\))?"
 _RANGES = (
     re.compile(rf"\bbetween {_NUMBER}(?P<one>{_UNIT}) (?:and|to) {_NUMBER}(?P<two>{_UNIT})", re.I),
     re.compile(
-        rf"\b(?:range|ranges|ranging|integer|number|value)s?(?: is| are| of|:| should be| must be)?(?: from| between| within)? {_NUMBER}(?P<one>) ?(?:-|–|to|through|up to) ?{_NUMBER}(?P<two>)(?!\d|[./-]\d)",
+        r"\b(?:range|ranges|ranging|integer|number|value)s?(?: is| are| of|:| should be| must be)?(?: from|"
+        rf" between| within)? {_NUMBER}(?P<one>) ?(?:-|–|to|through|up to) ?{_NUMBER}(?P<two>)(?!\d|[./-]\d)",
         re.I,
     ),
     re.compile(
-        rf"\b(?:in|within) (?:the )?(?:range|interval)(?: of)?:? [\[(]?{_NUMBER}(?P<one>)(?:, ?| ?- ?| ?– ?| to | and ){_NUMBER}(?P<two>)(?![\d./-])",
+        rf"\b(?:in|within) (?:the )?(?:range|interval)(?: of)?:? [\[(]?{_NUMBER}(?P<one>)(?:, ?| ?- ?| ?– ?|"
+        rf" to | and ){_NUMBER}(?P<two>)(?![\d./-])",
         re.I,
     ),
     re.compile(
-        rf"\b(?:value|values|integer|number|length|days|hours|minutes|seconds|must be|is|restore|range),? (?:range )?(?:from|within)"
-        rf" {_NUMBER}(?P<one>(?: seconds?)?) ?(?:to|through|-|–) ?{_NUMBER}(?P<two>(?: seconds?)?)(?!\d|[./-]\d| ?(?:minute|hour|day|week|year))",
+        rf"\b(?:value|values|integer|number|length|days|hours|minutes|seconds|must be|is|restore|range),?"
+        rf" (?:range )?(?:from|within)"
+        rf" {_NUMBER}(?P<one>(?: seconds?)?) ?(?:to|through|-|–) ?{_NUMBER}(?P<two>(?:"
+        r" seconds?)?)(?!\d|[./-]\d| ?(?:minute|hour|day|week|year))",
         re.I,
     ),
     re.compile(
@@ -251,27 +259,32 @@ _RANGES = (
     re.compile(rf"\((?:from )?{_NUMBER}(?P<one>) ?(?:-|–) ?{_NUMBER}(?P<two>)\)", re.I),
     re.compile(rf"\brange for this value is {_NUMBER}(?P<one>) - {_NUMBER}(?P<two>)", re.I),
     re.compile(
-        rf"\bminimum(?: value)?(?: is| of|:)? {_NUMBER}(?P<one>)(?:,|;|\.)?(?: and)?(?: a| the)? maximum(?: value)?(?: is| of|:)? {_NUMBER}(?P<two>)",
+        rf"\bminimum(?: value)?(?: is| of|:)? {_NUMBER}(?P<one>)(?:,|;|\.)?(?: and)?(?: a| the)? maximum(?:"
+        rf" value)?(?: is| of|:)? {_NUMBER}(?P<two>)",
         re.I,
     ),
 )
 _LEAST = (
     re.compile(
-        rf"\b(?:must|should|can) be (?:at least|greater than or equal to|>=|equal to or greater than) {_NUMBER}(?P<one>{_UNIT})",
+        r"\b(?:must|should|can) be (?:at least|greater than or equal to|>=|equal to or greater than)"
+        rf" {_NUMBER}(?P<one>{_UNIT})",
         re.I,
     ),
     re.compile(
-        rf"(?:^|[.;,] )(?:the )?minimum(?: allowed)?(?: value)?(?: is| of|:)? {_NUMBER}(?P<one>{_UNIT})(?=[.;,]|$)",
+        r"(?:^|[.;,] )(?:the )?minimum(?: allowed)?(?: value)?(?: is| of|:)?"
+        rf" {_NUMBER}(?P<one>{_UNIT})(?=[.;,]|$)",
         re.I,
     ),
 )
 _MOST = (
     re.compile(
-        rf"\b(?:must|should|can) (?:be (?:at most|less than or equal to|no more than|<=)|not be (?:greater|more|larger) than|not exceed) {_NUMBER}(?P<one>{_UNIT})",
+        r"\b(?:must|should|can) (?:be (?:at most|less than or equal to|no more than|<=)|not be"
+        rf" (?:greater|more|larger) than|not exceed) {_NUMBER}(?P<one>{_UNIT})",
         re.I,
     ),
     re.compile(
-        rf"(?:^|[.;,] )(?:the )?maximum(?: allowed)?(?: value)?(?: is| of|:)? {_NUMBER}(?P<one>{_UNIT})(?=[.;,]|$)",
+        r"(?:^|[.;,] )(?:the )?maximum(?: allowed)?(?: value)?(?: is| of|:)?"
+        rf" {_NUMBER}(?P<one>{_UNIT})(?=[.;,]|$)",
         re.I,
     ),
 )
@@ -309,13 +322,17 @@ def _float(text: str) -> Number:
     return float(text.replace(",", ""))
 
 
-_CHARACTERS = r"(?:ASCII |Unicode |UTF-8 |alphanumeric |lowercase |lower-case |hexadecimal )*(?:characters?|letters or digits)\b"
+_CHARACTERS = (
+    r"(?:ASCII |Unicode |UTF-8 |alphanumeric |lowercase |lower-case |hexadecimal )*(?:characters?|letters or"
+    r" digits)\b"
+)
 _LENGTHS = (
     re.compile(rf"\bbetween (?P<low>\d+)(?: and |-| to |–)(?P<high>[\d,]+) {_CHARACTERS}", re.I),
     re.compile(rf"(?<![\d.])(?P<low>\d+) ?(?:-|–|to) ?(?P<high>[\d,]+) {_CHARACTERS}", re.I),
     re.compile(r"\blength (?:must be |of )?between (?P<low>\d+) and (?P<high>[\d,]+)", re.I),
     re.compile(
-        rf"(?:\b|(?=\())(?:maximum(?: length| size)?(?: is| of|:)?|up to|at most|no more than|not exceed|limited to|less than or equal to|max(?:imum)? of|cannot exceed|longer than|\(max:?|max\.)"
+        rf"(?:\b|(?=\())(?:maximum(?: length| size)?(?: is| of|:)?|up to|at most|no more than|not"
+        rf" exceed|limited to|less than or equal to|max(?:imum)? of|cannot exceed|longer than|\(max:?|max\.)"
         rf" (?P<high>[\d,]+) {_CHARACTERS}",
         re.I,
     ),
@@ -327,7 +344,8 @@ _LENGTHS = (
 def _length(text: str) -> tuple[int | None, int | None]:
     """Return the widest limits of the text's length."""
     if re.search(
-        r"\b(?:each|every) (?:pattern|name|entry|value|key|item)|key and value|keys and values|\bkeys?\b.*\bvalues?\b",
+        r"\b(?:each|every) (?:pattern|name|entry|value|key|item)|key and value|keys and"
+        r" values|\bkeys?\b.*\bvalues?\b",
         text,
         re.I,
     ):

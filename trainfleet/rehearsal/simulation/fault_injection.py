@@ -22,10 +22,19 @@ if TYPE_CHECKING:
 TRIES = 5
 """How often the simulated providers try a throttled call before they give up."""
 PRINCIPALS = {
-    "aws:iam/role:Role": "docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot.html#troubleshoot_general_eventual-consistency",
-    "aws:iam/instanceProfile:InstanceProfile": "docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot.html#troubleshoot_general_eventual-consistency",
-    "gcp:serviceaccount/account:Account": "cloud.google.com/iam/docs/service-accounts-create: eventually consistent, may not be visible for 60 s",
-    "azure-native:managedidentity:UserAssignedIdentity": "learn.microsoft.com/azure/role-based-access-control/troubleshooting: replication delay",
+    "aws:iam/role:Role": (
+        "docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot.html#troubleshoot_general_eventual-consistency"
+    ),
+    "aws:iam/instanceProfile:InstanceProfile": (
+        "docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot.html#troubleshoot_general_eventual-consistency"
+    ),
+    "gcp:serviceaccount/account:Account": (
+        "cloud.google.com/iam/docs/service-accounts-create: eventually consistent, may not be visible for"
+        " 60 s"
+    ),
+    "azure-native:managedidentity:UserAssignedIdentity": (
+        "learn.microsoft.com/azure/role-based-access-control/troubleshooting: replication delay"
+    ),
 }
 """Things that other services see only some time after they are made, each with who says so."""
 

@@ -67,7 +67,9 @@ IDS = {
     "pubsub/topic:Topic": "projects/{project}/topics/{name}",
     "secretmanager/secret:Secret": "projects/{project}/secrets/{secretId}",
     "secretmanager/secretVersion:SecretVersion": "{secret}/versions/{number}",
-    "serviceaccount/account:Account": "projects/{project}/serviceAccounts/{accountId}@{project}.iam.gserviceaccount.com",
+    "serviceaccount/account:Account": (
+        "projects/{project}/serviceAccounts/{accountId}@{project}.iam.gserviceaccount.com"
+    ),
     "servicenetworking/connection:Connection": "{network}:{service}",
     "storage/bucket:Bucket": "{name}",
     "storage/bucketObject:BucketObject": "{bucket}-{name}",
@@ -195,7 +197,9 @@ def _storage_and_network(
             "name": resource_id,
         },
         "logging/projectSink:ProjectSink": {
-            "writerIdentity": f"serviceAccount:service-{PROJECT_NUMBER}@gcp-sa-logging.iam.gserviceaccount.com",
+            "writerIdentity": (
+                f"serviceAccount:service-{PROJECT_NUMBER}@gcp-sa-logging.iam.gserviceaccount.com"
+            ),
         },
         "monitoring/notificationChannel:NotificationChannel": {"name": resource_id},
         "monitoring/alertPolicy:AlertPolicy": {"name": resource_id},
@@ -300,7 +304,9 @@ def _iam_policy(args: dict[str, Any], _: str) -> dict[str, Any]:
 def _key_ring(args: dict[str, Any], region: str) -> dict[str, Any]:
     return {
         **args,
-        "id": f"projects/{args['project']}/locations/{args.get('location') or region}/keyRings/{args['name']}",
+        "id": (
+            f"projects/{args['project']}/locations/{args.get('location') or region}/keyRings/{args['name']}"
+        ),
     }
 
 

@@ -1,4 +1,5 @@
-"""The prefixes of actions in AWS policies (`s3` of `s3:GetObject`), as in the Service Authorization Reference.
+"""The prefixes of actions in AWS policies (`s3` of `s3:GetObject`), as in the Service Authorization
+Reference.
 
 A service that is missing here makes a correct policy fail, so the list is long on purpose.
 """

@@ -266,7 +266,8 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
             self.cloud.unknown_functions.append(request.tok)
             context.abort(
                 grpc.StatusCode.UNIMPLEMENTED,
-                f"the rehearsal has no answer to the function {request.tok}: pass the value as a setting, or add an answer to trainfleet/rehearsal/simulation",
+                f"the rehearsal has no answer to the function {request.tok}: pass the value as a setting, or"
+                " add an answer to trainfleet/rehearsal/simulation",
             )
             return pb.InvokeResponse()
         args = plain(self._placed(context, from_struct(request.args)))

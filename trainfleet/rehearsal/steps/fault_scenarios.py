@@ -142,7 +142,8 @@ def _until_all_injected(
 ) -> int:
     """Run a command until each wanted resource has failed once; returns how many runs it took.
 
-    `kept` is what a destroy leaves in the cloud; with `go_on` a run continues past failures with what does not
+    `kept` is what a destroy leaves in the cloud; with `go_on` a run continues past failures with what does
+    not
     wait for them.
     """
     (verb,) = injector.verbs
@@ -161,8 +162,10 @@ def _until_all_injected(
     r.cloud.injector = FaultInjector()
     r.report.count_fault(verb, len(injected))
     if step.ok and (left := sorted(targets - injected)):
-        r.failed(step, outcome) if not outcome.ok else r.unexpected(
-            step, f"its {verb} was never attempted", left[0]
+        (
+            r.failed(step, outcome)
+            if not outcome.ok
+            else r.unexpected(step, f"its {verb} was never attempted", left[0])
         )
     return runs
 
@@ -190,7 +193,10 @@ def _crash(r: Rehearsal, step: Step) -> None:
     if urn not in {operation["urn"] for operation in found}:
         r.unexpected(step, "was made when the engine died, and the state does not say that it was begun", urn)
         return
-    step.detail = f"killed as {diagnostics.resource_of(urn)} was made; {len(pending)} pending, {len(found)} of them there and taken into the state"
+    step.detail = (
+        f"killed as {diagnostics.resource_of(urn)} was made; {len(pending)} pending, {len(found)} of them"
+        " there and taken into the state"
+    )
     _adopt(r, step, found)
 
 
@@ -235,7 +241,10 @@ def _throttle(r: Rehearsal, step: Step) -> None:
     r.cloud.injector = injector
     if _apply_while_injecting(r, step, lambda: len(injector.gave_up)):
         r.report.count_fault("throttle", len(injector.gave_up))
-        step.detail = f"{injector.absorbed} creates were throttled and got through, {len(injector.gave_up)} failed and were made later"
+        step.detail = (
+            f"{injector.absorbed} creates were throttled and got through, {len(injector.gave_up)} failed and"
+            " were made later"
+        )
 
 
 def _lag(r: Rehearsal, step: Step) -> None:
@@ -246,7 +255,10 @@ def _lag(r: Rehearsal, step: Step) -> None:
     r.cloud.injector = injector
     if _apply_while_injecting(r, step, lambda: len(injector.injected)) and injector.injected:
         r.report.count_fault("lag", len(injector.injected))
-        step.detail = f"{len(injector.injected)} creates did not find a role or identity that was just made, and were made later"
+        step.detail = (
+            f"{len(injector.injected)} creates did not find a role or identity that was just made, and were"
+            " made later"
+        )
 
 
 def _hang(r: Rehearsal, step: Step) -> None:
@@ -258,7 +270,10 @@ def _hang(r: Rehearsal, step: Step) -> None:
     if _apply_while_injecting(r, step, lambda: len(injector.injected), leave=1):
         r.not_ready = {resource["urn"] for resource in r.resources() if resource.get("initErrors")}
         r.report.count_fault("hang", len(injector.injected))
-        step.detail = f"{len(injector.injected)} timed out while they were being made; {len(r.not_ready)} are put right by the resumed apply"
+        step.detail = (
+            f"{len(injector.injected)} timed out while they were being made; {len(r.not_ready)} are put right"
+            " by the resumed apply"
+        )
 
 
 def _apply_while_injecting(r: Rehearsal, step: Step, injected: Callable[[], int], *, leave: int = 0) -> bool:

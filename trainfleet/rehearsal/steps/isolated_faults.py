@@ -157,7 +157,10 @@ class FaultProcess:
                 [
                     sys.executable,
                     "-c",
-                    "import trainfleet.rehearsal.steps.isolated_faults, sys; sys.exit(trainfleet.rehearsal.steps.isolated_faults.main())",
+                    (
+                        "import trainfleet.rehearsal.steps.isolated_faults, sys;"
+                        " sys.exit(trainfleet.rehearsal.steps.isolated_faults.main())"
+                    ),
                 ],
                 stdin=requests,
                 stdout=answers,

@@ -1,7 +1,8 @@
 """What the steps of a rehearsal share: the stack's engine, cloud and program, what is planned, and how a step
 books what it saw.
 
-`rehearsal_session` makes a `Rehearsal`; `steps.py` and `fault_scenarios.py` are functions over one; `rehearse.py` and
+`rehearsal_session` makes a `Rehearsal`; `steps.py` and `fault_scenarios.py` are functions over one;
+`rehearse.py` and
 `rounds.py` walk through them.
 """
 
@@ -168,11 +169,13 @@ class Rehearsal:
     def fingerprint(self) -> dict[str, str]:
         """Return a digest of everything that exists, by URN: two rehearsals that end alike have the same."""
         return {
-            record.urn: hashlib.sha256(
-                json.dumps(
-                    [record.id, digested(record.inputs), digested(record.outputs)], sort_keys=True
-                ).encode()
-            ).hexdigest()
+            record.urn: (
+                hashlib.sha256(
+                    json.dumps(
+                        [record.id, digested(record.inputs), digested(record.outputs)], sort_keys=True
+                    ).encode()
+                ).hexdigest()
+            )
             for record in self.cloud.records.values()
         }
 

@@ -16,11 +16,13 @@ from trainfleet.rehearsal.simulation.schema import Kind, documents_of, inputs_of
 Row = dict[str, Any]
 _NAMES = r"(`\w+`(?:(?:, | and | or |, and |, or )`\w+`)*)"
 _CONFLICT = re.compile(
-    rf"(?:^|\. |\) |; )(?:Conflicts with|Cannot be used with|Mutually exclusive with):? (?:the )?{_NAMES}(?: arguments?)?(?=\.|$)",
+    rf"(?:^|\. |\) |; )(?:Conflicts with|Cannot be used with|Mutually exclusive with):? (?:the )?{_NAMES}(?:"
+    r" arguments?)?(?=\.|$)",
     re.I,
 )
 _EXACTLY = re.compile(
-    rf"(?:^|\. )(?:You must specify )?Exactly one of (?:either )?{_NAMES} (?:must be (?:specified|configured|set|provided|defined)|is required)(?=\.|$)",
+    rf"(?:^|\. )(?:You must specify )?Exactly one of (?:either )?{_NAMES} (?:must be"
+    r" (?:specified|configured|set|provided|defined)|is required)(?=\.|$)",
     re.I,
 )
 

@@ -39,10 +39,43 @@ _FREE = re.compile(
 _ENOUGH = 0.4
 _SAME = 0.75
 _GENERIC = frozenset(
-    """
-    type types status state name names key keys value values mode action actions format id ids arn source target version level scope method
-    role operator unit description enabled configuration protocol engine region comparisonoperator category statistic
-    """.split()  # noqa: SIM905 - a block of names
+    [
+        "type",
+        "types",
+        "status",
+        "state",
+        "name",
+        "names",
+        "key",
+        "keys",
+        "value",
+        "values",
+        "mode",
+        "action",
+        "actions",
+        "format",
+        "id",
+        "ids",
+        "arn",
+        "source",
+        "target",
+        "version",
+        "level",
+        "scope",
+        "method",
+        "role",
+        "operator",
+        "unit",
+        "description",
+        "enabled",
+        "configuration",
+        "protocol",
+        "engine",
+        "region",
+        "comparisonoperator",
+        "category",
+        "statistic",
+    ]
 )
 
 
@@ -73,9 +106,13 @@ class Gatherer:
             alike = (
                 2
                 if noun in forms(title_words)
-                else 1
-                if noun.endswith(title_words) or title_words.endswith(noun) or noun.startswith(title_words)
-                else 0
+                else (
+                    1
+                    if noun.endswith(title_words)
+                    or title_words.endswith(noun)
+                    or noun.startswith(title_words)
+                    else 0
+                )
             )
             members = self.members(model, structure)
             shared = sum(any(form in members for form in forms(name)) for name in names) / max(1, len(names))

@@ -13,42 +13,49 @@ _WRITTEN = re.compile(
     r"[`(/\s]\^?((?:\(\?:|\()?\[(?:a-z|A-Z|0-9|\\w)[^`\s]*?[\]})*+?])\$?(?:[`)/](?=[\s.,;:]|$)|(?=\s|[.,;](?:\s|$)|$))"
 )
 _COMMAND = re.compile(
-    r"\b(?:must|may|can|should|value is|valid|allowed|only|consists? of|restricts?|containing|contains?|restricted|comprised|string of|be made up)\b",
+    r"\b(?:must|may|can|should|value is|valid|allowed|only|consists?"
+    r" of|restricts?|containing|contains?|restricted|comprised|string of|be made up)\b",
     re.I,
 )
 _LETTERS = re.compile(r"\b(?:letters?|alpha-?numeric|characters? (?:in|are|from)? ?a-z|a-z|alphabet)", re.I)
 _LOWER = re.compile(
-    r"\b(?:lower-? ?cased?|small) ?(?:alphanumeric|letters?|ASCII|characters?|roman|,|a-z|\(|\[|or|and)|lower-cased",
+    r"\b(?:lower-? ?cased?|small)"
+    r" ?(?:alphanumeric|letters?|ASCII|characters?|roman|,|a-z|\(|\[|or|and)|lower-cased",
     re.I,
 )
 _UPPER = re.compile(r"[Uu]pper-? ?case|A-Z|case-sensitive")
 _LENGTHS = (
     re.compile(
-        r"\b(?:between )?(\d{1,2}) ?(?:-|–|to|and) ?(\d{1,3}) (?:ASCII |lower-?case |alphanumeric )*(?:characters|letters|chars)",
+        r"\b(?:between )?(\d{1,2}) ?(?:-|–|to|and) ?(\d{1,3}) (?:ASCII |lower-?case |alphanumeric"
+        r" )*(?:characters|letters|chars)",
         re.I,
     ),
     re.compile(
         r"\blength (?:of |between |must be |should be |is )*(\d{1,2}) ?(?:-|to|and) ?(\d{1,3})\b", re.I
     ),
     re.compile(
-        r"()(?:maximum (?:length|size) (?:of|is)|max(?:\.|imum)? (?:length )?(?:of|is|:)?|up to|at most|no (?:more|longer) than|exceed|limited to|"
+        r"()(?:maximum (?:length|size) (?:of|is)|max(?:\.|imum)? (?:length )?(?:of|is|:)?|up to|at most|no"
+        r" (?:more|longer) than|exceed|limited to|"
         r"fewer than or equal to) (\d{1,3})(?: characters|\b(?! ?(?:bytes|KB)))",
         re.I,
     ),
     re.compile(r"()\b(\d{1,3}) characters (?:or (?:less|fewer)|max)", re.I),
 )
 _BEGINS = re.compile(
-    r"(?:start|begin|beginning|starting|begins|starts) with (?:a |an )?(?:lower-?case |upper or lowercase |ASCII )?(?:letter|alphabetic)|"
+    r"(?:start|begin|beginning|starting|begins|starts) with (?:a |an )?(?:lower-?case |upper or lowercase"
+    r" |ASCII )?(?:letter|alphabetic)|"
     r"first character must be (?:a |an )?(?:lower-?case )?letter",
     re.I,
 )
 _ENDS = re.compile(
-    r"end(?:ing)? with (?:a |an )?(?:lower-?case )?(?:letter|number|alphanumeric)|trailing (?:hyphen|dash)|cannot (?:end with|be) a (?:dash|hyphen)|"
+    r"end(?:ing)? with (?:a |an )?(?:lower-?case )?(?:letter|number|alphanumeric)|trailing"
+    r" (?:hyphen|dash)|cannot (?:end with|be) a (?:dash|hyphen)|"
     r"cannot be a dash|not end with a hyphen|last character (?:must be|cannot)",
     re.I,
 )
 _ELSE = re.compile(
-    r"e-?mail|domain name|URL|URI|path|unicode|UTF-8|spaces?\b|any character|encoded|wildcard|glob|printable|[Cc]olon|%|~",
+    r"e-?mail|domain name|URL|URI|path|unicode|UTF-8|spaces?\b|any"
+    r" character|encoded|wildcard|glob|printable|[Cc]olon|%|~",
     re.I,
 )
 

@@ -23,7 +23,8 @@ def text(document: str) -> str:
     plain = re.sub(r"</p>|</ul>|<br/?>", "\n\n", plain)
     plain = html.unescape(re.sub(r"<[^>]+>", "", plain))
     plain = re.sub(
-        r"(?i)\b(?:must|can)(?: only)? contain (?:from )?(\d+)(?: to | and |-)(\d+) (?:letters|alphanumeric|ASCII|lowercase)",
+        r"(?i)\b(?:must|can)(?: only)? contain (?:from )?(\d+)(?: to | and |-)(\d+)"
+        r" (?:letters|alphanumeric|ASCII|lowercase)",
         r"between \1 and \2 characters",
         plain,
     )

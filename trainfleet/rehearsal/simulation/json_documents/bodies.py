@@ -1,4 +1,5 @@
-"""Checks JSON documents that are not policies: state machines, dashboards, filters, and lists that an API's own
+"""Checks JSON documents that are not policies: state machines, dashboards, filters, and lists that an API's
+own
 model describes.
 
 Sources: the Amazon States Language specification; the CloudWatch API reference, "Dashboard body structure
@@ -22,13 +23,56 @@ Finding = tuple[str, str, str]
 
 _STATES = ("Choice", "Fail", "Map", "Parallel", "Pass", "Succeed", "Task", "Wait")
 _STATE_KEYS = frozenset(
-    """
-    Type Comment Next End InputPath OutputPath Parameters ResultPath ResultSelector Retry Catch Resource TimeoutSeconds TimeoutSecondsPath
-    HeartbeatSeconds HeartbeatSecondsPath Credentials Result Choices Default Seconds SecondsPath Timestamp TimestampPath Error ErrorPath Cause
-    CausePath Branches ItemProcessor Iterator ItemsPath ItemSelector ItemReader ItemBatcher ResultWriter MaxConcurrency MaxConcurrencyPath
-    ToleratedFailurePercentage ToleratedFailurePercentagePath ToleratedFailureCount ToleratedFailureCountPath Label QueryLanguage Arguments
-    Output Assign Items
-    """.split()  # noqa: SIM905 - a block of names is easier to compare with the specification
+    [
+        "Type",
+        "Comment",
+        "Next",
+        "End",
+        "InputPath",
+        "OutputPath",
+        "Parameters",
+        "ResultPath",
+        "ResultSelector",
+        "Retry",
+        "Catch",
+        "Resource",
+        "TimeoutSeconds",
+        "TimeoutSecondsPath",
+        "HeartbeatSeconds",
+        "HeartbeatSecondsPath",
+        "Credentials",
+        "Result",
+        "Choices",
+        "Default",
+        "Seconds",
+        "SecondsPath",
+        "Timestamp",
+        "TimestampPath",
+        "Error",
+        "ErrorPath",
+        "Cause",
+        "CausePath",
+        "Branches",
+        "ItemProcessor",
+        "Iterator",
+        "ItemsPath",
+        "ItemSelector",
+        "ItemReader",
+        "ItemBatcher",
+        "ResultWriter",
+        "MaxConcurrency",
+        "MaxConcurrencyPath",
+        "ToleratedFailurePercentage",
+        "ToleratedFailurePercentagePath",
+        "ToleratedFailureCount",
+        "ToleratedFailureCountPath",
+        "Label",
+        "QueryLanguage",
+        "Arguments",
+        "Output",
+        "Assign",
+        "Items",
+    ]
 )
 _MACHINE_KEYS = (
     "Comment",

@@ -1,7 +1,8 @@
 """Rules about inputs that only a cloud's API knows: one readable TOML file per package, each rule with its
 source.
 
-`CloudModel.check` asks `broken(package, token, inputs)` after the SDK's own types were checked. What a row may
+`CloudModel.check` asks `broken(package, token, inputs)` after the SDK's own types were checked. What a row
+may
 say is in `reader.py`; what the words mean in `words.py`.
 """
 

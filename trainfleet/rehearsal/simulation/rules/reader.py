@@ -264,7 +264,8 @@ def _reason(row: dict[str, Any], scope: dict[str, Any]) -> str:
     for condition in conditions if isinstance(conditions, list) else [conditions]:
         value = next((value for _, value in find(scope, condition["path"]) if value is not None), None)
         parts.append(
-            f"`{condition['path']}` is {'not given' if value is None else 'given' if isinstance(value, (dict, list)) else repr(value)}"
+            f"`{condition['path']}` is"
+            f" {'not given' if value is None else 'given' if isinstance(value, (dict, list)) else repr(value)}"
         )
     return " and ".join(parts) or "of the API's rule"
 

@@ -119,7 +119,10 @@ def _zones(record: CloudObject, others: list[CloudObject]) -> str:
         places = [other for other in others if other.token == token and names_of(other) & named]
         zones = {zone for place in places for zone in _texts(place, path)}
         if len(places) == len(named) and zones and len(zones) < row["least"]:
-            return f"{row['places']} must be in at least {row['least']} zones, and all are in {', '.join(sorted(zones))}"
+            return (
+                f"{row['places']} must be in at least {row['least']} zones, and all are in"
+                f" {', '.join(sorted(zones))}"
+            )
     return ""
 
 
