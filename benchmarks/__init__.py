@@ -1,3 +1,1 @@
-"""One file per question about speed. Each prints machine, versions and figures; docs/benchmarks.md keeps
-dated results.
-"""
+"""Benchmarks: one file per question about speed. docs/benchmarks.md records dated results."""

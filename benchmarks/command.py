@@ -1,16 +1,20 @@
-"""What every benchmark's command line has in common: `--smoke`, `--json`, and that a figure never makes it
-fail.
-"""
+"""What the benchmarks share: the command line, the head of their documents, and summaries of times."""
 
 from __future__ import annotations
 
 import argparse
+import datetime
+import importlib.metadata
 import json
+import os
+import platform
+import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from trainfleet.errors import TrainfleetError
+from trainfleet.training.runtime import local_resources
 
 
 def run(
@@ -19,19 +23,15 @@ def run(
     measure: Callable[[str, bool], dict[str, Any]],
     show: Callable[[dict[str, Any]], None],
 ) -> int:
-    """Measure `--<subject> NAME` (empty: the benchmark's own choice) and print. Returns the exit code: 0
-    whatever the figures are.
+    """Measure `--<subject> NAME` (empty: the benchmark's default) and print the document.
+
+    Returns the exit code, which does not depend on the figures.
     """
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
-    parser.add_argument(
-        f"--{subject}",
-        dest="name",
-        default="",
-        help=f"the {subject} to measure (default: the benchmark's own)",
-    )
-    parser.add_argument(
-        "--smoke", action="store_true", help="one short round, to see that it works; the figures say little"
-    )
+    name_help = f"the {subject} to measure (default: the benchmark's own)"
+    parser.add_argument(f"--{subject}", dest="name", default="", help=name_help)
+    smoke_help = "one short round, to check that the benchmark works; its figures mean little"
+    parser.add_argument("--smoke", action="store_true", help=smoke_help)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     arguments = parser.parse_args()
     try:
@@ -44,3 +44,31 @@ def run(
     else:
         show(document)
     return 0
+
+
+def environment(packages: Iterable[str] = ()) -> dict[str, Any]:
+    """When and where the figures were measured, with the versions of Python and of these packages."""
+    found: dict[str, Any] = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": local_resources.describe(),
+        "load": round(os.getloadavg()[0], 2),
+    }
+    if versions := {name: importlib.metadata.version(name) for name in packages}:
+        found["versions"] = {"python": platform.python_version(), **versions}
+    return found
+
+
+def show_environment(document: dict[str, Any]) -> None:
+    """Print what `environment` returned."""
+    print(f"{document['date']}, {document['machine']}, load {document['load']} at the end")
+    if versions := document.get("versions"):
+        print(", ".join(f"{name} {version}" for name, version in versions.items()))
+
+
+def summary(values: Sequence[float], digits: int) -> dict[str, float]:
+    """The median, the smallest and the largest value."""
+    return {
+        "median": round(statistics.median(values), digits),
+        "least": round(min(values), digits),
+        "most": round(max(values), digits),
+    }

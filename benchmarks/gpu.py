@@ -1,15 +1,10 @@
-"""How fast does a GPT train on GPUs? Tokens/s, MFU and peak memory at 124 million and 1 billion parameters,
-against a bare loop.
+"""Speed of GPT training on GPUs: tokens/s, MFU and peak memory at 124 million and 1 billion parameters.
 
     python -m benchmarks.gpu [--recipe lm-124m|lm-1b] [--smoke] [--json]
 
-Needs a GPU, and uses all of this machine. bf16, compiled. The step loop and a bare loop take turns step by
-step
-(benchmarks/loop.py); a second run of the step loop alone gives peak memory. MFU = tokens/s x operations per
-token (6 per parameter
-and attention's) / bf16 peak of all GPUs. Easy to get wrong: a GPU works behind Python's back, so each step
-waits for it before the
-clock is read.
+Uses all GPUs of this machine, with bf16 and torch.compile. The step loop and a minimal DDP loop alternate by
+step (benchmarks/loop.py); a second run of the step loop alone gives the peak memory. MFU = tokens/s x
+operations per token (6 per parameter, plus attention) / bf16 peak of all GPUs.
 """
 
 from __future__ import annotations
@@ -36,13 +31,13 @@ def measure(recipe: str, smoke: bool) -> dict[str, Any]:
     """Measure one recipe, or each of RECIPES, and return the document of `--json`.
 
     Raises:
-        MissingToolError: there is no GPU here.
+        MissingToolError: this machine has no GPU.
     """
     count = local_resources.gpus()
     if not count:
         raise MissingToolError(
             "this benchmark needs a GPU",
-            [Problem("", "none is visible here", "run it on a GPU machine: make bench leaves it out")],
+            [Problem("", "none is visible", "run it on a GPU machine; `make bench` does not include it")],
         )
     rows = {name: _row(name, count, 10 if smoke else STEPS) for name in ([recipe] if recipe else RECIPES)}
     return {"machine": local_resources.describe(), "gpus": count, "rows": rows, "target": TARGET}
@@ -52,21 +47,20 @@ def _row(recipe: str, count: int, steps: int) -> dict[str, Any]:
     from trainfleet.training.trainer.metrics import PEAK_FLOPS
 
     micro = {"lm-124m": 32, "lm-1b": 8}.get(recipe, 8)
-    said = [each.format(batch=4 * micro * count) for each in RECIPES.get(recipe, ())]
-    changes = (*said, "precision=bf16", "compile=true", "deterministic=false", "log.every=10")
+    batch = [each.format(batch=4 * micro * count) for each in RECIPES.get(recipe, ())]
+    changes = (*batch, "precision=bf16", "compile=true", "deterministic=false", "log.every=10")
     document = loop.measure(recipe, steps + loop.WARM_UP, changes, world_size=count, use_gpu=True)
     with tempfile.TemporaryDirectory(prefix="trainfleet-gpu-") as folder:
-        more = [
-            *loop.COURSE,
+        overrides = [
+            *loop.OVERRIDES,
             f"steps={loop.WARM_UP + 5}",
             "optimizer.warmup=1",
             f"scaling.workers={count}",
             "scaling.use_gpu=true",
             *changes,
         ]
-        alone = ranks.start(
-            _alone, count, {"recipe": recipe, "said": more, "folder": folder, "use_gpu": True}
-        )
+        settings = {"recipe": recipe, "overrides": overrides, "folder": folder, "use_gpu": True}
+        alone = ranks.start(_alone, count, settings)
     rate = document["tokens_per_step"] / document["step_seconds"]["ours"]
     peak = next((value for part, value in PEAK_FLOPS.items() if part in alone[0]["gpu"]), None)
     return {
@@ -87,16 +81,13 @@ def _alone(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, An
     from trainfleet.training.trainer.loop import train
     from trainfleet.training.workloads import make_workload
 
-    recipe = load_recipe(settings["recipe"], settings["said"])
+    recipe = load_recipe(settings["recipe"], settings["overrides"])
     torch.cuda.reset_peak_memory_stats()
-    train(
-        recipe,
-        RunContext(Path(settings["folder"]), rank, world_size, rank, world_size, device=f"cuda:{rank}"),
-    )
+    folder = Path(settings["folder"])
+    train(recipe, RunContext(folder, rank, world_size, rank, world_size, device=f"cuda:{rank}"))
     with torch.device("meta"):
-        parameters = sum(
-            each.numel() for each in make_workload(recipe, default_cache()).build_model().parameters()
-        )
+        model = make_workload(recipe, default_cache()).build_model()
+        parameters = sum(each.numel() for each in model.parameters())
     return {
         "peak": torch.cuda.max_memory_allocated(),
         "gpu": torch.cuda.get_device_name(),
@@ -105,14 +96,14 @@ def _alone(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, An
 
 
 def show(document: dict[str, Any]) -> None:
-    """Print the figures as they go into docs/benchmarks.md."""
+    """Print the tables of docs/benchmarks.md."""
     print(f"{document['machine']}\n")
-    print(
-        "| recipe | parameters | tokens/s | MFU | speed / bare loop | peak GiB per GPU | target |\n|---|---|---|---|---|---|---|"
-    )
+    print("| recipe | parameters | tokens/s | MFU | speed / minimal DDP | peak GiB per GPU | target |")
+    print("|---|---|---|---|---|---|---|")
     for name, row in document["rows"].items():
         mfu = f"{row['mfu']:.1%}" if row["mfu"] is not None else "peak unknown"
-        figures = f"{row['tokens_per_second']:,} | {mfu} | {row['speed_of_bare_loop']:.4f} | {row['peak_memory_gib']}"
+        ratio, peak = row["speed_of_bare_loop"], row["peak_memory_gib"]
+        figures = f"{row['tokens_per_second']:,} | {mfu} | {ratio:.4f} | {peak}"
         print(f"| {name} | {row['parameters']:,} | {figures} | >= {document['target']} |")
 
 

@@ -1,26 +1,17 @@
-"""How fast is data read? Our blocks, in shuffled order, against a torch DataLoader that is tuned and reads
-the same files.
+"""Speed of reading data: Trainfleet's blocks in shuffled order, compared with a tuned torch DataLoader.
 
     python -m benchmarks.ingest [--smoke] [--json]
 
-Both give int64 batches of the same shape from the same block files, in turn, each round in the other order,
-so that a busy machine
-slows both. The DataLoader is given every help: batched fetching, no collation, files mapped once, and the
-number of workers that is
-fastest here. Then the largest resident memory of a process that reads a data set, and one ten times as large
-(open blocks count); and how long a
-fresh process takes from opening the data to the first batch at 90 % of an epoch. Easy to get wrong: a file
-that was just written is in memory, so all
-figures are of a warm page cache, for both sides alike.
+Both produce int64 batches of the same shape from the same block files. They alternate, each round in the
+other order, so that other load slows both. The DataLoader is tuned: batched fetching, no collation, files
+mapped once, and the fastest number of workers. It also reports the peak resident memory of a process that
+reads a data set and one ten times as large, and the time of a fresh process to the first batch at 90 % of an
+epoch. All files were just written, so the page cache is warm for both sides.
 """
 
 from __future__ import annotations
 
-import datetime
-import importlib.metadata
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -35,7 +26,6 @@ import numpy as np
 from benchmarks import command
 from trainfleet.training.data import Column, Prepared, SplitRule, find_source, open_prepared, prepare
 from trainfleet.training.data.order import Order, SampleOrder, WindowOrder
-from trainfleet.training.runtime import local_resources
 
 CONTEXT = 256
 WINDOW = 8
@@ -58,14 +48,14 @@ class Words:
 
 
 class FirstTwo(SplitRule):
-    """One file for validation, one for the test, and the others to train on."""
+    """One file for validation, one for testing, the others for training."""
 
     def of_name(self, name: str) -> str:
         return {"00000.bin": "validation", "00001.bin": "test"}.get(name, "train")
 
 
 def make(folder: Path, tokens: int) -> Prepared:
-    """Prepare a data set of so many tokens, most of them for training."""
+    """Prepare a data set of about `tokens` tokens, most of them for training."""
     raw = folder / "raw"
     raw.mkdir(parents=True)
     rng = np.random.default_rng(0)
@@ -90,19 +80,19 @@ def make(folder: Path, tokens: int) -> Prepared:
 
 
 def ours(data: Prepared, order: Order, batch: int, batches: int) -> Iterator[Any]:
-    """Batches as the step loop asks for them; in memory for two windows, or, in a full shuffle, for all."""
+    """Batches in the step loop's way, with memory for two windows, or for all data in a full shuffle."""
     import torch
 
     blocks = data.blocks("train", memory=MEMORY if isinstance(order, WindowOrder) else data.manifest.bytes())
     for number in range(batches):
         position = number * batch
-        blocks.prefetch(order.upcoming(position, 2 * batch))
+        blocks.expect(order.upcoming(position, 2 * batch))
         yield torch.from_numpy(blocks.rows(order.indices(position, batch), np.int64)["tokens"])
     blocks.close()
 
 
 def loader(data: Prepared, batch: int, batches: int, workers: int) -> Iterator[Any]:
-    """Batches of a DataLoader that fetches whole batches from the mapped files."""
+    """Batches of a DataLoader that fetches whole batches from mapped files."""
     import torch
     from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
@@ -120,29 +110,28 @@ def loader(data: Prepared, batch: int, batches: int, workers: int) -> Iterator[A
 
         def __getitems__(self, indices: list[int]) -> Any:
             out = np.empty((len(indices), CONTEXT + 1), dtype=np.int64)
-            for place, index in enumerate(indices):
-                out[place] = self.parts[index // self.rows][index % self.rows]
+            for row, index in enumerate(indices):
+                out[row] = self.parts[index // self.rows][index % self.rows]
             return torch.from_numpy(out)
 
     dataset = Mapped()
     chosen = RandomSampler(dataset, num_samples=batch * batches, generator=torch.Generator().manual_seed(0))
-    more: dict[str, Any] = (
-        {"num_workers": workers, "prefetch_factor": 4, "persistent_workers": True} if workers else {}
-    )
+    settings = {"num_workers": workers, "prefetch_factor": 4, "persistent_workers": True}
+    options: dict[str, Any] = settings if workers else {}
     sampled = BatchSampler(chosen, batch, drop_last=True)
-    yield from DataLoader(dataset, batch_sampler=sampled, collate_fn=_as_they_are, **more)
+    yield from DataLoader(dataset, batch_sampler=sampled, collate_fn=_identity, **options)
 
 
-def _as_they_are(batch: Any) -> Any:
+def _identity(batch: Any) -> Any:
     return batch
 
 
 def rate(make_batches: Callable[[], Iterator[Any]], batch: int) -> float:
-    """Million tokens a second, from the second batch on."""
-    found = make_batches()
-    next(found)
+    """Million tokens per second, from the second batch on."""
+    batches = make_batches()
+    next(batches)
     began, count = time.perf_counter(), 0
-    for values in found:
+    for values in batches:
         count += values.shape[0]
     assert count % batch == 0
     return count * CONTEXT / (time.perf_counter() - began) / 1e6
@@ -151,6 +140,7 @@ def rate(make_batches: Callable[[], Iterator[Any]], batch: int) -> float:
 def speeds(
     data: Prepared, tokens: int, rounds: int, workers: Sequence[int]
 ) -> dict[str, dict[str, list[float]]]:
+    """Rates in million tokens per second, one per round, by batch size and side."""
     sizes = [each.rows for each in data.manifest.splits["train"]]
     found: dict[str, dict[str, list[float]]] = {}
     for batch in BATCHES:
@@ -179,22 +169,18 @@ def speeds(
 
 
 def child(*arguments: str) -> dict[str, Any]:
-    """Run a part of this benchmark in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.ingest", "--part", *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    """Run a part of this benchmark in its own process."""
+    command_line = [sys.executable, "-m", "benchmarks.ingest", "--part", *arguments]
+    done = subprocess.run(command_line, capture_output=True, text=True, check=True)
     return dict(json.loads(done.stdout))
 
 
 def part(what: str, where: str) -> dict[str, Any]:
-    """What a process of its own measures: its largest memory while reading an epoch, or the time to the first
-    batch at 90 % of one.
+    """Measure in this process: its peak memory while it reads an epoch, or the time to the first batch at 90
+    % of an epoch.
     """
     import psutil
-    import pyarrow.fs  # noqa: F401 - loading libraries is part of every start, and is not what is measured
+    import pyarrow.fs  # noqa: F401 - imported before the measurement
     import torch  # noqa: F401 - the same
 
     if what == "memory":
@@ -213,7 +199,9 @@ def part(what: str, where: str) -> dict[str, Any]:
 
 
 def measure(tokens: int, rounds: int, workers: Sequence[int]) -> dict[str, Any]:
-    """Measure everything and return the document that `--json` prints. Rates are in million tokens a second."""
+    """Measure everything and return the document that `--json` prints. Rates are in million tokens per
+    second.
+    """
     with tempfile.TemporaryDirectory(prefix="trainfleet-ingest-") as folder:
         small = make(Path(folder) / "small", tokens // 10)
         data = make(Path(folder) / "large", tokens)
@@ -224,14 +212,9 @@ def measure(tokens: int, rounds: int, workers: Sequence[int]) -> dict[str, Any]:
             name: round(each.manifest.bytes() / 2**20) for name, each in (("small", small), ("large", data))
         }
     return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": local_resources.describe(),
-        "load": round(os.getloadavg()[0], 2),
-        "versions": {
-            "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in PACKAGES},
-        },
-        "data": f"{tokens / 1e6:.0f} million tokens in samples of {CONTEXT}, blocks of {BLOCK_BYTES >> 20} MiB, windows of {WINDOW}",
+        **command.environment(PACKAGES),
+        "data": f"{tokens / 1e6:.0f} million tokens in samples of {CONTEXT}, "
+        f"blocks of {BLOCK_BYTES >> 20} MiB, windows of {WINDOW}",
         "million_tokens_per_second": {
             batch: {name: _figures(each) for name, each in sides.items()} for batch, sides in rates.items()
         },
@@ -251,58 +234,44 @@ def measure(tokens: int, rounds: int, workers: Sequence[int]) -> dict[str, Any]:
 
 
 def _ratios(sides: dict[str, list[float]]) -> dict[str, float]:
-    """Each of our orders over the fastest DataLoader: the median over the rounds."""
-    theirs = [
-        max(each)
-        for each in zip(
-            *(rates for name, rates in sides.items() if name.startswith("DataLoader")), strict=True
-        )
-    ]
-    mine = {name: rates for name, rates in sides.items() if name.startswith("ours")}
+    """The rate of each Trainfleet order over the fastest DataLoader: the median of the rounds."""
+    loaders = [rates for name, rates in sides.items() if name.startswith("DataLoader")]
+    fastest = [max(rates) for rates in zip(*loaders, strict=True)]
     return {
-        name: round(statistics.median(a / b for a, b in zip(rates, theirs, strict=True)), 3)
-        for name, rates in mine.items()
+        name: round(statistics.median(a / b for a, b in zip(rates, fastest, strict=True)), 3)
+        for name, rates in sides.items()
+        if name.startswith("ours")
     }
 
 
 def _figures(values: list[float]) -> dict[str, Any]:
-    return {
-        "median": round(statistics.median(values), 3),
-        "least": round(min(values), 3),
-        "most": round(max(values), 3),
-        "count": len(values),
-    }
+    return {**command.summary(values, 3), "count": len(values)}
 
 
 def show(document: dict[str, Any]) -> None:
-    """Print the figures as they go into docs/benchmarks.md."""
-    print(f"{document['date']}, {document['machine']}, load {document['load']} at the end")
-    print(", ".join(f"{name} {version}" for name, version in document["versions"].items()))
+    """Print the tables of docs/benchmarks.md."""
+    command.show_environment(document)
     print(f"{document['data']}\n")
-    print("| what | median | least | most | count | target |\n|---|---|---|---|---|---|")
+    targets = document["targets"]
+    print("| what | median | min | max | count | target |\n|---|---|---|---|---|---|")
     for batch, sides in document["million_tokens_per_second"].items():
         for name, row in sides.items():
-            print(
-                f"| million tokens/s, batch {batch}, {name} | {row['median']:.0f} | {row['least']:.0f} | {row['most']:.0f} | {row['count']} | |"
-            )
+            cells = " | ".join(f"{row[key]:.0f}" for key in ("median", "least", "most"))
+            print(f"| million tokens/s, batch {batch}, {name} | {cells} | {row['count']} | |")
     for batch, ratios in document["ratio"].items():
         for name, value in ratios.items():
-            print(
-                f"| {name} / fastest DataLoader, batch {batch} | {value:.2f} | | | | >= {document['targets']['speed']} |"
-            )
+            what = f"{name} / fastest DataLoader, batch {batch}"
+            print(f"| {what} | {value:.2f} | | | | >= {targets['speed']} |")
     memory = document["memory"]
     for name in ("small", "large"):
         row = memory[name]
-        print(
-            f"| largest resident memory, MiB, reading {memory['data_mib'][name]} MiB ({row['grown_mib']} more than before) | {row['mib']} | | | | |"
-        )
-    print(
-        f"| largest resident memory, ten times the data / once | {memory['ratio']:.3f} | | | | <= {document['targets']['memory']} |"
-    )
+        read = f"reading {memory['data_mib'][name]} MiB (grew by {row['grown_mib']})"
+        print(f"| peak resident memory, MiB, {read} | {row['mib']} | | | | |")
+    ratio = f"{memory['ratio']:.3f} | | | | <= {targets['memory']}"
+    print(f"| peak resident memory, ten times the data / once | {ratio} |")
     row = document["re_entry"]["seconds"]
-    print(
-        f"| re-entry at 90 % of an epoch, s | {row['median']:.3f} | {row['least']:.3f} | {row['most']:.3f} | {row['count']} | <= 2 |"
-    )
+    cells = " | ".join(f"{row[key]:.3f}" for key in ("median", "least", "most"))
+    print(f"| re-entry at 90 % of an epoch, s | {cells} | {row['count']} | <= {targets['re-entry']:g} |")
 
 
 def _chosen(_: str, smoke: bool) -> dict[str, Any]:

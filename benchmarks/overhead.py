@@ -1,22 +1,15 @@
-"""What does Ray cost? The same recipe by `--on local` (Ray Train) and by `--on torchrun`, the same loop under
-both.
+"""Overhead of Ray: the same recipe launched by `--on local` (Ray Train) and by `--on torchrun`.
 
     python -m benchmarks.overhead [--smoke] [--json]
 
-Whole runs in turn, each round in the other order, so that a busy machine slows both. Compared are the steady
-steps (the
-first ones of a run warm caches up and are left out) and the time until the first step is done. Easy to get
-wrong: both must
-have trained the same, so their losses must be equal to the bit, or there is no figure.
+Whole runs alternate, each round in the other order, so that other load slows both. It compares the steady
+steps (the first ones warm up caches and are excluded) and the time to the first step. The losses of all runs
+must be equal bit for bit.
 """
 
 from __future__ import annotations
 
-import datetime
-import importlib.metadata
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -27,14 +20,13 @@ from typing import Any, NamedTuple
 
 from benchmarks import command
 from trainfleet.errors import TrainfleetError
-from trainfleet.training.runtime import local_resources
 
 PLACES = ("local", "torchrun")
 TARGET = 1.01
 WARM_UP = 15
-"""Steps that are left out: Ray's own processes are still busy with starting while the first ones run."""
+"""Steps that are excluded: Ray's own processes are still starting while the first steps run."""
 BATCH = ("batch.global_batch=256", "batch.micro_batch=128")
-"""About 0.4 s of compute a step on two cores: what is fixed per step is measured, and is not the measure."""
+"""About 0.4 s of compute per step on two cores."""
 PACKAGES = ("torch", "ray")
 
 
@@ -50,7 +42,7 @@ def measure(recipe: str, steps: int, rounds: int, changes: Sequence[str] = ()) -
     """Measure everything and return the document that `--json` prints. Times are in seconds.
 
     Raises:
-        TrainfleetError: a run failed, or the two places did not train the same.
+        TrainfleetError: a run failed, or the losses differ.
     """
     runs: dict[str, list[Timed]] = {place: [] for place in PLACES}
     with tempfile.TemporaryDirectory(prefix="trainfleet-overhead-") as folder:
@@ -59,17 +51,11 @@ def measure(recipe: str, steps: int, rounds: int, changes: Sequence[str] = ()) -
                 print(f"round {number + 1}/{rounds}: {place}", file=sys.stderr)
                 runs[place].append(timed(recipe, place, steps, Path(folder) / f"{number}-{place}", changes))
     if any(run.losses != runs["torchrun"][0].losses for place in PLACES for run in runs[place]):
-        raise TrainfleetError("the two places did not train the same: their losses differ")
+        raise TrainfleetError("the launchers did not train the same model: their losses differ")
     medians = {place: [statistics.median(run.steps) for run in runs[place]] for place in PLACES}
     ratios = [ray / plain for ray, plain in zip(medians["local"], medians["torchrun"], strict=True)]
     return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": local_resources.describe(),
-        "load": round(os.getloadavg()[0], 2),
-        "versions": {
-            "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in PACKAGES},
-        },
+        **command.environment(PACKAGES),
         "recipe": " ".join((recipe, *changes)),
         "steps": steps,
         "rounds": rounds,
@@ -86,14 +72,14 @@ def measure(recipe: str, steps: int, rounds: int, changes: Sequence[str] = ()) -
 
 
 def timed(recipe: str, place: str, steps: int, storage: Path, more: Sequence[str] = ()) -> Timed:
-    """Train once, with `more` changes to the recipe.
+    """Train once, with `more` overrides of the recipe.
 
     Raises:
         TrainfleetError: the run failed.
     """
     changes = [
         f"steps={steps}",
-        "scaling.standby=false",  # a process that imports beside the first steps is no part of a step
+        "scaling.standby=false",  # its imports would slow the first steps
         "log.every=1",
         f"validation.every={steps}",
         f"checkpoint.every={steps}",
@@ -101,20 +87,9 @@ def timed(recipe: str, place: str, steps: int, storage: Path, more: Sequence[str
         "optimizer.warmup=1",
         *more,
     ]
-    command = [
-        str(Path(sys.executable).with_name("trainfleet")),
-        "launch",
-        recipe,
-        *changes,
-        "--on",
-        place,
-        "--run",
-        "run",
-        "--storage",
-        str(storage),
-        "--json",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    launch = [str(Path(sys.executable).with_name("trainfleet")), "launch", recipe, *changes]
+    launch += ["--on", place, "--run", "run", "--storage", str(storage), "--json"]
+    done = subprocess.run(launch, capture_output=True, text=True, check=False)
     if done.returncode:
         raise TrainfleetError(f"{recipe} failed on {place}: {done.stderr.strip()}")
     rows = [
@@ -122,10 +97,10 @@ def timed(recipe: str, place: str, steps: int, storage: Path, more: Sequence[str
         for line in (storage / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     train = [row for row in rows if row["kind"] == "train"]
-    launch = json.loads((storage / "run" / "run.json").read_text(encoding="utf-8"))["launches"][-1]
+    record = json.loads((storage / "run" / "run.json").read_text(encoding="utf-8"))["launches"][-1]
     return Timed(
         [row["step_seconds"] for row in train][min(WARM_UP, steps // 2) :],
-        launch["first_step_seconds"],
+        record["first_step_seconds"],
         [row["loss"] for row in train],
     )
 
@@ -136,29 +111,22 @@ def pooled(runs: list[Timed]) -> float:
 
 
 def figures(times: list[float]) -> dict[str, Any]:
-    """Return the median, the smallest and the largest, and how many."""
-    return {
-        "median": round(statistics.median(times), 4),
-        "least": round(min(times), 4),
-        "most": round(max(times), 4),
-        "count": len(times),
-    }
+    """Return the median, smallest and largest time, and the count."""
+    return {**command.summary(times, 4), "count": len(times)}
 
 
 def show(document: dict[str, Any]) -> None:
-    """Print the figures as they go into docs/benchmarks.md."""
-    print(f"{document['date']}, {document['machine']}, load {document['load']} at the end")
-    print(", ".join(f"{name} {version}" for name, version in document["versions"].items()))
+    """Print the tables of docs/benchmarks.md."""
+    command.show_environment(document)
     print(f"{document['recipe']}, {document['steps']} steps, {document['rounds']} rounds\n")
-    print("| what | median s | least | most | count | target |\n|---|---|---|---|---|---|")
+    print("| what | median s | min | max | count | target |\n|---|---|---|---|---|---|")
     for what, key in (
         ("steady step", "step_seconds"),
-        ("until the first step is done", "first_step_seconds"),
+        ("time to the first step", "first_step_seconds"),
     ):
         for place, row in document[key].items():
-            print(
-                f"| {what}, {place} | {row['median']:.4f} | {row['least']:.4f} | {row['most']:.4f} | {row['count']} | |"
-            )
+            cells = " | ".join(f"{row[key]:.4f}" for key in ("median", "least", "most"))
+            print(f"| {what}, {place} | {cells} | {row['count']} | |")
     for name, value in document["ratio"].items():
         print(f"| step of Ray / step of torchrun, {name} | {value:.4f} | | | | <= {document['target']} |")
 

@@ -1,15 +1,11 @@
-"""What do components, spec and rules cost? A preview of a stack of each cloud against the same resources in
-one flat program.
+"""Overhead of components, spec and rules: previews compared with flat programs of the same resources.
 
     python -m benchmarks.preview [--stack NAME] [--smoke] [--json]
 
-Both run on the same engine and the same simulated clouds, in turn, so that a busy machine slows both. The
-flat program is
-written from the state of an applied platform and must plan the very same resources, or there is no figure.
-Beside the time:
-the peak memory of the program, and the modules of the SDKs that it imports. Then the commands a user waits
-for most. Easy to
-get wrong: the first run of each compiles Python files, so it is not counted.
+Both alternate on the same engine and the same simulated clouds, so that other load slows both. The flat
+program is generated from the state of an applied platform and must plan the same resources. It also reports
+the peak memory of the program, the SDK modules that it imports, and the time of two common commands. The
+first run of each compiles Python files and is not counted.
 """
 
 from __future__ import annotations
@@ -29,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import command
-from benchmarks.flat import Resource, resources, same_resources, settings, write_program
+from benchmarks.flat_program import Resource, differences, resources, settings, write_program
 from trainfleet.errors import TrainfleetError
 from trainfleet.rehearsal.engine.engine_cli import Outcome, Runner
 from trainfleet.rehearsal.engine.find import Engine, find_engine
@@ -53,8 +49,8 @@ PACKAGES = ("pulumi", "pulumi-aws", "pulumi-gcp", "pulumi-azure-native", "pulumi
 
 
 class Measured(NamedTuple):
-    """Previews of one program: seconds of each, the most memory that the program ever held (MiB), and what it
-    imported of the SDKs.
+    """Previews of one program: the seconds of each, the program's peak memory (MiB) and the imported SDK
+    modules.
     """
 
     seconds: list[float]
@@ -63,9 +59,7 @@ class Measured(NamedTuple):
 
 
 def measure(stacks: Sequence[str], rounds: int, calls: int) -> dict[str, Any]:
-    """Measure everything and return the document that `--json` prints. Times are in seconds, memory is in
-    MiB.
-    """
+    """Measure everything and return the document of `--json`. Times are in seconds, memory in MiB."""
     engine = find_engine(lambda line: print(line, file=sys.stderr))
     commands = {"trainfleet --help": ["--help"], "trainfleet spec check": ["spec", "check", stacks[0]]}
     return {
@@ -86,13 +80,13 @@ def measure(stacks: Sequence[str], rounds: int, calls: int) -> dict[str, Any]:
 
 
 def compared(project: Project, engine: Engine, rounds: int) -> dict[str, Any]:
-    """Measure one stack against the flat program of its resources."""
-    wanted, config = applied(project, engine)
+    """Compare one stack with the flat program of its resources."""
+    created, config = applied(project, engine)
     with tempfile.TemporaryDirectory(prefix="trainfleet-flat-") as folder:
-        write_program(Path(folder), wanted, config)
+        write_program(Path(folder), created, config)
         structured, flat = interleaved(project, read_project(Path(folder)), engine, rounds)
     return {
-        "resources": len(wanted),
+        "resources": len(created),
         "structured": figures(structured.seconds),
         "flat": figures(flat.seconds),
         "ratio": ratio(structured.seconds, flat.seconds),
@@ -109,7 +103,7 @@ def compared(project: Project, engine: Engine, rounds: int) -> dict[str, Any]:
 
 
 def applied(project: Project, engine: Engine) -> tuple[list[Resource], dict[str, Any]]:
-    """Apply a stack to a simulated cloud and return the resources in its state, and its providers' settings."""
+    """Apply a stack to a simulated cloud; returns the resources in its state and its providers' settings."""
     with rehearsal_session(project, engine, RehearsalOptions()) as rehearsal:
         early = planned(preview(rehearsal.runner))
         expect(rehearsal.runner.run(*APPLY), f"the apply of {project.stack}")
@@ -118,17 +112,21 @@ def applied(project: Project, engine: Engine) -> tuple[list[Resource], dict[str,
 
 
 def interleaved(structured: Project, flat: Project, engine: Engine, rounds: int) -> tuple[Measured, Measured]:
-    """Preview both programs in turn, each round in the other order. The first of each is checked and not
+    """Preview both programs alternately, each round in the other order. The first preview of each is not
     counted.
 
     Raises:
-        TrainfleetError: a preview fails, or the two do not plan the same resources.
+        TrainfleetError: a preview fails, or the two programs plan different resources.
     """
-    with rehearsal_session(structured, engine, RehearsalOptions()) as one, rehearsal_session(flat, engine, RehearsalOptions()) as other:
-        differences = same_resources(planned(preview(one.runner)), planned(preview(other.runner)))
-        if differences:
-            raise TrainfleetError("the flat program is not the same platform: " + "; ".join(differences[:5]))
-        footprints = [footprint(stage.runner) for stage in (one, other)]
+    options = RehearsalOptions()
+    with (
+        rehearsal_session(structured, engine, options) as one,
+        rehearsal_session(flat, engine, options) as other,
+    ):
+        found = differences(planned(preview(one.runner)), planned(preview(other.runner)))
+        if found:
+            raise TrainfleetError("the flat program plans other resources: " + "; ".join(found[:5]))
+        footprints = [footprint(session.runner) for session in (one, other)]
         times: tuple[list[float], list[float]] = ([], [])
         for number in range(rounds):
             for which in (0, 1) if number % 2 == 0 else (1, 0):
@@ -137,10 +135,9 @@ def interleaved(structured: Project, flat: Project, engine: Engine, rounds: int)
 
 
 def footprint(runner: Runner) -> tuple[float, frozenset[str]]:
-    """Return the peak memory of a runner's last program in MiB, and the SDK modules that it imported, as
-    `pulumi_aws.ec2`.
+    """Return the peak memory of a runner's last program in MiB, and the SDK modules that it imported.
 
-    To be asked after the first preview: from the second on a program begins with what the first one imported.
+    Call it after the first preview: later programs start with the modules that the first one imported.
     """
     peak = int(runner.sandbox.file("program.memory").read_text()) / 1024
     names = runner.sandbox.file("program.modules").read_text().split()
@@ -155,21 +152,19 @@ def preview(runner: Runner) -> Outcome:
 
 
 def expect(outcome: Outcome, what: str) -> Outcome:
-    """Return an outcome that is good.
+    """Return a successful outcome.
 
     Raises:
-        TrainfleetError: it is not.
+        TrainfleetError: it failed.
     """
     if not outcome.ok:
-        said = "; ".join(text for _, text in outcome.errors) or outcome.output.strip()[-400:]
-        raise TrainfleetError(f"{what} failed: {said}")
+        errors = "; ".join(text for _, text in outcome.errors) or outcome.output.strip()[-400:]
+        raise TrainfleetError(f"{what} failed: {errors}")
     return outcome
 
 
 def planned(outcome: Outcome) -> dict[tuple[str, str], Any]:
-    """Return what a preview plans to make: inputs by type and name, without what is not known before the
-    apply.
-    """
+    """Return the planned inputs by type and name, without those that are unknown before the apply."""
     return {
         (step.token, step.name): known((step.new or {}).get("inputs") or {})
         for step in managed(outcome.steps)
@@ -177,31 +172,22 @@ def planned(outcome: Outcome) -> dict[tuple[str, str], Any]:
 
 
 def known(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Return the inputs that are known whole, without names that the provider makes up (they hold the
-    program's own name).
-    """
-    made_up = inputs.get("__defaults") or []
+    """Return the known inputs, without generated names, which contain the program's name."""
+    generated = inputs.get("__defaults") or []
     return {
         key: value
         for key, value in inputs.items()
-        if not key.startswith("__") and key not in made_up and UNKNOWN not in json.dumps(value)
+        if not key.startswith("__") and key not in generated and UNKNOWN not in json.dumps(value)
     }
 
 
 def figures(times: list[float]) -> dict[str, Any]:
-    """Return the median, the smallest and the largest, and every time."""
-    return {
-        "median": round(statistics.median(times), 3),
-        "least": round(min(times), 3),
-        "most": round(max(times), 3),
-        "all": [round(seconds, 3) for seconds in times],
-    }
+    """Return the median, smallest and largest time, and all times."""
+    return {**command.summary(times, 3), "all": [round(seconds, 3) for seconds in times]}
 
 
 def ratio(structured: list[float], flat: list[float]) -> dict[str, float]:
-    """Return the ratio of the medians, and the median of the ratios of the rounds, which a slow minute of the
-    machine does not move.
-    """
+    """Return the ratio of the medians, and the median of the rounds' ratios, which is robust to load."""
     rounds = [one / other for one, other in zip(structured, flat, strict=True)]
     return {
         "of medians": round(statistics.median(structured) / statistics.median(flat), 3),
@@ -210,30 +196,22 @@ def ratio(structured: list[float], flat: list[float]) -> dict[str, float]:
 
 
 def call(arguments: list[str]) -> float:
-    """Run the command line in a process of its own and return the seconds it took."""
+    """Run the command line in its own process and return the seconds that it took."""
     started = time.perf_counter()
-    subprocess.run(
-        [str(Path(sys.executable).with_name("trainfleet")), *arguments],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
+    program = str(Path(sys.executable).with_name("trainfleet"))
+    subprocess.run([program, *arguments], cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - started
 
 
 def machine() -> dict[str, Any]:
-    """Return what it was measured on."""
+    """Return the machine of the measurement."""
     import psutil
 
     model = platform.processor() or platform.machine()
     if (facts := Path("/proc/cpuinfo")).is_file():
+        lines = facts.read_text().splitlines()
         model = next(
-            (
-                line.split(":", 1)[1].strip()
-                for line in facts.read_text().splitlines()
-                if line.startswith("model name")
-            ),
-            model,
+            (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model
         )
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return {
@@ -246,35 +224,31 @@ def machine() -> dict[str, Any]:
 
 
 def show(document: dict[str, Any]) -> None:
-    """Print the figures as they go into docs/benchmarks.md."""
+    """Print the tables of docs/benchmarks.md."""
     on, versions, targets = document["machine"], document["versions"], document["targets"]
-    print(
-        f"{document['date']}, {on['cpu']}, {on['cpus']} CPUs, {on['memory_gib']} GiB, {on['system']}, load {on['load']} at the end"
-    )
+    machine = f"{on['cpu']}, {on['cpus']} CPUs, {on['memory_gib']} GiB, {on['system']}"
+    print(f"{document['date']}, {machine}, load {on['load']} at the end")
     print(", ".join(f"{name} {version}" for name, version in versions.items()) + "\n")
-    print("| what | median s | least | most | runs | target |\n|---|---|---|---|---|---|")
-    for stack, made in document["stacks"].items():
-        _row(f"preview of {stack}, {made['resources']} resources", made["structured"])
-        _row("the same, in one flat program", made["flat"])
-        for name, value in made["ratio"].items():
+    print("| what | median s | min | max | runs | target |\n|---|---|---|---|---|---|")
+    for stack, result in document["stacks"].items():
+        _row(f"preview of {stack}, {result['resources']} resources", result["structured"])
+        _row("the same, in one flat program", result["flat"])
+        for name, value in result["ratio"].items():
             print(f"| {stack}: ratio, {name} | {value:.3f} | | | | <= {targets['ratio']} |")
     for name, row in document["commands"].items():
         _row(name, row, f"<= {targets[name]} s")
-    print(
-        "\n| stack | memory MiB | flat | ratio | target | SDK modules | not in the flat program |\n|---|---|---|---|---|---|---|"
-    )
-    for stack, made in document["stacks"].items():
-        held, modules = made["memory"], made["modules"]
+    print("\n| stack | memory MiB | flat | ratio | target | SDK modules | not in the flat program |")
+    print("|---|---|---|---|---|---|---|")
+    for stack, result in document["stacks"].items():
+        memory, modules = result["memory"], result["modules"]
         more = ", ".join(modules["not in the flat program"]) or "none"
-        print(
-            f"| {stack} | {held['structured']} | {held['flat']} | {held['ratio']:.3f} | <= {targets['memory']} | {modules['count']} | {more} |"
-        )
+        cells = f"{memory['structured']} | {memory['flat']} | {memory['ratio']:.3f}"
+        print(f"| {stack} | {cells} | <= {targets['memory']} | {modules['count']} | {more} |")
 
 
 def _row(name: str, row: dict[str, Any], target: str = "") -> None:
-    print(
-        f"| {name} | {row['median']:.2f} | {row['least']:.2f} | {row['most']:.2f} | {len(row['all'])} | {target} |"
-    )
+    cells = " | ".join(f"{row[key]:.2f}" for key in ("median", "least", "most"))
+    print(f"| {name} | {cells} | {len(row['all'])} | {target} |")
 
 
 def _chosen(name: str, smoke: bool) -> dict[str, Any]:

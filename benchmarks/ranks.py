@@ -1,10 +1,4 @@
-"""Ranks for a benchmark: fresh processes in a process group of their own, one core each. Used by the
-benchmarks of training.
-
-A rank is a module-level function of (rank, world size, plain settings) that returns plain values. Easy to get
-wrong: what a rank
-prints goes to standard error, for standard output is the benchmark's table.
-"""
+"""Runs a function on ranks: fresh processes in one process group, with one core each."""
 
 from __future__ import annotations
 
@@ -20,10 +14,11 @@ from trainfleet.errors import TrainfleetError
 TIMEOUT_S = 3600
 
 Work = Callable[[int, int, dict[str, Any]], Any]
+"""A module-level function of (rank, world size, plain settings) that returns plain values."""
 
 
 def start(work: Work, world_size: int, settings: dict[str, Any]) -> list[Any]:
-    """Call `work(rank, world_size, settings)` on each rank; returns what they return, in order.
+    """Call `work(rank, world_size, settings)` on each rank; returns the results in order of rank.
 
     Raises:
         TrainfleetError: a rank failed.
@@ -31,38 +26,35 @@ def start(work: Work, world_size: int, settings: dict[str, Any]) -> list[Any]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    spawning = multiprocessing.get_context("spawn")
-    answers: Any = spawning.Queue()
+    spawn = multiprocessing.get_context("spawn")
+    queue: Any = spawn.Queue()
     processes = [
-        spawning.Process(target=_rank, args=(work, (rank, world_size, port), settings, answers))
+        spawn.Process(target=_rank, args=(work, rank, world_size, port, settings, queue))
         for rank in range(world_size)
     ]
     for process in processes:
         process.start()
-    found: dict[int, Any] = {}
+    results: dict[int, Any] = {}
     try:
-        while len(found) < world_size:
-            rank, value, error = answers.get(timeout=TIMEOUT_S)
+        while len(results) < world_size:
+            rank, value, error = queue.get(timeout=TIMEOUT_S)
             if error:
                 raise TrainfleetError(f"rank {rank} failed: {error}")
-            found[rank] = value
+            results[rank] = value
     finally:
         for process in processes:
-            if len(found) < world_size:
+            if len(results) < world_size:
                 process.kill()
             process.join()
-    return [found[rank] for rank in range(world_size)]
+    return [results[rank] for rank in range(world_size)]
 
 
-def _rank(work: Work, place: tuple[int, int, int], settings: dict[str, Any], answers: Any) -> None:
-    rank, world_size, port = place
-    sys.stdout = sys.stderr
-    os.environ |= {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(world_size),
-        "LOCAL_WORLD_SIZE": str(world_size),
-    }
+def _rank(  # noqa: PLR0917 - positional for multiprocessing
+    work: Work, rank: int, world_size: int, port: int, settings: dict[str, Any], queue: Any
+) -> None:
+    sys.stdout = sys.stderr  # standard output is the benchmark's table
+    ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size}
+    os.environ |= {name: str(value) for name, value in ranks.items()}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     try:
         import torch
@@ -73,7 +65,7 @@ def _rank(work: Work, place: tuple[int, int, int], settings: dict[str, Any], ans
         process_group.init_from_env(use_gpu=settings.get("use_gpu", False))
         value = work(rank, world_size, settings)
         process_group.shutdown()
-        answers.put((rank, value, None))
+        queue.put((rank, value, None))
     except BaseException as error:
-        answers.put((rank, None, f"{type(error).__name__}: {error}"))
+        queue.put((rank, None, f"{type(error).__name__}: {error}"))
         raise

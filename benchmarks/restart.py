@@ -1,25 +1,17 @@
-"""How long is a run away when a worker is killed? SIGKILL for one of two workers, until the workers that take
-over have done a step.
+"""Time from SIGKILL of one of two workers to the next step of the run.
 
     python -m benchmarks.restart [--recipe NAME] [--smoke] [--json]
 
-Under torchrun and under Ray Train, with a tiny model and with one of 50 million parameters, and split by what
-the time goes for:
-noticing (the worker that was left has ended too), starting (new workers say that they are there), loading
-(imports, meeting,
-data, checkpoint) and the step. Easy to get wrong: this is processes and imports more than training, so a busy
-machine shows in full.
+Measured with torchrun and with Ray Train, for a tiny model and one of 50 million parameters, by phase:
+noticed (the other worker has ended too), started (new workers report), loaded (imports, process group, data,
+checkpoint) and stepped. Most of the time is process starts and imports, so other load affects it in full.
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime
-import importlib.metadata
 import os
-import platform
 import signal
-import statistics
 import sys
 import tempfile
 import threading
@@ -31,15 +23,12 @@ from benchmarks import command
 from trainfleet.errors import Interrupted, TrainfleetError
 from trainfleet.training.launch.request import Request
 from trainfleet.training.launch.supervise import start
-from trainfleet.training.runtime import local_resources
 
 PLACES = ("torchrun", "local")
 PHASES = ("noticed", "started", "loaded", "stepped")
 TARGET = 10.0
 SETTLED_S = 30.0
-"""How long a run has been at work when it is struck: under Ray the processes that wait for it have imported
-by then.
-"""
+"""How long a run trains before the kill: Ray's prestarted processes have finished their imports by then."""
 LIMIT_S = 300.0
 CHANGES = (
     "steps=100000",
@@ -51,8 +40,7 @@ CHANGES = (
 )
 SIZES = {
     "tiny": ("checkpoint.every=10",),
-    # About 12 x 4 x 1024^2 weights and little else; one short sample a rank, so that a step is no longer than
-    # it must be.
+    # About 12 x 4 x 1024^2 weights; one short sample per rank, for a short step.
     "50 M parameters": (
         "checkpoint.every=2",
         "workload.model.layers=4",
@@ -64,13 +52,13 @@ SIZES = {
 }
 
 
-class Seen(Exception):  # noqa: N818 - ends a run that has shown what it was started for
-    """The step after the kill is done."""
+class Finished(Exception):  # noqa: N818 - ends the measured run
+    """Raised after the first step that follows the kill."""
 
 
-class Watch:
-    """Hears what a run's ranks say, kills the last of them when it has settled and saved twice, and notes
-    when what happened.
+class RestartMonitor:
+    """Receives the events of a run, kills the last rank after a warm-up and two checkpoints, and records the
+    time of each phase.
     """
 
     def __init__(self, settled_s: float = SETTLED_S) -> None:
@@ -83,10 +71,10 @@ class Watch:
         self.deadline = time.monotonic() + LIMIT_S
 
     def handle(self, event: Mapping[str, Any]) -> None:
-        """Take one event in; called by the launcher.
+        """Handle one event; the launcher calls it.
 
         Raises:
-            Seen: the step after the kill is done.
+            Finished: the first step after the kill is done.
         """
         if self.killed is not None:
             self._after(event)
@@ -101,16 +89,15 @@ class Watch:
                 self._kill()
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Do nothing; the launcher requires it."""
 
     def seconds(self) -> dict[str, float]:
-        """Seconds of each phase, and in all."""
+        """The seconds of each phase, and the total under `in all`."""
         if self.killed is None:
-            raise TrainfleetError(f"within {LIMIT_S:g} s the run did not come to its second checkpoint")
+            raise TrainfleetError(f"the run wrote no second checkpoint within {LIMIT_S:g} s")
         if set(self.at) != set(PHASES):
-            raise TrainfleetError(
-                f"the run did not come back: of {', '.join(PHASES)} it came to {', '.join(self.at) or 'none'}"
-            )
+            reached = ", ".join(self.at) or "none"
+            raise TrainfleetError(f"the run did not recover: of {', '.join(PHASES)} it reached {reached}")
         marks = [self.killed, *(self.at[phase] for phase in PHASES)]
         spent = {
             phase: after - before for phase, before, after in zip(PHASES, marks, marks[1:], strict=False)
@@ -119,7 +106,7 @@ class Watch:
 
     def _kill(self) -> None:
         if len(self.workers) < 2:
-            raise TrainfleetError("there is no second worker to be killed")
+            raise TrainfleetError("the run has no second worker to kill")
         self.killed = time.monotonic()
         os.kill(self.workers[max(self.workers)], signal.SIGKILL)
         threading.Thread(target=self._await_end, args=(self.workers[0],), daemon=True).start()
@@ -145,34 +132,32 @@ class Watch:
             self.at["loaded"] = now
         elif event["kind"] == "step" and "loaded" in self.at:
             self.at["stepped"] = now
-            raise Seen
+            raise Finished
 
 
 def restart(recipe: str, place: str, changes: Sequence[str] = ()) -> dict[str, float]:
-    """Kill one of two workers once; seconds by phase and in all.
+    """Kill one of two workers once; returns the seconds by phase and in total.
 
     Raises:
-        TrainfleetError: the run failed, or did not come back.
+        TrainfleetError: the run failed, or did not recover.
     """
-    watch = Watch()
-    limit = threading.Timer(
-        LIMIT_S, os.kill, (os.getpid(), signal.SIGTERM)
-    )  # which the launcher takes as a wish to stop
+    monitor = RestartMonitor()
+    limit = threading.Timer(LIMIT_S, os.kill, (os.getpid(), signal.SIGTERM))  # stops the launcher cleanly
     limit.start()
     try:
         with (
             tempfile.TemporaryDirectory(prefix="trainfleet-restart-") as folder,
-            contextlib.suppress(Seen, Interrupted),
+            contextlib.suppress(Finished, Interrupted),
         ):
             start(
                 Request(
                     recipe, (*CHANGES, "scaling.workers=2", *changes), on=place, run="run", storage=folder
                 ),
-                view=watch,
+                view=monitor,
             )
     finally:
         limit.cancel()
-    return watch.seconds()
+    return monitor.seconds()
 
 
 def measure(
@@ -188,18 +173,14 @@ def measure(
                 print(f"round {number + 1}/{rounds}: {size}, {place}", file=sys.stderr)
                 found[size][place].append(restart(recipe, place, changes))
     return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": local_resources.describe(),
-        "load": round(os.getloadavg()[0], 2),
-        "versions": {
-            "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in ("torch", "ray")},
-        },
+        **command.environment(("torch", "ray")),
         "recipe": recipe,
         "rounds": rounds,
         "seconds": {
             size: {
-                place: {phase: _figures([each[phase] for each in runs]) for phase in (*PHASES, "in all")}
+                place: {
+                    phase: command.summary([each[phase] for each in runs], 2) for phase in (*PHASES, "in all")
+                }
                 for place, runs in by_place.items()
             }
             for size, by_place in found.items()
@@ -208,43 +189,28 @@ def measure(
     }
 
 
-def _figures(times: list[float]) -> dict[str, float]:
-    return {
-        "median": round(statistics.median(times), 2),
-        "least": round(min(times), 2),
-        "most": round(max(times), 2),
-    }
-
-
 def show(document: dict[str, Any]) -> None:
-    """Print the figures as they go into docs/benchmarks.md."""
-    print(f"{document['date']}, {document['machine']}, load {document['load']} at the end")
-    print(", ".join(f"{name} {version}" for name, version in document["versions"].items()))
-    print(
-        f"{document['recipe']}, one of two workers killed, {document['rounds']} rounds; medians, in brackets the least and the most\n"
-    )
-    print(
-        f"| model | place | {' | '.join(PHASES)} | in all | target |\n|---|---|{'---|' * (len(PHASES) + 2)}"
-    )
+    """Print the tables of docs/benchmarks.md."""
+    command.show_environment(document)
+    print(f"{document['recipe']}, one of two workers killed, {document['rounds']} rounds; median (min-max)\n")
+    print(f"| model | launcher | {' | '.join(PHASES)} | total | target |")
+    print(f"|---|---|{'---|' * (len(PHASES) + 2)}")
     for size, by_place in document["seconds"].items():
         for place, phases in by_place.items():
             cells = " | ".join(f"{row['median']:.1f} s" for row in (phases[phase] for phase in PHASES))
-            whole = phases["in all"]
-            print(
-                f"| {size} | {place} | {cells} | {whole['median']:.1f} s ({whole['least']:.1f}-{whole['most']:.1f}) | <= {document['target']:g} s |"
-            )
+            total = phases["in all"]
+            span = f"{total['median']:.1f} s ({total['least']:.1f}-{total['most']:.1f})"
+            print(f"| {size} | {place} | {cells} | {span} | <= {document['target']:g} s |")
 
 
 def _chosen(name: str, smoke: bool) -> dict[str, Any]:
-    return (
-        measure(name or "lm-tiny", 1, {"tiny": SIZES["tiny"]}, PLACES[:1])
-        if smoke
-        else measure(name or "lm-tiny", 3, SIZES)
-    )
+    if smoke:
+        return measure(name or "lm-tiny", 1, {"tiny": SIZES["tiny"]}, PLACES[:1])
+    return measure(name or "lm-tiny", 3, SIZES)
 
 
 def main() -> int:
-    """Measure and print; `lm-tiny` by default, in a smoke run under torchrun alone."""
+    """Measure and print; `lm-tiny` by default, in a smoke run with torchrun only."""
     return command.run(__doc__, "recipe", _chosen, show)
 
 

@@ -1,23 +1,16 @@
-"""How fast does `trainfleet serve` answer, and what happens when more is asked than it can do? Load over the
-loopback.
+"""Latency and throughput of `trainfleet serve` under load and overload.
 
     python -m benchmarks.serving [--run RUN] [--smoke] [--json]
 
-Clients that each ask again as soon as they are answered, few and then many; at last more rows than the queue
-holds. Without one a
-small picture model is trained first. Easy to get wrong: clients and server share this machine's cores, so
-these are not the figures
-of a server alone; and a refusal is an answer too, so those are counted and timed apart.
+Clients on the loopback interface send the next request as soon as the last is answered: few, many, and then
+more than the queue holds. Without --run, a small image model is trained first. Clients and server share this
+machine's cores, so a server of its own is faster. Rejections (503) are counted and timed separately.
 """
 
 from __future__ import annotations
 
 import asyncio
-import datetime
-import importlib.metadata
 import json
-import os
-import platform
 import signal
 import socket
 import statistics
@@ -31,7 +24,6 @@ from typing import Any
 
 from benchmarks import command
 from trainfleet.errors import TrainfleetError
-from trainfleet.training.runtime import local_resources
 
 QUEUE = 32
 START_LIMIT_S = 600
@@ -43,7 +35,7 @@ def measure(run: str, clients: list[int], seconds: float) -> dict[str, Any]:
     """Measure everything and return the document that `--json` prints.
 
     Raises:
-        TrainfleetError: the server did not start, or gave something else than answers and refusals.
+        TrainfleetError: the server did not start, or an answer was neither a prediction nor a rejection.
     """
     with tempfile.TemporaryDirectory(prefix="trainfleet-serving-") as folder:
         source = run or _trained(Path(folder))
@@ -70,13 +62,7 @@ def measure(run: str, clients: list[int], seconds: float) -> dict[str, Any]:
                 server.terminate()
                 server.communicate(timeout=START_LIMIT_S)
     return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": local_resources.describe(),
-        "load": round(os.getloadavg()[0], 2),
-        "versions": {
-            "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in PACKAGES},
-        },
+        **command.environment(PACKAGES),
         "queue": QUEUE,
         "seconds_per_stage": seconds,
         "ready_seconds": round(ready, 1),
@@ -86,10 +72,10 @@ def measure(run: str, clients: list[int], seconds: float) -> dict[str, Any]:
 
 
 async def load(port: int, clients: int, seconds: float) -> dict[str, Any]:
-    """`clients` that ask for one row again and again for so long.
+    """Send requests of one row from `clients` concurrent clients for `seconds`.
 
     Raises:
-        TrainfleetError: an answer that is neither a prediction nor a refusal.
+        TrainfleetError: an answer was neither a prediction nor a rejection.
     """
     import aiohttp
 
@@ -108,7 +94,7 @@ async def load(port: int, clients: int, seconds: float) -> dict[str, Any]:
                     raise TrainfleetError(f"the server answered {reply.status}")
                 times[reply.status].append(time.perf_counter() - began)
                 if reply.status == 503:
-                    await asyncio.sleep(0.1)  # a polite client waits; one that hammers measures itself
+                    await asyncio.sleep(0.1)  # without a pause, the clients would measure themselves
 
     began = time.monotonic()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
@@ -124,7 +110,7 @@ async def load(port: int, clients: int, seconds: float) -> dict[str, Any]:
 
 
 def quantiles(times: list[float]) -> dict[str, float | int]:
-    """Milliseconds at 50, 95 and 99 percent, and how many."""
+    """The 50th, 95th and 99th percentile in milliseconds, and the count."""
     if len(times) < 2:
         return {"count": len(times)}
     cuts = statistics.quantiles(times, n=100, method="inclusive")
@@ -134,37 +120,23 @@ def quantiles(times: list[float]) -> dict[str, float | int]:
 
 
 def show(document: dict[str, Any]) -> None:
-    """Print the figures as they go into docs/benchmarks.md."""
-    print(f"{document['date']}, {document['machine']}, load {document['load']} at the end")
-    print(", ".join(f"{name} {version}" for name, version in document["versions"].items()))
-    print(
-        f"ready after {document['ready_seconds']} s, drained in {document['drain_seconds']} s; a queue of {document['queue']} rows\n"
-    )
-    print(
-        "| clients | answered/s | p50 ms | p95 ms | p99 ms | refused | p99 of a refusal, ms |\n|---|---|---|---|---|---|---|"
-    )
+    """Print the tables of docs/benchmarks.md."""
+    command.show_environment(document)
+    ready, drained = document["ready_seconds"], document["drain_seconds"]
+    print(f"ready after {ready} s, drained in {drained} s; a queue of {document['queue']} rows\n")
+    print("| clients | answered/s | p50 ms | p95 ms | p99 ms | rejected | p99 of a rejection, ms |")
+    print("|---|---|---|---|---|---|---|")
     for each in document["stages"]:
         cells = [each["answered"].get(f"p{percent}_ms", "-") for percent in (50, 95, 99)]
-        refused = each["refused"].get("p99_ms", "-")
-        print(
-            f"| {each['clients']} | {each['answered_per_second']} | {' | '.join(map(str, cells))} | {each['refused_share']:.1%} | {refused} |"
-        )
+        cells += [f"{each['refused_share']:.1%}", each["refused"].get("p99_ms", "-")]
+        row = [each["clients"], each["answered_per_second"], *cells]
+        print(f"| {' | '.join(map(str, row))} |")
 
 
 def _trained(folder: Path) -> str:
     changes = ["scaling.workers=1", "steps=60", "validation.every=60", "checkpoint.every=60"]
-    arguments = [
-        "launch",
-        "vision-small",
-        *changes,
-        "--on",
-        "torchrun",
-        "--run",
-        "served",
-        "--storage",
-        str(folder),
-        "--json",
-    ]
+    arguments = ["launch", "vision-small", *changes, "--on", "torchrun"]
+    arguments += ["--run", "served", "--storage", str(folder), "--json"]
     done = subprocess.run([TRAINFLEET, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise TrainfleetError(f"the model was not trained: {done.stderr.strip()}")
@@ -192,7 +164,7 @@ def _chosen(name: str, smoke: bool) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Measure and print; of a small picture model by default."""
+    """Measure and print; a small image model by default."""
     return command.run(__doc__, "run", _chosen, show)
 
 

@@ -1,4 +1,4 @@
-"""The ingest benchmark compares like with like: both sides give the same samples, in the same shape and type."""
+"""Both sides of the ingest benchmark produce the same samples, in the same shape and type."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks import ingest
 from trainfleet.training.data.order import SampleOrder, WindowOrder
 
 
-def test_both_sides_give_each_sample_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_sides_produce_each_sample_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingest, "BLOCK_BYTES", 40 * 2 * (ingest.CONTEXT + 1))
     monkeypatch.setattr(ingest, "FILE_TOKENS", 8_000)
     data = ingest.make(tmp_path, 10)

@@ -1,13 +1,18 @@
-"""The flat program is the same platform: what a state says becomes calls, in order, with the same graph and
-unknowns.
-"""
+"""The flat program has the resources of a state, in the same order, with the same graph and unknowns."""
 
 from __future__ import annotations
 
 import ast
 from typing import Any
 
-from benchmarks.flat import Resource, resources, same_resources, source, unnamed, write_program
+from benchmarks.flat_program import (
+    Resource,
+    differences,
+    mask_generated,
+    resources,
+    source,
+    write_program,
+)
 
 URN = "urn:pulumi:prod::trainfleet::{}::{}"
 KEY = URN.format("aws:kms/key:Key", "prod-key")
@@ -18,7 +23,7 @@ SECRET = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270"
 
 
 def entry(urn: str, inputs: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A resource as the engine's state has it."""
+    """A resource in the form of the engine's state."""
     return {
         "urn": urn,
         "type": urn.split("::")[2],
@@ -99,7 +104,7 @@ def calls() -> dict[str, tuple[str, dict[str, str]]]:
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             arguments = {str(keyword.arg): ast.unparse(keyword.value) for keyword in node.value.keywords}
-            if len(node.value.args) == 3:  # without a class: type, name and what stands in it
+            if len(node.value.args) == 3:  # without a class: type, name and inputs
                 arguments |= dict.fromkeys(["token"], ast.literal_eval(node.value.args[0])) | {
                     "inputs": ast.unparse(node.value.args[2])
                 }
@@ -110,7 +115,7 @@ def calls() -> dict[str, tuple[str, dict[str, str]]]:
     return found
 
 
-def test_only_what_a_program_registers_itself_is_there_and_in_the_order_of_the_state() -> None:
+def test_the_program_registers_only_custom_resources_in_the_order_of_the_state() -> None:
     assert list(calls()) == [
         "prod-key",
         "prod-role",
@@ -122,13 +127,13 @@ def test_only_what_a_program_registers_itself_is_there_and_in_the_order_of_the_s
     ]
 
 
-def test_a_name_that_the_provider_made_up_is_left_to_it() -> None:
+def test_a_generated_name_is_omitted() -> None:
     cls, arguments = calls()["prod-role"]
     assert cls == "pulumi_aws.iam.Role"
     assert set(arguments) == {"assume_role_policy", "opts"}
 
 
-def test_a_value_that_came_from_a_resource_comes_from_it_here_too_known_as_early_as_there() -> None:
+def test_a_value_depends_on_the_same_resources_and_is_known_as_early() -> None:
     _, arguments = calls()["prod-trainer"]
     assert arguments["role_arn"] == "after('arn:role', r1)"
     assert arguments["cluster_name"] == "at_once('prod', r0)"
@@ -142,13 +147,13 @@ def test_options_are_kept() -> None:
     assert calls()["prod-training"][1]["opts"] == "pulumi.ResourceOptions(provider=r2)"
 
 
-def test_a_provider_keeps_its_settings_and_no_secret_is_written() -> None:
+def test_a_provider_keeps_its_settings_without_secrets() -> None:
     cls, arguments = calls()["prod-kubernetes"]
     assert cls == "pulumi_kubernetes.Provider"
     assert arguments == {"kubeconfig": "after('secret', r1)", "cluster_identifier": "'prod'"}
 
 
-def test_a_class_gives_its_own_kind_and_a_definition_is_made_of_the_untyped_one() -> None:
+def test_a_typed_class_omits_its_kind_and_a_definition_uses_the_untyped_class() -> None:
     cls, arguments = calls()["prod-training"]
     assert cls == "pulumi_kubernetes.core.v1.Namespace"
     assert set(arguments) == {"metadata", "opts"}
@@ -158,7 +163,7 @@ def test_a_class_gives_its_own_kind_and_a_definition_is_made_of_the_untyped_one(
     assert arguments["kind"] == "'CustomResourceDefinition'"
 
 
-def test_a_kind_that_a_chart_defines_keeps_all_that_stands_in_it() -> None:
+def test_a_kind_without_a_class_keeps_all_inputs() -> None:
     cls, arguments = calls()["prod-high"]
     assert cls == "pulumi.CustomResource"
     assert arguments["token"] == "kubernetes:kueue.x-k8s.io/v1beta1:WorkloadPriorityClass"
@@ -177,24 +182,24 @@ def test_the_folder_is_a_pulumi_project(tmp_path: Any) -> None:
     compile((tmp_path / "flat" / "everything.py").read_text(), "everything.py", "exec")
 
 
-def test_plans_that_differ_are_told_apart() -> None:
+def test_differences_between_plans_are_reported() -> None:
     one = {("aws:kms/key:Key", "k"): {"description": "data", "policy": "role-1a2b3c4/x"}}
     assert (
-        same_resources(one, {("aws:kms/key:Key", "k"): {"description": "data", "policy": "role-fedcba9/x"}})
+        differences(one, {("aws:kms/key:Key", "k"): {"description": "data", "policy": "role-fedcba9/x"}})
         == []
     )
-    (line,) = same_resources(
+    (line,) = differences(
         one, {("aws:kms/key:Key", "k"): {"description": "logs", "policy": "role-1a2b3c4/x"}}
     )
     assert "aws:kms/key:Key k" in line
-    assert same_resources(one, {}) == ["only in one of them: aws:kms/key:Key k"]
+    assert differences(one, {}) == ["only in one of them: aws:kms/key:Key k"]
 
 
-def test_only_made_up_endings_of_names_are_ignored() -> None:
-    assert unnamed("prod-role-1a2b3c4") == unnamed("prod-role-4c3b2a1")
-    assert unnamed("vpc-0123456789") != unnamed("vpc-9876543210")
-    assert unnamed("prod-role") != unnamed("dev-role")
+def test_only_generated_suffixes_of_names_are_ignored() -> None:
+    assert mask_generated("prod-role-1a2b3c4") == mask_generated("prod-role-4c3b2a1")
+    assert mask_generated("vpc-0123456789") != mask_generated("vpc-9876543210")
+    assert mask_generated("prod-role") != mask_generated("dev-role")
 
 
-def test_a_resource_knows_its_name() -> None:
+def test_the_name_of_a_resource_is_the_end_of_its_urn() -> None:
     assert Resource(KEY, "aws:kms/key:Key", {}, {}, [], "", False, False).name == "prod-key"
