@@ -17,8 +17,7 @@ SPEC_KEY = "trainfleet:platform"
 
 
 def project_root() -> Path:
-    """Return the nearest folder upwards that has Pulumi.yaml and stacks, else the checkout this package lies
-    in.
+    """Return the nearest parent folder with Pulumi.yaml and stacks, else the checkout that contains this package.
 
     Raises:
         InputError: there is neither.

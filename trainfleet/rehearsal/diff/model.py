@@ -95,7 +95,7 @@ class Failing:
 
 @dataclass(frozen=True)
 class SpecChange:
-    """One setting of the stack's file that differs, and where it stands."""
+    """One setting of the stack's file that differs, and where it is set."""
 
     path: str
     old: Any

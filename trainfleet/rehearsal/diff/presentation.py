@@ -260,7 +260,7 @@ def _delta(low: float, high: float) -> str:
 
 
 def cost_notes(diff: Diff) -> list[str]:
-    """Return what has to stand below a cost: whose prices, what is unknown, what is not counted."""
+    """Return the notes below a cost: whose prices, what is unknown, what is not counted."""
     if diff.before is None and diff.after is None:
         return ["The cost is not known."]
     if not any(bill and bill.parts for bill in (diff.before, diff.after)):

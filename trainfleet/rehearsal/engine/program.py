@@ -106,7 +106,7 @@ def _import_again(seen: Path) -> None:
             ):  # a module that cannot be imported alone is imported by the program
                 getattr(
                     importlib.import_module(name), "outputs", None
-                )  # any name that is no introspection loads a lazy module
+                )  # any name that is not an introspection loads a lazy module
 
 
 def main(run: dict[str, Any]) -> int:
@@ -160,9 +160,7 @@ def main(run: dict[str, Any]) -> int:
 
 
 def changed(args: Any, changes: list[dict[str, Any]]) -> Any:
-    """Return the transform's result: the resource's properties with the wanted changes, or None when none is
-    wanted.
-    """
+    """Return the transform's result: the resource's properties with the requested changes, or None without any."""
     import pulumi
 
     matching = [change for change in changes if change["type"] == args.type_ and change["name"] == args.name]

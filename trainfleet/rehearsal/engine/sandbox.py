@@ -216,10 +216,9 @@ def _environment(folder: Path) -> dict[str, str]:
         "PATH": f"{folder / 'bin'}{os.pathsep}{kept.get('PATH', os.defpath)}",
         "TMPDIR": str(folder / "tmp"),
         "PULUMI_HOME": str(folder / "home"),
-        # metadata=skip: else each state file has an .attrs file next to it that is not written whole or not
-        # at
-        # all, and an engine killed
-        # just then leaves a state that nothing can load ("failed to load checkpoint: EOF").
+        # NOTE: without metadata=skip each state file has an .attrs file that is not written atomically. An
+        # engine that is killed at that moment leaves a state that cannot be loaded ("failed to load
+        # checkpoint: EOF").
         "PULUMI_BACKEND_URL": f"file://{folder / 'state'}?metadata=skip",
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
         "PULUMI_SKIP_UPDATE_CHECK": "true",

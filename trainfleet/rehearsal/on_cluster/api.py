@@ -139,8 +139,8 @@ class Api:
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 self._local.connection = None
-                # A connection that was kept may have been closed meanwhile; a new one that fails means that
-                # nobody is there.
+                # A kept connection may have been closed by the server. If a new one fails too, the
+                # server does not answer.
                 if fresh or last or not isinstance(error, (ConnectionError, http.client.RemoteDisconnected)):
                     raise ApiError(0, f"{self.context}: {error or type(error).__name__}") from error
         raise AssertionError("unreachable")

@@ -46,7 +46,7 @@ class Applier:
         self.made: dict[str, AppliedObject] = {}
         """By path, in the order in which they were made."""
         self.shared: dict[str, str] = {}
-        """What was there and says the same: who made it, by path."""
+        """Existing objects with the same content: their owners, by path."""
         self._lock = threading.RLock()
         self._closed = False
 

@@ -1,8 +1,6 @@
-"""The cloud of a rehearsal on a cluster: as the simulated one, but what the provider of Kubernetes is asked
-for is made for real.
+"""The simulated cloud with a real Kubernetes: requests to the Kubernetes provider go to an API server.
 
-Used by `trainfleet.rehearsal.steps.session` through `on(target)`. Whatever goes wrong in the simulated
-cloud goes wrong before the API server is asked.
+Faults of the simulated cloud are injected before a request reaches the API server.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ OPEN = {"x-kubernetes-preserve-unknown-fields": True}
 
 
 def definitions_of(chart: str) -> list[dict[str, Any]]:
-    """The definitions that stand for a chart's; none for a chart that brings none which the stacks use."""
+    """The definitions used in place of a chart's; empty if the stacks use none of its definitions."""
     return [_definition(kind, plural, scope) for kind, (plural, scope) in KINDS.get(chart, {}).items()]
 
 

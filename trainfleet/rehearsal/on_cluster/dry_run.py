@@ -1,8 +1,7 @@
-"""Every Kubernetes object of a stack through the API server's dry run: admission and validation answer, and
-nothing is kept.
+"""Sends every Kubernetes object of a stack through the API server's dry run, which validates and stores nothing.
 
-`documents_of` applies a stack to simulated clouds, so that ids and addresses are there; `dry_run` asks a
-cluster about them.
+`documents_of` applies a stack to simulated clouds, so that IDs and addresses are known. `dry_run` sends the
+objects to a cluster.
 """
 
 from __future__ import annotations

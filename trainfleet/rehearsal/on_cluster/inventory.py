@@ -1,6 +1,4 @@
-"""Everything that exists on a cluster, by listing each kind: what a rehearsal compares at its end with what
-was there before.
-"""
+"""Lists every object on a cluster, kind by kind. A rehearsal compares the list before and after."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def _cloud(r: Rehearsal) -> ClusterCloud:
 
 
 def on_the_cluster(r: Rehearsal, step: Step) -> None:
-    """Look at what the apply made: each object is there, admission lets its pods in, and what represents the
+    """Look at what the apply made: each object exists, admission lets its pods in, and what represents the
     charts is reported.
     """
     began = time.monotonic()

@@ -2,7 +2,7 @@
 bridged provider.
 
 `aws.py` and `kubernetes.py` override what their clouds do differently; every other installed SDK gets
-these. The provider (`provider.py`) asks a `CloudModel` and knows no cloud. Inputs are wire values unless a
+these. The provider (`provider.py`) asks a `CloudModel` and has no knowledge of any cloud. Inputs are wire values unless a
 docstring says plain.
 """
 

@@ -115,7 +115,7 @@ def zones(region: str) -> list[str]:
 
 
 def number(seed: str, digits: int) -> str:
-    """Return a decimal number of so many digits that depends on the seed alone."""
+    """Return a decimal number with `digits` digits that depends on the seed alone."""
     return str(10 ** (digits - 1) + int(digest(seed), 16) % (9 * 10 ** (digits - 1)))
 
 

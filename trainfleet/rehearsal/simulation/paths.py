@@ -22,7 +22,7 @@ def fields(template: str) -> list[str]:
 
 
 def filled(template: str, values: dict[str, Any], random: str) -> str:
-    """Return a template with its inputs in place; one that does not exist stands as a dash."""
+    """Return a template with its inputs in place; a missing one becomes a dash."""
     made = {"uuid": guid(random, template), "number": str(int(digest(random, template)[:12], 16))}
     return _FIELD.sub(lambda field: str(values.get(field[1]) or made.get(field[1]) or "-"), template)
 

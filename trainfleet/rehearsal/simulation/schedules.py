@@ -20,9 +20,7 @@ _MACROS = frozenset({"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a cron schedule: its name, its least and most number, words for them, and what else may
-    stand there.
-    """
+    """One field of a cron schedule: its name, its range, names for its numbers, and other valid values."""
 
     name: str
     low: int

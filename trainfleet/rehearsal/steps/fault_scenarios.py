@@ -108,7 +108,7 @@ def destroy_with_faults(r: Rehearsal, step: Step) -> Outcome:
     injector = FailOnce("delete")
     there = {resource["urn"] for resource in r.real()}
     steps = list[Outcome]()
-    # Each run stops after the deletes that were under way. Going on costs the engine (3.200) minutes per run
+    # Each run stops after the deletes that were under way. Continuing costs the engine (3.200) minutes per run
     # on a stack of 300: after
     # a failed delete it looks through everything that might still depend on it.
     runs = _until_all_injected(

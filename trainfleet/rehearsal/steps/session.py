@@ -190,7 +190,7 @@ class Rehearsal:
 
 
 def counted(ops: Iterable[str]) -> dict[str, int]:
-    """Return how often each operation is there."""
+    """Return how often each operation occurs."""
     return dict(collections.Counter(ops))
 
 

@@ -1,8 +1,4 @@
-"""AWS's API models as botocore holds them: structures, scalars and what each says of its values, and a shape
-as a JSON schema.
-
-Used by `trainfleet.rehearsal.simulation.facts.gather_aws`.
-"""
+"""Reads AWS's API models from botocore: structures, scalars and their constraints, and a shape as a JSON schema."""
 
 from __future__ import annotations
 

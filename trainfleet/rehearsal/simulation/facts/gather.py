@@ -1,5 +1,5 @@
 """Writes what was gathered of a cloud's API model as files that `facts/__init__.py` reads: one per module of
-the SDK, shapes said once.
+the SDK, shapes stored a single time.
 
 Shared by the gatherers of all clouds. A gatherer yields `Found`; what the SDK's documentation contradicts
 is left out here.

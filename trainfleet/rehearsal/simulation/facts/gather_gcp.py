@@ -1,12 +1,9 @@
-"""Makes trainfleet/rehearsal/simulation/facts/gcp from Google's discovery documents and the SDK's own
-documentation.
+"""Writes trainfleet/rehearsal/simulation/facts/gcp from Google's discovery documents and the SDK's documentation.
 
     python -m trainfleet.rehearsal.simulation.facts.gather_gcp --documents FOLDER [--module NAME ...]
 
-`--documents` is `googleapiclient/discovery_cache/documents` of google-api-python-client. Run by hand when the
-SDK moves. Easy to get
-wrong: names decide what belongs together, so an input class is matched only when most of its properties are
-there.
+`--documents` is `googleapiclient/discovery_cache/documents` of google-api-python-client. Run it after an SDK
+upgrade. Classes are matched by name, and only if most of their properties match.
 """
 
 from __future__ import annotations

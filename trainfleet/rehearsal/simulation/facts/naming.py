@@ -1,4 +1,4 @@
-"""Reads the rule for an id or a name out of prose: an expression that stands there, or which characters,
+"""Reads the rule for an id or a name out of prose: a literal expression, or which characters,
 beginning, end and length it names.
 
 `name_rule(text)` is used by `gather_gcp.py` on the API's descriptions and on the SDK's documentation.

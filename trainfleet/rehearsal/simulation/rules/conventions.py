@@ -1,7 +1,6 @@
-"""Applies rules/conventions.toml: what a property's name, or the words of its documentation, say of its value
-in every type of a cloud.
+"""Applies rules/conventions.toml: rules that follow from a property's name or documentation, for all types.
 
-Used by `CloudModel.check` next to the rules of single types. A `[[convention]]` names `packages`, `names` (an
+A `[[convention]]` names `packages`, `names` (an
 expression over the property's name), `kind` (number, text or json), one word of `words.py`, and may ask for
 words in the documentation (`says`) or refuse them (`unless`) and leave out `Class.property` (`but`).
 """

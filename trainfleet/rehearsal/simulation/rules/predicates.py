@@ -97,7 +97,7 @@ def keys(value: Any, expression: str) -> list[Violation]:
 
 
 def characters(value: Any, most: int) -> list[Violation]:
-    """At most so many characters that are not spaces."""
+    """At most `limit` characters that are not spaces."""
     number = len(re.sub(r"\s", "", value)) if isinstance(value, str) else 0
     return [(f"has {number} characters", f"at most {most} are allowed")] if number > most else []
 

@@ -214,7 +214,7 @@ def _ordered(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) ->
 
 
 def _inside(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) -> Iterator[Mistake]:
-    """An address or range that must lie inside a range next to it."""
+    """An address or range that must be inside another range."""
     inner, outer = row["inside"]
     large = scope.get(outer)
     for where, small in find(scope, inner):
