@@ -86,7 +86,7 @@ def ours(data: Prepared, order: Order, batch: int, batches: int) -> Iterator[Any
     blocks = data.blocks("train", memory=MEMORY if isinstance(order, WindowOrder) else data.manifest.bytes())
     for number in range(batches):
         position = number * batch
-        blocks.expect(order.upcoming(position, 2 * batch))
+        blocks.prefetch(order.upcoming(position, 2 * batch))
         yield torch.from_numpy(blocks.rows(order.indices(position, batch), np.int64)["tokens"])
     blocks.close()
 

@@ -1,7 +1,6 @@
-"""Trainfleet: the parts that every package of the house may use (errors, files, console) and the command
-line.
+"""Trainfleet: the command line, and the modules that every subpackage may import (errors, files, console).
 
-Nothing here imports infra, rehearsal, policies or training, except `trainfleet.cli`, and that one lazily.
+No shared module imports a subpackage; `trainfleet.cli` does so lazily.
 """
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""How commands speak: people read Rich on stderr or stdout, scripts read one JSON document on stdout.
+"""Output of commands: Rich text on stdout or stderr for people, one JSON document on stdout for scripts.
 
 `run(main)` is the only place where an exception becomes a message and an exit code.
 """

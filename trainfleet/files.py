@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all. Used wherever a report, a state or a lock file is left behind."""
+"""Atomic file writes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from trainfleet.errors import InputError, Problem
 
 
 def write_whole(path: Path, data: str | bytes, mode: int = 0o644) -> None:
-    """Write `data` to `path` by way of a temporary sibling, fsync and rename; with `mode` 0o600 for its owner
-    only.
+    """Replace `path` atomically: write a temporary file in its folder, fsync and rename it.
 
     Raises:
-        InputError: the folder cannot be written (missing rights, read-only, disk full); nothing is left
-        behind.
+        InputError: the file cannot be written (permissions, read-only, disk full); `path` is unchanged.
     """
     payload = data.encode() if isinstance(data, str) else data
     temporary = ""

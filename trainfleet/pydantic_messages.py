@@ -1,7 +1,5 @@
-"""Pydantic's errors in plain words: what is wrong at a path, and what would be right there.
-
-Used for specs, stack outputs and recipes, so it knows none of them. Easy to get wrong: a
-path may lead through a value that is no model (tags, a list of ranges); then there is no field to quote.
+"""Turns pydantic's errors into `Problem`s: what is wrong at a path, and what would be valid. Independent of the
+model, so that specs, stack outputs and recipes share it.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ Path = tuple[str | int, ...]
 
 
 def path_text(path: Iterable[str | int]) -> str:
-    """A path as people write it: `gpu_pools[1].accelerator`, `tags["a.b"]`."""
+    """A path as text: `gpu_pools[1].accelerator`, `tags["a.b"]`."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -38,21 +36,19 @@ def path_text(path: Iterable[str | int]) -> str:
 
 
 def explain(error: ErrorDetails, model: type[BaseModel]) -> Problem:
-    """One of pydantic's errors about `model` as a `Problem` whose `where` is the path alone."""
+    """A pydantic error about `model` as a `Problem` whose `where` is the path."""
     path = plain_path(error)
-    what, fix = _words(error, path, model)
+    what, fix = _message(error, path, model)
     return Problem(path_text(path), what, fix)
 
 
 def plain_path(error: ErrorDetails) -> Path:
-    """The error's path without pydantic's marks for dictionary keys."""
+    """The error's path without pydantic's markers of dictionary keys."""
     return tuple(step for step in error["loc"] if step != "[key]")
 
 
 def part_at(model: type[BaseModel], path: Sequence[str | int]) -> type[BaseModel] | None:
-    """The model whose keys stand at `path` below `model`; None where that is a plain value, a list or a free
-    mapping.
-    """
+    """The model at `path` below `model`; None if that is a plain value, a list or a free mapping."""
     annotation: Any = model
     for step in path:
         annotation = _below(annotation, step)
@@ -62,7 +58,7 @@ def part_at(model: type[BaseModel], path: Sequence[str | int]) -> type[BaseModel
 
 
 def field_at(model: type[BaseModel], path: Sequence[str | int]) -> FieldInfo | None:
-    """The declared field that `path` names, or that holds the list or mapping which `path` names a member of."""
+    """The declared field at `path`, or the field whose list or mapping contains `path`."""
     for length in range(len(path), 0, -1):
         owner, step = part_at(model, path[: length - 1]), path[length - 1]
         if owner is not None and isinstance(step, str):
@@ -71,7 +67,7 @@ def field_at(model: type[BaseModel], path: Sequence[str | int]) -> FieldInfo | N
 
 
 def annotation_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
-    """The declared type of the value at `path`; None where nothing is declared."""
+    """The declared type of the value at `path`; None if none is declared."""
     annotation: Any = model
     for step in path:
         annotation = _below(annotation, step)
@@ -79,7 +75,7 @@ def annotation_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
 
 
 def homes_of(key: str, model: type[BaseModel]) -> list[str]:
-    """Paths of the parts below `model` that do have a field of this name: where a misplaced key belongs."""
+    """The paths below `model` whose part has a field of this name: where a misplaced key belongs."""
     found = []
     for name, field in model.model_fields.items():
         part = model_in(_member(field.annotation) or field.annotation)
@@ -91,9 +87,7 @@ def homes_of(key: str, model: type[BaseModel]) -> list[str]:
 
 
 def likely_field(key: str, part: type[BaseModel] | None, model: type[BaseModel]) -> str | None:
-    """The field of `part` that an unknown key was most likely meant to be; None where it rather is in the
-    wrong place.
-    """
+    """The field of `part` that an unknown key most likely means; None if the key rather is in the wrong place."""
     match = nearest(key, part.model_fields) if part else None
     if match is None or SequenceMatcher(None, key, match).ratio() >= 0.8:
         return match
@@ -101,21 +95,19 @@ def likely_field(key: str, part: type[BaseModel] | None, model: type[BaseModel])
 
 
 def shown(value: Any) -> str:
-    """A value as the user may have written it, short enough for one line."""
+    """A value in the user's notation, short enough for one line."""
     if value is None:
         return "nothing"
     try:
         text = str(value).lower() if isinstance(value, bool) else str(value)
     except (ValueError, RecursionError):
-        return "what cannot be shown"
+        return "a value that cannot be shown"
     text = printable(" ".join(text.split()))
     return f"`{text[:57]}...`" if len(text) > 60 else f"`{text}`"
 
 
 def printable(text: str) -> str:
-    """The text with control characters and broken Unicode written as escapes, so that any terminal can take
-    it.
-    """
+    """The text with control characters and invalid Unicode as escapes, safe for any terminal."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
@@ -130,7 +122,7 @@ def _below(annotation: Any, step: str | int) -> Any:
 
 
 def model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model among the declared choices (`Part | None`), if there is one."""
+    """The model among the members of a union (`Part | None`), if any."""
     for candidate in _choices(annotation):
         if isinstance(candidate, type) and issubclass(candidate, BaseModel):
             return candidate
@@ -151,16 +143,16 @@ def _choices(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in {Union, types.UnionType} else (annotation,)
 
 
-def _words(error: ErrorDetails, path: Path, model: type[BaseModel]) -> tuple[str, str]:
+def _message(error: ErrorDetails, path: Path, model: type[BaseModel]) -> tuple[str, str]:
     kind = error["type"]
     if kind == "extra_forbidden":
         return _unknown_key(path, model)
     if kind == "missing":
         field = field_at(model, path)
         return "is missing", _expected(field)
-    for pattern, words in _TABLE:
+    for pattern, message in _TABLE:
         if re.fullmatch(pattern, kind):
-            what, fix = words(error)
+            what, fix = message(error)
             return what, fix or _expected(field_at(model, path))
     return f"{shown(error['input'])}: {error['msg'][0].lower()}{error['msg'][1:]}", _expected(
         field_at(model, path)
@@ -199,14 +191,13 @@ def _choice(error: ErrorDetails) -> tuple[str, str]:
     )
 
 
-def _bound(words: str, key: str) -> Callable[[ErrorDetails], tuple[str, str]]:
-    def say(error: ErrorDetails) -> tuple[str, str]:
+def _bound(phrase: str, key: str) -> Callable[[ErrorDetails], tuple[str, str]]:
+    def message(error: ErrorDetails) -> tuple[str, str]:
         bound = error.get("ctx", {}).get(key)
-        return f"{shown(error['input'])} is out of range", f"{words} {bound:g}" if isinstance(
-            bound, int | float
-        ) else f"{words} {bound}"
+        fix = f"{phrase} {bound:g}" if isinstance(bound, int | float) else f"{phrase} {bound}"
+        return f"{shown(error['input'])} is out of range", fix
 
-    return say
+    return message
 
 
 def _text(error: ErrorDetails) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Offers the nearest right name for a wrong one; used by every check that refuses an unknown key."""
+"""Suggests the closest valid name for an unknown one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the member of `names` most like `name` (case and `_`/`-` aside), or None when none is close.
+    """Return the member of `names` closest to `name`, or None when none is close. Case, `_` and `-` are ignored.
 
-    Swapped letters count as closer than others: `us-esat-2` is us-east-2 and not us-west-2.
+    Swapped letters are closer than other differences: `us-esat-2` gives us-east-2, not us-west-2.
     """
     wrong = _plain(name)
     plain = {_plain(candidate): candidate for candidate in sorted(names, reverse=True)}
@@ -19,7 +19,7 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return the sentence for a `Problem.fix`: the nearest name, or all of them when none is near."""
+    """Return the text of a `Problem.fix`: the closest name, or all names when none is close."""
     known = sorted(names)
     if match := nearest(name, known):
         return f"did you mean `{match}`?"

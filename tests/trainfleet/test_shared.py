@@ -1,4 +1,4 @@
-"""The parts that every package uses: nearest names, whole files, errors as text."""
+"""The shared modules: suggestions, atomic writes, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from trainfleet.suggestions import did_you_mean, nearest
         ("zzz", None),
     ],
 )
-def test_the_nearest_name_is_offered_and_a_far_one_is_not(wrong: str, right: str | None) -> None:
+def test_only_a_close_name_is_suggested(wrong: str, right: str | None) -> None:
     assert nearest(wrong, ["accelerator", "min_nodes", "max_nodes", "name"]) == right
 
 
-def test_swapped_letters_beat_other_likeness() -> None:
+def test_swapped_letters_are_closer_than_other_differences() -> None:
     assert nearest("us-esat-2", ["us-east-1", "us-east-2", "us-west-2"]) == "us-east-2"
 
 
-def test_when_no_name_is_near_all_are_listed() -> None:
+def test_all_names_are_listed_if_none_is_close() -> None:
     assert did_you_mean("zzz", ["b", "a"]) == "known: a, b"
 
 
-def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+def test_a_file_is_replaced_atomically(tmp_path: Path) -> None:
     target = tmp_path / "new" / "report.html"
     write_whole(target, "first")
     write_whole(target, "second")
@@ -44,11 +44,11 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     assert [path.name for path in target.parent.iterdir()] == ["report.html"]
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_no_scrap(tmp_path: Path) -> None:
+def test_a_failed_write_keeps_the_old_file_and_leaves_no_temporary_file(tmp_path: Path) -> None:
     target = tmp_path / "state.json"
     write_whole(target, "old")
     child = os.fork()
-    if child == 0:  # a process whose files may not grow past 100 bytes stands for a full disk
+    if child == 0:  # a file size limit of 100 bytes in place of a full disk
         import signal
 
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -63,7 +63,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_scrap(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
 
-def test_a_path_below_a_file_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_path_below_a_file_is_an_input_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write a file"):
         write_whole(tmp_path / "file" / "x.json", "{}")
@@ -94,18 +94,18 @@ def test_a_missing_extra_is_named(capfd: pytest.CaptureFixture[str]) -> None:
         raise ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
 
     assert run(main) == 3
-    assert "pip install 'trainfleet[train]'" in capfd.readouterr().err
+    assert "pip install 'trainfleet[train] @ git+" in capfd.readouterr().err
 
 
-def test_a_missing_module_of_our_own_is_a_bug_and_keeps_its_traceback() -> None:
+def test_a_missing_module_of_trainfleet_is_a_bug_and_keeps_its_traceback() -> None:
     def main() -> None:
-        raise ModuleNotFoundError("No module named 'infra.nothing'", name="infra.nothing")
+        raise ModuleNotFoundError("No module named 'trainfleet.nothing'", name="trainfleet.nothing")
 
     with pytest.raises(ModuleNotFoundError):
         run(main)
 
 
-def test_a_problem_says_where_what_and_how() -> None:
+def test_a_problem_names_where_what_and_fix() -> None:
     assert (
         str(Problem("gpu_pools[0].name", "is empty", "give it a name"))
         == "gpu_pools[0].name: is empty (give it a name)"
