@@ -1,15 +1,9 @@
-"""A recipe trained by Lightning Fabric: your own loop around Trainfleet's model, samples and loss.
+"""Trains a recipe with Lightning Fabric: your own loop around Trainfleet's model, samples and loss.
 
     python examples/fabric_lm.py [RECIPE] [key=value ...]
 
-For those who have a Fabric script and want to keep it: Fabric places the model, speaks to the other processes
-and chooses the
-precision; the recipe says what is trained, and the order of samples is the step loop's, so the losses are the
-same as with
-`trainfleet train`. What Fabric does not bring stays behind: exact resume, steering, guards, the report. Easy
-to get wrong: Fabric
-averages gradients over processes, so a loss that is a sum is divided by this process's share of the targets
-alone.
+Fabric places the model, communicates and chooses the precision. The sample order is the step loop's, so the
+losses equal those of `trainfleet train`. Fabric has no exact resume, controllers, guards or report.
 """
 
 from __future__ import annotations
@@ -47,14 +41,16 @@ def train(recipe: Recipe, folder: Path, cache: Path) -> list[float]:
     steps, losses = recipe.total_steps(order.size), []
     for step in range(steps):
         samples = order.indices(step * size, size)
-        factor = fabric.world_size / workload.weight("train", samples)
+        factor = fabric.world_size / workload.num_targets(
+            "train", samples
+        )  # Fabric averages gradients over processes
         set_learning_rate(optimizer.optimizer, learning_rate(recipe.optimizer, step, steps))
         turns = micro_batches(size, recipe.batch.micro_batch, fabric.global_rank, fabric.world_size)
         total = torch.zeros((), device=fabric.device)
         for turn, (start, end) in enumerate(turns):
             batch = fabric.to_device(workload.batch("train", samples[start:end]))
             with fabric.no_backward_sync(model, enabled=turn < len(turns) - 1):
-                loss = workload.outcome(model, batch).loss * factor
+                loss = workload.forward_loss(model, batch).loss * factor
                 fabric.backward(loss)
             total += loss.detach()
         fabric.clip_gradients(model, optimizer, max_norm=recipe.optimizer.grad_clip)

@@ -1,12 +1,10 @@
-"""A Hugging Face model in a workload: transformers' ViT on written digits, or a pretrained one on your own
-pictures.
+"""A Hugging Face model in a workload: transformers' ViT on handwritten digits, or a pretrained ViT on your
+images.
 
     cd examples && trainfleet train hf_vision.yaml
 
-Pictures, metrics and baseline are those of Trainfleet's `vision` workload; only the model is another. Easy to
-get wrong: a model of
-transformers gives an object, and the step loop's strategies want a module whose forward pass gives what
-`outcome` takes.
+Images, metrics and baseline come from the built-in `vision` workload; only the model differs. `Logits`
+adapts the model, because the step loop needs a forward pass that returns a tensor.
 """
 
 from __future__ import annotations
@@ -18,18 +16,19 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from trainfleet.training.workloads.model_folder import need_transformers
-from trainfleet.training.workloads.settings import Part
+from trainfleet.training.workloads.settings import Section
 from trainfleet.training.workloads.vision.models import scaled
 from trainfleet.training.workloads.vision.settings import VisionSettings
 from trainfleet.training.workloads.vision.workload import Vision
 
 
-class VitSettings(Part):
-    """The shape of the ViT, or where its pretrained weights are."""
+class VitSettings(Section):
+    """The shape of the ViT, or its pretrained weights."""
 
     kind: Literal["vit"] = "vit"
     pretrained: str | None = Field(
-        None, description="By name or folder, such as google/vit-base-patch16-224-in21k; null: from scratch."
+        None,
+        description="Name or folder, such as google/vit-base-patch16-224-in21k; null: train from scratch.",
     )
     width: int = Field(64, ge=8)
     layers: int = Field(2, ge=1)
@@ -38,7 +37,7 @@ class VitSettings(Part):
 
 
 class HuggingFaceVit(Vision):
-    """The `vision` workload with a model of transformers."""
+    """The `vision` workload with a transformers model."""
 
     class Settings(VisionSettings):
         name: Literal["hf_vision:HuggingFaceVit"]
@@ -76,7 +75,7 @@ class HuggingFaceVit(Vision):
 
 
 class Logits(nn.Module):
-    """Pixels, bytes [B, C, S, S], to logits [B, K]."""
+    """Pixels, uint8 [B, C, S, S], to logits [B, K]."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()

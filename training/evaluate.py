@@ -52,7 +52,7 @@ class Evaluation:
 
     @property
     def file(self) -> str:
-        """Where it is stored: a path or URL."""
+        """Path or URL of the stored result."""
         return f"{run_of(self.checkpoint)}/{_name(self.split, self.step)}"
 
 

@@ -191,7 +191,7 @@ def test_kill_and_resume_are_told_in_order(run_dir: Path) -> None:
     page = written(run_dir)
     killed, resumed, finished = (
         page.index("2 workers: killed"),
-        page.index("went on from step 20"),
+        page.index("resumed from step 20"),
         page.index("2 workers: finished"),
     )
     assert killed < finished < resumed
@@ -225,12 +225,12 @@ def test_a_run_killed_before_its_first_row_says_so(tmp_path: Path) -> None:
         json.dumps({"name": "young", "status": "running", "launches": [], "starts": []})
     )
     page = written(tmp_path)
-    assert page.count("Nothing was measured yet.") == 2
+    assert page.count("No measurements yet.") == 2
     assert "Plotly" not in page
     assert 'class="status killed"' in page
 
 
-@pytest.mark.parametrize(("make", "message"), [(False, "no such run"), (True, "no run there")])
+@pytest.mark.parametrize(("make", "message"), [(False, "no such run"), (True, "no run found")])
 def test_what_is_no_run_is_refused(tmp_path: Path, make: bool, message: str) -> None:
     folder = tmp_path / "nothing"
     if make:

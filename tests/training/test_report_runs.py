@@ -189,11 +189,14 @@ def test_decisions_and_refused_steps_are_marked_and_listed(make: Make) -> None:
         ["learning rate factor 1 → 0.5: no better &lt;since&gt; 2 validations"],
     )
     assert (batch["x"], batch["y"]) == ([20], [8])
-    listed = page[page.index("Decisions, and steps") :]
+    listed = page[page.index("Decisions and rejected") :]
     assert [
         listed.index(word) for word in ("1 → 0.5", "8 → 16", "roll back", "step 16: the loss leapt")
     ] == sorted(listed.index(word) for word in ("1 → 0.5", "8 → 16", "roll back", "step 16: the loss leapt"))
-    assert (read_run_summary(folder).figures()["decisions"], read_run_summary(folder).figures()["events"]) == (2, 1)
+    assert (
+        read_run_summary(folder).figures()["decisions"],
+        read_run_summary(folder).figures()["events"],
+    ) == (2, 1)
 
 
 def test_a_batch_that_never_changed_needs_no_chart(make: Make) -> None:
@@ -241,7 +244,7 @@ def test_the_cost_is_that_of_whole_nodes_at_the_pools_prices(make: Make) -> None
     assert (own.pool, own.usd) == ("own", None)
     page = written(folder)
     assert "$3.25" in page
-    assert "not known" in page
+    assert "unknown" in page
 
 
 @pytest.mark.parametrize(
@@ -324,7 +327,8 @@ def test_a_run_below_a_url_is_read_from_there(make: Make, monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "open_store", stand_in)
     summary = read_run_summary("s3://bucket/runs/try")
     assert asked == ["s3://bucket/runs/try", "s3://bucket/runs/try/checkpoints"]
-    assert (summary.last_step, summary.status()) == (10, "running")  # nobody here can know whether it still is
+    # nobody here can know whether it still is
+    assert (summary.last_step, summary.status()) == (10, "running")
     assert [each.name for each in summary.checkpoints or []] == ["step-00000010"]
 
 
@@ -332,7 +336,7 @@ def test_a_store_that_does_not_answer_costs_the_list_of_checkpoints_alone(make: 
     folder = make([row(10)])
     (folder / "home.json").write_text('{"url": "nowhere://bucket/runs/try", "uploads": 3}')
     assert read_run_summary(folder).checkpoints is None
-    assert "did not answer" in written(folder)
+    assert "did not respond" in written(folder)
 
 
 @pytest.fixture
@@ -357,7 +361,7 @@ def test_several_runs_lie_over_each_other_by_step_and_by_time(three: list[Path],
     assert {name: line["y"] for name, line in steps.items()} == {"try": [0.6, 0.95, 0.9], "other": [0.99]}
     assert (steps["other"]["x"], times["other"]["x"]) == ([10], [pytest.approx(10.5 / 60)])
     assert times["try"]["x"] == pytest.approx([5.5 / 60, 5.5 / 60, 11 / 60])
-    assert "young has no validation of accuracy yet" in page
+    assert "young has no validation result for accuracy yet" in page
 
 
 def test_the_better_figure_and_what_differs_in_the_recipes_stand_out(three: list[Path]) -> None:

@@ -32,8 +32,8 @@ def test_the_newest_has_the_figures_the_run_ended_with(trained: RunResult, cache
     seen = spread(opened.workload.size("validation"), opened.recipe.validation.samples)
     batch = opened.workload.batch("validation", seen)
     with torch.no_grad():
-        outcome = opened.workload.outcome(opened.model, batch)
-    assert float(outcome.loss) / outcome.weight == pytest.approx(trained.metrics["validation/loss"], rel=1e-5)
+        output = opened.workload.forward_loss(opened.model, batch)
+    assert float(output.loss) / output.num_targets == pytest.approx(trained.metrics["validation/loss"], rel=1e-5)
 
 
 def test_a_step_the_best_and_a_checkpoint_itself_can_be_named(trained: RunResult, cache: Path) -> None:
@@ -48,5 +48,5 @@ def test_what_is_not_there_is_named(trained: RunResult, tmp_path: Path, cache: P
         load_run(str(trained.run_dir), "step-5", cache=cache)
     with pytest.raises(InputError, match="holds no checkpoints"):
         load_run(str(tmp_path), cache=cache)
-    with pytest.raises(InputError, match="is no step"):
+    with pytest.raises(InputError, match="is not a step"):
         load_run(str(trained.run_dir), "step-last", cache=cache)

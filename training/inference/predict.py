@@ -1,7 +1,7 @@
 """`trainfleet predict`: batch inference over files of rows, in this process or with ray.data actors.
 
-A block is a unit of `trainfleet.training.data.sources`. Finished blocks stay in OUT.partial, so that a second
-start resumes; OUT appears when all are complete. Both modes give the same output.
+A block is a unit of `trainfleet.training.data.sources`. Finished blocks stay in OUT.partial, so that a
+second start resumes; OUT appears when all are complete. Both modes give the same output.
 """
 
 from __future__ import annotations

@@ -1,3 +1,3 @@
-"""Publication: `export` judges a checkpoint by the recipe's gates and writes it out, `provenance` says where
-it comes from.
+"""Publishing: `export` checks a checkpoint against the recipe's gates and writes it; `provenance` documents
+it.
 """

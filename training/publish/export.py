@@ -1,4 +1,5 @@
-"""`trainfleet publish`: writes a checkpoint that passes the recipe's gates as a folder that other programs load.
+"""`trainfleet publish`: writes a checkpoint that passes the recipe's gates as a folder that other programs
+load.
 
 The folder is written under a temporary name and renamed. The export is loaded back and compared first.
 """
@@ -132,7 +133,9 @@ def export(loaded: LoadedRun, folder: Path) -> dict[str, Any]:
 def compare(
     wrote: Mapping[str, torch.Tensor], read: Mapping[str, torch.Tensor]
 ) -> tuple[int, list[str] | None]:
-    """Number of compared tensors and names of those that are not equal; None if the names differ (merged adapters)."""
+    """Number of compared tensors and names of those that are not equal; None if the names differ (merged
+    adapters).
+    """
     import torch
 
     if wrote.keys() != read.keys():

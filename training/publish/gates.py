@@ -1,4 +1,4 @@
-"""The gates that a checkpoint passes before it is published, and what was measured for each."""
+"""Publication gates and their measured values."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from trainfleet.errors import TrainfleetError
 
 
 class GateError(TrainfleetError):
-    """Raised when a run does not pass its gates; one problem for each that it fails."""
+    """Raised when a run fails gates; one problem per failed gate."""
 
-    gates: Sequence[Judged] = ()
+    gates: Sequence[GateResult] = ()
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A gate, and what was measured for it; `value` is None where the metric has no number."""
+class GateResult:
+    """A gate and its measured value; None if the metric was not measured."""
 
     metric: str
     min: float | None
@@ -32,8 +32,8 @@ class Judged:
         return (self.min is None or value >= self.min) and (self.max is None or value <= self.max)
 
     @property
-    def wanted(self) -> str:
-        """The gate in words."""
+    def requirement(self) -> str:
+        """The gate as text."""
         return " and ".join(
             f"at {word} {limit:g}"
             for word, limit in (("least", self.min), ("most", self.max))

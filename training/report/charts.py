@@ -1,10 +1,7 @@
-"""The report's line charts, drawn by Plotly from what a run measured; the report's page holds Plotly's script
-once, for all of them.
+"""Line charts of the report, drawn by Plotly. The page includes Plotly's script once for all charts.
 
-Colours of text and grid are set by the page, for light and dark; those of the lines are here and can be read
-on both. Plotly is
-imported when a chart is drawn, as a launcher's start must not wait for it. Values that are no numbers leave a
-gap in a line.
+The page sets text and grid colours for light and dark mode; line colours are readable on both. Plotly is
+imported when a chart is drawn, so that launchers start fast. NaN and Inf leave a gap in a line.
 """
 
 from __future__ import annotations
@@ -20,14 +17,14 @@ from trainfleet.training.runtime.progress import number
 COLOURS = ("#4381ea", "#e0733a", "#2fa37a", "#9a6fd8", "#8a95a5", "#c9a227", "#d0547f", "#3aa6b9")
 CLEAR = "rgba(0,0,0,0)"
 GREY = "#8a95a5"
-"""For what the page's own script does not repaint."""
+"""For elements that the page's script does not recolour."""
 HEIGHT = "300px"
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line: `points` are (x, y) in order of x; `style` is empty, `raw` (thin and faint), `dots` (marks
-    each point) or `star` (points alone).
+    """One line: `points` are (x, y) in order of x; `style` is empty, `raw` (thin, faint), `dots` (line with
+    markers) or `star` (markers only).
     """
 
     name: str
@@ -38,7 +35,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that happened at a point of a chart; `text` shows when it is pointed at."""
+    """An event at a point of a chart; `text` is its tooltip."""
 
     x: float
     y: float
@@ -47,8 +44,8 @@ class Mark:
 
 @dataclass(frozen=True)
 class Chart:
-    """A titled chart; `levels` are horizontal lines with names, `resumes` are the steps from which the run
-    was resumed.
+    """A titled chart; `levels` are horizontal lines with names, `resumes` are the steps from which the run was
+    resumed.
     """
 
     title: str
@@ -64,9 +61,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Stack:
-    """Columns over the steps that share out 100 %: of each (first step, last step), the seconds of every
-    part.
-    """
+    """Columns over the steps that share out 100 %: of each (first step, last step), the seconds of every part."""
 
     columns: Sequence[tuple[int, int, Mapping[str, float]]]
     colours: Mapping[str, str]

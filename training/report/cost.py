@@ -1,9 +1,6 @@
-"""What a run's time costs at the catalogue's prices of the platform it was launched for.
+"""Cost of a run at the catalogue prices of the platform that it was launched for.
 
-Used by the report. Easy to get wrong: a price is that of a node and not of a GPU, a worker takes one GPU, and
-a launch
-without a platform, or a pool without a price, costs something that nobody here knows: it is said so and never
-counted as 0.
+Prices are per node, and a worker takes one GPU. Without a platform or a price the cost is unknown, never 0.
 """
 
 from __future__ import annotations
@@ -15,13 +12,13 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Priced:
-    """The hours that launches for one platform took, in nodes of one of its pools.
+class PoolCost:
+    """The node hours and cost of a run's launches in one pool of a platform.
 
     Attributes:
-        nodes: most nodes at one time.
+        nodes: maximum number of nodes at one time.
         node_hours: over all launches.
-        usd_per_node_hour: None where the catalogue has no price.
+        usd_per_node_hour: None if the catalogue has no price.
     """
 
     platform: str
@@ -47,11 +44,11 @@ class Priced:
         }
 
 
-def priced(launches: Sequence[Mapping[str, Any]]) -> list[Priced]:
-    """The cost on each pool that could hold the run, the cheapest first; nothing for launches without a
-    platform.
+def pool_costs(launches: Sequence[Mapping[str, Any]]) -> list[PoolCost]:
+    """The cost in each pool that could run the launches, cheapest first. Launches without a platform are
+    ignored.
     """
-    found: dict[tuple[str, str], Priced] = {}
+    found: dict[tuple[str, str], PoolCost] = {}
     for launch in launches:
         platform, seconds = launch.get("platform"), launch.get("seconds")
         if not isinstance(platform, Mapping) or not isinstance(seconds, int | float):
@@ -62,7 +59,7 @@ def priced(launches: Sequence[Mapping[str, Any]]) -> list[Priced]:
             before = found.get(key)
             hours = nodes * seconds / 3600 + (before.node_hours if before else 0.0)
             price = pool.get("usd_per_hour")
-            found[key] = Priced(
+            found[key] = PoolCost(
                 *key,
                 _machine(pool),
                 max(nodes, before.nodes if before else 0),

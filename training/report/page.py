@@ -1,10 +1,7 @@
-"""One run's page: which charts are drawn, which figures stand on top, what happened, and where all of it
-comes from.
+"""The page of one run: which charts are drawn, the headline numbers, what happened, and its provenance.
 
-Used by `trainfleet report` and by launchers. What a chart shows is decided here, how it looks in
-`trainfleet.training.report.charts`, and what the
-page looks like in templates/. Easy to get wrong: nothing that a run wrote may reach the page without being
-escaped.
+`charts` decides how charts look, templates/ how the page looks. NOTE: everything that a run wrote must be
+escaped before it reaches the page.
 """
 
 from __future__ import annotations
@@ -27,11 +24,11 @@ from trainfleet.training.report.charts import (
     library,
     smooth,
 )
-from trainfleet.training.report.run_summary import Figure, Story, read_story
+from trainfleet.training.report.run_summary import Figure, RunSummary, read_run_summary
 from trainfleet.training.report.time_breakdown import (
+    COMMUNICATING,
     COMPUTING,
     DATA,
-    EXCHANGING,
     LOST,
     PARTS,
     SAVING,
@@ -41,58 +38,58 @@ from trainfleet.training.report.time_breakdown import (
 )
 from trainfleet.training.runtime.progress import duration, number
 
-SMOOTHED_FROM = 100
-"""Points of a loss curve from which on it is drawn smoothed, over what was measured; fewer would only lag."""
+SMOOTH_FROM_POINTS = 100
+"""Minimum number of points for a smoothed curve over the measured one."""
 PART_COLOURS = dict(
     zip(
-        (COMPUTING, DATA, SAVING, VALIDATING, STARTING, EXCHANGING, LOST),
+        (COMPUTING, DATA, SAVING, VALIDATING, STARTING, COMMUNICATING, LOST),
         (*COLOURS[:4], *COLOURS[5:7], COLOURS[4]),
         strict=True,
     )
 )
-RELEVANT = ("trainfleet", "revision", "torch", "ray", "python", "platform")
+VERSION_KEYS = ("trainfleet", "revision", "torch", "ray", "python", "platform")
 
 
-def write_report(place: str | Path, target: Path) -> Story:
-    """Write the report of a run to `target`, whole or not at all.
+def write_report(place: str | Path, target: Path) -> RunSummary:
+    """Write the report of a run to `target` atomically.
 
     Raises:
         InputError: there is no run, or `target` cannot be written.
-        StoreError: the run is below a URL that does not answer.
+        StoreError: the store of the run's URL does not respond.
     """
-    story = read_story(place)
-    write_whole(target, render(story))
-    return story
+    summary = read_run_summary(place)
+    write_whole(target, render(summary))
+    return summary
 
 
-def render(story: Story) -> str:
+def render(summary: RunSummary) -> str:
     """The report as HTML."""
-    charts = [(chart, draw(chart)) for chart in _charts(story)]
-    stack = draw_stack(_stack(story))
+    charts = [(chart, draw(chart)) for chart in _charts(summary)]
+    stack = draw_stack(_stack(summary))
     return fill(
         "report.html",
         any(drawing for _, drawing in charts),
-        name=story.name,
-        status=story.status(),
-        tiles=_tiles(story),
+        name=summary.name,
+        status=summary.status(),
+        tiles=_tiles(summary),
         charts=[
             (chart.title, markup(drawing), chart.wide) for chart, drawing in charts if drawing or chart.wide
         ],
-        time=time_bar(story),
+        time=time_bar(summary),
         stack=markup(stack),
-        happened=_happened(story),
-        decided=_decided(story),
-        facts=_facts(story),
-        checkpoints=_checkpoints(story),
-        cost=story.cost(),
-        cost_note=_cost_note(story),
-        recipe=story.recipe,
-        notes=_notes(story),
+        happened=_happened(summary),
+        decided=_decided(summary),
+        facts=_facts(summary),
+        checkpoints=_checkpoints(summary),
+        cost=summary.cost(),
+        cost_note=_cost_note(summary),
+        recipe=summary.recipe,
+        notes=_notes(summary),
     )
 
 
 def fill(template: str, charted: bool, **values: Any) -> str:
-    """A page from its template; Plotly's script comes along where there is a chart."""
+    """Render a template; includes Plotly's script if the page has a chart."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     pages = Environment(
@@ -110,20 +107,20 @@ def fill(template: str, charted: bool, **values: Any) -> str:
 
 
 def markup(html: str) -> Any:
-    """HTML of our own making, not to be escaped."""
+    """Mark trusted HTML as safe."""
     from markupsafe import Markup
 
     return Markup(html)
 
 
-def _charts(story: Story) -> list[Chart]:
-    resumes = tuple(float(step) for step in story.resumes if step)
-    main, *others = story.measured() or [story.main()]
-    charts = [_figure_chart(story, main, resumes, wide=True)]
-    if main.name != "loss" and not _same(story, "loss", main.name):
-        charts.append(_figure_chart(story, Figure("loss", "min"), resumes))
-    charts += [_figure_chart(story, each, resumes) for each in others if each.name != "loss"]
-    rate, batch = story.curve("lr"), story.curve("global_batch")
+def _charts(summary: RunSummary) -> list[Chart]:
+    resumes = tuple(float(step) for step in summary.resumes if step)
+    main, *others = summary.measured() or [summary.main()]
+    charts = [_figure_chart(summary, main, resumes, wide=True)]
+    if main.name != "loss" and not _same(summary, "loss", main.name):
+        charts.append(_figure_chart(summary, Figure("loss", "min"), resumes))
+    charts += [_figure_chart(summary, each, resumes) for each in others if each.name != "loss"]
+    rate, batch = summary.curve("lr"), summary.curve("global_batch")
     charts.append(
         Chart(
             "Learning rate",
@@ -132,10 +129,10 @@ def _charts(story: Story) -> list[Chart]:
             (),
             resumes,
             zero=True,
-            marks=_marks(story, rate, "rate"),
+            marks=_marks(summary, rate, "rate"),
         )
     )
-    batch_marks = _marks(story, batch, "batch")
+    batch_marks = _marks(summary, batch, "batch")
     if batch_marks or len({value for _, value in batch}) > 1:
         charts.append(
             Chart(
@@ -148,63 +145,68 @@ def _charts(story: Story) -> list[Chart]:
                 marks=batch_marks,
             )
         )
-    tokens, samples = story.curve("tokens_per_second"), story.curve("samples_per_second")
-    words = ("tokens", tokens) if counts_tokens(story) else ("samples", samples)
+    tokens, samples = summary.curve("tokens_per_second"), summary.curve("samples_per_second")
+    words = ("tokens", tokens) if counts_tokens(summary) else ("samples", samples)
     charts.append(
-        Chart("Speed", [Series(f"{words[0]} per second", words[1])], f"{words[0]}/s", (), resumes, zero=True)
+        Chart(
+            "Throughput",
+            [Series(f"{words[0]} per second", words[1])],
+            f"{words[0]}/s",
+            (),
+            resumes,
+            zero=True,
+        )
     )
     charts.append(
         Chart(
             "Gradient norm before clipping",
-            [Series("gradient norm", story.curve("grad_norm"))],
+            [Series("gradient norm", summary.curve("grad_norm"))],
             "",
             (),
             resumes,
             zero=True,
         )
     )
-    mfu = [(step, 100 * value) for step, value in story.curve("mfu")]
+    mfu = [(step, 100 * value) for step, value in summary.curve("mfu")]
     charts.append(Chart("Model FLOPs utilisation", [Series("MFU", mfu)], "%", (), resumes, zero=True))
     return charts
 
 
-def _figure_chart(story: Story, figure: Figure, resumes: tuple[float, ...], wide: bool = False) -> Chart:
-    """Train, validation and test of one figure; where training does not measure the main one, its loss has a
-    chart of its own.
-    """
-    raw = story.curve(figure.name)
-    long = len(raw) >= SMOOTHED_FROM
+def _figure_chart(
+    summary: RunSummary, figure: Figure, resumes: tuple[float, ...], wide: bool = False
+) -> Chart:
+    """Train, validation and test curves of one metric."""
+    raw = summary.curve(figure.name)
+    long = len(raw) >= SMOOTH_FROM_POINTS
     curves = [
         *([Series("train, as measured", raw, "raw")] if long else []),
         Series("train, smoothed" if long else "train", smooth(raw, 0.9) if long else raw),
-        Series("validation", story.curve(f"validation/{figure.name}", "validation"), "dots", COLOURS[1]),
-        Series("test", story.curve(f"test/{figure.name}", "test"), "star", COLOURS[2]),
+        Series("validation", summary.curve(f"validation/{figure.name}", "validation"), "dots", COLOURS[1]),
+        Series("test", summary.curve(f"test/{figure.name}", "test"), "star", COLOURS[2]),
     ]
-    simple = [(f"{name} model", value) for name, value in story.baselines(figure.name)]
+    baselines = [(f"{name} model", value) for name, value in summary.baselines(figure.name)]
     title = figure.words[:1].upper() + figure.words[1:]
-    unit = str(story.run.get("unit", "")) if figure.name == "loss" else figure.words
-    return Chart(title, curves, unit, simple, resumes, wide=wide)
+    unit = str(summary.run.get("unit", "")) if figure.name == "loss" else figure.words
+    return Chart(title, curves, unit, baselines, resumes, wide=wide)
 
 
-def counts_tokens(story: Story) -> bool:
-    """Whether a sample is several tokens: else speed is told in samples."""
-    tokens = story.curve("tokens_per_second")
-    return any(value for _, value in tokens) and tokens != story.curve("samples_per_second")
+def counts_tokens(summary: RunSummary) -> bool:
+    """Whether samples consist of several tokens; else throughput is in samples."""
+    tokens = summary.curve("tokens_per_second")
+    return any(value for _, value in tokens) and tokens != summary.curve("samples_per_second")
 
 
-def _same(story: Story, one: str, other: str) -> bool:
-    """Whether two figures are the same numbers under two names, as loss and nats per byte are for a model of
-    bytes.
-    """
-    return story.curve(one) == story.curve(other) and story.curve(
+def _same(summary: RunSummary, one: str, other: str) -> bool:
+    """Whether two metrics have the same values, such as loss and nats per byte of a byte model."""
+    return summary.curve(one) == summary.curve(other) and summary.curve(
         f"validation/{one}", "validation"
-    ) == story.curve(f"validation/{other}", "validation")
+    ) == summary.curve(f"validation/{other}", "validation")
 
 
-def _marks(story: Story, points: list[tuple[float, float]], word: str) -> list[Mark]:
-    """Decisions about what a chart shows, each where the curve is then."""
+def _marks(summary: RunSummary, points: list[tuple[float, float]], word: str) -> list[Mark]:
+    """Decisions about a chart's quantity, placed on its curve."""
     marks = []
-    for row in story.rows.of("decision"):
+    for row in summary.rows.of("decision"):
         if word in str(row.get("what", "")) and points:
             y = next((value for step, value in points if step >= row["step"]), points[-1][1])
             marks.append(
@@ -217,16 +219,17 @@ def _marks(story: Story, points: list[tuple[float, float]], word: str) -> list[M
     return marks
 
 
-def _stack(story: Story) -> Stack:
+def _stack(summary: RunSummary) -> Stack:
     columns = [
-        (each.first, each.last, each.seconds) for each in stacked(story.rows, story.launches, story.starts)
+        (each.first, each.last, each.seconds)
+        for each in stacked(summary.rows, summary.launches, summary.starts)
     ]
     return Stack(columns, {part: PART_COLOURS[part] for part in PARTS})
 
 
-def time_bar(story: Story) -> list[dict[str, Any]]:
-    """The parts of the bar of times: what, its seconds, its share and colour."""
-    parts = story.time_shares()
+def time_bar(summary: RunSummary) -> list[dict[str, Any]]:
+    """The parts of the time bar: name, seconds, share and colour."""
+    parts = summary.time_shares()
     total = sum(seconds for _, seconds in parts)
     return [
         {"what": what, "seconds": seconds, "share": seconds / total, "colour": PART_COLOURS[what]}
@@ -235,11 +238,11 @@ def time_bar(story: Story) -> list[dict[str, Any]]:
     ]
 
 
-def _tiles(story: Story) -> list[tuple[str, str, str]]:
-    """The figures on top: name, value, what it means."""
-    figures, main = story.figures(), story.main()
+def _tiles(summary: RunSummary) -> list[tuple[str, str, str]]:
+    """The headline numbers: name, value, explanation."""
+    figures, main = summary.figures(), summary.main()
     of = f" of {figures['steps']:,}" if isinstance(figures["steps"], int) else ""
-    tiles = [("steps", f"{figures['step']:,}{of}", f"world size {story.run.get('world_size', '?')}")]
+    tiles = [("steps", f"{figures['step']:,}{of}", f"world size {summary.run.get('world_size', '?')}")]
     if figures["best_validation"] is not None:
         tiles.append(
             (
@@ -249,7 +252,7 @@ def _tiles(story: Story) -> list[tuple[str, str, str]]:
             )
         )
     if figures["ahead_of_baseline"] is not None:
-        name, value = story.baseline(main) or ("", 0.0)
+        name, value = summary.baseline(main) or ("", 0.0)
         change = figures["best_validation"] - value
         tiles.append(
             (
@@ -259,32 +262,32 @@ def _tiles(story: Story) -> list[tuple[str, str, str]]:
             )
         )
     if figures["test"] is not None:
-        tiles.append(("test", f"{figures['test']:.4f}", f"{main.words}, at the end"))
+        tiles.append(("test", f"{figures['test']:.4f}", f"{main.words}, after training"))
     tokens, samples = figures["tokens_per_second"], figures["samples_per_second"]
     if tokens is not None or samples is not None:
-        unit, rate = ("tokens", tokens) if counts_tokens(story) else ("samples", samples)
-        tiles.append(("speed", number(rate or 0.0), f"{unit} per second, median"))
+        unit, rate = ("tokens", tokens) if counts_tokens(summary) else ("samples", samples)
+        tiles.append(("throughput", number(rate or 0.0), f"{unit} per second, median"))
     if figures["seconds"]:
-        many = "es" if len(story.launches) != 1 else ""
+        many = "es" if len(summary.launches) != 1 else ""
         tiles.append(
             (
                 "time",
                 duration(figures["seconds"]),
-                f"in {len(story.launches)} launch{many}, {figures['resumes']} resumed",
+                f"in {len(summary.launches)} launch{many}, {figures['resumes']} resumed",
             )
         )
-    cheapest = next((each for each in story.cost() if each.usd is not None), None)
+    cheapest = next((each for each in summary.cost() if each.usd is not None), None)
     if cheapest is not None:
         tiles.append(("cost", f"${cheapest.usd:,.2f}", f"at catalogue prices of {cheapest.pool}"))
     return tiles
 
 
-def _happened(story: Story) -> list[dict[str, str]]:
-    """Launches and starts in order of time: how each began and how it ended."""
+def _happened(summary: RunSummary) -> list[dict[str, str]]:
+    """Launches and starts in chronological order: how each began and ended."""
     events: list[tuple[str, dict[str, str]]] = []
-    for index, launch in enumerate(story.launches):
-        last = index == len(story.launches) - 1
-        status = str(launch.get("status") or (story.status() if last else "killed"))
+    for index, launch in enumerate(summary.launches):
+        last = index == len(summary.launches) - 1
+        status = str(launch.get("status") or (summary.status() if last else "killed"))
         took = f" after {duration(launch['seconds'])}" if "seconds" in launch else ""
         reached = (
             f", at step {launch['last_step']}" if launch.get("last_step") and status != "finished" else ""
@@ -296,7 +299,8 @@ def _happened(story: Story) -> list[dict[str, str]]:
             else ""
         )
         workers = launch.get("workers", "?")
-        text = f"launched on {launch.get('on', '?')} with {workers} worker{'s' if workers != 1 else ''}{where}: {status}{took}{reached}"
+        count = f"{workers} worker{'s' if workers != 1 else ''}"
+        text = f"launched on {launch.get('on', '?')} with {count}{where}: {status}{took}{reached}"
         events.append(
             (
                 str(launch.get("at", "")),
@@ -308,24 +312,24 @@ def _happened(story: Story) -> list[dict[str, str]]:
             (str(move.get("at", "")), {"what": str(move.get("text", "")), "kind": "resumed", "detail": ""})
             for move in moves
         ]
-    for start in story.starts:
+    for start in summary.starts:
         step = start.get("from_step", 0)
-        text = f"the loop went on from step {step}" if step else "the loop started from the beginning"
+        text = f"training resumed from step {step}" if step else "training started from the beginning"
         events.append(
             (str(start.get("at", "")), {"what": text, "kind": "resumed" if step else "started", "detail": ""})
         )
-    if story.run.get("status") == "failed" and story.run.get("error"):
-        events.append(("~", {"what": f"failed: {story.run['error']}", "kind": "failed", "detail": ""}))
+    if summary.run.get("status") == "failed" and summary.run.get("error"):
+        events.append(("~", {"what": f"failed: {summary.run['error']}", "kind": "failed", "detail": ""}))
     return [
         {"at": at.removesuffix("+00:00").replace("T", " ").strip("~"), **event}
         for at, event in sorted(events, key=lambda each: each[0])
     ]
 
 
-def _decided(story: Story) -> list[dict[str, str]]:
-    """Decisions of controllers, and steps that guards refused, in order of steps."""
+def _decided(summary: RunSummary) -> list[dict[str, str]]:
+    """Decisions of controllers and steps rejected by guards, in step order."""
     rows = []
-    for row in story.rows.rows:
+    for row in summary.rows.rows:
         if row.get("kind") == "decision":
             change = f"{_short(row.get('old'))} → {_short(row.get('new'))}"
             rows.append(
@@ -351,9 +355,9 @@ def _decided(story: Story) -> list[dict[str, str]]:
     return rows
 
 
-def _facts(story: Story) -> list[tuple[str, str]]:
-    run, launch = story.run, (story.launches or [{}])[-1]
-    versions = (story.starts or [{}])[-1]
+def _facts(summary: RunSummary) -> list[tuple[str, str]]:
+    run, launch = summary.run, (summary.launches or [{}])[-1]
+    versions = (summary.starts or [{}])[-1]
     first, parameters, samples = (
         launch.get("first_step_seconds"),
         run.get("parameters"),
@@ -362,7 +366,7 @@ def _facts(story: Story) -> list[tuple[str, str]]:
     rows: list[tuple[str, Any]] = [
         ("recipe", launch.get("recipe")),
         ("workload", run.get("workload")),
-        ("strategy", story.settings.get("strategy")),
+        ("strategy", summary.settings.get("strategy")),
         ("loss in", run.get("unit")),
         ("parameters", f"{parameters:,}" if isinstance(parameters, int) else None),
         ("training samples", f"{samples:,}" if isinstance(samples, int) else None),
@@ -374,20 +378,20 @@ def _facts(story: Story) -> list[tuple[str, str]]:
             f"{first:.1f} s (last launch)" if isinstance(first, int | float) else None,
         ),
         ("machine", launch.get("machine")),
-        ("versions", ", ".join(f"{name} {versions[name]}" for name in RELEVANT if versions.get(name))),
-        ("kept in", story.home),
+        ("versions", ", ".join(f"{name} {versions[name]}" for name in VERSION_KEYS if versions.get(name))),
+        ("stored in", summary.home),
     ]
     return [(name, str(value)) for name, value in rows if value not in (None, "", 0)]
 
 
-def _checkpoints(story: Story) -> list[dict[str, str]] | None:
-    if story.checkpoints is None:
+def _checkpoints(summary: RunSummary) -> list[dict[str, str]] | None:
+    if summary.checkpoints is None:
         return None
-    main = story.main()
+    main = summary.main()
     key = f"validation/{main.name}"
     scored = [
         (float(index), each.metrics[key])
-        for index, each in enumerate(story.checkpoints)
+        for index, each in enumerate(summary.checkpoints)
         if key in each.metrics
     ]
     best = main.best(scored)
@@ -401,39 +405,43 @@ def _checkpoints(story: Story) -> list[dict[str, str]] | None:
                 for name, value in each.metrics.items()
             ),
         }
-        for index, each in enumerate(story.checkpoints)
+        for index, each in enumerate(summary.checkpoints)
     ]
 
 
-def _cost_note(story: Story) -> str:
-    """What is to be known of the prices, or why there are none."""
-    if not any(isinstance(launch.get("platform"), Mapping) for launch in story.launches):
-        return "No launch named a platform (--platform), so there is no price."
-    if not story.cost():
-        return "The platform has no pool, or no launch has ended yet, so there is no price."
-    if all(each.usd is None for each in story.cost()):
+def _cost_note(summary: RunSummary) -> str:
+    """Explains the prices, or why there are none."""
+    if not any(isinstance(launch.get("platform"), Mapping) for launch in summary.launches):
+        return "No launch named a platform (--platform), so the price is unknown."
+    if not summary.cost():
+        return "The platform has no pool, or no launch has ended yet, so the price is unknown."
+    if all(each.usd is None for each in summary.cost()):
         return "The catalogue has no price for this platform's pools."
-    return "What the launches' time costs on nodes of each pool, whole nodes with one worker per GPU, at the prices in the platform's outputs."
+    return (
+        "Cost of the launches' time in each pool, for whole nodes with one worker per GPU, at the prices in the "
+        "platform's outputs."
+    )
 
 
-def _notes(story: Story) -> list[str]:
+def _notes(summary: RunSummary) -> list[str]:
     notes = []
-    if story.rows.unreadable:
-        lines = f"{story.rows.unreadable} line{'s' if story.rows.unreadable != 1 else ''}"
+    if summary.rows.unreadable:
+        count = summary.rows.unreadable
+        lines = f"{count} line{'s' if count != 1 else ''} of metrics.jsonl"
         notes.append(
-            f"{lines} of metrics.jsonl could not be read and {'is' if story.rows.unreadable == 1 else 'are'} left out: a kill can cut the last one short."
+            f"{lines} could not be read and {'are' if count != 1 else 'is'} left out: a kill can truncate the last line."
         )
-    if story.status() == "running":
-        notes.append("This run is going on: the page shows it as it was when the page was written.")
-    elif story.status() != "finished":
-        notes.append("This run is not finished. The same command goes on from its newest checkpoint.")
-    if story.status() == "failed" and story.last_words:
-        notes.append(f"The last line of launch.log: {story.last_words}")
+    if summary.status() == "running":
+        notes.append("This run is active: the page shows its state at the time of writing.")
+    elif summary.status() != "finished":
+        notes.append("This run is not finished. The same command resumes from its newest checkpoint.")
+    if summary.status() == "failed" and summary.last_log_line:
+        notes.append(f"Last line of launch.log: {summary.last_log_line}")
     return notes
 
 
 def _flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
-    """A mapping of facts as lines; empty lists and zeros say nothing."""
+    """A nested mapping as lines, without empty lists and zeros."""
     if not isinstance(value, Mapping):
         return (
             [(prefix.strip(), f"{value:,}" if isinstance(value, int) else str(value))]

@@ -1,6 +1,7 @@
 """Reads a run for the report: its files in a folder or below a URL, and the metrics derived from them.
 
-Everything is read once, so an active run cannot change between two charts. Rows may be missing or truncated.
+Everything is read once, so an active run cannot change between two charts. Rows may be missing or
+truncated.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Where a run's time went: computing, exchanging, waiting for data, saving, validating, starting, and what
-was lost.
+"""Time breakdown of a run: computing, communicating, waiting for data, saving, validating, starting, lost
+work.
 
-Used by the report, as one bar over everything and as a stack over the steps. Easy to get wrong: rows hold
-shares and seconds
-of their interval, on rank 0; whatever the launches took besides belongs to no row, and is never shown as
-computing.
+Rows hold shares and seconds of their interval on rank 0. Other time of the launches belongs to no row and
+never counts as computing.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import Any
 
 from trainfleet.training.runs.reader import Rows
 
-COMPUTING, EXCHANGING, DATA, SAVING, VALIDATING = (
+COMPUTING, COMMUNICATING, DATA, SAVING, VALIDATING = (
     "computing",
     "communicating",
     "waiting for data",
@@ -26,14 +24,14 @@ COMPUTING, EXCHANGING, DATA, SAVING, VALIDATING = (
     "validating",
 )
 STARTING, LOST = "starting", "ending and lost work"
-PARTS = (COMPUTING, EXCHANGING, DATA, SAVING, VALIDATING, STARTING, LOST)
+PARTS = (COMPUTING, COMMUNICATING, DATA, SAVING, VALIDATING, STARTING, LOST)
 BINS = 60
-"""Columns of the stack, at most."""
+"""Maximum number of columns of the stacked chart."""
 
 
 @dataclass
 class Span:
-    """The time of some steps: those after `first`, up to `last`."""
+    """The time of the steps after `first`, up to `last`."""
 
     first: int
     last: int
@@ -45,15 +43,13 @@ class Span:
 
 
 def shares(
-    rows: Rows, launches: Sequence[Mapping[str, Any]], seen: float | None = None
+    rows: Rows, launches: Sequence[Mapping[str, Any]], last_activity: float | None = None
 ) -> list[tuple[str, float]]:
-    """Seconds by part, over the whole run; parts that were not measured are left out. `seen` as in
-    `wall_seconds`.
-    """
+    """Seconds per part over the whole run, without parts that were not measured."""
     total = Span(0, 0)
     for span in intervals(rows):
         total.add(span.seconds)
-    rest = (wall_seconds(launches, seen) or 0.0) - sum(total.seconds.values())
+    rest = (wall_seconds(launches, last_activity) or 0.0) - sum(total.seconds.values())
     if rest > 0:
         starting = min(rest, sum(_seconds(launch, "first_step_seconds") for launch in launches))
         total.add({STARTING: starting, LOST: rest - starting})
@@ -75,7 +71,7 @@ def intervals(rows: Rows) -> list[Span]:
             SAVING: _seconds(row, "checkpoint_seconds"),
         }
         parts |= {VALIDATING: _seconds(row, "validation_seconds")} | (
-            {EXCHANGING: exchanging} if "communication" in row else {}
+            {COMMUNICATING: exchanging} if "communication" in row else {}
         )
         spans.append(Span(first, row["step"], parts))
     return spans
@@ -84,7 +80,7 @@ def intervals(rows: Rows) -> list[Span]:
 def stacked(
     rows: Rows, launches: Sequence[Mapping[str, Any]], starts: Sequence[Mapping[str, Any]]
 ) -> list[Span]:
-    """The same over the steps, in at most `BINS` columns; what starting took stands where the run went on."""
+    """The breakdown over the steps in at most `BINS` columns; start-up time is at the step of the resume."""
     spans = intervals(rows)
     if not spans:
         return []
@@ -101,21 +97,21 @@ def stacked(
     return columns
 
 
-def wall_seconds(launches: Sequence[Mapping[str, Any]], seen: float | None = None) -> float | None:
-    """What all launches took; one that was killed and has noted no end, until `seen`, when it last wrote
-    something.
-    """
+def wall_seconds(launches: Sequence[Mapping[str, Any]], last_activity: float | None = None) -> float | None:
+    """Total seconds of all launches. A killed launch without a recorded end counts until `last_activity`."""
     known = [_seconds(launch, "seconds") for launch in launches if "seconds" in launch]
-    if launches and "seconds" not in launches[-1] and seen is not None:
+    if launches and "seconds" not in launches[-1] and last_activity is not None:
         with contextlib.suppress(ValueError):
-            known.append(max(0.0, seen - datetime.fromisoformat(str(launches[-1].get("at"))).timestamp()))
+            known.append(
+                max(0.0, last_activity - datetime.fromisoformat(str(launches[-1].get("at"))).timestamp())
+            )
     return sum(known) if known else None
 
 
 def _startings(
     launches: Sequence[Mapping[str, Any]], starts: Sequence[Mapping[str, Any]]
 ) -> list[tuple[int, float]]:
-    """Step and seconds of each launch's start: the first start of the loop after it says where."""
+    """Step and seconds of each launch's start-up, at the first start of the loop after it."""
     found = []
     for launch in launches:
         steps = [

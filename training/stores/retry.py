@@ -63,7 +63,8 @@ class RetryPolicy:
                 time.sleep(pause)
         raise AssertionError("at least one attempt")
 
-    # NOTE: a hanging client cannot be interrupted; its thread is abandoned, so its later effects must not matter.
+    # NOTE: a hanging client cannot be interrupted; its thread is abandoned, so its later effects must not
+    # matter.
     def _watched(self, call: Callable[[Callable[[], None]], Result]) -> Result:
         moved = time.monotonic()
         results: list[Result] = []

@@ -1,3 +1,3 @@
-"""Search over a recipe's keys: `search` remembers and judges, `suggest` and `trials` drive Ray Tune, `page`
-shows. The first and last need no Ray.
+"""Hyperparameter search over a recipe's keys. `search` holds state and results, `searcher` and `trials` drive
+Ray Tune, `page` writes the report. `search` and `page` need no Ray.
 """

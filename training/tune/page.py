@@ -1,9 +1,4 @@
-"""A search as one HTML file that needs no network: every trial's way, and the metric against each key of the
-space.
-
-Used by `trainfleet tune`. Easy to get wrong: a choice has no place on an axis of numbers, so its values are
-names there.
-"""
+"""A search as one HTML file: the metric of every trial over its steps, and against each key of the space."""
 
 from __future__ import annotations
 
@@ -16,15 +11,15 @@ from trainfleet.training.report.charts import CLEAR, COLOURS, GREY, HEIGHT, Char
 from trainfleet.training.runtime.progress import number
 from trainfleet.training.tune.search import Search, Trial
 
-SHOWN = 40
-"""So many trials' lines are drawn, the best ones."""
+MAX_CURVES = 40
+"""Maximum number of trials drawn as curves, best first."""
 
 
 def write_page(search: Search, target: Path) -> None:
-    """Write the page, whole or not at all."""
+    """Write the page atomically."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    shapes = Environment(
+    templates = Environment(
         loader=PackageLoader("trainfleet.training"),
         undefined=StrictUndefined,
         autoescape=True,
@@ -40,10 +35,10 @@ def write_page(search: Search, target: Path) -> None:
             "dots" if each.status != "stopped" else "raw",
             COLOURS[place % len(COLOURS)],
         )
-        for place, each in enumerate(table[:SHOWN])
+        for place, each in enumerate(table[:MAX_CURVES])
     ]
-    keys = {key: _against(search, key) for key in tune.space}
-    page = shapes.get_template("tune.html").render(
+    keys = {key: _scatter(search, key) for key in tune.space}
+    page = templates.get_template("tune.html").render(
         name=search.recipe.name,
         metric=tune.metric,
         best=search.best(),
@@ -60,7 +55,7 @@ def write_page(search: Search, target: Path) -> None:
 
 
 def shown(value: Any) -> str:
-    """A value of the space as people read it."""
+    """A value of the space as text."""
     return number(value) if isinstance(value, float) else str(value)
 
 
@@ -69,8 +64,8 @@ def _best(trial: Trial, mode: str) -> str:
     return f"{best[1]:.6g}" if best else "-"
 
 
-def _against(search: Search, key: str) -> str:
-    """The best metric of each trial over one key's values, as HTML; nothing where there is none."""
+def _scatter(search: Search, key: str) -> str:
+    """A scatter plot of each trial's best metric over one key's values, as HTML; empty without results."""
     import plotly.graph_objects as go
 
     space = search.tune.space[key]

@@ -1,10 +1,6 @@
-"""A search's memory and judgement, without Ray and torch: which trials there were, what to try next, which
-was best.
+"""State of a search, without Ray and torch: past trials, the next proposal, and the best trial.
 
-Used by `trainfleet.training.tune.trials`. Everything that is known stands in trials.json, written whole after
-each change, so that a killed search goes
-on by the same command. Easy to get wrong: a combination may break a rule between keys although each value is
-right by itself.
+trials.json holds the whole state and is rewritten after each change, so that a killed search resumes.
 """
 
 from __future__ import annotations
@@ -24,21 +20,23 @@ from trainfleet.training.recipe.schema_tuning import Space, TuneConfig
 from trainfleet.training.recipe.validation import INDIVISIBLE, check
 
 TRIALS = "trials.json"
-MOST_REFUSED = 200
-"""Proposals in a row that break the recipe's rules, after which the space is given up."""
+MAX_REJECTED = 200
+"""Consecutive invalid proposals after which the search fails. Each value may be valid by itself and the
+combination still break a rule between keys.
+"""
 Status = Literal["running", "finished", "stopped", "failed"]
-FREE = ("trials", "concurrent")
-"""Of `tune`, what may change when a search goes on."""
+CHANGEABLE = ("trials", "concurrent")
+"""Keys of `tune` that may change when a search resumes."""
 
 
 @dataclass
 class Trial:
-    """One recipe that is tried.
+    """One trial of a search.
 
     Attributes:
-        values: by key of the recipe.
+        values: by recipe key.
         rows: (step, metric) of each validation so far.
-        status: `stopped` early by the scheduler; `failed` with `error`.
+        status: `stopped` means stopped early by the scheduler; `failed` has an `error`.
     """
 
     number: int
@@ -49,8 +47,8 @@ class Trial:
 
     def best(self, mode: str) -> tuple[int, float] | None:
         """The step and value of its best validation."""
-        sound = [row for row in self.rows if math.isfinite(row[1])]
-        return (min if mode == "min" else max)(sound, key=lambda row: row[1]) if sound else None
+        finite = [row for row in self.rows if math.isfinite(row[1])]
+        return (min if mode == "min" else max)(finite, key=lambda row: row[1]) if finite else None
 
 
 class Search:
@@ -63,18 +61,18 @@ class Search:
     def __init__(self, recipe: Recipe, folder: Path) -> None:
         if recipe.tune is None:
             raise InputError(
-                "the recipe says nothing about a search",
+                "the recipe configures no search",
                 [Problem("tune", "is missing", "tune: {space: {optimizer.lr: {log_uniform: [1e-4, 1e-2]}}}")],
             )
         self.recipe, self.tune, self.folder = recipe, recipe.tune, folder
         self.trials: list[Trial] = []
-        self._asked: dict[str, Any] = _comparable(recipe)
+        self._identity: dict[str, Any] = _comparable(recipe)
         if (folder / TRIALS).is_file():
             document = json.loads((folder / TRIALS).read_text(encoding="utf-8"))
-            changed = [key for key, value in self._asked.items() if document["recipe"].get(key) != value]
+            changed = [key for key, value in self._identity.items() if document["recipe"].get(key) != value]
             if changed:
                 problems = [
-                    Problem(key, "is not what the search was started with", "put it back, or --fresh")
+                    Problem(key, "differs from the start of the search", "restore it, or use --fresh")
                     for key in changed
                 ]
                 raise InputError(f"{folder} holds another search", problems)
@@ -83,29 +81,31 @@ class Search:
             ]
 
     def save(self) -> None:
-        """Write what is known, whole."""
+        """Write the state atomically."""
         write_whole(
             self.folder / TRIALS,
-            json.dumps({"recipe": self._asked, "trials": [asdict(each) for each in self.trials]}, indent=1),
+            json.dumps(
+                {"recipe": self._identity, "trials": [asdict(each) for each in self.trials]}, indent=1
+            ),
         )
 
     def unfinished(self) -> list[Trial]:
-        """Trials that were going on when the search ended."""
+        """Trials that were running when the search ended."""
         return [each for each in self.trials if each.status == "running"]
 
     def done(self) -> int:
-        """How many trials came to an end."""
+        """Number of ended trials."""
         return len(self.trials) - len(self.unfinished())
 
     def propose(self) -> Trial | None:
-        """The next trial, noted; None when there were enough.
+        """Add the next trial; None if all trials exist.
 
         Raises:
-            InputError: the space hardly holds a combination that the recipe's rules allow.
+            InputError: the space has (almost) no valid combination.
         """
         if len(self.trials) >= self.tune.trials:
             return None
-        for attempt in range(MOST_REFUSED):
+        for attempt in range(MAX_REJECTED):
             number = len(self.trials)
             values = self._sample(number, attempt)
             recipe, mistakes = self.recipe_of(values, number)
@@ -113,39 +113,39 @@ class Search:
                 self.trials.append(Trial(number, values))
                 self.save()
                 return self.trials[-1]
-        raise InputError("the space holds no recipe that is right", [problem for _, problem in mistakes])
+        raise InputError("the space contains no valid recipe", [problem for _, problem in mistakes])
 
     def recipe_of(self, values: Mapping[str, Any], number: int) -> tuple[Recipe | None, list[Any]]:
-        """The recipe of a trial, and what is wrong with it."""
+        """The recipe of a trial, and its mistakes."""
         document = self.recipe.model_dump(mode="json") | {
             "tune": None,
             "name": f"trial-{number:04}",
             "storage": str(self.folder / "trials"),
         }
-        put(document, values)
+        set_keys(document, values)
         return check(document)
 
     def trial_folder(self, number: int) -> Path:
-        """Where a trial's run is kept."""
+        """Folder of a trial's run."""
         return self.folder / "trials" / f"trial-{number:04}"
 
     def best(self) -> Trial | None:
-        """The trial whose best validation is best; None where there is none yet."""
-        judged = [each for each in self.trials if each.best(self.tune.mode) is not None]
-        return min(judged, key=self._rank) if judged else None
+        """The trial with the best validation; None if there is none yet."""
+        measured = [each for each in self.trials if each.best(self.tune.mode) is not None]
+        return min(measured, key=self._rank) if measured else None
 
     def best_recipe(self, name: str) -> dict[str, Any] | None:
-        """The best trial's recipe as a document, to be trained under `name`."""
+        """The best trial's recipe as a document with the given name."""
         best = self.best()
         if best is None:
             return None
         document = self.recipe.model_dump(mode="json") | {"name": name}
         del document["tune"]
-        put(document, best.values)
+        set_keys(document, best.values)
         return document
 
     def table(self) -> list[Trial]:
-        """All trials, the best first, those without a figure last."""
+        """All trials, best first, those without a result last."""
         return sorted(self.trials, key=self._rank)
 
     def _rank(self, trial: Trial) -> tuple[bool, float, int]:
@@ -154,19 +154,17 @@ class Search:
         return best is None, value if self.tune.mode == "min" else -value, trial.number
 
     def _sample(self, number: int, attempt: int) -> dict[str, Any]:
-        """The values of a trial: by chance from seed and number alone, or where Optuna expects the most from
-        what is known.
-        """
+        """The values of a trial: random from seed and number alone, or proposed by Optuna."""
         if self.tune.sampler == "random":
             return {
-                key: _drawn(space, random.Random(f"{self.tune.seed}:{number}:{attempt}:{key}"))
+                key: _random_value(space, random.Random(f"{self.tune.seed}:{number}:{attempt}:{key}"))
                 for key, space in self.tune.space.items()
             }
         return _by_optuna(self, number, attempt)
 
 
-def put(document: dict[str, Any], values: Mapping[str, Any]) -> None:
-    """Give keys such as `optimizer.lr` their values."""
+def set_keys(document: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """Set dotted keys such as `optimizer.lr` in a document."""
     for key, value in values.items():
         *groups, last = key.split(".")
         place = document
@@ -177,28 +175,29 @@ def put(document: dict[str, Any], values: Mapping[str, Any]) -> None:
 
 
 def check_space(recipe: Recipe) -> None:
-    """See that every key of the space is one of the recipe, and that each value is right by itself.
+    """Require that every key of the space exists in the recipe and that each value is valid by itself.
 
     Raises:
-        InputError: all that is wrong, at once.
+        InputError: names all mistakes.
     """
     assert recipe.tune is not None
     problems: list[Problem] = []
     for key, space in recipe.tune.space.items():
         where = f"tune.space.{key}"
         if key.split(".")[0] in ("tune", "name", "storage"):
-            problems.append(Problem(where, "belongs to the search itself", "a key that changes the training"))
+            problems.append(
+                Problem(where, "belongs to the search itself", "use a key that changes the training")
+            )
             continue
         seen: set[str] = set()
         for value in space.ends():
             document = recipe.model_dump(mode="json") | {"tune": None}
-            put(document, {key: value})
+            set_keys(document, {key: value})
             own = tuple(key.split("."))
             for keys, problem in check(document)[1]:
                 about = keys[: len(own)] == own or own[: len(keys)] == keys
-                if (
-                    about and INDIVISIBLE not in problem.what and str(problem) not in seen
-                ):  # a rule that another choice may satisfy
+                # INDIVISIBLE: a rule that another choice may satisfy
+                if about and INDIVISIBLE not in problem.what and str(problem) not in seen:
                     seen.add(str(problem))
                     problems.append(Problem(f"{where} = {value}", problem.what, problem.fix))
     if problems:
@@ -209,13 +208,13 @@ def check_space(recipe: Recipe) -> None:
 
 def _comparable(recipe: Recipe) -> dict[str, Any]:
     document = recipe.model_dump(mode="json")
-    flat = {f"tune.{key}": value for key, value in document.pop("tune").items() if key not in FREE}
+    flat = {f"tune.{key}": value for key, value in document.pop("tune").items() if key not in CHANGEABLE}
     for key in ("scaling", "log", "storage", "publish", "name"):
         document.pop(key)
     return document | flat
 
 
-def _drawn(space: Space, chance: random.Random) -> Any:
+def _random_value(space: Space, chance: random.Random) -> Any:
     if space.choice is not None:
         return chance.choice(space.choice)
     if space.integer is not None:
@@ -251,8 +250,8 @@ def _by_optuna(search: Search, number: int, attempt: int) -> dict[str, Any]:
                     params=params, distributions=distributions, state=optuna.trial.TrialState.FAIL
                 )
             )
-    asked = study.ask(distributions)
-    return {key: _decoded(space, asked.params[key]) for key, space in tune.space.items()}
+    proposed = study.ask(distributions)
+    return {key: _decoded(space, proposed.params[key]) for key, space in tune.space.items()}
 
 
 def _distributions(tune: TuneConfig) -> Iterator[tuple[str, Any]]:
@@ -269,7 +268,7 @@ def _distributions(tune: TuneConfig) -> Iterator[tuple[str, Any]]:
 
 
 def _coded(space: Space, value: Any) -> Any:
-    """Optuna's choices are plain values, a recipe's may be lists."""
+    """Encode choices: Optuna's are plain values, a recipe's may be lists."""
     return json.dumps(value) if space.choice is not None else value
 
 

@@ -1,8 +1,6 @@
-"""What Ray Tune is given of a search: what to try next, and who writes down what came of it.
+"""Ray Tune's view of a search: a searcher that proposes trials, and a callback that records their results.
 
-Used by `trainfleet.training.tune.trials` in the process that drives Ray. Easy to get wrong: Ray pickles both
-now and then to be able to restore them;
-here trials.json does that, so they leave their contents out.
+Ray pickles both to restore them. trials.json already holds the state, so they pickle without contents.
 """
 
 from __future__ import annotations
@@ -19,17 +17,17 @@ from trainfleet.training.runs.reader import read_run
 from trainfleet.training.tune.search import Search, Trial
 
 
-class Proposals(Searcher):
-    """First the trials that were left unfinished, then what the search proposes."""
+class TrialSearcher(Searcher):
+    """Proposes unfinished trials first, then new ones."""
 
     def __init__(self, search: Search) -> None:
         super().__init__(metric="value", mode=search.tune.mode)
-        self._search, self._left = search, search.unfinished()
+        self._search, self._unfinished = search, search.unfinished()
 
     def suggest(self, trial_id: str) -> Any:  # noqa: ARG002 - Ray's
         """The next trial's configuration."""
         search = self._search
-        trial = self._left.pop(0) if self._left else search.propose()
+        trial = self._unfinished.pop(0) if self._unfinished else search.propose()
         if trial is None:
             return self.FINISHED
         recipe, _ = search.recipe_of(trial.values, trial.number)
@@ -45,21 +43,21 @@ class Proposals(Searcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Nothing: the search hears of it by `Notes`."""
+        """No-op: `TrialRecorder` records it."""
 
     def save(self, checkpoint_path: str) -> None:
-        """A mark only: the search keeps itself."""
+        """Write a marker; trials.json holds the state."""
         Path(checkpoint_path).write_text("see trials.json", encoding="utf-8")
 
     def restore(self, checkpoint_path: str) -> None:
-        """Nothing: the search keeps itself."""
+        """No-op: trials.json holds the state."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
 
-class Notes(Callback):
-    """Writes down what each trial does, and tells of it."""
+class TrialRecorder(Callback):
+    """Records each trial's results and sends an event for each."""
 
     def __init__(self, search: Search, send: Callable[..., Any]) -> None:
         self._search, self._send, self._began = search, send, time.monotonic()
@@ -72,35 +70,35 @@ class Notes(Callback):
         result: dict[str, Any],
         **info: Any,  # noqa: ARG002 - Ray's
     ) -> None:
-        """A validation."""
+        """Record a validation."""
         found = self._of(trial)
         if "value" in result and all(step < result["step"] for step, _ in found.rows):
             found.rows.append((int(result["step"]), float(result["value"])))
-            self._tell(found)
+            self._record(found)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:  # noqa: ARG002 - Ray's
-        """The trial came to its end, or was ended by the scheduler."""
+        """Record that the trial finished or was stopped by the scheduler."""
         found = self._of(trial)
         found.status = (
             "finished"
             if read_run(self._search.trial_folder(found.number)).get("status") == "finished"
             else "stopped"
         )
-        self._tell(found)
+        self._record(found)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:  # noqa: ARG002 - Ray's
-        """The trial broke."""
+        """Record a failed trial."""
         found = self._of(trial)
-        said = str(read_run(self._search.trial_folder(found.number)).get("error") or "")
-        lines = str(trial.get_error() or "it broke").strip().splitlines()
-        found.status, found.error = "failed", said or lines[-1]
-        self._tell(found)
+        recorded = str(read_run(self._search.trial_folder(found.number)).get("error") or "")
+        lines = str(trial.get_error() or "the trial failed").strip().splitlines()
+        found.status, found.error = "failed", recorded or lines[-1]
+        self._record(found)
 
     def _of(self, trial: Any) -> Trial:
         number: int = trial.config["number"]
         return self._search.trials[number]
 
-    def _tell(self, trial: Trial) -> None:
+    def _record(self, trial: Trial) -> None:
         search = self._search
         search.save()
         fields = {

@@ -1,8 +1,6 @@
-"""A model's own folder: `model.safetensors` and `config.json`, for models that are no class of transformers.
+"""Folders of exported models that are not transformers classes: `model.safetensors` and `config.json`.
 
-Used by `export` and `import_` of the workloads. Easy to get wrong: tied weights are one tensor, which
-safetensors keeps once;
-and a folder must say whose it is, so that a speech model is not taken for a picture's.
+`model_type` in config.json identifies the kind of model, so that a folder of another kind is rejected.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ CONFIG = "config.json"
 
 
 def write_model(folder: Path, kind: str, model: torch.nn.Module, config: Mapping[str, Any]) -> None:
-    """Write weights and configuration; `kind` is the configuration's `model_type`.
+    """Write weights and configuration; `kind` becomes `model_type`.
 
     Raises:
         InputError: safetensors is not installed.
@@ -38,13 +36,14 @@ def read_config(folder: Path, kind: str) -> dict[str, Any]:
     """The configuration that `write_model` wrote.
 
     Raises:
-        InputError: there is none, or it is another kind of model's.
+        InputError: there is none, or it is of another kind of model.
     """
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(
-            "there is no model", [Problem(str(folder / CONFIG), str(error), "a folder that an export wrote")]
+            "no exported model found",
+            [Problem(str(folder / CONFIG), str(error), "use a folder of an export")],
         ) from error
     if config.get("model_type") != kind:
         raise InputError(
@@ -55,39 +54,41 @@ def read_config(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def read_weights(folder: Path, model: torch.nn.Module) -> torch.nn.Module:
-    """Give a model the weights that `write_model` wrote; returns it in evaluation mode.
+    """Load weights that `write_model` wrote; returns the model in evaluation mode.
 
     Raises:
-        InputError: they are not there, are torn, or do not fit.
+        InputError: the weights are missing, damaged, or of another model.
     """
     tools = _safetensors()
     try:
         missing, unexpected = tools.load_model(model, str(folder / WEIGHTS), strict=False)
-    except (OSError, RuntimeError, _torn()) as error:
+    except (OSError, RuntimeError, _safetensor_error()) as error:
         raise InputError(
             "the weights cannot be read", [Problem(str(folder / WEIGHTS), str(error).splitlines()[0])]
         ) from error
     problems = [Problem(name, "is not in the file") for name in sorted(missing)] + [
-        Problem(name, "is of another model") for name in unexpected
+        Problem(name, "is not in the model") for name in unexpected
     ]
     if problems:
         raise InputError(
-            "the weights are another model's", [Problem(str(folder / WEIGHTS), "does not fit"), *problems[:8]]
+            "the weights are of another model",
+            [Problem(str(folder / WEIGHTS), "does not match"), *problems[:8]],
         )
     return model.eval()
 
 
 def need_transformers(what: str) -> Any:
-    """The package transformers, its progress bars switched off: they would stand in the log of every rank.
+    """The package transformers, without progress bars, which would fill the log of every rank.
 
     Raises:
-        InputError: it is not installed; `what` needs it.
+        InputError: it is not installed; `what` requires it.
     """
     try:
         import transformers
     except ImportError as error:
         raise InputError(
-            "transformers is not installed", [Problem(what, "is read by it", "pip install trainfleet[hf]")]
+            "transformers is not installed",
+            [Problem(what, "requires transformers", "pip install trainfleet[hf]")],
         ) from error
     tools: Any = transformers
     tools.utils.logging.disable_progress_bar()
@@ -100,12 +101,12 @@ def _safetensors() -> Any:
     except ImportError as error:
         raise InputError(
             "safetensors is not installed",
-            [Problem("export", "weights are written by it", "pip install trainfleet[hf]")],
+            [Problem("export", "writing weights requires it", "pip install trainfleet[hf]")],
         ) from error
     return safetensors.torch
 
 
-def _torn() -> type[Exception]:
+def _safetensor_error() -> type[Exception]:
     from safetensors import SafetensorError
 
     error: type[Exception] = SafetensorError

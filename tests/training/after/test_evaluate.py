@@ -13,7 +13,7 @@ import pytest
 
 from tests.training.ranks import start_ranks
 from trainfleet.errors import InputError
-from trainfleet.training.evaluate import evaluate, kept, work
+from trainfleet.training.evaluate import evaluate, stored, work
 from trainfleet.training.runs.reader import read_rows
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -33,16 +33,16 @@ def test_the_figures_are_kept_by_split_and_step_and_known_as_of_this_checkpoint(
     found = evaluate(str(run_copy / "checkpoints" / "step-00000008"), "test")
     assert Path(found.file) == run_copy / "evaluations" / "test-8.json"
     assert json.loads(Path(found.file).read_text())["metrics"] == found.metrics
-    assert kept(found.checkpoint, 8, "test") == found
+    assert stored(found.checkpoint, 8, "test") == found
     marker = Path(found.checkpoint) / "COMMITTED"
     marker.write_text(marker.read_text() + "\n")
-    assert kept(found.checkpoint, 8, "test") is None
+    assert stored(found.checkpoint, 8, "test") is None
 
 
 def test_a_part_of_a_split_is_not_taken_for_all_of_it(run_copy: Path) -> None:
     found = evaluate(str(run_copy), "test", "newest", samples=7)
     assert (found.samples, found.samples < found.of) == (7, True)
-    assert kept(found.checkpoint, found.step, "test") is None
+    assert stored(found.checkpoint, found.step, "test") is None
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

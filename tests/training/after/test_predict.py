@@ -110,7 +110,7 @@ def test_rows_that_cannot_be_read_end_it_with_their_names_or_are_answered_with_t
         *good[9:],
     ]
     (digits / "a.jsonl").write_text("".join(torn))
-    with pytest.raises(InputError, match="is no JSON"):
+    with pytest.raises(InputError, match="is not JSON"):
         predict(asking(pictures, digits, tmp_path / "out", block_kib=64))
     assert not (tmp_path / "out").exists()
     manifest = predict(asking(pictures, digits, tmp_path / "out", block_kib=64, on_bad="quarantine"))

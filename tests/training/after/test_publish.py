@@ -16,7 +16,7 @@ from trainfleet.errors import InputError, TrainfleetError
 from trainfleet.training.inference.loaded import load_run
 from trainfleet.training.inference.predictor import open_predictor
 from trainfleet.training.publish.export import publish
-from trainfleet.training.publish.gates import GateError, Judged
+from trainfleet.training.publish.gates import GateError, GateResult
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.workloads.vision.workload import Vision
@@ -78,11 +78,11 @@ def test_every_gate_that_fails_is_named_and_nothing_is_written(pictures_copy: Pa
 def test_a_gate_is_passed_at_its_limit_and_never_by_what_is_no_number(
     gate: dict[str, Any], value: float | None, passed: bool
 ) -> None:
-    assert Judged("m", **gate, value=value).passed is passed
+    assert GateResult("m", **gate, value=value).passed is passed
 
 
 def test_without_gates_nothing_says_that_it_is_good_enough(run_copy: Path) -> None:
-    with pytest.raises(InputError, match="has no gates"):
+    with pytest.raises(InputError, match="has no publication gates"):
         publish(str(run_copy))
 
 
@@ -98,7 +98,7 @@ def test_an_export_that_comes_back_changed_is_not_published(
         return model
 
     monkeypatch.setattr(Vision, "import_", bent)
-    with pytest.raises(TrainfleetError, match="is not the trained one"):
+    with pytest.raises(TrainfleetError, match="differs from the trained one"):
         publish(str(pictures_copy))
     assert not (pictures_copy / "published").exists()
     assert not list(pictures_copy.glob(".published*"))
@@ -117,7 +117,7 @@ def test_a_folder_that_is_taken_stays_and_an_earlier_publication_gives_way_when_
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("mine")
-    with pytest.raises(InputError, match="no publication"):
+    with pytest.raises(InputError, match="is not a publication"):
         publish(str(pictures_copy), mine, replace=True)
     assert (mine / "thesis.txt").read_text() == "mine"
     assert sorted(path.name for path in target.parent.iterdir()) == ["digits"]
@@ -134,5 +134,5 @@ def test_a_recipe_with_gates_that_can_never_be_judged_is_refused() -> None:
         "publish.gates.test/loss",
         "publish.gates.validation/loss",
     ]
-    with pytest.raises(InputError, match="none is on the test split"):
+    with pytest.raises(InputError, match="no gate uses the test split"):
         load_recipe("vision-small", ["publish={gates: {validation/loss: {max: 1}}}"])

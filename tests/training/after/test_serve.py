@@ -26,7 +26,7 @@ from starlette.requests import Request
 from tests.training.launches import running, wait_for
 from trainfleet.training.inference.predictor import Answer, Predictor, open_predictor
 from trainfleet.training.inference.serve.metrics import ServeMetrics
-from trainfleet.training.inference.serve.request_handler import RequestHandler, Limits
+from trainfleet.training.inference.serve.request_handler import Limits, RequestHandler
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 BLANK = [[0] * 8] * 8
@@ -77,7 +77,7 @@ def test_requests_at_the_same_time_share_batches_and_each_gets_its_own_answers(p
     alone = predictor([{"image": image} for image in images])
     assert [each.status_code for each in replies] == [200] * 24
     assert [each.json()["predictions"][0]["label"] for each in replies] == [each["label"] for each in alone]
-    assert (handler.gauges.rows, handler.gauges.batches) == (48, 3)
+    assert (handler.metrics.rows, handler.metrics.batches) == (48, 3)
     assert handler.waiting == 0
 
 
@@ -101,8 +101,8 @@ def test_a_picture_may_come_as_base64_and_never_as_a_path_of_the_server(
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "words"),
     [
-        ("POST", "/predict", b"{torn", 400, "no JSON"),
-        ("POST", "/predict", b"[" * 100_000, 400, "no JSON"),
+        ("POST", "/predict", b"{torn", 400, "not JSON"),
+        ("POST", "/predict", b"[" * 100_000, 400, "not JSON"),
         ("POST", "/predict", {"row": []}, 400, "must be"),
         ("POST", "/predict", {"rows": []}, 400, "0 rows"),
         ("POST", "/predict", {"rows": [{"image": BLANK}] * 9}, 413, "9 rows"),

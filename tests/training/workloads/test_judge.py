@@ -23,7 +23,7 @@ GOOD = {"x": torch.zeros(4, 3), "y": torch.zeros(4, dtype=torch.int64)}
 DECLARED = {"x": ("float32", (3,)), "y": ("int64", ())}
 
 
-def judge(**declared: Any) -> BatchChecker:
+def checker(**declared: Any) -> BatchChecker:
     return BatchChecker("mine", SimpleNamespace(metrics=("accuracy",), **{"fields": {}, **declared}))
 
 
@@ -68,15 +68,15 @@ BATCHES: list[tuple[dict[str, Any], Any, str]] = [
 @pytest.mark.parametrize(("declared", "batch", "message"), BATCHES)
 def test_a_batch_that_is_wrong_is_named(declared: dict[str, Any], batch: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        judge(**declared).check_batch("train", [5, 6, 7, 8], batch)
-    assert caught.value.summary == "the workload `mine` gives what it should not"
+        checker(**declared).check_batch("train", [5, 6, 7, 8], batch)
+    assert caught.value.summary == "the workload `mine` returned invalid values"
     assert [each for each in map(str, caught.value.problems) if each.startswith(message)], str(caught.value)
     assert len(caught.value.problems) == 1
 
 
 def test_all_that_is_wrong_with_a_batch_comes_at_once() -> None:
     with pytest.raises(InputError) as caught:
-        judge(fields=DECLARED).batch(
+        checker(fields=DECLARED).check_batch(
             "test", [0], {"x": torch.zeros(1, 3, dtype=torch.float16), "y": torch.zeros(1, 1)}
         )
     assert {problem.where for problem in caught.value.problems} == {
@@ -86,9 +86,9 @@ def test_all_that_is_wrong_with_a_batch_comes_at_once() -> None:
 
 
 def test_a_later_batch_of_another_type_than_the_first_is_named() -> None:
-    one = judge()
+    one = checker()
     one.check_batch("train", range(4), GOOD)
-    one.batch("validation", range(2), {name: value[:2] for name, value in GOOD.items()})
+    one.check_batch("validation", range(2), {name: value[:2] for name, value in GOOD.items()})
     with pytest.raises(
         InputError, match=r"`y`: is int32 \[4\] \(expected int64 with 1 dimensions, as in the first batch\)"
     ):
@@ -97,7 +97,7 @@ def test_a_later_batch_of_another_type_than_the_first_is_named() -> None:
 
 LOSS = torch.ones((), requires_grad=True) * 2
 RIGHT = {"accuracy": (torch.tensor(1), 4)}
-OUTCOMES: list[tuple[Any, str]] = [
+OUTPUTS: list[tuple[Any, str]] = [
     (LOSS, "forward_loss: is float32 [] (expected a trainfleet.training.workloads.StepOutput)"),
     (
         StepOutput(torch.ones(4, requires_grad=True) * 2, 4, RIGHT),
@@ -113,15 +113,15 @@ OUTCOMES: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("outcome", "message"), OUTCOMES)
-def test_an_outcome_that_is_wrong_is_named(outcome: Any, message: str) -> None:
+@pytest.mark.parametrize(("outcome", "message"), OUTPUTS)
+def test_an_invalid_output_is_named(outcome: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        judge().check_output(outcome)
+        checker().check_output(outcome)
     assert str(caught.value.problems[0]).startswith(message)
 
 
 def test_what_is_right_passes() -> None:
-    one = judge(fields=DECLARED)
+    one = checker(fields=DECLARED)
     one.check_batch("train", range(4), GOOD)
     one.check_output(StepOutput(LOSS, 4, RIGHT))
     with torch.no_grad():
@@ -129,7 +129,7 @@ def test_what_is_right_passes() -> None:
 
 
 def test_what_the_model_raises_tells_what_it_was_given() -> None:
-    with pytest.raises(RuntimeError) as caught, judge().describe_errors(GOOD):
+    with pytest.raises(RuntimeError) as caught, checker().describe_errors(GOOD):
         torch.nn.Linear(5, 1)(GOOD["x"])
     assert caught.value.__notes__ == [
         "the workload `mine` was computing the loss of a batch with x float32 [4, 3], y int64 [4]"

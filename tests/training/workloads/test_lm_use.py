@@ -19,7 +19,7 @@ from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunResult
 from trainfleet.training.workloads.lm.hf_tokenizer import model_encoder
-from trainfleet.training.workloads.lm.sampling import chosen
+from trainfleet.training.workloads.lm.sampling import sample
 from trainfleet.training.workloads.lm.settings import LmSettings
 from trainfleet.training.workloads.lm.workload import LanguageModel
 
@@ -102,9 +102,9 @@ def test_a_prompt_is_continued_alike_alone_and_beside_a_longer_one(own: Callable
 def test_only_the_likeliest_are_sampled_from() -> None:
     torch.manual_seed(0)
     logits = torch.tensor([[0.0, 3.0, 2.9, -1.0]]).expand(500, 4)
-    assert set(chosen(logits, 1.0, 2).tolist()) == {1, 2}
-    assert set(chosen(logits, 1.0, 0).tolist()) == {0, 1, 2, 3}
-    assert set(chosen(logits, 0, 3).tolist()) == {1}
+    assert set(sample(logits, 1.0, 2).tolist()) == {1, 2}
+    assert set(sample(logits, 1.0, 0).tolist()) == {0, 1, 2, 3}
+    assert set(sample(logits, 0, 3).tolist()) == {1}
 
 
 def test_a_prompt_that_is_none_and_settings_out_of_range_are_named(own: Callable[..., LanguageModel]) -> None:

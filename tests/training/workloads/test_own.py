@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from trainfleet.errors import InputError
 from trainfleet.training.recipe.load import dump, load_recipe
 from trainfleet.training.trainer.context import RunResult
-from trainfleet.training.workloads import settings
+from trainfleet.training.workloads import make_workload, settings
 
 TEXT = (Path(__file__).parents[3] / "docs" / "add-a-workload.md").read_text(encoding="utf-8")
 
@@ -135,3 +136,67 @@ def test_a_workload_that_is_none_is_one_clear_error(folder: Path, name: str, mes
     assert len(caught.value.problems) == 1
     assert message in str(caught.value)
     assert "workload.name" in caught.value.problems[0].where
+
+
+MISSPELLED = [
+    ("def collections(self", "def colections(self", "`Spirals.colections` is not a hook.*`collections`"),
+    ("def size(self", "def sizes(self", "`Spirals.sizes` is not a hook.*`size`"),
+    ("def baseline(self", "def straight_line(self", "`Spirals` has no method `baseline`"),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong", "message"), MISSPELLED)
+def test_a_misspelled_or_missing_hook_is_an_error_that_names_it(
+    folder: Path, right: str, wrong: str, message: str
+) -> None:
+    text = (folder / "spirals.py").read_text()
+    (folder / "spirals.py").write_text(text.replace(right, wrong))
+    with pytest.raises(InputError, match=message):
+        load_recipe("spirals.yaml")
+
+
+def test_other_public_methods_are_allowed(folder: Path) -> None:
+    text = (folder / "spirals.py").read_text()
+    (folder / "spirals.py").write_text(f"{text}\n    def prediction(self): ...\n    def batches(self): ...\n")
+    assert load_recipe("spirals.yaml").workload.name == "spirals:Spirals"
+
+
+OLD_NAMES = """
+from trainfleet.training.workloads import Outcome
+from trainfleet.training.workloads.settings import WorkloadSettings
+
+class Old:
+    class Settings(WorkloadSettings):
+        figures = ("accuracy",)
+    def __init__(self, settings, cache):
+        self.describe = "nats/sample"
+    def fingerprint(self): ...
+    def build_model(self): ...
+    def size(self, split): ...
+    def batch(self, split, indices): ...
+    def weight(self, split, indices): return 2.0
+    def outcome(self, model, batch): return Outcome(1.5, 3, seen={"accuracy": (1, 2)})
+    def baseline(self, indices): ...
+    def expect(self, split, indices): self.expected = indices
+    def facts(self): return {"data": {}}
+"""
+
+
+def test_the_names_of_the_previous_release_are_honoured_with_a_warning(folder: Path) -> None:
+    text = OLD_NAMES.replace("figures =", "figures: __import__('typing').ClassVar =")
+    (folder / "other.py").write_text(text)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        recipe = load_recipe("spirals.yaml", ["workload={name: 'other:Old'}"])
+        workload = make_workload(recipe, folder)
+        output = workload.forward_loss(lambda: None, {})
+    assert {new for new in NEW_NAMES if any(f"`{new}`" in str(each.message) for each in caught)} == NEW_NAMES
+    assert recipe.workload.metric_names == ("accuracy",)
+    assert (output.loss, output.num_targets, output.metric_inputs) == (1.5, 3, {"accuracy": (1, 2)})
+    assert (workload.num_targets("train", [1]), workload.data_info()) == (2.0, {"data": {}})
+    assert workload.loss_unit == "nats/sample"
+    workload.prefetch("train", [7])
+    assert workload.expected == [7]
+
+
+NEW_NAMES = {"forward_loss", "num_targets", "loss_unit", "prefetch", "data_info", "metric_names"}

@@ -22,7 +22,7 @@ from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunResult
 from trainfleet.training.workloads.speech.asr_models import collapsed, load_exported
-from trainfleet.training.workloads.speech.audio import Sounds, as_int16, resampled, sound_of
+from trainfleet.training.workloads.speech.audio import AudioTransform, as_int16, resampled, to_mono
 from trainfleet.training.workloads.speech.conformer import log_mel, steps_of
 from trainfleet.training.workloads.speech.settings import SoundSettings, SpeechSettings
 from trainfleet.training.workloads.speech.synthetic_speech import listing, sentences, speak
@@ -144,12 +144,12 @@ def test_error_rates_are_of_all_utterances_and_the_baseline_of_one_sentence(cach
     assert baseline < 1.2
     model = workload.build_model().eval()
     batch = workload.batch("validation", indices)
-    written, target = workload.outcome(model, batch).seen["wer"]
+    written, target = workload.forward_loss(model, batch).metric_inputs["wer"]
     assert target == said
     assert written == [
         workload.recogniser.plain(text) for text in workload.recogniser.transcripts(model, batch)
     ]
-    assert workload.outcome(model.train(), batch).seen == {}
+    assert workload.forward_loss(model.train(), batch).metric_inputs == {}
 
 
 def test_a_few_steps_lower_the_loss_and_a_resumed_run_is_the_same_to_the_bit(
@@ -242,11 +242,11 @@ def test_common_voices_folder_keeps_its_own_splits(cache: Path, tmp_path: Path) 
     workload = speech(cache, f"workload.data.source={tmp_path}", "workload.data.text=sentence")
     assert [workload.size(split) for split in ("train", "validation", "test")] == [3, 2, 1]
     batch = workload.batch("test", [0])
-    assert workload._said(batch["target"]) == [sentences()[5]]
+    assert workload._reference_texts(batch["target"]) == [sentences()[5]]
 
 
 def test_sounds_too_short_or_too_long_are_left_out_and_texts_are_tidied() -> None:
-    transform = Sounds("audio", "text", 16_000, 0.5, 1.0)
+    transform = AudioTransform("audio", "text", 16_000, 0.5, 1.0)
     rows = [
         {
             "name": str(seconds),
@@ -265,7 +265,7 @@ def test_sounds_too_short_or_too_long_are_left_out_and_texts_are_tidied() -> Non
 
 def test_a_sound_is_one_channel_from_minus_one_to_one() -> None:
     stereo = np.stack([np.full(5, 16384, np.int16), np.zeros(5, np.int16)], axis=1)
-    sound, rate = sound_of({"array": stereo, "sampling_rate": 8_000})
+    sound, rate = to_mono({"array": stereo, "sampling_rate": 8_000})
     assert (sound.tolist(), rate) == ([0.25] * 5, 8_000)
 
 
@@ -365,7 +365,7 @@ def test_a_model_that_hears_another_rate_or_is_not_there_is_one_clear_error(
     cache: Path, tmp_path: Path
 ) -> None:
     folder = models.wav2vec2(tmp_path / "model")
-    with pytest.raises(InputError, match="hears 16000 samples per second, the data has 8000"):
+    with pytest.raises(InputError, match="needs 16000 Hz, the data has 8000 Hz"):
         speech(cache, f"workload.model.pretrained={folder}", "workload.data.rate=8000")
     with pytest.raises(InputError, match="nowhere"):
         speech(cache, f"workload.model.pretrained={tmp_path}/nowhere")

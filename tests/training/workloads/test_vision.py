@@ -141,7 +141,7 @@ def test_pictures_of_one_class_or_none_at_all_are_one_clear_error(
 ) -> None:
     with pytest.raises(InputError, match="has 1 class"):
         vision(cache, f"workload.data.source={pictures}/dark")
-    with pytest.raises(InputError, match="no folder and no file"):
+    with pytest.raises(InputError, match="does not exist"):
         vision(cache, f"workload.data.source={tmp_path}/missing")
 
 

@@ -119,7 +119,9 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
 
 
 def build(settings: Mapping[str, Any]) -> Any:
-    """The application for an existing Ray Serve, such as KubeRay's: `source`, `which`, `replicas`, `gpu`, `limits`."""
+    """The application for an existing Ray Serve, such as KubeRay's: `source`, `which`, `replicas`, `gpu`,
+    `limits`.
+    """
     import tempfile
 
     from trainfleet.training.inference.predictor import open_predictor

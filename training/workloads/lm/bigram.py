@@ -1,8 +1,7 @@
-"""A bigram model of bytes: what a language model must beat to have learnt more than which byte follows which.
+"""A bigram model of bytes, the baseline of the `lm` workload.
 
-Used by the `lm` workload for the report. Easy to get wrong: it must be judged on the same bytes as the model,
-with the
-byte before each, and its counts must come from the training split alone.
+It is evaluated on the same bytes as the model, each after its predecessor; counts come from the training
+split.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SMOOTHING = 1.0
-"""Pseudo-counts per preceding byte, shared out like the bytes' own frequencies (add one)."""
+"""Pseudo-counts per preceding byte, distributed by the bytes' frequencies (add one)."""
 
 
 def pair_counts(chunks: Iterable[bytes | NDArray[Any]]) -> NDArray[np.int64]:
@@ -27,11 +26,11 @@ def pair_counts(chunks: Iterable[bytes | NDArray[Any]]) -> NDArray[np.int64]:
     return counts.reshape(256, 256)
 
 
-def nats_per_byte(train: NDArray[np.int64], judged: NDArray[np.int64]) -> float:
-    """Cross entropy of the pairs `judged` under the smoothed bigram model counted in `train` (both [256,
+def nats_per_byte(train: NDArray[np.int64], evaluated: NDArray[np.int64]) -> float:
+    """Cross entropy of the pairs `evaluated` under the smoothed bigram model counted in `train` (both [256,
     256]).
     """
     single = train.sum(axis=0) + 1.0
     smooth = SMOOTHING * single / single.sum()
     probability = (train + smooth) / (train.sum(axis=1, keepdims=True) + SMOOTHING)
-    return float(-(judged * np.log(probability)).sum() / judged.sum())
+    return float(-(evaluated * np.log(probability)).sum() / evaluated.sum())

@@ -1,9 +1,8 @@
-"""A GPT: RMSNorm before each block, rotary positions, fused causal attention with normalised queries and
-keys, tied head.
+"""A GPT: RMSNorm before each block, rotary positions, causal attention with normalised queries and keys, tied
+head.
 
-Used by the `lm` workload. Shapes: B samples of T tokens, width D, H heads of size D/H, vocabulary V. Easy to
-get wrong:
-the head shares the embedding's matrix, so an optimizer must see it once.
+Shapes: B samples of T tokens, width D, H heads of size D/H, vocabulary V. NOTE: the head shares the
+embedding's matrix, so an optimizer must see it once.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ class Gpt(nn.Module):
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
         for block in self.blocks:
-            nn.init.zeros_(block.attention.out.weight)  # type: ignore[union-attr,arg-type]  # ModuleList forgets what it holds
+            nn.init.zeros_(block.attention.out.weight)  # type: ignore[union-attr,arg-type]  # ModuleList is not generic
             nn.init.zeros_(block.mlp.down.weight)  # type: ignore[union-attr,arg-type]  # the same
 
 
 class Block(nn.Module):
-    """Attention and MLP, each added to what came in: [B, T, D] to [B, T, D]."""
+    """Attention and MLP with residual connections: [B, T, D] to [B, T, D]."""
 
     def __init__(self, settings: GptSettings) -> None:
         super().__init__()
@@ -109,22 +108,20 @@ class Mlp(nn.Module):
 
 
 def rotary_angles(length: int, size: int, device: torch.device) -> Tensor:
-    """Angles [length, size/2] by which pairs of a head's numbers are turned (Su et al. 2021,
-    arXiv:2104.09864).
-    """
+    """Rotation angles [length, size/2] of a head's pairs (Su et al. 2021, arXiv:2104.09864)."""
     frequencies = ROTARY_BASE ** (-torch.arange(0, size, 2, dtype=torch.float32, device=device) / size)
     return torch.outer(torch.arange(length, dtype=torch.float32, device=device), frequencies)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn the halves of each head [B, H, T, size] against each other by the position's angles."""
+    """Rotate the halves of each head [B, H, T, size] by the position's angles."""
     left, right = x.chunk(2, dim=-1)
     cos, sin = cos.to(x.dtype), sin.to(x.dtype)
     return torch.cat((left * cos - right * sin, left * sin + right * cos), dim=-1)
 
 
 def flops_per_token(parameters: int, settings: GptSettings) -> float:
-    """Forward and backward: 6 per parameter, and 12·layers·width·context for attention (Chowdhery et al.
-    2022, appendix B).
+    """Forward and backward: 6 per parameter, and 12·layers·width·context for attention (Chowdhery et al. 2022,
+    appendix B).
     """
     return 6.0 * parameters + 12.0 * settings.layers * settings.width * settings.context

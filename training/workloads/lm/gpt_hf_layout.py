@@ -1,12 +1,7 @@
-"""The GPT of this package in Hugging Face's layout, so that `AutoModelForCausalLM` and `AutoTokenizer` load
-it, and back.
+"""Converts the GPT to and from Hugging Face's layout, for `AutoModelForCausalLM` and `AutoTokenizer`.
 
-Used by the `lm` workload. With SwiGLU it is, number by number, a Qwen3: rotary positions, RMSNorm, queries
-and keys normalised per
-head (with gains of one), tied head. With GELU it is none of transformers' models and keeps a layout of its
-own (`read_gpt` loads both).
-Easy to get wrong: queries, keys and values are one matrix here and three there, and the gate comes before the
-value.
+With SwiGLU the model is a Qwen3: rotary positions, RMSNorm, queries and keys normalised per head (gains of
+one), tied head. With GELU it matches no transformers model and keeps its own layout; `read_gpt` loads both.
 """
 
 from __future__ import annotations
@@ -33,11 +28,11 @@ from trainfleet.training.workloads.model_folder import (
 
 KIND = "trainfleet-gpt"
 EPSILON = float(torch.finfo(torch.float32).eps)
-"""What torch's RMSNorm adds unless it is told otherwise."""
+"""Default epsilon of torch's RMSNorm."""
 
 
 def write_gpt(model: Gpt, folder: Path, tokenizer: bytes | None, end: int, end_text: str | None) -> None:
-    """Write weights, configuration and tokenizer; `tokenizer` None stands for bytes.
+    """Write weights, configuration and tokenizer; `tokenizer` None means bytes.
 
     Raises:
         InputError: transformers is not installed.
@@ -51,7 +46,7 @@ def write_gpt(model: Gpt, folder: Path, tokenizer: bytes | None, end: int, end_t
         config = tools.Qwen3Config(
             vocab_size=vocabulary,
             hidden_size=settings.width,
-            intermediate_size=model.blocks[0].mlp.down.in_features,  # type: ignore[union-attr]  # ModuleList forgets what it holds
+            intermediate_size=model.blocks[0].mlp.down.in_features,  # type: ignore[union-attr]  # ModuleList is not generic
             num_hidden_layers=settings.layers,
             num_attention_heads=settings.heads,
             num_key_value_heads=settings.heads,
@@ -83,7 +78,8 @@ def read_gpt(folder: Path) -> Gpt:
         document: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(
-            "there is no model", [Problem(str(folder / CONFIG), str(error), "a folder that an export wrote")]
+            "no exported model found",
+            [Problem(str(folder / CONFIG), str(error), "use a folder of an export")],
         ) from error
     if document.get("model_type") == KIND:
         config = read_config(folder, KIND)
@@ -110,7 +106,7 @@ def read_gpt(folder: Path) -> Gpt:
 
 
 def as_qwen3(state: dict[str, Tensor], settings: GptSettings) -> dict[str, Tensor]:
-    """The weights by the names that Qwen3 gives them."""
+    """The weights under Qwen3's names."""
     out = {"model.embed_tokens.weight": state["embedding.weight"], "model.norm.weight": state["norm.weight"]}
     ones = torch.ones(settings.width // settings.heads)
     for number in range(settings.layers):
@@ -132,7 +128,7 @@ def as_qwen3(state: dict[str, Tensor], settings: GptSettings) -> dict[str, Tenso
 
 
 def from_qwen3(state: dict[str, Tensor], settings: GptSettings) -> dict[str, Tensor]:
-    """What `as_qwen3` was made from."""
+    """Inverse of `as_qwen3`."""
     out = {"embedding.weight": state["model.embed_tokens.weight"], "norm.weight": state["model.norm.weight"]}
     for number in range(settings.layers):
         mine, theirs = f"blocks.{number}", f"model.layers.{number}"
@@ -152,7 +148,7 @@ def from_qwen3(state: dict[str, Tensor], settings: GptSettings) -> dict[str, Ten
 
 
 def write_tokenizer(folder: Path, tokenizer: bytes | None, end_text: str | None) -> None:
-    """Write tokenizer.json and its configuration; `tokenizer` None stands for bytes, each its own token.
+    """Write tokenizer.json and its configuration; with `tokenizer` None each byte is a token.
 
     Raises:
         InputError: transformers is not installed.

@@ -1,10 +1,7 @@
-"""The tokens of a pretrained model: its tokenizer as an encoder of text, and the bytes that each token stands
-for.
+"""Tokenizers of pretrained models: encoding text, and the bytes of each token, needed for losses per byte.
 
-Used by the `lm` workload with `tokens: model`. Easy to get wrong: a token's bytes are needed for losses per
-byte, and tokenizers
-write them in three ways: byte by byte as printable characters (GPT-2), with a mark for the blank
-(SentencePiece), or plainly.
+Tokenizers write bytes in three ways: byte by byte as printable characters (GPT-2), with a mark for the
+space (SentencePiece), or plainly.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ class ModelEncoder:
 
     Attributes:
         end: the token after each document.
-        vocabulary: as many as the model has room for, which may be more than the tokenizer knows.
+        vocabulary: size of the model's embedding, which may exceed the tokenizer's.
     """
 
     tokenizer: bytes
@@ -72,22 +69,20 @@ def model_encoder(name: str) -> ModelEncoder:
     """The encoder of a Hugging Face model, by name or folder.
 
     Raises:
-        InputError: there is no such model, or it has no tokenizer.json.
+        InputError: the model does not exist, or has no tokenizer.json.
     """
     tools = need_transformers(f"workload.model.pretrained {name}")
     try:
         tokenizer, config = tools.AutoTokenizer.from_pretrained(name), tools.AutoConfig.from_pretrained(name)
     except (OSError, ValueError, KeyError) as error:
         what = f"`{name}`: {(str(error).splitlines() or [type(error).__name__])[0][:200]}"
-        fix = "a folder of save_pretrained, or a model's name on the hub (which must be reached, or be in its cache)"
-        raise InputError(
-            "there is no such model", [Problem("workload.model.pretrained", what, fix)]
-        ) from error
+        fix = "use a folder of save_pretrained, or a model name (with access to the hub or its cache)"
+        raise InputError("no such model", [Problem("workload.model.pretrained", what, fix)]) from error
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise InputError(
-            "a tokenizer without tokenizer.json",
-            [Problem("workload.model.pretrained", f"`{name}` has none", "another model")],
+            "the model has no tokenizer.json",
+            [Problem("workload.model.pretrained", f"`{name}` has none", "use another model")],
         )
     backend.no_truncation()
     backend.no_padding()
@@ -97,7 +92,7 @@ def model_encoder(name: str) -> ModelEncoder:
 
 
 def spelt_bytes(token: str, by_bytes: bool) -> bytes:
-    """The bytes that a token stands for."""
+    """The bytes of a token."""
     if by_bytes and all(letter in byte_of() for letter in token):
         return bytes(byte_of()[letter] for letter in token)
     if single := re.fullmatch(r"<0x([0-9A-F]{2})>", token):
@@ -107,9 +102,7 @@ def spelt_bytes(token: str, by_bytes: bool) -> bytes:
 
 @lru_cache(maxsize=1)
 def byte_of() -> dict[str, int]:
-    """How byte-level BPE writes a byte: as itself where that is printable, else as a character from U+0100
-    on.
-    """
+    """Byte-level BPE's character for each byte: itself if printable, else one from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [value for value in range(256) if value not in set(printable)]
     return {chr(value): value for value in printable} | {

@@ -1,9 +1,7 @@
-"""Pretrained causal language models of Hugging Face's, trained whole or by LoRA. Used by the `lm` workload
-with `model.pretrained`.
+"""Pretrained causal language models of Hugging Face, trained fully or by LoRA.
 
-Easy to get wrong: weights are kept in fp32 and computed with in the recipe's precision, whatever type they
-were saved in; and an
-exported LoRA model has its low-rank parts added in, so that whoever loads it needs no peft.
+Weights are kept in fp32, whatever their stored type, and computed with in the recipe's precision. An
+exported LoRA model has its adapters merged, so that loading it needs no peft.
 """
 
 from __future__ import annotations
@@ -32,17 +30,17 @@ class Causal(nn.Module):
         logits: Tensor = self.inner(input_ids=tokens, use_cache=False).logits
         return logits
 
-    def write(
-        self, prompts: Sequence[Sequence[int]], most: int, temperature: float, top_k: int, end: int
+    def generate(
+        self, prompts: Sequence[Sequence[int]], max_tokens: int, temperature: float, top_k: int, end: int
     ) -> list[list[int]]:
-        """Continue prompts by transformers' own `generate`, which remembers what it computed."""
+        """Generate with transformers' `generate`, which caches keys and values."""
         longest = max(len(each) for each in prompts)
         device = next(self.inner.parameters()).device
         tokens = torch.tensor([[end] * (longest - len(each)) + list(each) for each in prompts], device=device)
         seen = torch.tensor(
             [[0] * (longest - len(each)) + [1] * len(each) for each in prompts], device=device
         )
-        how = (
+        sampling = (
             {"do_sample": True, "temperature": temperature, "top_k": top_k}
             if temperature
             else {"do_sample": False}
@@ -50,19 +48,19 @@ class Causal(nn.Module):
         found = self.inner.generate(
             input_ids=tokens,
             attention_mask=seen,
-            max_new_tokens=most,
+            max_new_tokens=max_tokens,
             pad_token_id=end,
             eos_token_id=end,
-            **how,
+            **sampling,
         )
         return [list(row) for row in found[:, longest:].tolist()]
 
 
 def build(settings: GptSettings) -> Causal:
-    """The model with its pretrained weights, or on the meta device its shape alone.
+    """The model with its pretrained weights; on the meta device without weights.
 
     Raises:
-        InputError: there is no such model, peft is not installed, or LoRA finds none of its targets.
+        InputError: the model does not exist, peft is not installed, or LoRA finds no target.
     """
     assert settings.pretrained is not None
     tools = need_transformers(f"workload.model.pretrained {settings.pretrained}")
@@ -76,8 +74,8 @@ def build(settings: GptSettings) -> Causal:
     except (OSError, ValueError, KeyError) as error:
         what = f"`{settings.pretrained}`: {(str(error).splitlines() or [type(error).__name__])[0][:200]}"
         raise InputError(
-            "there is no such causal language model",
-            [Problem("workload.model.pretrained", what, "a model that writes text")],
+            "no such causal language model",
+            [Problem("workload.model.pretrained", what, "use a causal language model")],
         ) from error
     return Causal(inner if settings.lora is None else _with_lora(inner, settings.lora))
 
@@ -90,7 +88,7 @@ def flops_per_token(model: Causal, context: int) -> float:
 
 
 def export(model: Causal, tokenizer: str, folder: Path) -> None:
-    """Write the model and the tokenizer that came with it."""
+    """Write the model and its tokenizer."""
     inner = model.inner
     if hasattr(inner, "merge_and_unload"):
         inner = copy.deepcopy(inner).merge_and_unload()
@@ -104,7 +102,7 @@ def _with_lora(inner: Any, settings: LoraSettings) -> Any:
     except ImportError as error:
         raise InputError(
             "peft is not installed",
-            [Problem("workload.model.lora", "is done by it", "pip install trainfleet[hf]")],
+            [Problem("workload.model.lora", "requires peft", "pip install trainfleet[hf]")],
         ) from error
     peft: Any = package
     config = peft.LoraConfig(
@@ -122,6 +120,6 @@ def _with_lora(inner: Any, settings: LoraSettings) -> Any:
         )
         what = f"{', '.join(settings.targets)}: the model has {', '.join(names)}"
         raise InputError(
-            "LoRA has nothing to train",
-            [Problem("workload.model.lora.targets", what, "names of linear layers")],
+            "LoRA finds none of its targets",
+            [Problem("workload.model.lora.targets", what, "use names of linear layers")],
         ) from error

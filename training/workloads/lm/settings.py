@@ -1,9 +1,6 @@
-"""What a recipe may say about the language model: its shape, its text and its tokens. Without torch, so that
-checks are quick.
+"""Recipe settings of the language model: shape, text and tokens. Without torch, so that validation is fast.
 
-Used by `trainfleet.training.recipe.sections`. Easy to get wrong: `width` must be divisible by `heads` into an
-even number (rotary positions
-turn pairs of numbers).
+`width` must be divisible by `heads` into an even number, because rotary positions rotate pairs.
 """
 
 from __future__ import annotations
@@ -103,7 +100,7 @@ class LmSettings(WorkloadSettings):
     def check_recipe(self, recipe: RecipeView) -> Iterator[BrokenRule]:
         model, tokens = self.model, self.data.tokens
         if model.pretrained is None and model.width % (2 * model.heads):
-            what = f"{model.width} cannot be cut into {model.heads} heads of even width"
+            what = f"{model.width} cannot be split into {model.heads} heads of even width"
             yield "workload.model.width workload.model.heads", what, f"a multiple of {2 * model.heads}"
         if model.pretrained is not None and tokens != "model":
             yield (

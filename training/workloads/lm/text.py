@@ -1,9 +1,8 @@
-"""Text into blocks of tokens: found, split by document, tokenised and packed, once per machine and whole or
-not at all.
+"""Turns text into blocks of tokens: finds documents, splits them by name, tokenises and packs them, once per
+machine.
 
-Used by the `lm` workload. Easy to get wrong: the split is a hash of a document's own path, so a new file
-never moves
-another one to a different split; and the tokenizer sees the training split only.
+The split is a hash of a document's path, so new files never move existing ones. The tokenizer is trained on
+the training split only.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ from trainfleet.training.workloads.lm.hf_tokenizer import ModelEncoder, byte_of
 from trainfleet.training.workloads.lm.settings import TextSettings
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-LEFT_OUT = frozenset({"site-packages", "dist-packages", "test", "tests", "__pycache__"})
+EXCLUDED_FOLDERS = frozenset({"site-packages", "dist-packages", "test", "tests", "__pycache__"})
 END = "<|end|>"
 TOKENIZER = "tokenizer.json"
 TOKENIZER_BYTES = 1 << 30
-"""As much of the training split, from its start, is what a BPE vocabulary is made from."""
-ALL = 1 << 62
+"""Amount of the training split, from its start, that a BPE vocabulary is trained on."""
+ALL_BYTES = 1 << 62
 STREAM_FROM = 4 << 30
-"""From so many bytes of tokens on, `stream: auto` reads block by block."""
+"""Size of the tokens from which `stream: auto` reads block by block."""
 
 
 class Encoder(Protocol):
@@ -68,7 +67,7 @@ class Encoder(Protocol):
 
     @property
     def spelling(self) -> list[bytes]:
-        """The bytes of each token; the byte 0 stands for the end of a document."""
+        """The bytes of each token; the byte 0 is the end of a document."""
         ...
 
     @property
@@ -103,7 +102,7 @@ class ByteEncoder:
 
 @dataclass(frozen=True)
 class BpeEncoder:
-    """Byte-level BPE by a tokenizer.json; bytes that are no UTF-8 are replaced."""
+    """Byte-level BPE of a tokenizer.json; invalid UTF-8 is replaced."""
 
     tokenizer: bytes
 
@@ -137,7 +136,7 @@ class BpeEncoder:
 
 @dataclass(frozen=True)
 class Tokens:
-    """The transform that `prepare` runs: documents to tokens, with the end's token after each."""
+    """The transform that `prepare` runs: documents to tokens, each followed by the end token."""
 
     encoder: Encoder
     column: str
@@ -167,14 +166,14 @@ class TokenFiles:
     """Prepared text.
 
     Attributes:
-        prepared: the folder and what its manifest says.
-        blocks: per split, samples of `context` + 1 tokens in a column `tokens`, each beginning with the last
-        of the one before.
+        prepared: the folder and its manifest.
+        blocks: per split, samples of `context` + 1 tokens in a column `tokens`, each beginning with the
+            last of the one before.
         vocabulary: how many tokens there are.
         encoder: turns text into the same tokens.
-        spelling: the bytes of each token; the byte 0 stands for the end of a document.
+        spelling: the bytes of each token; the byte 0 is the end of a document.
         digest: identifies the tokens of all splits.
-        streamed: too large to be shuffled as a whole, or so by setting.
+        streamed: too large for a full shuffle, or configured so.
     """
 
     prepared: Prepared
@@ -186,9 +185,7 @@ class TokenFiles:
     streamed: bool
 
     def tokens(self, split: Split, at_most: int | None = None) -> Iterator[NDArray[Any]]:
-        """A split's tokens block by block, each piece beginning with the last token before it; `at_most` so
-        many blocks, evenly spread.
-        """
+        """A split's tokens by block, each starting with the previous token; of `at_most` evenly spaced blocks."""
         blocks = self.blocks[split]
         for number in spread(len(blocks.entries), at_most):
             rows = blocks.block(number)["tokens"]
@@ -196,22 +193,22 @@ class TokenFiles:
 
 
 def token_files(
-    settings: TextSettings, cache: Path, context: int, given: Encoder | None = None
+    settings: TextSettings, cache: Path, context: int, pretrained: Encoder | None = None
 ) -> TokenFiles:
-    """Open the blocks for these settings, preparing them first where the cache lacks them; `given` are a
+    """Open the blocks for these settings, preparing them first where the cache lacks them; `pretrained` are a
     pretrained model's tokens.
 
     Raises:
-        InputError: there is no such text, some of it cannot be used, there is too little, or the cache cannot
-        be written.
+        InputError: there is no such text, some of it cannot be used, there is too little, or the cache
+            cannot be written.
     """
-    prepared = _prepared(settings, cache, context, given)
+    prepared = _prepared(settings, cache, context, pretrained)
     stream = prepared.manifest.bytes() >= STREAM_FROM if settings.stream == "auto" else settings.stream
     remote = (
         {"cache": cache / "blocks", "disk": int(settings.disk_gib * 2**30)} if is_url(prepared.where) else {}
     )
     blocks = {
-        split: prepared.blocks(split, memory=settings.memory_mib << 20 if stream else ALL, **remote)
+        split: prepared.blocks(split, memory=settings.memory_mib << 20 if stream else ALL_BYTES, **remote)
         for split in SPLITS
     }
     encoder = _encoder_of(prepared)
@@ -226,31 +223,31 @@ def split_of(name: str, settings: TextSettings) -> Split:
 
 
 def token_type(vocabulary: int) -> str:
-    """The smallest type that holds a vocabulary's tokens."""
+    """The smallest numpy type for a vocabulary's tokens."""
     return "uint8" if vocabulary <= 2**8 else "uint16" if vocabulary <= 2**16 else "uint32"
 
 
-def _prepared(settings: TextSettings, cache: Path, context: int, given: Encoder | None) -> Prepared:
+def _prepared(settings: TextSettings, cache: Path, context: int, pretrained: Encoder | None) -> Prepared:
     if _is_prepared(settings.source):
         prepared = open_prepared(settings.source)
         have, want = prepared.manifest.notes, {"tokens": settings.tokens, "context": context}
-        if given is not None:
-            want["vocabulary"] = given.vocabulary
+        if pretrained is not None:
+            want["vocabulary"] = pretrained.vocabulary
         wrong = [
             Problem(
                 "workload.data.source",
-                f"{settings.source} was prepared with {key} {have.get(key)}, the recipe says {value}",
-                "make them agree",
+                f"{settings.source} was prepared with {key} {have.get(key)}, the recipe has {value}",
+                "use the same value",
             )
             for key, value in want.items()
             if have.get(key) != value
         ]
         if wrong:
-            raise InputError("the prepared data is not what the recipe says", wrong)
+            raise InputError("the prepared data does not match the recipe", wrong)
         return prepared
     source = _source(settings)
-    encoder = given or (
-        ByteEncoder() if settings.tokens == "bytes" else _trained_bpe(settings, source, cache)
+    encoder = pretrained or (
+        ByteEncoder() if settings.tokens == "bytes" else _bpe_encoder(settings, source, cache)
     )
     return prepare(
         source,
@@ -265,7 +262,7 @@ def _prepared(settings: TextSettings, cache: Path, context: int, given: Encoder 
             "tokens": settings.tokens,
             "context": context,
             "vocabulary": encoder.vocabulary,
-            **({"end": given.end} if given else {}),
+            **({"end": pretrained.end} if pretrained else {}),
         },
         extras={TOKENIZER: encoder.tokenizer} if encoder.tokenizer else {},
         settings=settings.model_dump(mode="json"),
@@ -282,13 +279,13 @@ def _is_prepared(source: str) -> bool:
 
 def _source(settings: TextSettings) -> Source:
     columns = (settings.column,)
-    if settings.source == "stdlib":  # an empty module is a module
+    if settings.source == "stdlib":  # empty modules are valid
         root = sysconfig.get_paths()["stdlib"]
         return find_source(
             root,
             "**/*.py",
             columns=columns,
-            keep=lambda name: not LEFT_OUT.intersection(name.split("/")),
+            keep=lambda name: not EXCLUDED_FOLDERS.intersection(name.split("/")),
             allow_empty=True,
         )
     try:
@@ -305,21 +302,21 @@ def _rule(settings: TextSettings) -> SplitRule:
 
 
 def _text(row: Row, column: str) -> bytes | BadInput:
-    held = row["text"] if "last" in row else row[column]
-    if isinstance(held, bytes):
-        return held
-    if isinstance(held, str):
-        return held.encode("utf-8", "replace")
+    value = row["text"] if "last" in row else row[column]
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace")
     return BadInput(
         row["name"],
-        f"{column} is null" if held is None else f"{column} holds {type(held).__name__} instead of text",
+        f"{column} is null" if value is None else f"{column} holds {type(value).__name__} instead of text",
     )
 
 
-def _trained_bpe(settings: TextSettings, source: Source, cache: Path) -> BpeEncoder:
-    """A vocabulary made from the training split; made once, and kept beside the blocks."""
-    asked = [1, source.key, settings.column, settings.vocabulary, asdict(_rule(settings)), TOKENIZER_BYTES]
-    path = cache / f"bpe-{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:20]}.json"
+def _bpe_encoder(settings: TextSettings, source: Source, cache: Path) -> BpeEncoder:
+    """A vocabulary trained on the training split, cached next to the blocks."""
+    identity = [1, source.key, settings.column, settings.vocabulary, asdict(_rule(settings)), TOKENIZER_BYTES]
+    path = cache / f"bpe-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:20]}.json"
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"):
@@ -327,7 +324,7 @@ def _trained_bpe(settings: TextSettings, source: Source, cache: Path) -> BpeEnco
                 write_whole(path, _train(settings, source))
             return BpeEncoder(path.read_bytes())
     except OSError as error:
-        fix = "set TRAINFLEET_CACHE to a folder that can be written"
+        fix = "set TRAINFLEET_CACHE to a writable folder"
         raise InputError(
             "cannot prepare the data", [Problem(str(cache), error.strerror or str(error), fix)]
         ) from error
@@ -353,7 +350,7 @@ def _training_text(settings: TextSettings, source: Source) -> Iterator[str]:
         for row in rows_of(unit):
             text = row if isinstance(row, BadInput) else _text(row, settings.column)
             if isinstance(text, BadInput) or isinstance(row, BadInput) or rule.of(row) != "train":
-                continue  # what is bad is named when it is tokenised
+                continue  # bad inputs are reported when they are tokenised
             yield text.decode("utf-8", "replace")
             left -= len(text)
             if left <= 0:

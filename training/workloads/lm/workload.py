@@ -1,9 +1,7 @@
-"""The language-model workload: a GPT or a pretrained model on packed text, and a bigram model beside it.
+"""The language-model workload: a GPT or a pretrained model on packed text, with a bigram baseline.
 
-Used by the step loop through the `Workload` protocol. Easy to get wrong: sample `i` is tokens i·T to i·T + T
-of its
-split, inputs and targets overlapping by one, so a split of n tokens holds (n - 1) // T samples, and its last
-few are left out.
+Sample `i` is the tokens i·T to i·T + T of its split. Inputs and targets overlap by one, so a split of n
+tokens holds (n - 1) // T samples.
 """
 
 from __future__ import annotations
@@ -22,12 +20,12 @@ from trainfleet.training.workloads.lm.bigram import nats_per_byte, pair_counts
 from trainfleet.training.workloads.lm.gpt import Gpt, flops_per_token
 from trainfleet.training.workloads.lm.gpt_hf_layout import read_gpt, write_gpt
 from trainfleet.training.workloads.lm.hf_tokenizer import model_encoder
-from trainfleet.training.workloads.lm.sampling import continued
+from trainfleet.training.workloads.lm.sampling import generate
 from trainfleet.training.workloads.lm.settings import LmSettings
 from trainfleet.training.workloads.lm.text import END, token_files
 
 _BASELINE_BLOCKS = 64
-"""So many blocks (of 8 MiB, by default) are counted for the bigram model."""
+"""Number of blocks (of 8 MiB by default) counted for the bigram model."""
 
 
 class LanguageModel(Workload):
@@ -37,8 +35,8 @@ class LanguageModel(Workload):
 
     def __init__(self, settings: LmSettings, cache: Path) -> None:
         self.settings = settings
-        given = model_encoder(settings.model.pretrained) if settings.model.pretrained is not None else None
-        self.files = token_files(settings.data, cache, settings.model.context, given)
+        encoder = model_encoder(settings.model.pretrained) if settings.model.pretrained is not None else None
+        self.files = token_files(settings.data, cache, settings.model.context, encoder)
         self.streamed = self.files.streamed
         self.sample_tokens = settings.model.context
         self.loss_unit = "nats/byte" if settings.data.tokens == "bytes" else "nats/token"
@@ -74,7 +72,7 @@ class LanguageModel(Workload):
         self.files.blocks[split].prefetch(indices)
 
     def data_info(self) -> dict[str, Any]:
-        """What run.json says about the data."""
+        """The data's entries in run.json."""
         return {"data": self.files.prepared.data_info()}
 
     def batch(self, split: Split, indices: Sequence[int]) -> dict[str, torch.Tensor]:
@@ -92,28 +90,28 @@ class LanguageModel(Workload):
             right = (logits.argmax(dim=-1) == targets).sum()
             written = self.byte_lengths.to(targets.device)[targets].sum()
         count = targets.numel()
-        return StepOutput(loss, count, {"nats_per_byte": (loss.detach(), written), "accuracy": (right, count)})
+        return StepOutput(
+            loss, count, {"nats_per_byte": (loss.detach(), written), "accuracy": (right, count)}
+        )
 
     def baseline(self, indices: Sequence[int]) -> dict[str, float]:
-        """Bigram cross entropy on the bytes that the validation samples `indices` ask for, each after the
-        byte before it.
-        """
+        """Bigram cross entropy on the bytes of the validation samples `indices`, each after its predecessor."""
         train = pair_counts(self._train_bytes())
-        spelling, judged = self.files.spelling, []
+        spelling, evaluated = self.files.spelling, []
         for sample in self.files.blocks["validation"].rows(indices)["tokens"]:
             row = [spelling[token] for token in sample]
-            judged.append(b"".join([row[0][-1:], *row[1:]]))
-        return {"bigram_nats_per_byte": nats_per_byte(train, pair_counts(judged))}
+            evaluated.append(b"".join([row[0][-1:], *row[1:]]))
+        return {"bigram_nats_per_byte": nats_per_byte(train, pair_counts(evaluated))}
 
     def read(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        """Rows with `text`, the beginning of a text; an empty one begins a new document."""
+        """Rows with `text`, a prompt; an empty one starts a new document."""
         problems = [
             Problem(f"row {number}", "has no text", '{"text": "the beginning"}')
             for number, row in enumerate(rows)
             if not isinstance(row.get("text"), str)
         ]
         if problems:
-            raise InputError("there are rows without a text", problems)
+            raise InputError("some rows have no text", problems)
         encoder = self.files.encoder
         tokens = [
             each.tolist() or [encoder.end]
@@ -127,9 +125,9 @@ class LanguageModel(Workload):
     def predict(
         self, model: torch.nn.Module, batch: dict[str, torch.Tensor], **settings: Any
     ) -> list[dict[str, Any]]:
-        """What follows each text: `max_tokens` (64) tokens at most, sampled at `temperature` (0.8; 0: the
-        likeliest) from the `top_k` (50)
-        likeliest, the same for the same `seed` (0) and batch."""
+        """Continue each text by at most `max_tokens` (64) tokens, sampled at `temperature` (0.8; 0: greedy)
+        from the `top_k` (50) most likely. The same `seed` (0) and batch give the same result.
+        """
         most, temperature, top_k = (
             int(settings.get("max_tokens", 64)),
             float(settings.get("temperature", 0.8)),
@@ -138,8 +136,8 @@ class LanguageModel(Workload):
         if most < 1 or temperature < 0 or top_k < 0:
             what = f"max_tokens {most}, temperature {temperature}, top_k {top_k}"
             raise InputError(
-                "cannot sample so",
-                [Problem("predict", what, "max_tokens from 1, temperature and top_k from 0")],
+                "invalid sampling settings",
+                [Problem("predict", what, "max_tokens at least 1, temperature and top_k at least 0")],
             )
         prompts = [
             row[:length]
@@ -151,11 +149,11 @@ class LanguageModel(Workload):
             torch.manual_seed(int(settings.get("seed", 0)))
             if self._own:
                 context = self.settings.model.context
-                found = continued(
+                found = generate(
                     model, prompts, most, context=context, temperature=temperature, top_k=top_k, end=end
                 )
             else:
-                found = model.write(prompts, most, temperature, top_k, end)  # type: ignore[operator]  # it is a pretrained_lm.Causal
+                found = model.generate(prompts, most, temperature, top_k, end)  # type: ignore[operator]  # Causal
         return [{"text": self._text(tokens)} for tokens in found]
 
     def export(self, model: torch.nn.Module, folder: Path) -> None:
@@ -182,14 +180,14 @@ class LanguageModel(Workload):
         return self.settings.model.pretrained is None
 
     def _text(self, tokens: Sequence[int]) -> str:
-        """Up to the end of the document, in UTF-8."""
+        """The text up to the end of the document."""
         end = self.files.encoder.end
         kept = tokens[: tokens.index(end)] if end in tokens else tokens
         return b"".join(self.files.spelling[token] for token in kept).decode("utf-8", "replace")
 
     def _train_bytes(self) -> Iterator[bytes]:
-        """The training split as bytes, in pieces that overlap by one byte so that no pair is lost or counted
-        twice; of a large one a part.
+        """Part of the training split as bytes, in pieces that overlap by one byte, so that each pair counts
+        once.
         """
         spelling = self.files.spelling
         for tokens in self.files.tokens("train", at_most=_BASELINE_BLOCKS):
@@ -201,7 +199,7 @@ class LanguageModel(Workload):
 
 
 def _pretrained() -> Any:
-    """transformers is imported where a pretrained model is used, and nowhere else."""
+    """Import transformers only if a pretrained model is used."""
     from trainfleet.training.workloads.lm import pretrained
 
     return pretrained

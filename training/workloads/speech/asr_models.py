@@ -1,11 +1,7 @@
-"""What a speech model hears, learns and writes: one class per way of recognising. Used by the `speech`
-workload.
+"""Recognisers: inputs, targets, losses and transcripts of each kind of speech model.
 
-`Letters` is the small model made here; the pretrained ones are in
-`trainfleet.training.workloads.speech.pretrained`. Easy to get wrong: the
-loss of an utterance is per letter (or token) of its own transcript, so a batch weighs as many as it has
-utterances, which every
-rank knows of all ranks without reading their sounds.
+The loss of an utterance is per letter or token of its transcript, so a batch's targets are its utterances,
+which every rank knows of all ranks without reading audio.
 """
 
 from __future__ import annotations
@@ -27,11 +23,11 @@ from trainfleet.training.workloads.speech.settings import SpeechModelSettings
 
 KIND = "trainfleet-speech"
 IGNORED = -100
-"""Stands behind the end of a transcript."""
+"""Pads transcripts."""
 
 
 class Recogniser(ABC):
-    """A way of recognising: batches, losses and transcripts of one kind of model."""
+    """Batches, losses and transcripts of one kind of model."""
 
     @abstractmethod
     def build(self) -> nn.Module:
@@ -39,11 +35,11 @@ class Recogniser(ABC):
 
     @abstractmethod
     def inputs(self, sounds: Sequence[NDArray[np.int16]]) -> dict[str, Tensor]:
-        """What the model hears, on the CPU."""
+        """The model's inputs, on the CPU."""
 
     @abstractmethod
     def targets(self, text: str) -> list[int]:
-        """What is to be written, as the model writes it."""
+        """A transcript in the model's tokens."""
 
     @abstractmethod
     def losses(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
@@ -51,19 +47,19 @@ class Recogniser(ABC):
 
     @abstractmethod
     def transcripts(self, model: Any, batch: dict[str, Tensor]) -> list[str]:
-        """What the model writes."""
+        """The recognised texts."""
 
     @abstractmethod
     def export(self, model: nn.Module, folder: Path) -> None:
-        """Write the model with all that is needed to use it."""
+        """Write the model with everything needed to use it."""
 
     @abstractmethod
     def spelt(self, targets: Sequence[int]) -> str:
-        """The text, as it is compared, of what `targets` made of it."""
+        """Inverse of `targets`, in the form used for comparison."""
 
     @abstractmethod
     def plain(self, text: str) -> str:
-        """A transcript as it is compared: what cannot be written is left out."""
+        """A transcript in the form used for comparison, without characters that the model lacks."""
 
 
 class Letters(Recogniser):
@@ -79,17 +75,17 @@ class Letters(Recogniser):
         return SmallCtc(self.settings, len(self.letters))
 
     def inputs(self, sounds: Sequence[NDArray[np.int16]]) -> dict[str, Tensor]:
-        return {"sound": padded(sounds), "length": torch.tensor([len(each) for each in sounds])}
+        return {"sound": pad_audio(sounds), "length": torch.tensor([len(each) for each in sounds])}
 
     def targets(self, text: str) -> list[int]:
         return [self._numbers[letter] for letter in self.plain(text)]
 
     def losses(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
-        logits, steps = self._heard(model, batch)
+        logits, steps = self._logits(model, batch)
         return ctc_losses(logits, steps, batch["target"], blank=0)
 
     def transcripts(self, model: Any, batch: dict[str, Tensor]) -> list[str]:
-        logits, steps = self._heard(model, batch)
+        logits, steps = self._logits(model, batch)
         return [
             "".join(self.letters[number] for number in each) for each in collapsed(logits, steps, blank=0)
         ]
@@ -105,31 +101,29 @@ class Letters(Recogniser):
             "".join(letter if letter in self._numbers else " " for letter in text.lower()).split()
         )
 
-    def _heard(self, model: Any, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def _logits(self, model: Any, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         with torch.autocast(batch["sound"].device.type, enabled=False):
             frames, counts = log_mel(batch["sound"] / 32768, batch["length"], self.rate, self.settings.mels)
         return model(frames, counts), steps_of(counts)
 
 
 def load_exported(folder: Path) -> tuple[nn.Module, Letters]:
-    """The small model from an exported folder, and what turns sounds into its inputs and its outputs into
-    text.
-    """
+    """The small model and its recogniser from an exported folder."""
     config = read_config(folder, KIND)
     letters = Letters(SpeechModelSettings.model_validate(config["model"]), config["rate"])
     return read_weights(folder, letters.build()), letters
 
 
-def padded(sounds: Sequence[NDArray[np.int16]]) -> Tensor:
-    """Sounds of unlike length as one tensor [B, S], int16, zeros behind each end."""
+def pad_audio(sounds: Sequence[NDArray[np.int16]]) -> Tensor:
+    """Audio of different lengths as one tensor [B, S], int16, padded with zeros."""
     out = torch.zeros(len(sounds), max(len(each) for each in sounds), dtype=torch.int16)
     for row, sound in zip(out, sounds, strict=True):
         row[: len(sound)] = torch.from_numpy(np.ascontiguousarray(sound))
     return out
 
 
-def filled(targets: Sequence[Sequence[int]]) -> Tensor:
-    """Transcripts as one tensor [B, L], `IGNORED` behind each end."""
+def pad_targets(targets: Sequence[Sequence[int]]) -> Tensor:
+    """Transcripts as one tensor [B, L], padded with `IGNORED`."""
     out = torch.full((len(targets), max(1, *(len(each) for each in targets))), IGNORED)
     for row, target in zip(out, targets, strict=True):
         row[: len(target)] = torch.tensor(target, dtype=torch.int64)
@@ -137,9 +131,7 @@ def filled(targets: Sequence[Sequence[int]]) -> Tensor:
 
 
 def ctc_losses(logits: Tensor, steps: Tensor, targets: Tensor, blank: int) -> Tensor:
-    """CTC loss per letter of each utterance [B] (Graves et al. 2006); zero where a sound has too few steps
-    for its transcript.
-    """
+    """CTC loss per letter of each utterance [B] (Graves et al. 2006); zero if its audio is too short."""
     lengths = (targets != IGNORED).sum(dim=1)
     scores = logits.float().log_softmax(dim=-1).transpose(0, 1)
     found = F.ctc_loss(
@@ -149,7 +141,7 @@ def ctc_losses(logits: Tensor, steps: Tensor, targets: Tensor, blank: int) -> Te
 
 
 def collapsed(logits: Tensor, steps: Tensor, blank: int) -> list[list[int]]:
-    """The best letter of each step, repetitions and blanks taken out."""
+    """The best letter of each step, without repetitions and blanks."""
     best = logits.argmax(dim=-1).tolist()
     rows = (row[:count] for row, count in zip(best, steps.tolist(), strict=True))
     return [

@@ -1,9 +1,7 @@
-"""Sounds and transcripts into blocks: read or spoken, one channel, one rate, 16 bits; once per machine.
+"""Turns recordings and transcripts into blocks: one channel, one rate, 16 bits, once per machine.
 
-Used by the `speech` workload. Common Voice comes as a Hugging Face dataset (`hf:NAME@de`) or as the folder
-that Mozilla offers
-(train.tsv, dev.tsv, test.tsv and clips). Easy to get wrong: sounds are kept as whole numbers of 16 bits;
-whoever hears them divides.
+Common Voice comes as a Hugging Face dataset (`hf:NAME@de`) or as the folder that Mozilla distributes
+(train.tsv, dev.tsv, test.tsv and clips).
 """
 
 from __future__ import annotations
@@ -38,13 +36,13 @@ from trainfleet.training.data.readers import UnreadableError, decode_audio
 from trainfleet.training.workloads.speech.settings import SoundSettings
 from trainfleet.training.workloads.speech.synthetic_speech import listing, speak
 
-SPOKEN = "spoken"
+SYNTHETIC = "spoken"
 _COMMON_VOICE = {"train.tsv": "train", "dev.tsv": "validation", "test.tsv": "test"}
 
 
 @dataclass(frozen=True)
-class Sounds:
-    """The transform that `prepare` runs: rows to sounds of 16 bits at one rate, and their transcripts."""
+class AudioTransform:
+    """The transform that `prepare` runs: rows to 16-bit audio at one rate, and transcripts."""
 
     audio: str
     text: str
@@ -70,7 +68,7 @@ class Sounds:
                 spoken, rate = speak(text, row["voice"], row["speed"])
                 sound: NDArray[np.float32] = spoken.astype(np.float32) / np.float32(32768)
             else:
-                sound, rate = sound_of(row.get(self.audio), row.get("rate"))
+                sound, rate = to_mono(row.get(self.audio), row.get("rate"))
         except UnreadableError as error:
             return BadInput(row["name"], str(error))
         if not self.shortest <= len(sound) / rate <= self.longest:
@@ -78,15 +76,15 @@ class Sounds:
         return {"audio": as_int16(resampled(sound, rate, self.rate)), "text": " ".join(text.split())}
 
 
-def sound_blocks(settings: SoundSettings, cache: Path) -> Prepared:
-    """The prepared sounds.
+def audio_blocks(settings: SoundSettings, cache: Path) -> Prepared:
+    """The prepared audio.
 
     Raises:
-        InputError: there are none, or some cannot be used.
+        InputError: there is none, or some cannot be used.
     """
     return prepare(
         _source(settings, cache),
-        Sounds(settings.audio, settings.text, settings.rate, settings.shortest, settings.longest),
+        AudioTransform(settings.audio, settings.text, settings.rate, settings.shortest, settings.longest),
         cache,
         name="sounds",
         rule=SplitRule(settings.validation_share, settings.test_share, settings.split_seed),
@@ -96,14 +94,13 @@ def sound_blocks(settings: SoundSettings, cache: Path) -> Prepared:
     )
 
 
-def sound_of(held: Any, rate: Any = None) -> tuple[NDArray[np.float32], int]:
-    """One channel of a sound, from -1 to 1, and its rate, of whatever a row holds: samples with a rate, an
-    encoded file, or its path.
+def to_mono(held: Any, rate: Any = None) -> tuple[NDArray[np.float32], int]:
+    """Mono samples from -1 to 1 and their rate, from samples with a rate, an encoded file, or its path.
 
     Raises:
-        UnreadableError: it is no sound.
+        UnreadableError: the value is not audio.
     """
-    if isinstance(held, Mapping):  # how Hugging Face's datasets keep sounds
+    if isinstance(held, Mapping):  # as Hugging Face datasets store audio
         rate = held.get("sampling_rate", rate)
         held = next((held[key] for key in ("array", "bytes", "path") if held.get(key) is not None), None)
     if isinstance(held, str | Path):
@@ -116,37 +113,33 @@ def sound_of(held: Any, rate: Any = None) -> tuple[NDArray[np.float32], int]:
     try:
         sound = np.asarray(held)
     except ValueError as error:
-        raise UnreadableError("is no sound") from error
+        raise UnreadableError("is not audio") from error
     if sound.dtype.kind not in "fi" or sound.ndim not in (1, 2) or not len(sound):
         raise UnreadableError(
-            f"is no sound: {sound.dtype} {list(sound.shape)} instead of samples [time] or [time, channels]"
+            f"is not audio: {sound.dtype} {list(sound.shape)} instead of samples [time] or [time, channels]"
         )
     if not isinstance(rate, int) or rate <= 0:
         raise UnreadableError("has no rate in Hz")
     sound = sound.astype(np.float32) / (np.iinfo(sound.dtype).max + 1.0 if sound.dtype.kind == "i" else 1.0)
     if not np.isfinite(sound).all():
-        raise UnreadableError("holds samples that are no finite number")
+        raise UnreadableError("holds NaN or Inf samples")
     return (sound if sound.ndim == 1 else sound.mean(axis=1)).astype(np.float32), rate
 
 
-def resampled(sound: NDArray[np.float32], rate: int, wanted: int) -> NDArray[np.float32]:
-    """A sound at another rate, by its spectrum: exact below both rates' limits, and without a filter to
-    design.
-    """
-    if rate == wanted or not len(sound):
+def resampled(sound: NDArray[np.float32], rate: int, target_rate: int) -> NDArray[np.float32]:
+    """Resample by the spectrum: exact below both Nyquist frequencies."""
+    if rate == target_rate or not len(sound):
         return sound
-    common = math.gcd(rate, wanted)
-    times = _smooth(
-        -(-len(sound) // (rate // common))
-    )  # zeros behind the end, to a length whose transform is quick
-    before, after = times * (rate // common), times * (wanted // common)
+    common = math.gcd(rate, target_rate)
+    times = _smooth(-(-len(sound) // (rate // common)))  # zero-padded to a length with a fast transform
+    before, after = times * (rate // common), times * (target_rate // common)
     spectrum = np.fft.rfft(sound.astype(np.float64), before)[: after // 2 + 1]
     longer = np.fft.irfft(spectrum, after) * (after / before)
-    return longer[: max(1, round(len(sound) * wanted / rate))].astype(np.float32)
+    return longer[: max(1, round(len(sound) * target_rate / rate))].astype(np.float32)
 
 
 def _smooth(least: int) -> int:
-    """The first number from `least` on that has no prime factor above 5."""
+    """The smallest number >= `least` without a prime factor above 5."""
     number = least
     while True:
         rest = number
@@ -164,12 +157,13 @@ def as_int16(sound: NDArray[np.float32]) -> NDArray[np.int16]:
 
 def _source(settings: SoundSettings, cache: Path) -> Source:
     try:
-        if settings.source == SPOKEN:
-            return find_source(_kept(cache, "spoken", listing(settings)), unit_bytes=64 << 10)
+        if settings.source == SYNTHETIC:
+            return find_source(_cached_listing(cache, "spoken", listing(settings)), unit_bytes=64 << 10)
         folder = Path(settings.source)
         if (folder / "train.tsv").is_file() and (folder / "clips").is_dir():
             return find_source(
-                _kept(cache, "common-voice", "".join(_common_voice(folder, settings))), unit_bytes=256 << 10
+                _cached_listing(cache, "common-voice", "".join(_common_voice(folder, settings))),
+                unit_bytes=256 << 10,
             )
         found = find_source(settings.source, settings.glob, keep=lambda name: not name.endswith(".txt"))
         if found.units and all(piece.kind == "parquet" for unit in found.units for piece in unit.pieces):
@@ -187,17 +181,15 @@ def _source(settings: SoundSettings, cache: Path) -> Source:
         raise InputError("there is no speech to train on", problems) from error
 
 
-def _kept(cache: Path, name: str, content: str) -> str:
-    """A list of what to read or speak, as a file of the cache: its name says its content, so its rows stay
-    where they are.
-    """
+def _cached_listing(cache: Path, name: str, content: str) -> str:
+    """A listing as a cache file named by its content, so that its rows keep their names."""
     path = cache / f"{name}-{hashlib.sha256(content.encode()).hexdigest()[:20]}.jsonl"
     if not path.is_file():
         try:
             cache.mkdir(parents=True, exist_ok=True)
             write_whole(path, content)
         except OSError as error:
-            fix = "set TRAINFLEET_CACHE to a folder that can be written"
+            fix = "set TRAINFLEET_CACHE to a writable folder"
             raise InputError(
                 "cannot prepare the data", [Problem(str(cache), error.strerror or str(error), fix)]
             ) from error

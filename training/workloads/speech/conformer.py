@@ -1,11 +1,8 @@
-"""A small speech recogniser: log-mel spectrogram, two convolutions that shorten it four times, Conformer-like
-blocks, letters by CTC.
+"""A small speech recogniser: log-mel spectrogram, two convolutions (4x shorter), Conformer-like blocks, CTC
+letters.
 
-Used by the `speech` workload where nothing pretrained is named. Shapes: B sounds, F frames of 10 ms, T = F/4
-steps, width D, K
-letters. Easy to get wrong: what stands behind a sound's end must be zero before every convolution and unseen
-by attention, or a
-sound's letters would depend on the longer ones beside it.
+Shapes: B sounds, F frames of 10 ms, T = F/4 steps, width D, K letters. NOTE: padding must be zero before
+every convolution and masked in attention, or a sound's letters would depend on longer sounds in its batch.
 """
 
 from __future__ import annotations

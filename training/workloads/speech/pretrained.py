@@ -1,9 +1,6 @@
-"""Pretrained speech models of Hugging Face's: wav2vec2 and its kin (CTC), Whisper and its kin (encoder and
-decoder).
+"""Pretrained speech models of Hugging Face: CTC models such as wav2vec2, and encoder-decoders such as Whisper.
 
-Used by the `speech` workload where `model.pretrained` names one, by name or folder. Easy to get wrong:
-writing calls the decoder many
-times, which under fsdp every rank must do equally often and from inside the model's own forward pass, where
+NOTE: under fsdp every rank must call the decoder equally often, from inside the model's forward pass, where
 its weights are gathered.
 """
 
@@ -32,14 +29,15 @@ from trainfleet.training.workloads.speech.settings import SpeechModelSettings, S
 
 
 def pretrained(settings: SpeechSettings) -> Recogniser:
-    """The recogniser of the model that the settings name.
+    """The recogniser for the configured pretrained model.
 
     Raises:
-        InputError: transformers is not installed, there is no such model, or it hears sounds at another rate.
+        InputError: transformers is not installed, the model does not exist, or it needs another sampling
+            rate.
     """
     if settings.model.kind == "seq2seq":
-        return Decoder(settings.model, settings.data.rate)
-    return Frames(settings.model, settings.data.rate)
+        return Seq2SeqRecogniser(settings.model, settings.data.rate)
+    return CtcRecogniser(settings.model, settings.data.rate)
 
 
 class _Pretrained(Recogniser):
@@ -47,74 +45,71 @@ class _Pretrained(Recogniser):
         assert settings.pretrained is not None
         self.settings, self.name, self.rate = settings, settings.pretrained, rate
         self.tools = need_transformers(f"workload.model.pretrained {self.name}")
-        self.hearing = self.opened(self.tools.AutoFeatureExtractor)
-        if self.hearing.sampling_rate != rate:
-            what = f"{self.name} hears {self.hearing.sampling_rate} samples per second, the data has {rate}"
+        self.feature_extractor = self.load_part(self.tools.AutoFeatureExtractor)
+        if self.feature_extractor.sampling_rate != rate:
+            what = f"{self.name} needs {self.feature_extractor.sampling_rate} Hz, the data has {rate} Hz"
             raise InputError(
-                "the data's rate is not the model's",
-                [Problem("workload.data.rate", what, str(self.hearing.sampling_rate))],
+                "the data has another sampling rate than the model",
+                [Problem("workload.data.rate", what, str(self.feature_extractor.sampling_rate))],
             )
 
-    def opened(self, kind: Any, **settings: Any) -> Any:
-        """What one of transformers' Auto classes finds under the name.
+    def load_part(self, kind: Any, **settings: Any) -> Any:
+        """Load the named model's part with one of transformers' Auto classes.
 
         Raises:
-            InputError: nothing, or nothing of this kind.
+            InputError: the model or this part does not exist.
         """
         try:
             return kind.from_pretrained(self.name, **settings)
         except (OSError, ValueError, KeyError) as error:
             what = f"`{self.name}`: {(str(error).splitlines() or [type(error).__name__])[0][:200]}"
-            fix = "a folder of save_pretrained, or a model's name on the hub (which must be reached, or be in its cache)"
+            fix = "use a folder of save_pretrained, or a model name (with access to the hub or its cache)"
             raise InputError(
-                f"there is no {kind.__name__.removeprefix('Auto')}",
+                f"cannot load the {kind.__name__.removeprefix('Auto')}",
                 [Problem("workload.model.pretrained", what, fix)],
             ) from error
 
-    def _heard(self, sounds: Sequence[NDArray[np.int16]], **settings: Any) -> dict[str, Tensor]:
+    def _features(self, sounds: Sequence[NDArray[np.int16]], **settings: Any) -> dict[str, Tensor]:
         scaled = [each.astype(np.float32) / 32768 for each in sounds]
-        found = self.hearing(scaled, sampling_rate=self.rate, return_tensors="pt", **settings)
+        found = self.feature_extractor(scaled, sampling_rate=self.rate, return_tensors="pt", **settings)
         return {key: value for key, value in found.items() if isinstance(value, Tensor)}
 
 
-class Frames(_Pretrained):
-    """wav2vec2 and its kin: letters per frame. With an `alphabet` the model gets a new head for it, else it
-    keeps its own letters.
+class CtcRecogniser(_Pretrained):
+    """CTC models such as wav2vec2: letters per frame, with a new head for an `alphabet`, else their own
+    letters.
     """
 
     def __init__(self, settings: SpeechModelSettings, rate: int) -> None:
         super().__init__(settings, rate)
         self.tokenizer: Any = None
         if settings.alphabet is None:
-            self.tokenizer = self.opened(self.tools.AutoTokenizer)
+            self.tokenizer = self.load_part(self.tools.AutoTokenizer)
             self.blank = int(self.tokenizer.pad_token_id)
         else:
             self.letters = Letters(settings, rate)
             self.blank = 0
 
     def build(self) -> nn.Module:
-        more: dict[str, Any] = {
-            "layerdrop": 0.0
-        }  # a layer left out by one rank alone would keep the others waiting
+        # NOTE: layerdrop would skip a layer on one rank only, and hang the others
+        more: dict[str, Any] = {"layerdrop": 0.0}
         if self.tokenizer is None:
             more |= {
                 "vocab_size": len(self.letters.letters),
                 "pad_token_id": 0,
                 "ignore_mismatched_sizes": True,
             }
-        model = self.opened(self.tools.AutoModelForCTC, **more)
+        model = self.load_part(self.tools.AutoModelForCTC, **more)
         if self.settings.freeze_encoder and hasattr(model, "freeze_feature_encoder"):
             model.freeze_feature_encoder()
         for name, parameter in model.named_parameters():
             if name.endswith("masked_spec_embed"):
-                parameter.requires_grad_(
-                    False
-                )  # unused where nothing is masked, which ddp takes for a mistake
-        return Hearing(model)
+                parameter.requires_grad_(False)  # unused without masking, which ddp rejects
+        return CtcModel(model)
 
     def inputs(self, sounds: Sequence[NDArray[np.int16]]) -> dict[str, Tensor]:
-        found = self._heard(sounds, padding=True, return_attention_mask=True)
-        return {"sound": found["input_values"], "heard": found["attention_mask"]}
+        found = self._features(sounds, padding=True, return_attention_mask=True)
+        return {"sound": found["input_values"], "attention_mask": found["attention_mask"]}
 
     def targets(self, text: str) -> list[int]:
         if self.tokenizer is None:
@@ -126,11 +121,11 @@ class Frames(_Pretrained):
         ]
 
     def losses(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
-        logits, steps = model(batch["sound"], batch["heard"])
+        logits, steps = model(batch["sound"], batch["attention_mask"])
         return ctc_losses(logits, steps, batch["target"], self.blank)
 
     def transcripts(self, model: Any, batch: dict[str, Tensor]) -> list[str]:
-        logits, steps = model(batch["sound"], batch["heard"])
+        logits, steps = model(batch["sound"], batch["attention_mask"])
         return [self.spelt(each) for each in collapsed(logits, steps, self.blank)]
 
     def spelt(self, targets: Sequence[int]) -> str:
@@ -143,7 +138,7 @@ class Frames(_Pretrained):
 
     def export(self, model: nn.Module, folder: Path) -> None:
         _inner(model).save_pretrained(folder)
-        self.hearing.save_pretrained(folder)
+        self.feature_extractor.save_pretrained(folder)
         if self.tokenizer is not None:
             self.tokenizer.save_pretrained(folder)
             return
@@ -159,36 +154,36 @@ class Frames(_Pretrained):
         ).save_pretrained(folder)
 
     def _cased(self, text: str) -> str:
-        """As the model's letters are: some know large ones alone."""
+        """The text in the case of the model's letters: some have upper case only."""
         known = self.tokenizer.get_vocab()
         return text.upper() if "E" in known and "e" not in known else text.lower()
 
 
-class Decoder(_Pretrained):
-    """Whisper and its kin: a spectrogram to tokens, one after the other."""
+class Seq2SeqRecogniser(_Pretrained):
+    """Encoder-decoders such as Whisper: a spectrogram to tokens."""
 
     def __init__(self, settings: SpeechModelSettings, rate: int) -> None:
         super().__init__(settings, rate)
-        self.tokenizer = self.opened(self.tools.AutoTokenizer)
+        self.tokenizer = self.load_part(self.tools.AutoTokenizer)
         if settings.language and hasattr(self.tokenizer, "set_prefix_tokens"):
             self.tokenizer.set_prefix_tokens(language=settings.language, task="transcribe")
         self.special = set(self.tokenizer.all_special_ids)
-        self.start = int(self.opened(self.tools.AutoConfig).decoder_start_token_id)
+        self.start = int(self.load_part(self.tools.AutoConfig).decoder_start_token_id)
         self.end = int(self.tokenizer.eos_token_id)
         self.prefix = self._prefix()
 
     def build(self) -> nn.Module:
-        model = self.opened(self.tools.AutoModelForSpeechSeq2Seq)
+        model = self.load_part(self.tools.AutoModelForSpeechSeq2Seq)
         if self.settings.freeze_encoder and hasattr(model, "freeze_encoder"):
             model.freeze_encoder()
-        return Writing(model, self.prefix, self.end, self.settings.most_tokens)
+        return Seq2SeqModel(model, self.prefix, self.end, self.settings.most_tokens)
 
     def inputs(self, sounds: Sequence[NDArray[np.int16]]) -> dict[str, Tensor]:
-        found = self._heard(sounds)
+        found = self._features(sounds)
         return {"sound": next(found[key] for key in ("input_features", "input_values") if key in found)}
 
     def targets(self, text: str) -> list[int]:
-        """What follows the start, the prefix included, the end's token last."""
+        """Prefix, tokens and end token, without the start token."""
         body = [
             token
             for token in self.tokenizer(text, add_special_tokens=False).input_ids
@@ -219,41 +214,39 @@ class Decoder(_Pretrained):
 
     def export(self, model: nn.Module, folder: Path) -> None:
         _inner(model).save_pretrained(folder)
-        self.hearing.save_pretrained(folder)
+        self.feature_extractor.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
     def _prefix(self) -> list[int]:
-        """The start, and what the model is told before the first word: language and task."""
-        told = list(getattr(self.tokenizer, "prefix_tokens", [])) if self.settings.language else []
-        return told if told[:1] == [self.start] else [self.start, *told]
+        """The start token, and the tokens of language and task."""
+        prefix = list(getattr(self.tokenizer, "prefix_tokens", [])) if self.settings.language else []
+        return prefix if prefix[:1] == [self.start] else [self.start, *prefix]
 
 
-class Hearing(nn.Module):
-    """A CTC model: sounds and masks [B, S] to logits [B, T, K] and the steps of each [B]."""
+class CtcModel(nn.Module):
+    """A CTC model: audio and masks [B, S] to logits [B, T, K] and the number of steps [B]."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()
         self.inner = inner
 
-    def forward(self, sound: Tensor, heard: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, sound: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
         if self.training and self.inner.config.mask_time_prob > 0:
-            shortest = int(self.inner._get_feat_extract_output_lengths(heard.sum(dim=1)).min())
+            shortest = int(self.inner._get_feat_extract_output_lengths(attention_mask.sum(dim=1)).min())
             self.inner.config.mask_time_length = min(self.inner.config.mask_time_length, max(1, shortest - 1))
-        taken = {"attention_mask": heard} if self.inner.config.feat_extract_norm == "layer" else {}
+        taken = {"attention_mask": attention_mask} if self.inner.config.feat_extract_norm == "layer" else {}
         logits: Tensor = self.inner(sound.to(self.inner.lm_head.weight.dtype), **taken).logits
-        return logits, self.inner._get_feat_extract_output_lengths(heard.sum(dim=1)).clamp(
+        return logits, self.inner._get_feat_extract_output_lengths(attention_mask.sum(dim=1)).clamp(
             max=logits.shape[1]
         )
 
 
-class Writing(nn.Module):
-    """An encoder and decoder: with tokens [B, L] their followers' logits [B, L, V], without, the tokens it
-    writes itself [B, N].
-    """
+class Seq2SeqModel(nn.Module):
+    """An encoder-decoder: with tokens [B, L], logits [B, L, V]; without, generated tokens [B, N]."""
 
-    def __init__(self, inner: Any, prefix: Sequence[int], end: int, most: int) -> None:
+    def __init__(self, inner: Any, prefix: Sequence[int], end: int, max_tokens: int) -> None:
         super().__init__()
-        self.inner, self.prefix, self.end, self.most = inner, list(prefix), end, most
+        self.inner, self.prefix, self.end, self.max_tokens = inner, list(prefix), end, max_tokens
 
     def forward(self, sound: Tensor, before: Tensor | None = None) -> Tensor:
         sound = sound.to(next(self.inner.parameters()).dtype)
@@ -263,10 +256,9 @@ class Writing(nn.Module):
         encoded = self.inner.get_encoder()(sound)
         written = torch.tensor([self.prefix] * len(sound), device=sound.device)
         ended = torch.zeros(len(sound), dtype=torch.bool, device=sound.device)
-        together = any(
-            type(each).__name__ == "DTensor" for each in self.inner.parameters()
-        )  # then every rank takes as many steps
-        for _ in range(self.most):
+        # under fsdp every rank must take the same number of steps
+        sharded = any(type(each).__name__ == "DTensor" for each in self.inner.parameters())
+        for _ in range(self.max_tokens):
             found = (
                 self.inner(encoder_outputs=encoded, decoder_input_ids=written, use_cache=False)
                 .logits[:, -1]
@@ -274,13 +266,13 @@ class Writing(nn.Module):
             )
             found = found.masked_fill(ended, self.end)
             written, ended = torch.cat((written, found[:, None]), dim=1), ended | (found == self.end)
-            if bool(ended.all()) and not together:
+            if bool(ended.all()) and not sharded:
                 break
         return written
 
 
 def plain_words(text: str) -> str:
-    """Small letters and single blanks, without punctuation."""
+    """Lower case and single spaces, without punctuation."""
     return " ".join(
         "".join(letter if letter.isalnum() or letter == "'" else " " for letter in text.lower()).split()
     )

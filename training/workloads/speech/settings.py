@@ -1,8 +1,7 @@
-"""What a recipe may say about speech to text: the model, and where sound and transcripts are. Without torch.
+"""Recipe settings of speech to text: model, audio and transcripts. Without torch.
 
-Used by `trainfleet.training.workloads.settings`. Easy to get wrong: `spoken` is no recording of people but
-sentences spoken by espeak-ng,
-to have something real to learn on a laptop; what it says of a model for people's speech is nothing.
+`spoken` means sentences spoken by espeak-ng: something real to learn on a laptop, but no measure of human
+speech.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ class SpeechSettings(WorkloadSettings):
                 "leave it out: German's",
             )
         if model.pretrained is None and model.width % (2 * model.heads):
-            what = f"{model.width} cannot be cut into {model.heads} heads of even width"
+            what = f"{model.width} cannot be split into {model.heads} heads of even width"
             yield "workload.model.width workload.model.heads", what, f"a multiple of {2 * model.heads}"
         if model.kernel % 2 == 0:
             yield "workload.model.kernel", f"{model.kernel} has no middle", "an odd number"

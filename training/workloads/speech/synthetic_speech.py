@@ -1,12 +1,8 @@
-"""German sentences spoken by espeak-ng: the stand-in for recordings where none can be had. Not people's
-speech, and no measure of it.
+"""German sentences spoken by espeak-ng, for runs without recordings. Not a measure of recognising human
+speech.
 
-Used by `trainfleet.training.workloads.speech.audio`. The library comes with the package espeakng-loader, or
-with Debian's espeak-ng. Easy to get
-wrong: a sentence decides the split, not the utterance, or a model would be tested on sentences that it heard
-in another voice;
-and the library keeps state (the phase of its waves, its noise), so an utterance would depend on those before
-it.
+The library comes from the package espeakng-loader or from Debian's espeak-ng. A sentence, not an utterance,
+decides the split, so that no test sentence is trained on in another voice.
 """
 
 from __future__ import annotations
@@ -116,7 +112,7 @@ _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctype
 
 
 def sentences() -> list[str]:
-    """Some thousand sentences of three to nine words, in an order that looks random and is always the same."""
+    """Some thousand sentences of three to nine words, in a fixed pseudo-random order."""
     built = [" ".join(words) for words in itertools.product(WHO, DOES, WHEN)]
     built += [" ".join(words) for words in itertools.product(WHO, DOES, WHERE)]
     built += [
@@ -127,46 +123,45 @@ def sentences() -> list[str]:
 
 
 def listing(settings: SoundSettings) -> str:
-    """What is to be spoken, as JSON lines: text, voice, speed and the split, which the sentence alone
-    decides.
-    """
+    """The utterances as JSON lines: text, voice, speed and split. The sentence alone decides the split."""
     rule = SplitRule(settings.validation_share, settings.test_share, settings.split_seed)
-    texts, ways = sentences(), list(itertools.product(settings.voices, settings.speeds))
+    texts, variants = sentences(), list(itertools.product(settings.voices, settings.speeds))
     rows = []
     for number in range(settings.utterances):
         text, lap = texts[number % len(texts)], number // len(texts)
-        at = int.from_bytes(hashlib.sha256(f"{text} {lap}".encode()).digest()[:4]) % len(ways)
-        rows.append({"text": text, "voice": ways[at][0], "speed": ways[at][1], "split": rule.of_name(text)})
+        at = int.from_bytes(hashlib.sha256(f"{text} {lap}".encode()).digest()[:4]) % len(variants)
+        rows.append(
+            {"text": text, "voice": variants[at][0], "speed": variants[at][1], "split": rule.of_name(text)}
+        )
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def speak(text: str, voice: str, speed: int) -> tuple[NDArray[np.int16], int]:
-    """An utterance and its rate in Hz; the same every time, so the library is loaded anew for each (4 ms) and
-    its noise seeded.
+    """An utterance and its rate in Hz, always the same.
+
+    The library keeps state (wave phase, noise), so it is loaded again for each utterance (4 ms) and seeded.
 
     Raises:
-        InputError: espeak-ng is not there, or has no such voice.
+        InputError: espeak-ng is not installed, or has no such voice.
     """
-    path, data = _where()
+    path, data = _library_paths()
     library = ctypes.CDLL(path)
-    heard: list[NDArray[np.int16]] = []
+    pieces: list[NDArray[np.int16]] = []
 
-    def hear(samples: Any, count: int, _events: Any) -> int:
+    def collect(samples: Any, count: int, _events: Any) -> int:
         if samples and count:
-            heard.append(np.ctypeslib.as_array(samples, (count,)).copy())
+            pieces.append(np.ctypeslib.as_array(samples, (count,)).copy())
         return 0
 
-    callback = _CALLBACK(hear)
+    callback = _CALLBACK(collect)
     try:
         rate = int(library.espeak_Initialize(_SYNCHRONOUS, 0, data.encode() if data else None, 0))
         if rate <= 0:
             raise InputError(
                 "espeak-ng does not start",
-                [Problem(path, f"finds no data in {data or 'its usual place'}", "install it anew")],
+                [Problem(path, f"finds no data in {data or 'its default folder'}", "reinstall it")],
             )
-        if hasattr(
-            library, "espeak_ng_SetRandSeed"
-        ):  # from 1.52 on; older ones start from the same seed anyway
+        if hasattr(library, "espeak_ng_SetRandSeed"):  # from 1.52 on; older ones have a fixed seed
             library.espeak_ng_SetRandSeed(ctypes.c_long(1))
         library.espeak_SetSynthCallback(callback)
         if library.espeak_SetVoiceByName(voice.encode()):
@@ -175,8 +170,8 @@ def speak(text: str, voice: str, speed: int) -> tuple[NDArray[np.int16], int]:
                 "espeak-ng has no such voice", [Problem("workload.data.voices", f"`{voice}`", fix)]
             )
         library.espeak_SetParameter(_RATE_PARAMETER, speed, 0)
-        said = text.encode()
-        if library.espeak_Synth(said, len(said) + 1, 0, 1, 0, _UTF8, None, None):
+        encoded = text.encode()
+        if library.espeak_Synth(encoded, len(encoded) + 1, 0, 1, 0, _UTF8, None, None):
             raise InputError(
                 "espeak-ng cannot speak",
                 [Problem(text, f"in the voice `{voice}` at {speed} words per minute")],
@@ -184,21 +179,21 @@ def speak(text: str, voice: str, speed: int) -> tuple[NDArray[np.int16], int]:
     finally:
         library.espeak_Terminate()
         _ctypes.dlclose(library._handle)
-    return np.concatenate(heard) if heard else np.zeros(0, np.int16), rate
+    return np.concatenate(pieces) if pieces else np.zeros(0, np.int16), rate
 
 
 @functools.cache
-def _where() -> tuple[str, str | None]:
-    """The library's file, and its data's folder where it is not the usual one."""
+def _library_paths() -> tuple[str, str | None]:
+    """The library's file, and its data folder if it is not the default."""
     try:
         import espeakng_loader  # type: ignore[import-untyped]  # it ships no types
     except ImportError:
         path = ctypes.util.find_library("espeak-ng")
         if path is None:
-            fix = "pip install espeakng-loader, apt install espeak-ng, or recordings of your own (workload.data.source)"
+            fix = "pip install espeakng-loader, apt install espeak-ng, or use recordings (workload.data.source)"
             raise InputError(
                 "espeak-ng is not installed",
-                [Problem("workload.data.source", "`spoken` is spoken by it", fix)],
+                [Problem("workload.data.source", "`spoken` requires it", fix)],
             ) from None
         return path, None
     return str(espeakng_loader.get_library_path()), str(espeakng_loader.get_data_path())

@@ -1,10 +1,7 @@
-"""The speech-to-text workload: sounds to transcripts by CTC or an encoder and decoder; word and letter error
-rates by torchmetrics.
+"""The speech-to-text workload: CTC or encoder-decoder models, word and character error rates by torchmetrics.
 
-Used by the step loop through the `Workload` protocol. Easy to get wrong: error rates are of what the model
-writes by itself, so
-they are measured in evaluation only; and words are compared as the model can write them, in small letters
-without punctuation.
+Error rates compare generated text, in lower case without punctuation, so they are measured in evaluation
+only.
 """
 
 from __future__ import annotations
@@ -15,24 +12,22 @@ from typing import Any
 
 import torch
 
-import trainfleet.training.trainer.torchmetrics_compat  # noqa: F401 - the first import of torchmetrics is to be the lean one
+import trainfleet.training.trainer.torchmetrics_compat  # noqa: F401 - must precede torchmetrics
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.data import spread
 from trainfleet.training.data.readers import UnreadableError
 from trainfleet.training.workloads import Split, StepOutput, Workload
-from trainfleet.training.workloads.speech.asr_models import Letters, Recogniser, filled, load_exported
-from trainfleet.training.workloads.speech.audio import as_int16, resampled, sound_blocks, sound_of
+from trainfleet.training.workloads.speech.asr_models import Letters, Recogniser, load_exported, pad_targets
+from trainfleet.training.workloads.speech.audio import as_int16, audio_blocks, resampled, to_mono
 from trainfleet.training.workloads.speech.settings import SpeechSettings
 
-_TRIED, _JUDGED = 100, 100
-"""Transcripts that the baseline chooses from, and by which it chooses."""
-_LARGE = 4 << 30
+_CANDIDATES, _COMPARED = 100, 100
+"""Number of transcripts that the baseline chooses from, and that it compares them with."""
+_STREAM_FROM = 4 << 30
 
 
 class Speech(Workload):
-    """See `trainfleet.training.workloads.Workload` and `Predicts`. Batches hold what the recogniser hears,
-    and `target`, int64 [B, L].
-    """
+    """Batches hold the recogniser's inputs and `target`, int64 [B, L]."""
 
     metrics: tuple[str, ...] = ()
     sample_tokens = 0
@@ -42,9 +37,9 @@ class Speech(Workload):
         self.settings = settings
         self.recogniser = make_recogniser(settings)
         self.loss_unit = "nats/letter" if settings.model.kind == "ctc" else "nats/token"
-        self.prepared = sound_blocks(settings.data, cache)
+        self.prepared = audio_blocks(settings.data, cache)
         self._blocks = {split: self.prepared.blocks(split) for split in ("train", "validation", "test")}
-        self.streamed = self.prepared.manifest.bytes() > _LARGE
+        self.streamed = self.prepared.manifest.bytes() > _STREAM_FROM
 
     def fingerprint(self) -> str:
         return self.prepared.manifest.digest()
@@ -64,12 +59,12 @@ class Speech(Workload):
         self._blocks[split].prefetch(indices)
 
     def data_info(self) -> dict[str, Any]:
-        """What run.json says about the data."""
+        """The data's entries in run.json."""
         return {"data": self.prepared.data_info()}
 
     def batch(self, split: Split, indices: Sequence[int]) -> dict[str, torch.Tensor]:
         rows = self._blocks[split].rows(indices)
-        target = filled([self.recogniser.targets(text) for text in rows["text"]])
+        target = pad_targets([self.recogniser.targets(text) for text in rows["text"]])
         return {**self.recogniser.inputs(rows["audio"]), "target": target}
 
     def num_targets(self, split: Split, indices: Sequence[int]) -> float:  # noqa: ARG002 - every utterance counts alike
@@ -80,11 +75,11 @@ class Speech(Workload):
         seen: dict[str, tuple[Any, ...]] = {}
         if not getattr(model, "training", True):
             written = [self.recogniser.plain(each) for each in self.recogniser.transcripts(model, batch)]
-            seen = dict.fromkeys(("wer", "cer"), (written, self._said(batch["target"])))
+            seen = dict.fromkeys(("wer", "cer"), (written, self._reference_texts(batch["target"])))
         return StepOutput(losses.sum(), len(losses), metric_inputs=seen)
 
     def collections(self, split: Split) -> dict[str, Any]:
-        """Word and letter error rates over all utterances; not in training, where nothing is written."""
+        """Word and character error rates; not in training, which generates no text."""
         if split == "train":
             return {}
         from torchmetrics.text import CharErrorRate, WordErrorRate
@@ -92,25 +87,27 @@ class Speech(Workload):
         return {"wer": WordErrorRate(), "cer": CharErrorRate()}
 
     def baseline(self, indices: Sequence[int]) -> dict[str, float]:
-        """Error rates of always writing one sentence: the one of the training's that fits others of the
-        training's best.
-        """
+        """Error rates of one constant sentence: the training sentence that matches others best."""
         rates, train = self.collections("validation"), self._blocks["train"]
         texts = [
-            self.recogniser.plain(text) for text in self._texts("train", spread(train.size, _TRIED + _JUDGED))
+            self.recogniser.plain(text)
+            for text in self._texts("train", spread(train.size, _CANDIDATES + _COMPARED))
         ]
-        tried, judged = texts[::2], texts[1::2] or texts
-        said = [self.recogniser.plain(text) for text in self._texts("validation", indices)]
-        best = min(tried, key=lambda text: float(rates["wer"]([text] * len(judged), judged)))
-        return {f"one_sentence_{name}": float(rate([best] * len(said), said)) for name, rate in rates.items()}
+        candidates, compared = texts[::2], texts[1::2] or texts
+        references = [self.recogniser.plain(text) for text in self._texts("validation", indices)]
+        best = min(candidates, key=lambda text: float(rates["wer"]([text] * len(compared), compared)))
+        return {
+            f"one_sentence_{name}": float(rate([best] * len(references), references))
+            for name, rate in rates.items()
+        }
 
     def read(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """Rows with `audio`: a path or an encoded file, or samples with `rate` in Hz."""
-        sounds, problems, wanted = [], [], self.settings.data.rate
+        sounds, problems, target_rate = [], [], self.settings.data.rate
         for number, row in enumerate(rows):
             try:
-                sound, rate = sound_of(row.get("audio"), row.get("rate"))
-                sounds.append(as_int16(resampled(sound, rate, wanted)))
+                sound, rate = to_mono(row.get("audio"), row.get("rate"))
+                sounds.append(as_int16(resampled(sound, rate, target_rate)))
             except UnreadableError as error:
                 problems.append(
                     Problem(
@@ -120,7 +117,7 @@ class Speech(Workload):
                     )
                 )
         if problems:
-            raise InputError("there are rows without sound", problems)
+            raise InputError("some rows have no audio", problems)
         return self.recogniser.inputs(sounds)
 
     @torch.no_grad()
@@ -128,9 +125,9 @@ class Speech(Workload):
         self,
         model: torch.nn.Module,
         batch: dict[str, torch.Tensor],
-        **settings: Any,  # noqa: ARG002 - it has none
+        **settings: Any,  # noqa: ARG002 - no settings
     ) -> list[dict[str, Any]]:
-        """What was said."""
+        """The transcript of each row."""
         return [{"text": text} for text in self.recogniser.transcripts(model, batch)]
 
     def export(self, model: torch.nn.Module, folder: Path) -> None:
@@ -146,19 +143,19 @@ class Speech(Workload):
         return make_recogniser(settings).build().eval()
 
     def _texts(self, split: Split, indices: Sequence[int]) -> list[str]:
-        """Transcripts alone."""
+        """Transcripts without audio."""
         rows = self._blocks[split].rows_per_block
         held: dict[int, list[str]] = {}
         for number in sorted({index // rows for index in indices}):
             held[number] = self._blocks[split].block(number)["text"]
         return [held[index // rows][index % rows] for index in indices]
 
-    def _said(self, targets: torch.Tensor) -> list[str]:
+    def _reference_texts(self, targets: torch.Tensor) -> list[str]:
         return [self.recogniser.spelt([number for number in row if number >= 0]) for row in targets.tolist()]
 
 
 def make_recogniser(settings: SpeechSettings) -> Recogniser:
-    """The way of recognising that the settings name."""
+    """The recogniser for the settings."""
     if settings.model.pretrained is None:
         return Letters(settings.model, settings.data.rate)
     from trainfleet.training.workloads.speech.pretrained import pretrained

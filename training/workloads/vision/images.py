@@ -1,9 +1,8 @@
-"""Pictures into blocks: found, decoded, cut to a square and scaled, once per machine; and the names of their
+"""Turns images into blocks: finds, decodes, crops to a square and scales them, once per machine; names the
 classes.
 
-Used by the `vision` workload. Easy to get wrong: classes are numbered in the order of their names, over all
-splits, so that a
-class that happens to be missing from the training split does not shift the others.
+Classes are numbered in the order of their names over all splits, so that a class missing in one split does
+not shift the others.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from trainfleet.training.data import (
 from trainfleet.training.data.progress import progress_reporter
 from trainfleet.training.data.readers import UnreadableError, decode_image
 from trainfleet.training.data.sources import rows_of
-from trainfleet.training.workloads.vision.settings import PictureSettings
+from trainfleet.training.workloads.vision.settings import ImageSettings
 
 DIGITS = "digits"
-MOST_CLASSES = 100_000
+MAX_CLASSES = 100_000
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """The transform that `prepare` runs: rows to squares of bytes [C, S, S] and the number of their class."""
+class ImageTransform:
+    """The transform that `prepare` runs: rows to images [C, S, S], uint8, and class indices."""
 
     image: str
     label: str
@@ -56,7 +55,8 @@ class Pictures:
 
     @property
     def key(self) -> str:
-        return f"pictures 1 {self.image} {self.label} {self.size} {self.channels} {hashlib.sha256(json.dumps(self.classes).encode()).hexdigest()}"
+        classes = hashlib.sha256(json.dumps(self.classes).encode()).hexdigest()
+        return f"pictures 1 {self.image} {self.label} {self.size} {self.channels} {classes}"
 
     def __call__(self, rows: Sequence[Row]) -> list[Mapping[str, Any] | BadInput | None]:
         numbers = {name: number for number, name in enumerate(self.classes)}
@@ -75,21 +75,22 @@ class Pictures:
             return BadInput(row["name"], str(error))
 
 
-def picture_blocks(settings: PictureSettings, cache: Path) -> tuple[Prepared, tuple[str, ...]]:
-    """The prepared pictures, and the names of their classes.
+def image_blocks(settings: ImageSettings, cache: Path) -> tuple[Prepared, tuple[str, ...]]:
+    """The prepared images, and the names of their classes.
 
     Raises:
-        InputError: there are none, some cannot be used, or they are of less than two classes.
+        InputError: there are none, some cannot be used, or there are fewer than two classes.
     """
     source = _source(settings, cache)
     classes = _classes(settings, source, cache)
-    if not 2 <= len(classes) <= MOST_CLASSES:
-        what = f"{settings.source} has {len(classes)} class{'es' if len(classes) != 1 else ''} ({', '.join(classes[:3])})"
-        fix = f"a folder per class, or another `label` than `{settings.label}`"
-        raise InputError("pictures cannot be told apart", [Problem("workload.data", what, fix)])
+    if not 2 <= len(classes) <= MAX_CLASSES:
+        count = f"{len(classes)} class{'es' if len(classes) != 1 else ''}"
+        what = f"{settings.source} has {count} ({', '.join(classes[:3])})"
+        fix = f"use a folder per class, or another `label` than `{settings.label}`"
+        raise InputError("classification needs at least two classes", [Problem("workload.data", what, fix)])
     prepared = prepare(
         source,
-        Pictures(settings.image, settings.label, settings.size, settings.channels, classes),
+        ImageTransform(settings.image, settings.label, settings.size, settings.channels, classes),
         cache,
         name="pictures",
         rule=SplitRule(settings.validation_share, settings.test_share, settings.split_seed),
@@ -102,29 +103,29 @@ def picture_blocks(settings: PictureSettings, cache: Path) -> tuple[Prepared, tu
     return prepared, classes
 
 
-def pixels_of(held: Any) -> NDArray[np.uint8]:
-    """Pixels [height, width] or [height, width, channels] of whatever a row holds: an array, nested lists,
-    encoded bytes, a path.
+def pixels_of(value: Any) -> NDArray[np.uint8]:
+    """Pixels [height, width] or [height, width, channels] of an array, nested lists, encoded bytes or a path.
 
     Raises:
-        UnreadableError: it is no picture.
+        UnreadableError: the value is not an image.
     """
-    if isinstance(held, Mapping):  # how Hugging Face's datasets keep pictures in parquet
-        held = held.get("bytes") if held.get("bytes") is not None else held.get("path")
-    if isinstance(held, str | Path):
+    if isinstance(value, Mapping):  # as Hugging Face datasets store images in parquet
+        value = value.get("bytes") if value.get("bytes") is not None else value.get("path")
+    if isinstance(value, str | Path):
         try:
-            held = Path(held).read_bytes()
+            value = Path(value).read_bytes()
         except OSError as error:
             raise UnreadableError(f"cannot be read ({error.strerror})") from error
-    if isinstance(held, bytes):
-        held = decode_image(held)
+    if isinstance(value, bytes):
+        value = decode_image(value)
     try:
-        pixels = np.asarray(held)
+        pixels = np.asarray(value)
     except ValueError as error:
         raise UnreadableError("its rows of pixels differ in length") from error
     if pixels.dtype.kind not in "ui" or pixels.ndim not in (2, 3) or not pixels.size:
         raise UnreadableError(
-            f"is no picture: {pixels.dtype} {list(pixels.shape)} instead of whole numbers [height, width] or with channels"
+            f"is not an image: {pixels.dtype} {list(pixels.shape)} instead of integers [height, width] or "
+            "[height, width, channels]"
         )
     if pixels.ndim == 3 and pixels.shape[2] not in (1, 3, 4):
         raise UnreadableError(f"has {pixels.shape[2]} channels instead of 1, 3 or 4")
@@ -134,23 +135,23 @@ def pixels_of(held: Any) -> NDArray[np.uint8]:
 
 
 def square(pixels: NDArray[np.uint8], size: int, channels: int) -> NDArray[np.uint8]:
-    """The middle square of a picture, scaled to [channels, size, size]."""
+    """The central square of an image, scaled to [channels, size, size]."""
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
     if pixels.shape[:2] != (size, size) or (pixels.ndim == 2) != (channels == 1):
         from PIL import Image
 
-        picture = Image.fromarray(pixels).convert("L" if channels == 1 else "RGB")
-        side = min(picture.size)
-        left, top = (picture.width - side) // 2, (picture.height - side) // 2
-        picture = picture.crop((left, top, left + side, top + side)).resize(
+        image = Image.fromarray(pixels).convert("L" if channels == 1 else "RGB")
+        side = min(image.size)
+        left, top = (image.width - side) // 2, (image.height - side) // 2
+        image = image.crop((left, top, left + side, top + side)).resize(
             (size, size), Image.Resampling.BILINEAR
         )
-        pixels = np.asarray(picture)
+        pixels = np.asarray(image)
     return np.ascontiguousarray(pixels[None] if channels == 1 else pixels.transpose(2, 0, 1))
 
 
-def _source(settings: PictureSettings, cache: Path) -> Source:
+def _source(settings: ImageSettings, cache: Path) -> Source:
     where = settings.source
     if where == DIGITS:
         where = str(_digits(cache))
@@ -165,11 +166,11 @@ def _source(settings: PictureSettings, cache: Path) -> Source:
         problems = [
             Problem(f"workload.data.source {each.where}", each.what, each.fix) for each in error.problems
         ]
-        raise InputError("there are no pictures to train on", problems) from error
+        raise InputError("there are no images to train on", problems) from error
 
 
 def _digits(cache: Path) -> Path:
-    """scikit-learn's digits as a parquet file: 8 by 8 pixels of 17 greys."""
+    """scikit-learn's digits as a parquet file: 8 x 8 pixels, 17 grey levels."""
     path = cache / "digits-1.parquet"
     if not path.is_file():
         try:
@@ -177,7 +178,7 @@ def _digits(cache: Path) -> Path:
         except ImportError as error:
             raise InputError(
                 "scikit-learn is not installed",
-                [Problem("digits", "comes with it", "pip install trainfleet[vision]")],
+                [Problem("digits", "is part of it", "pip install trainfleet[vision]")],
             ) from error
         import io
 
@@ -192,17 +193,15 @@ def _digits(cache: Path) -> Path:
             cache.mkdir(parents=True, exist_ok=True)
             write_whole(path, buffer.getvalue())
         except OSError as error:
-            fix = "set TRAINFLEET_CACHE to a folder that can be written"
+            fix = "set TRAINFLEET_CACHE to a writable folder"
             raise InputError(
                 "cannot prepare the data", [Problem(str(cache), error.strerror or str(error), fix)]
             ) from error
     return path
 
 
-def _classes(settings: PictureSettings, source: Source, cache: Path) -> tuple[str, ...]:
-    """The classes' names in order. Of files the folders' names; of tables one pass over the labels' column,
-    kept for the next start.
-    """
+def _classes(settings: ImageSettings, source: Source, cache: Path) -> tuple[str, ...]:
+    """Sorted class names: the folders of image files, or one cached pass over a table's label column."""
     pieces = [piece for unit in source.units for piece in unit.pieces]
     if all(piece.kind == "image" for piece in pieces):
         return tuple(sorted({PurePosixPath(piece.path).parent.name for piece in pieces}))

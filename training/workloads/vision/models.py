@@ -1,8 +1,7 @@
 """Two small image classifiers: a residual network with group norm, and a vision transformer.
 
-Used by the `vision` workload. Both take pixels, uint8 [B, C, S, S], to logits [B, K]. Easy to get wrong:
-batch norm's running
-means would make the same samples give other losses on another number of ranks, so there is none.
+Both map pixels, uint8 [B, C, S, S], to logits [B, K]. There is no batch norm: its running means would make
+losses depend on the number of ranks.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows it by
 from torch import Tensor, nn
 
-from trainfleet.training.workloads.vision.settings import PictureModelSettings
+from trainfleet.training.workloads.vision.settings import ImageModelSettings
 
 
-def make_model(settings: PictureModelSettings, size: int, channels: int, classes: int) -> nn.Module:
-    """The model that the settings describe, for pictures of side `size`."""
+def make_model(settings: ImageModelSettings, size: int, channels: int, classes: int) -> nn.Module:
+    """The configured model for images of side `size`."""
     return (
         ResNet(settings, channels, classes)
         if settings.kind == "cnn"
@@ -24,14 +23,14 @@ def make_model(settings: PictureModelSettings, size: int, channels: int, classes
 
 
 def scaled(pixels: Tensor, like: Tensor) -> Tensor:
-    """Bytes to numbers around zero, in the type of the weights `like`."""
+    """Pixels centred around zero, in the type of the weights `like`."""
     return (pixels.to(like.dtype) - 127.5) / 64.0
 
 
 class ResNet(nn.Module):
-    """Stages of residual blocks; each further stage halves the sides and doubles the channels."""
+    """Stages of residual blocks; each further stage halves the resolution and doubles the channels."""
 
-    def __init__(self, settings: PictureModelSettings, channels: int, classes: int) -> None:
+    def __init__(self, settings: ImageModelSettings, channels: int, classes: int) -> None:
         super().__init__()
         self.stem = nn.Conv2d(channels, settings.width, 3, padding=1, bias=False)
         blocks, before = [], settings.width
@@ -52,7 +51,7 @@ class ResNet(nn.Module):
 
 
 class Residual(nn.Module):
-    """Two convolutions, norm before each, added to what came in."""
+    """Two pre-norm convolutions with a residual connection."""
 
     def __init__(self, before: int, width: int, stride: int) -> None:
         super().__init__()
@@ -71,9 +70,9 @@ class Residual(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """Patches with learned positions, transformer blocks, the mean of what comes out."""
+    """Patches with learned positions, transformer blocks, mean pooling."""
 
-    def __init__(self, settings: PictureModelSettings, size: int, channels: int, classes: int) -> None:
+    def __init__(self, settings: ImageModelSettings, size: int, channels: int, classes: int) -> None:
         super().__init__()
         self.patches = nn.Conv2d(channels, settings.width, settings.patch, settings.patch)
         self.positions = nn.Parameter(torch.randn(1, (size // settings.patch) ** 2, settings.width) * 0.02)

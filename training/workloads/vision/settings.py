@@ -1,10 +1,4 @@
-"""What a recipe may say about image classification: the model's shape and where the pictures are. Without
-torch.
-
-Used by `trainfleet.training.workloads.settings`. Easy to get wrong: `size` is the side of the square that
-every picture is brought to, and
-the ViT's `patch` must divide it.
-"""
+"""Recipe settings of image classification: model and images. Without torch."""
 
 from __future__ import annotations
 
@@ -16,7 +10,7 @@ from pydantic import Field
 from trainfleet.training.workloads.settings import BrokenRule, RecipeView, Section, WorkloadSettings
 
 
-class PictureModelSettings(Section):
+class ImageModelSettings(Section):
     """The shape of the model: a residual convolutional network, or a vision transformer."""
 
     kind: Literal["cnn", "vit"] = "cnn"
@@ -36,7 +30,7 @@ class PictureModelSettings(Section):
     dropout: float = Field(0.0, ge=0, lt=1)
 
 
-class PictureSettings(Section):
+class ImageSettings(Section):
     """Which pictures, and how they are brought to one size."""
 
     source: str = Field(
@@ -76,10 +70,10 @@ class VisionSettings(WorkloadSettings):
 
     metric_names: ClassVar[tuple[str, ...]] = ("accuracy", "f1")
     name: Literal["vision"]
-    model: PictureModelSettings = PictureModelSettings()
-    data: PictureSettings = PictureSettings()
+    model: ImageModelSettings = ImageModelSettings()
+    data: ImageSettings = ImageSettings()
 
-    def check_recipe(self, recipe: RecipeView) -> Iterator[BrokenRule]:  # noqa: ARG002 - its rules are about itself alone
+    def check_recipe(self, recipe: RecipeView) -> Iterator[BrokenRule]:  # noqa: ARG002 - only its own rules
         model, data = self.model, self.data
         if model.kind == "vit" and data.size % model.patch:
             yield (
@@ -88,14 +82,14 @@ class VisionSettings(WorkloadSettings):
                 f"a divisor of {data.size}",
             )
         if model.kind == "vit" and model.width % model.heads:
-            what = f"{model.width} cannot be cut into {model.heads} heads"
+            what = f"{model.width} cannot be split into {model.heads} heads"
             yield "workload.model.width workload.model.heads", what, f"a multiple of {model.heads}"
         if model.kind == "cnn" and data.size >> (len(model.stages) - 1) < 2:
-            what = f"{len(model.stages)} stages halve pictures of side {data.size} to nothing"
-            yield "workload.model.stages workload.data.size", what, "fewer stages, or larger pictures"
+            what = f"{len(model.stages)} stages halve images of side {data.size} to nothing"
+            yield "workload.model.stages workload.data.size", what, "fewer stages, or larger images"
         if data.shift >= data.size:
             yield (
                 "workload.data.shift workload.data.size",
-                f"{data.shift} moves pictures of side {data.size} out of sight",
-                "less",
+                f"{data.shift} shifts images of side {data.size} out of view",
+                "a smaller shift",
             )

@@ -1,10 +1,7 @@
-"""The image-classification workload: a small convolutional network or vision transformer, accuracy and F1 by
-torchmetrics.
+"""The image-classification workload: a small CNN or vision transformer, accuracy and F1 by torchmetrics.
 
-Used by the step loop through the `Workload` protocol. Easy to get wrong: pictures stay bytes until they are
-on the device, and
-what is random about them in training (shift, flip) is drawn there from torch's generator, which is part of a
-checkpoint.
+Images stay uint8 until they are on the device. Random augmentation (shift, flip) uses torch's generator,
+whose state is part of a checkpoint.
 """
 
 from __future__ import annotations
@@ -17,25 +14,23 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows it by
 
-import trainfleet.training.trainer.torchmetrics_compat  # noqa: F401 - the first import of torchmetrics is to be the lean one
+import trainfleet.training.trainer.torchmetrics_compat  # noqa: F401 - must precede torchmetrics
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.data import spread
 from trainfleet.training.data.readers import UnreadableError
 from trainfleet.training.workloads import Split, StepOutput, Workload
 from trainfleet.training.workloads.model_folder import read_config, read_weights, write_model
-from trainfleet.training.workloads.vision.images import picture_blocks, pixels_of, square
+from trainfleet.training.workloads.vision.images import image_blocks, pixels_of, square
 from trainfleet.training.workloads.vision.models import make_model
-from trainfleet.training.workloads.vision.settings import PictureModelSettings, VisionSettings
+from trainfleet.training.workloads.vision.settings import ImageModelSettings, VisionSettings
 
 KIND = "trainfleet-vision"
 _BASELINE_BLOCKS = 16
-"""So many blocks (of 8 MiB, by default) of the training split are averaged for the centroids."""
+"""Number of blocks (of 8 MiB by default) of the training split averaged for the centroids."""
 
 
 class Vision(Workload):
-    """See `trainfleet.training.workloads.Workload` and `Predicts`. Batches hold `image`, uint8 [B, C, S, S],
-    and `label`, int64 [B].
-    """
+    """Batches hold `image`, uint8 [B, C, S, S], and `label`, int64 [B]."""
 
     metrics: tuple[str, ...] = ()
     loss_unit = "nats/image"
@@ -44,7 +39,7 @@ class Vision(Workload):
 
     def __init__(self, settings: VisionSettings, cache: Path) -> None:
         self.settings = settings
-        self.prepared, self.classes = picture_blocks(settings.data, cache)
+        self.prepared, self.classes = image_blocks(settings.data, cache)
         self._blocks = {split: self.prepared.blocks(split) for split in ("train", "validation", "test")}
         self.streamed = (
             sum(self.prepared.manifest.rows(split) for split in self._blocks)
@@ -72,14 +67,14 @@ class Vision(Workload):
         self._blocks[split].prefetch(indices)
 
     def data_info(self) -> dict[str, Any]:
-        """What run.json says about the data."""
+        """The data's entries in run.json."""
         return {"data": self.prepared.data_info(), "classes": list(self.classes)}
 
     def batch(self, split: Split, indices: Sequence[int]) -> dict[str, torch.Tensor]:
         rows = self._blocks[split].rows(indices)
         return {"image": torch.from_numpy(rows["image"]), "label": torch.from_numpy(rows["label"])}
 
-    def num_targets(self, split: Split, indices: Sequence[int]) -> float:  # noqa: ARG002 - one target a picture
+    def num_targets(self, split: Split, indices: Sequence[int]) -> float:  # noqa: ARG002 - one target per image
         return float(len(indices))
 
     def forward_loss(self, model: Callable[..., torch.Tensor], batch: dict[str, torch.Tensor]) -> StepOutput:
@@ -94,8 +89,8 @@ class Vision(Workload):
             metric_inputs={"accuracy": (found, labels), "f1": (found, labels)},
         )
 
-    def collections(self, split: Split) -> dict[str, Any]:  # noqa: ARG002 - every split is measured alike
-        """Accuracy over all pictures, and F1 as the mean over classes."""
+    def collections(self, split: Split) -> dict[str, Any]:  # noqa: ARG002 - the same for all splits
+        """Accuracy over all images, and F1 averaged over classes."""
         from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
         count = len(self.classes)
@@ -105,9 +100,7 @@ class Vision(Workload):
         }
 
     def baseline(self, indices: Sequence[int]) -> dict[str, float]:
-        """Accuracy of two models without training, on the validation pictures `indices`: the commonest class,
-        and the nearest mean picture.
-        """
+        """Validation accuracy of two simple models: the most common class, and the nearest mean image."""
         train, count = self._blocks["train"], len(self.classes)
         sums, numbers = np.zeros((count, int(np.prod(self._shape())))), np.zeros(count)
         for number in spread(len(train.entries), _BASELINE_BLOCKS):
@@ -136,14 +129,14 @@ class Vision(Workload):
                     Problem(f"row {number}", f"image {error}", "a path, encoded bytes, or rows of pixels")
                 )
         if problems:
-            raise InputError("there are rows without a picture", problems)
+            raise InputError("some rows have no image", problems)
         return {"image": torch.from_numpy(np.stack(images))}
 
     @torch.no_grad()
     def predict(
         self, model: torch.nn.Module, batch: dict[str, torch.Tensor], **settings: Any
     ) -> list[dict[str, Any]]:
-        """The best class, its probability, and the `top` best ones where asked for."""
+        """The best class and its probability, and the `top` best ones if requested."""
         top = min(int(settings.get("top", 1)), len(self.classes))
         scores, found = model(batch["image"]).float().softmax(dim=-1).topk(top)
         named = [
@@ -163,7 +156,7 @@ class Vision(Workload):
         write_model(folder, KIND, model, config)
 
     def import_(self, folder: Path) -> torch.nn.Module:
-        """Build a model from what `export` wrote; needs none of the training's data."""
+        """Build a model from what `export` wrote; needs no training data."""
         return load_exported(folder)
 
     def _shape(self) -> tuple[int, ...]:
@@ -172,18 +165,16 @@ class Vision(Workload):
 
 
 def load_exported(folder: Path) -> torch.nn.Module:
-    """A classifier from an exported folder; `config.json` there names its classes in order."""
+    """A classifier from an exported folder, whose `config.json` lists the classes in order."""
     config = read_config(folder, KIND)
-    settings = PictureModelSettings.model_validate(config["model"])
+    settings = ImageModelSettings.model_validate(config["model"])
     return read_weights(
         folder, make_model(settings, config["size"], config["channels"], len(config["classes"]))
     )
 
 
 def augmented(images: torch.Tensor, shift: int, flip: bool) -> torch.Tensor:
-    """Each picture [B, C, S, S] moved by up to `shift` pixels (its border repeated), and mirrored or not, at
-    random.
-    """
+    """Images [B, C, S, S], each randomly shifted by up to `shift` pixels (border repeated) and flipped."""
     if flip:
         chosen = torch.rand(len(images)).to(images.device) < 0.5
         images = torch.where(chosen[:, None, None, None], images.flip(-1), images)
