@@ -1,4 +1,5 @@
-"""One rank of a run, started by torchrun or Ray: the step loop, with its callbacks sent to the launcher as events.
+"""One rank of a run, started by torchrun or Ray: the step loop, with its callbacks sent to the launcher as
+events.
 
 A separate module because Ray pickles a function by its module's name, which is `__main__` for a script.
 """
@@ -184,7 +185,9 @@ def work(
 
 
 def work_under_ray(config: dict[str, Any]) -> None:
-    """Called by Ray Train on each worker; `config` has the recipe, the run folder and the launcher's variables."""
+    """Called by Ray Train on each worker; `config` has the recipe, the run folder and the launcher's
+    variables.
+    """
     work(
         Recipe.model_validate(config["recipe"]),
         Path(config["run_dir"]),

@@ -135,7 +135,7 @@ DAMAGE: list[tuple[Callable[[Path], Any], str, str]] = [
     (flip_a_bit, "plain.pt", "its checksum differs"),
     (Path.unlink, METADATA, f"{METADATA} is missing"),
     (cut_short, MARKER, f"{MARKER} cannot be read"),
-    (rename_format, MARKER, "has format 9, this Trainfleet reads 2"),
+    (rename_format, MARKER, "has format 9, but this version reads 2"),
 ]
 
 
@@ -151,7 +151,7 @@ def test_a_damaged_one_is_passed_over_and_the_user_told(
     assert what == "fallback"
     assert step_name(2) in text
     assert words in text
-    assert text.endswith(f"going on from {step_name(1)}")
+    assert text.endswith(f"resuming from {step_name(1)}")
 
 
 def test_a_damaged_one_is_never_what_purging_keeps_instead_of_a_sound_one(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_when_all_are_damaged_the_run_does_not_start_over(tmp_path: Path) -> Non
 def test_what_a_killed_save_left_is_cleared_away_by_the_run_and_by_no_reader(tmp_path: Path) -> None:
     save(checkpoints(tmp_path), 1)
     (save(checkpoints(tmp_path), 2) / MARKER).unlink()
-    reader = Checkpoints(open_store(str(tmp_path)), CheckpointConfig(), Told(), reading=True)
+    reader = Checkpoints(open_store(str(tmp_path)), CheckpointConfig(), Told(), read_only=True)
     assert reader.choose() == step_name(1)
     assert names(tmp_path) == [1, 2]
     assert checkpoints(tmp_path).choose() == step_name(1)
@@ -249,7 +249,7 @@ def test_another_vocabulary_is_called_so(tmp_path: Path) -> None:
     kept.save(1, {"model": torch.nn.Sequential(torch.nn.Embedding(10, 4)).state_dict()}, {}, {}, {})
     kept.finish()
     other = torch.nn.Sequential(torch.nn.Embedding(12, 4))
-    with pytest.raises(InputError, match="the checkpoint's vocabulary has 10 tokens, this run's 12"):
+    with pytest.raises(InputError, match="the checkpoint's vocabulary has 10 tokens, this run's has 12"):
         kept.load(step_name(1), {"model": other.state_dict()}, other)
 
 
@@ -257,9 +257,9 @@ def test_a_description_that_would_run_code_is_not_read(tmp_path: Path) -> None:
     kept = checkpoints(tmp_path)
     folder = save(kept, 1)
     (folder / METADATA).write_bytes(pickle.dumps(Path("anything")))
-    with pytest.raises(TornError, match="is no part of a checkpoint"):
+    with pytest.raises(TornError, match="does not belong to a checkpoint"):
         read_metadata(kept.store, step_name(1))
-    with pytest.raises(CheckpointError, match="no part of a checkpoint"):
+    with pytest.raises(CheckpointError, match="does not belong to a checkpoint"):
         kept.load(step_name(1), weights(0))
 
 
@@ -280,7 +280,7 @@ def test_a_description_that_an_older_python_wrote_is_read(tmp_path: Path) -> Non
     assert read_metadata(kept.store, step_name(1)) is _MEM_FORMAT_ENCODING.TORCH_PRESERVE_FORMAT  # type: ignore[comparison-overlap]
     for other in (Gotten(_MEM_FORMAT_ENCODING, "__init__"), Gotten(torch.Size, "count")):
         (folder / METADATA).write_bytes(pickle.dumps(other))
-        with pytest.raises(TornError, match="is no part of a checkpoint"):
+        with pytest.raises(TornError, match="does not belong to a checkpoint"):
             read_metadata(kept.store, step_name(1))
 
 

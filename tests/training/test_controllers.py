@@ -106,7 +106,7 @@ def live(step: int, noise: tuple[float, float] | None) -> StepStats:
 
 
 def test_a_batch_grows_while_noise_drowns_the_signal_and_the_rate_follows(tiny: Make) -> None:
-    steering = Controllers(
+    controllers = Controllers(
         tiny(
             "controllers.batch.kind=noise",
             "controllers.batch.largest=64",
@@ -115,21 +115,25 @@ def test_a_batch_grows_while_noise_drowns_the_signal_and_the_rate_follows(tiny: 
         ),
         12,
     )
-    assert (steering.global_batch, steering.measures_noise(0), steering.measures_noise(1)) == (16, True, False)
-    base = steering.rate(0)
-    decisions = [each for step in range(1, 30) for each in steering.after_step(live(step, (3.0, 2.2)))]
+    assert (controllers.global_batch, controllers.measures_noise(0), controllers.measures_noise(1)) == (
+        16,
+        True,
+        False,
+    )
+    base = controllers.learning_rate(0)
+    decisions = [each for step in range(1, 30) for each in controllers.after_step(live(step, (3.0, 2.2)))]
     assert [(each.what, each.old, each.new) for each in decisions] == [
         ("global batch", 16, 32),
         ("global batch", 32, 64),
     ]
     assert all("noise scale" in each.why for each in decisions)
-    assert steering.rate(0) == pytest.approx(2 * base)
-    assert not steering.measures_noise(0)
+    assert controllers.learning_rate(0) == pytest.approx(2 * base)
+    assert not controllers.measures_noise(0)
 
 
 def test_a_batch_with_a_clear_signal_stays(tiny: Make) -> None:
-    steering = Controllers(tiny("controllers.batch.kind=noise"), 12)
-    assert [each for step in range(1, 30) for each in steering.after_step(live(step, (1.01, 1.0)))] == []
+    controllers = Controllers(tiny("controllers.batch.kind=noise"), 12)
+    assert [each for step in range(1, 30) for each in controllers.after_step(live(step, (1.01, 1.0)))] == []
 
 
 @pytest.mark.parametrize("kind", ["plateau", "restarts", "backoff"])
@@ -152,14 +156,14 @@ def test_a_checkpoint_in_the_middle_changes_no_decision(tiny: Make, kind: str) -
     ]
 
     def decide(cut: int | None) -> tuple[list[Decision], list[float]]:
-        steering, decisions, rates = Controllers(recipe, 60), [], []
+        controllers, decisions, rates = Controllers(recipe, 60), [], []
         for step, each in enumerate(shown):
             if step == cut:
                 resumed = Controllers(recipe, 60)
-                resumed.load_state(steering.state())
-                steering = resumed
-            decisions += steering.after_step(each)
-            rates.append(steering.rate(step * 16))
+                resumed.load_state(controllers.state())
+                controllers = resumed
+            decisions += controllers.after_step(each)
+            rates.append(controllers.learning_rate(step * 16))
         return decisions, rates
 
     whole = decide(None)
@@ -171,9 +175,9 @@ def test_without_a_controller_the_course_is_the_schedule(tiny: Make) -> None:
     from trainfleet.training.trainer.optimizer import learning_rate
 
     recipe = tiny()
-    steering = Controllers(recipe, 12)
-    steering.after_step(StepStats(1, 99.0, None, {"validation/loss": 99.0}))
-    assert [steering.rate(step * 16) for step in range(12)] == [
+    controllers = Controllers(recipe, 12)
+    controllers.after_step(StepStats(1, 99.0, None, {"validation/loss": 99.0}))
+    assert [controllers.learning_rate(step * 16) for step in range(12)] == [
         learning_rate(recipe.optimizer, step, 12) for step in range(12)
     ]
 

@@ -27,7 +27,7 @@ def test_a_gradient_that_is_no_number_is_met_as_the_recipe_says(bad: float, acti
     assert (verdict.action, verdict.why) == (action, "the gradient is NaN or Inf")
 
 
-def test_a_leap_is_judged_once_half_the_window_is_known() -> None:
+def test_a_spike_is_detected_once_half_the_window_is_known() -> None:
     guard = guards(spike="skip")
     calm(guard, 4)
     assert guard.check(9.0, 1.0).action == "go"
@@ -36,7 +36,7 @@ def test_a_leap_is_judged_once_half_the_window_is_known() -> None:
     assert guard.check(2.05, 1.0).action == "go"
     verdict = guard.check(9.0, 1.0)
     assert verdict.action == "skip"
-    assert verdict.why.startswith("the loss spiked to 9.0000; the last 10 steps had 2.0")
+    assert verdict.why.startswith("the loss spiked to 9.0000; the previous 10 steps had 2.0")
 
 
 def test_a_refused_loss_does_not_make_the_next_one_look_usual() -> None:

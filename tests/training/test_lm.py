@@ -126,10 +126,10 @@ def test_losses_are_also_told_per_byte(text_folder: Path, cache: Path) -> None:
         LmSettings(name="lm", model=SHAPE, data=settings(text_folder, tokens="bpe", vocabulary=300)), cache
     )
     batch = workload.batch("train", [0, 1])
-    outcome = workload.outcome(workload.build_model(), batch)
-    total, written = outcome.extras["nats_per_byte"]
+    outcome = workload.forward_loss(workload.build_model(), batch)
+    total, written = outcome.metric_sums["nats_per_byte"]
     assert float(total) == float(outcome.loss)
-    assert outcome.weight == 24 == workload.weight("train", [0, 1])
+    assert outcome.num_targets == 24 == workload.num_targets("train", [0, 1])
     assert (
         int(written)
         == sum(len(workload.files.spelling[token]) for token in batch["targets"].flatten().tolist())

@@ -41,8 +41,7 @@ CLOCKED = (
 def results(run_dir: Path) -> list[dict[str, Any]]:
     """Every row of a run without what the clock says."""
     return [
-        {name: value for name, value in row.items() if name not in CLOCKED}
-        for row in read_rows(run_dir).rows
+        {name: value for name, value in row.items() if name not in CLOCKED} for row in read_rows(run_dir).rows
     ]
 
 
@@ -252,7 +251,7 @@ def test_other_data_is_refused(tmp_path: Path, tiny: Make, run: Run, text_folder
     recipe = tiny(f"workload.data.source={source}")
     run(recipe, tmp_path / "run", should_stop=StopAfter(5))
     next(iter(sorted(source.rglob("*.txt")))).write_text("something else")
-    with pytest.raises(InputError, match="the data is not what"):
+    with pytest.raises(InputError, match="the data differs from the data"):
         run(recipe, tmp_path / "run")
 
 
@@ -280,9 +279,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_names_the_last_good_checkpoin
 
         poisoned: Any = None
         patched.setattr(loop._Run, "__init__", remember)
-        with pytest.raises(
-            NotANumberError, match="stopped at step 7: the gradient is NaN or Inf"
-        ) as caught:
+        with pytest.raises(NotANumberError, match="stopped at step 7: the gradient is NaN or Inf") as caught:
             run(recipe, tmp_path, on_step=poison)
     assert str(tmp_path / "checkpoints" / step_name(4)) in str(caught.value)
     assert seen[-1] == 6

@@ -94,7 +94,7 @@ def seen(first: int, last: int) -> StepOutput:
 
 def in_one_go() -> dict[str, float]:
     whole = collection()
-    for name, arguments in seen(0, 9).seen.items():
+    for name, arguments in seen(0, 9).metric_inputs.items():
         whole[name].update(*arguments)
     return {name: float(metric.compute()) for name, metric in whole.items()}
 
@@ -140,7 +140,7 @@ def test_a_figure_of_nothing_is_left_out_and_a_metric_that_cannot_be_added_up_is
 
         def compute(self) -> None: ...
 
-    with pytest.raises(InputError, match=r"spread.*cannot be added up"):
+    with pytest.raises(InputError, match=r"spread.*cannot be merged"):
         MetricsManager([], collection={"spread": Whole()})
 
 

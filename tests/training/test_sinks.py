@@ -85,7 +85,7 @@ def test_a_sink_that_cannot_start_or_breaks_is_told_of_once(tmp_path: Path, tiny
         )
         sink.write_row(ROW)
         sink.close()
-    assert [(what, text.partition(" takes")[0]) for what, text in said] == [("warning", "Prometheus")]
+    assert [(what, text.partition(" is disabled")[0]) for what, text in said] == [("warning", "Prometheus")]
 
     class Breaks:
         def write_row(self, row: Mapping[str, Any]) -> None:
@@ -96,13 +96,13 @@ def test_a_sink_that_cannot_start_or_breaks_is_told_of_once(tmp_path: Path, tiny
 
     said.clear()
     broken = FailsafeTracker("Tracker", Breaks, lambda *each: said.append(each))
-    broken.row(ROW)
-    broken.row(ROW)
+    broken.write_row(ROW)
+    broken.write_row(ROW)
     broken.close()
     assert said == [
         (
             "warning",
-            "Tracker is disabled for this run (the tracker is down); metrics.jsonl has them all",
+            "Tracker is disabled for this run (the tracker is down); metrics.jsonl has all rows",
         )
     ]
 

@@ -5,6 +5,7 @@ no decision.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, bad: Callable[[int], float]) -> None:
     """Multiply the loss of the n-th training batch by `bad(n)`, told apart by its samples, so that a sample
     stays bad however often it comes.
     """
-    outcome, batch = LanguageModel.outcome, LanguageModel.batch
+    outcome, batch = LanguageModel.forward_loss, LanguageModel.batch
     numbers: dict[tuple[int, ...], int] = {}
     last: list[float] = [1.0]
 
@@ -126,10 +127,10 @@ def spoil(monkeypatch: pytest.MonkeyPatch, bad: Callable[[int], float]) -> None:
 
     def spoilt(self: LanguageModel, model: Any, inputs: Any) -> Any:
         found = outcome(self, model, inputs)
-        return type(found)(found.loss * last[0], found.weight, found.extras, found.seen)
+        return replace(found, loss=found.loss * last[0])
 
     monkeypatch.setattr(LanguageModel, "batch", read)
-    monkeypatch.setattr(LanguageModel, "outcome", spoilt)
+    monkeypatch.setattr(LanguageModel, "forward_loss", spoilt)
 
 
 PLAIN = ("batch.micro_batch=16", "checkpoint.every=2")
@@ -167,7 +168,7 @@ def test_a_guard_that_stops_names_the_last_good_checkpoint(
     tmp_path: Path, tiny: Make, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(monkeypatch, lambda number: 50.0 if number == 8 else 1.0)
-    with pytest.raises(NotANumberError, match=r"stopped at step \d+: the loss leapt") as caught:
+    with pytest.raises(NotANumberError, match=r"stopped at step \d+: the loss spiked") as caught:
         run(tiny(*PLAIN, "guards.spike=stop", "guards.window=6"), tmp_path)
     assert "step-0000000" in str(caught.value)
 

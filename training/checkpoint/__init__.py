@@ -1,4 +1,5 @@
-"""Checkpoints: `checkpoints` saves and loads, `retention` selects what to keep, `plan` assigns tensors to ranks,
+"""Checkpoints: `checkpoints` saves and loads, `retention` selects what to keep, `plan` assigns tensors to
+ranks,
 `files` implements torch's format.
 """
 

@@ -1,6 +1,7 @@
 """Save and load checkpoints: snapshot to memory, write and upload asynchronously, complete or absent.
 
-Unless noted, methods are collective. The writer thread has its own process group; its result is the same on all
+Unless noted, methods are collective. The writer thread has its own process group; its result is the same on
+all
 ranks, which get it from `poll` at the same step.
 """
 
@@ -90,7 +91,8 @@ class Checkpoints:
             config: what to keep.
             notify: called with the kind of an event and a sentence about it.
             read_only: never change the store.
-            before_commit: called on rank 0 in the writer thread before a checkpoint becomes visible, to upload
+            before_commit: called on rank 0 in the writer thread before a checkpoint becomes visible, to
+            upload
                 what belongs to it.
         """
         self.store, self.config, self.notify = store, config, notify
@@ -135,7 +137,8 @@ class Checkpoints:
         return plain
 
     def load(self, name: str, into: Mapping[str, Any], module: torch.nn.Module | None = None) -> None:
-        """Load tensors into `into`, which may be a part of the checkpoint. The number of ranks and the sharding
+        """Load tensors into `into`, which may be a part of the checkpoint. The number of ranks and the
+        sharding
         may differ from those that wrote it.
 
         Raises:

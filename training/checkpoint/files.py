@@ -1,6 +1,7 @@
 """The files of a checkpoint: torch's distributed format, plain values, and a marker that is written last.
 
-A folder without its marker is not a checkpoint. The marker has a manifest, which everything read is compared with.
+A folder without its marker is not a checkpoint. The marker has a manifest, which everything read is compared
+with.
 `torch.distributed.checkpoint.FileSystemReader` can read the folder too.
 """
 
@@ -194,7 +195,8 @@ def discard_unfinished(store: Store) -> None:
 
 
 def read_metadata(store: Store, name: str) -> Metadata:
-    """The description of all tensors. Unpickling allows only torch's own classes, as a bucket's content must not
+    """The description of all tensors. Unpickling allows only torch's own classes, as a bucket's content must
+    not
     be executed.
     """
     metadata: Metadata = _Metadata(io.BytesIO(store.read(f"{name}/{METADATA}"))).load()

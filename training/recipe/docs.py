@@ -1,6 +1,7 @@
 """What a recipe may say, as a document: one table per section, made from the sections themselves.
 
-`python -m trainfleet.training.recipe.docs > docs/reference/recipe.md` writes it and a test compares the two. Easy to
+`python -m trainfleet.training.recipe.docs > docs/reference/recipe.md` writes it and a test compares the two.
+Easy to
 get wrong: workloads bring sections
 of their own, so each of Trainfleet's is asked for its settings; none of that imports torch.
 """

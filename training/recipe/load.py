@@ -34,7 +34,8 @@ def load_recipe(
     Args:
         path: a YAML file, or the name of an included recipe.
         overrides: `optimizer.lr=3e-4`; values are YAML.
-        env: variables such as TRAINFLEET_OPTIMIZER__LR=3e-4. They override the file; `overrides` override them.
+        env: variables such as TRAINFLEET_OPTIMIZER__LR=3e-4. They override the file; `overrides` override
+        them.
 
     Raises:
         InputError: the file does not exist, is not YAML, or has mistakes (all of them).

@@ -26,7 +26,8 @@ _PLACEHOLDERS: dict[KeyPath, Any] = {
 """Replace rejected values of required keys, so that the rest of the document can be validated."""
 _MAX_PASSES = 8
 INDIVISIBLE = "cannot be divided among"
-"""Part of the message about a batch that the workers cannot share. A search ignores it, since another value of
+"""Part of the message about a batch that the workers cannot share. A search ignores it, since another value
+of
 the search may satisfy the rule.
 """
 

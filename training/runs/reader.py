@@ -36,7 +36,8 @@ def read_recipe(run_dir: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of metrics.jsonl in order, each one of the row types in `runs.schema` with its metrics as further
+    """The rows of metrics.jsonl in order, each one of the row types in `runs.schema` with its metrics as
+    further
     keys, and the number of unreadable lines: an interruption can truncate the last one.
     """
 

@@ -9,7 +9,8 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def revision(package: Path = PACKAGE) -> str:
-    """Such as `1f0c2d3e4a5b`, followed by ` and changes` if the package's files were modified. Empty if git does
+    """Such as `1f0c2d3e4a5b`, followed by ` and changes` if the package's files were modified. Empty if git
+    does
     not track them, as for an installed package.
     """
     tracked = git(package, "ls-files", "--error-unmatch", "__init__.py")

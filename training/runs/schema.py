@@ -1,4 +1,5 @@
-"""The formats of a run folder and of a run's events: rows of metrics.jsonl, run.json, messages to the launcher.
+"""The formats of a run folder and of a run's events: rows of metrics.jsonl, run.json, messages to the
+launcher.
 
 Metrics are further keys of a row: `loss`, `accuracy` of a training interval, `validation/loss`, `test/loss`.
 """

@@ -91,7 +91,8 @@ class RunStorage:
         write_whole(self.run_dir / HOME, home)
 
     def require_empty(self) -> None:
-        """Reject a fresh start if the store already has a run, which cannot be moved aside and is never deleted.
+        """Reject a fresh start if the store already has a run, which cannot be moved aside and is never
+        deleted.
 
         Raises:
             InputError: the store has a run.

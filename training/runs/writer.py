@@ -46,7 +46,8 @@ class RunWriter:
         try:
             run_dir.mkdir(parents=True, exist_ok=True)
             write_whole(run_dir / "recipe.yaml", dump(recipe))
-            # NOTE: a resumed run repeats the rows after its checkpoint, so these must go, or rows are doubled.
+            # NOTE: a resumed run repeats the rows after its checkpoint, so these must go, or rows are
+            # doubled.
             self._replace_rows(rows_until(run_dir, resumed_from))
         except OSError as error:
             fix = "choose another folder with --storage DIR"

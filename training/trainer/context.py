@@ -28,7 +28,8 @@ def default_cache() -> Path:
 class RunContext:
     """One rank's place in a run, and its callbacks.
 
-    Callbacks run in the step loop's thread, so they must return quickly. Those without a note run on rank 0 only.
+    Callbacks run in the step loop's thread, so they must return quickly. Those without a note run on rank 0
+    only.
 
     Attributes:
         run_dir: the run folder; every rank may read it, rank 0 writes it.

@@ -162,7 +162,8 @@ class _Run:
         return result
 
     def _done(self) -> bool:
-        """Whether all samples are trained on: the planned steps times the recipe's batch, whatever the current
+        """Whether all samples are trained on: the planned steps times the recipe's batch, whatever the
+        current
         batch is.
         """
         return self.state.position >= self.samples

@@ -27,7 +27,8 @@ def make_optimizer(settings: Optimizer, model: nn.Module) -> torch.optim.Optimiz
 
 
 def learning_rate(settings: Optimizer, step: float, steps: int) -> float:
-    """The rate of step `step` (from 0) of `steps`: linear warm-up to the peak, then cosine decay to `min_ratio`
+    """The rate of step `step` (from 0) of `steps`: linear warm-up to the peak, then cosine decay to
+    `min_ratio`
     of it, or constant.
     """
     if step < settings.warmup:

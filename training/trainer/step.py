@@ -151,7 +151,8 @@ class Stepper:
 def micro_batches(size: int, micro_batch: int, rank: int, world_size: int) -> list[tuple[int, int]]:
     """Start and end of this rank's micro batches in a global batch of `size`.
 
-    Over all ranks they tile it in turn, as evenly as possible and never larger than `micro_batch`. If the ranks
+    Over all ranks they tile it in turn, as evenly as possible and never larger than `micro_batch`. If the
+    ranks
     do not divide it there is one more turn, so a run can continue with any number of workers.
     """
     accumulation = -(-size // (micro_batch * world_size))

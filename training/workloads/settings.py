@@ -1,7 +1,8 @@
 """The base of every workload's settings, and the lookup of workloads by `workload.name`.
 
 A name is a built-in workload, an entry point of the group `trainfleet.workloads`, or `module:Class`, which is
-also searched in the current folder. The built-in settings do not import torch, so recipe checks are fast; only
+also searched in the current folder. The built-in settings do not import torch, so recipe checks are fast;
+only
 the class of a user's workload is imported to read its recipe.
 """
 
@@ -72,7 +73,9 @@ class BatchView(Protocol):
 
 
 class RecipeView(Protocol):
-    """The part of a recipe that a workload's rules may read; `trainfleet.training.recipe` is above this module."""
+    """The part of a recipe that a workload's rules may read; `trainfleet.training.recipe` is above this
+    module.
+    """
 
     @property
     def seed(self) -> int: ...
@@ -127,17 +130,19 @@ def settings_of(name: str) -> type[WorkloadSettings]:
     """The settings class of a workload.
 
     Raises:
-        InputError: there is no such workload, or its class has no `Settings`.
+        InputError: there is no such workload, its class has no `Settings`, or it lacks required members.
     """
     if name in OWN:
         found: type[WorkloadSettings] = _import_class(OWN[name][0])
         return found
-    settings = getattr(workload_of(name), "Settings", None)
+    workload = _user_class(name)
+    settings = getattr(workload, "Settings", None)
     if not (isinstance(settings, type) and issubclass(settings, WorkloadSettings)):
         base = f"{WorkloadSettings.__module__}.{WorkloadSettings.__name__}"
         what = f"`{name}` has no class `Settings` derived from {base}"
         problem = Problem("workload.name", what, "see docs/add-a-workload.md")
         raise InputError("the workload has no settings", [problem])
+    adapt(workload)  # reports an incomplete workload with the recipe's other mistakes
     return settings
 
 

@@ -76,7 +76,8 @@ class Controllers:
         return self._batch.size
 
     def learning_rate(self, position: int) -> float:
-        """The learning rate of the step that starts at sample `position`. The schedule depends on samples, not
+        """The learning rate of the step that starts at sample `position`. The schedule depends on samples,
+        not
         on the current batch size.
         """
         factor = (self._rate.factor if self._rate is not None else 1.0) * self._batch.rate_factor

@@ -21,7 +21,9 @@ class RateController(Protocol):
     factor: float
 
     def observe(self, step: int, loss: float, metrics: Mapping[str, float] | None) -> str:
-        """Add the measurements of a step; returns the reason if a decision changed the factor, else an empty text."""
+        """Add the measurements of a step; returns the reason if a decision changed the factor, else an empty
+        text.
+        """
 
     def state(self) -> dict[str, Any]: ...
 
@@ -77,7 +79,8 @@ class Plateau(_AttributeState):
 
 
 class Restarts(_AttributeState):
-    """Cosine decay from a peak over `cycle` steps, then a restart; each cycle is `stretch` times as long as the
+    """Cosine decay from a peak over `cycle` steps, then a restart; each cycle is `stretch` times as long as
+    the
     previous one.
     """
 

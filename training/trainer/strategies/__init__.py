@@ -1,4 +1,6 @@
-"""How a model is distributed over ranks: `ddp` (replicated), `fsdp` (sharded), `hsdp` (sharded and replicated)."""
+"""How a model is distributed over ranks: `ddp` (replicated), `fsdp` (sharded), `hsdp` (sharded and
+replicated).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ def make_strategy(recipe: Recipe, make: Callable[[], nn.Module], context: RunCon
     NOTE: create the optimizer afterwards, from `strategy.module`, because sharding replaces the parameters.
 
     Raises:
-        InputError: the model does not have the requested blocks, the ranks cannot be divided into the requested
+        InputError: the model does not have the requested blocks, the ranks cannot be divided into the
+        requested
             replicas, or the model does not support `meta_init`.
     """
     return STRATEGIES[recipe.strategy](recipe, make, context)

@@ -20,7 +20,8 @@ StateDict = dict[str, dict[str, Any]]
 class Strategy(ABC):
     """A model distributed over ranks.
 
-    NOTE: `state_dict`, `load_state_dict` and `clip_grad_norm` are collective: every rank must call them, in the
+    NOTE: `state_dict`, `load_state_dict` and `clip_grad_norm` are collective: every rank must call them, in
+    the
     same order.
 
     Attributes:
@@ -54,7 +55,8 @@ class Strategy(ABC):
         return None
 
     def clip_grad_norm(self, limit: float) -> torch.Tensor:
-        """Scale the gradient to a norm of at most `limit`; returns the whole gradient's norm before, the same on
+        """Scale the gradient to a norm of at most `limit`; returns the whole gradient's norm before, the same
+        on
         all ranks.
         """
         parameters = [each for each in self.module.parameters() if each.grad is not None]
@@ -69,8 +71,10 @@ class Strategy(ABC):
     def state_dict(self, optimizer: Optimizer, whole: bool = False) -> StateDict:
         """The model's and the optimizer's state, for a checkpoint to write or to load into.
 
-        These are the tensors themselves with ddp, and DTensors with fsdp and hsdp. `whole` gathers everything on
-        rank 0 as plain CPU tensors; the other ranks get empty dictionaries. Before the first step the optimizer's
+        These are the tensors themselves with ddp, and DTensors with fsdp and hsdp. `whole` gathers everything
+        on
+        rank 0 as plain CPU tensors; the other ranks get empty dictionaries. Before the first step the
+        optimizer's
         state is a placeholder to load into.
         """
         model, optimizer_state = get_state_dict(

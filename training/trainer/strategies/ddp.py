@@ -40,7 +40,8 @@ class DdpStrategy(Strategy):
             self.parallel._set_ddp_runtime_logging_sample_rate(SAMPLE_INTERVAL)  # type: ignore[no-untyped-call]  # torch is partly typed
 
     def warm_up(self, warmup_pass: Callable[[nn.Module], Any]) -> None:
-        # NOTE: DDP fixes the order of gradient sums after its first backward pass. Without these passes a resumed
+        # NOTE: DDP fixes the order of gradient sums after its first backward pass. Without these passes a
+        # resumed
         # run differs from an uninterrupted one in the last bits.
         if self.parallel is not self.module:
             for _ in range(2):

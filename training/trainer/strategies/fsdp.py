@@ -1,7 +1,8 @@
 """FSDP2: each block's parameters are sharded over ranks and gathered while it computes; hsdp replicates the
 shards.
 
-Between the micro batches of a step, gradients stay unsharded on each rank, unless `sharding.reduce_every` trades
+Between the micro batches of a step, gradients stay unsharded on each rank, unless `sharding.reduce_every`
+trades
 that memory for communication.
 """
 

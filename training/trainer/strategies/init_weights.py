@@ -1,7 +1,10 @@
-"""Initial weights: created directly, or with `meta_init` recorded without memory and created tensor by tensor.
+"""Initial weights: created directly, or with `meta_init` recorded without memory and created tensor by
+tensor.
 
-With `meta_init` the model is built on the meta device while every operation on its tensors is recorded. A tensor
-is created by replaying its operations on the CPU with a generator seeded from the seed and the tensor's name, so
+With `meta_init` the model is built on the meta device while every operation on its tensors is recorded. A
+tensor
+is created by replaying its operations on the CPU with a generator seeded from the seed and the tensor's name,
+so
 it is equal with every strategy, world size and device. Weights that are read from a file cannot be recorded.
 """
 
@@ -34,7 +37,8 @@ class Built:
         self._seed, self._record = seed, record
         self._names = {id(tensor): name for name, tensor in _named(model)} if record else {}
         self._made: dict[int, weakref.ref[torch.Tensor]] = {}
-        """By the id of the meta tensor, which `_alive` keeps alive. A shared tensor is created once, and freed when
+        """By the id of the meta tensor, which `_alive` keeps alive. A shared tensor is created once, and
+        freed when
         it is sharded.
         """
         self._alive: list[torch.Tensor] = []
@@ -156,7 +160,8 @@ class _Record(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch is p
 
 @contextlib.contextmanager
 def _initialisers(record: _Record) -> Iterator[None]:
-    """Record the functions of `torch.nn.init` that do nothing on the meta device. Does not see functions that the
+    """Record the functions of `torch.nn.init` that do nothing on the meta device. Does not see functions that
+    the
     model imported by name.
     """
 

@@ -1,6 +1,7 @@
 """A model's blocks: the unit of sharding, recomputation and compilation.
 
-A block is a member of an `nn.ModuleList` or `nn.Sequential` of one class, such as a transformer's layers. Modules
+A block is a member of an `nn.ModuleList` or `nn.Sequential` of one class, such as a transformer's layers.
+Modules
 are modified in place and never wrapped, because checkpoints depend on the names of the parameters.
 """
 
