@@ -1,9 +1,7 @@
-"""The main job on real input, as `make demo` runs it: rehearse an AWS platform, launch a training from a
-platform's
-outputs, kill it with SIGKILL in the middle, resume it, and write its report.
+"""The demo of `make demo`: rehearse an AWS platform, launch a training from a platform's outputs, kill it
+with SIGKILL, resume it, and write its report.
 
-Everything it makes lies under runs/demo, which each demo starts anew. Exit code 0 only if every part did what
-it should.
+It replaces runs/demo. The exit code is 0 only if every part succeeds.
 """
 
 from __future__ import annotations
@@ -25,14 +23,14 @@ FOLDER = ROOT / "runs" / "demo"
 TRAINFLEET = str(Path(sys.executable).with_name("trainfleet"))
 STACK = "aws-prod"
 RECIPE = "recipes/lm-small.yaml"
-PATIENCE_S = 300
+LIMIT_S = 300
 """How long the demo waits for the run to reach the step at which it is killed."""
 
 console = Console(highlight=False)
 
 
 class DemoError(Exception):
-    """Raised when a part of the demo did not do what it should."""
+    """Raised when a part of the demo fails."""
 
 
 def main() -> int:
@@ -56,13 +54,15 @@ def main() -> int:
 
 
 def rehearse() -> None:
-    """Part 1: the production platform goes through the real engine over a simulated AWS."""
+    """Part 1: rehearse the production platform on the real engine and a simulated AWS."""
     heading(1, f"an AWS platform on the real Pulumi engine, without an account: trainfleet rehearse {STACK}")
     call("rehearse", STACK, "--outputs", str(FOLDER / f"{STACK}.json"))
 
 
 def local_platform() -> Path:
-    """Part 2: the stack for this machine, whose outputs say where runs are stored. Returns the outputs' file."""
+    """Part 2: rehearse the stack for this machine. Returns the file of its outputs, which name the run
+    storage.
+    """
     heading(2, "a platform on this machine, for its outputs: trainfleet rehearse local")
     outputs = FOLDER / "local.json"
     call(
@@ -72,21 +72,19 @@ def local_platform() -> Path:
 
 
 def train_until_killed(platform: Path) -> int:
-    """Part 3: start the recipe with two workers and SIGKILL everything half way. Returns the last step that
-    was logged.
-    """
+    """Part 3: start the recipe with two workers and SIGKILL everything halfway. Returns the last step."""
     heading(
         3, f"two DDP workers train a language model, and are killed: trainfleet launch {RECIPE} --on local"
     )
     metrics = run_folder(platform) / "metrics.jsonl"
     process = subprocess.Popen(launch(platform), cwd=ROOT, start_new_session=True)
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + LIMIT_S
     try:
         while last_step(metrics) < 110:
             if process.poll() is not None:
                 raise DemoError(f"the training ended by itself with exit code {process.returncode}")
             if time.monotonic() > deadline:
-                raise DemoError(f"the training did not reach step 110 in {PATIENCE_S} s")
+                raise DemoError(f"the training did not reach step 110 in {LIMIT_S} s")
             time.sleep(0.1)
     finally:
         kill(process)
@@ -98,7 +96,7 @@ def train_until_killed(platform: Path) -> int:
 
 
 def resume(platform: Path, killed_at: int) -> dict[str, object]:
-    """Part 4: the same command again goes on from the last checkpoint. Returns what the run came to."""
+    """Part 4: run the same command again, which resumes from the last checkpoint. Returns the result."""
     heading(4, "the same command again")
     done = subprocess.run(
         [*launch(platform), "--json"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
@@ -108,12 +106,14 @@ def resume(platform: Path, killed_at: int) -> dict[str, object]:
     result: dict[str, object] = json.loads(done.stdout)
     resumed = result.get("resumed_from")
     if not isinstance(resumed, int) or not 0 < resumed <= killed_at:
-        raise DemoError(f"the run was killed after step {killed_at} but says that it resumed from {resumed}")
+        raise DemoError(
+            f"the run was killed after step {killed_at} but reports that it resumed from {resumed}"
+        )
     return result
 
 
 def run_folder(platform: Path) -> Path:
-    """The folder of the run that `launch` starts, as the launcher itself resolves it."""
+    """The folder of the run that `launch` starts."""
     from trainfleet.training.launch.request import Request
     from trainfleet.training.launch.supervise import resolve
 
@@ -122,12 +122,12 @@ def run_folder(platform: Path) -> Path:
 
 
 def launch(platform: Path) -> list[str]:
-    """The launch that is killed once and then called again."""
+    """The command that is killed once and then run again."""
     return [TRAINFLEET, "launch", RECIPE, "--on", "local", "--platform", str(platform)]
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL a process and all that it started, children first known, so that nobody can clean up."""
+    """SIGKILL a process and all its descendants at once, so that none can clean up."""
     try:
         family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
     except psutil.NoSuchProcess:
@@ -141,7 +141,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def last_step(metrics: Path) -> int:
-    """The newest training step in metrics.jsonl; 0 while there is none."""
+    """The last training step in metrics.jsonl; 0 if there is none."""
     try:
         lines = metrics.read_text().splitlines()
     except FileNotFoundError:
@@ -149,30 +149,29 @@ def last_step(metrics: Path) -> int:
     for line in reversed(lines):
         try:
             return int(json.loads(line)["step"])
-        except (ValueError, KeyError):  # the line that is being written, or one of another kind
+        except (ValueError, KeyError):  # an incomplete line, or one of another kind
             continue
     return 0
 
 
 def call(*arguments: str) -> None:
-    """Run a trainfleet command on the user's own terminal."""
+    """Run a trainfleet command in this terminal."""
     done = subprocess.run([TRAINFLEET, *arguments], cwd=ROOT, check=False)
     if done.returncode:
         raise DemoError(f"`trainfleet {arguments[0]} {arguments[1]}` ended with exit code {done.returncode}")
 
 
 def heading(number: int, text: str) -> None:
-    """Announce a part."""
+    """Print the heading of a part."""
     console.print(f"\n[bold blue]{number}/4[/] [bold]{text}[/]")
 
 
 def summary(result: dict[str, object], killed_at: int, seconds: float) -> None:
-    """Say what was shown."""
+    """Print the result."""
     console.print(f"\n[bold green]demo: done in {seconds:.0f} s[/]")
     console.print(f"  {STACK}: every step of the rehearsal was as expected (table above)")
-    console.print(
-        f"  lm-small: killed after step {killed_at}, resumed from step {result['resumed_from']}, finished at step {result['step']}"
-    )
+    resumed = f"resumed from step {result['resumed_from']}, finished at step {result['step']}"
+    console.print(f"  lm-small: killed after step {killed_at}, {resumed}")
     console.print(f"  report: {result['report']}")
 
 

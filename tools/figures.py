@@ -50,7 +50,8 @@ def main() -> int:
     stale = [page for page in pages() if updated(text := page.read_text(encoding="utf-8"), known) != text]
     for page in stale:
         print(
-            f"{page.relative_to(ROOT)}: {'updated' if write else 'quotes other figures than docs/figures.toml'}"
+            f"{page.relative_to(ROOT)}: "
+            f"{'updated' if write else 'quotes other figures than docs/figures.toml'}"
         )
         if write:
             page.write_text(updated(page.read_text(encoding="utf-8"), known), encoding="utf-8")

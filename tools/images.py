@@ -1,10 +1,7 @@
-"""Writes images/requirements.lock, the part of the project's lock that the training image holds: `python -m
-tools.images`.
+"""Writes images/requirements.lock, the packages of the project's lock that the training image contains.
 
-Run by a maintainer after `make lock`; a test says when it is due. Both images, the Dockerfile's and the one
-that the built-in
-cluster makes, install this file, so they cannot differ. SkyPilot's own runtime has a lock of its own beside
-it.
+Run `python -m tools.images` after `make lock`; a test fails if it is stale. The Dockerfile and the built-in
+cluster both install this file. SkyPilot's runtime has its own lock, images/skypilot.lock.
 """
 
 from __future__ import annotations
@@ -21,13 +18,13 @@ from trainfleet.local_cluster.lock_file import blocks
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "images" / "requirements.lock"
 EXTRAS = ("train", "hf", "speech", "vision", "tune", "mlflow", "wandb")
-BESIDES = ("lightning-fabric", "uv")
-"""Packages of no extra above: what Lightning Fabric's example needs; the installer."""
+ADDITIONAL = ("lightning-fabric", "uv")
+"""Packages outside these extras: for Lightning Fabric's example, and the installer."""
 _SELF = "trainfleet (pyproject.toml)"
 
 
-def asked_by(block: str) -> set[str]:
-    """The packages that a block says it is there for."""
+def required_by(block: str) -> set[str]:
+    """The packages that require a block's package, from its `# via` comments."""
     comments = [
         line.strip().removeprefix("#").strip().removeprefix("via").strip()
         for line in block.splitlines()
@@ -37,7 +34,7 @@ def asked_by(block: str) -> set[str]:
 
 
 def declared(project: str) -> set[str]:
-    """The packages that the image's extras and the base name."""
+    """The packages that the project and the image's extras declare."""
     table = tomllib.loads(project)["project"]
     wanted, todo, seen = list(table["dependencies"]), list(EXTRAS), set()
     while todo:
@@ -49,18 +46,18 @@ def declared(project: str) -> set[str]:
         if inner := re.match(r"trainfleet\[([^\]]*)\]", text):
             wanted += [row for name in inner[1].split(",") for row in table["optional-dependencies"][name]]
     names = {re.split(r"[\[<>=!~; ]", text, maxsplit=1)[0] for text in wanted}
-    return (names - {"trainfleet"}) | set(BESIDES)
+    return (names - {"trainfleet"}) | set(ADDITIONAL)
 
 
 def closure(found: dict[str, str], roots: Iterable[str]) -> set[str]:
-    """The roots and everything that is there for one of them."""
+    """The roots and everything that they require."""
     kept = set(roots) & found.keys()
-    while more := {name for name, block in found.items() if name not in kept and asked_by(block) & kept}:
+    while more := {name for name, block in found.items() if name not in kept and required_by(block) & kept}:
         kept |= more
     return kept
 
 
-def written(lock: str, project: str) -> str:
+def render_lock(lock: str, project: str) -> str:
     """The text of images/requirements.lock."""
     found = blocks(lock)
     kept = closure(found, declared(project))
@@ -71,7 +68,7 @@ def written(lock: str, project: str) -> str:
 
 def main() -> None:
     write_whole(
-        TARGET, written((ROOT / "requirements.lock").read_text(), (ROOT / "pyproject.toml").read_text())
+        TARGET, render_lock((ROOT / "requirements.lock").read_text(), (ROOT / "pyproject.toml").read_text())
     )
     sys.stdout.write(f"{TARGET.relative_to(ROOT)}\n")
 

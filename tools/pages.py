@@ -26,7 +26,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SHELL = ("", "sh", "bash", "console")
 BLOCK = re.compile(
-    r"^(?:<!-- (?P<kind>run|not run|file): (?P<value>[^\n]*?) -->\n)?(?P<fence>```+)(?P<language>[\w-]*)[^\n]*\n(?P<body>.*?)^(?P=fence)[ \t]*$",
+    r"^(?:<!-- (?P<kind>run|not run|file): (?P<value>[^\n]*?) -->\n)?"
+    r"(?P<fence>```+)(?P<language>[\w-]*)[^\n]*\n(?P<body>.*?)^(?P=fence)[ \t]*$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -125,7 +126,8 @@ def main() -> int:
         return run(options.page)
     for block in blocks(options.page.read_text(encoding="utf-8")):
         print(
-            f"{options.page}:{block.line}: {block.language or 'text'}: {block.kind or 'no marker'} {block.value}"
+            f"{options.page}:{block.line}: {block.language or 'text'}: "
+            f"{block.kind or 'no marker'} {block.value}"
         )
     return 0
 

@@ -1,11 +1,8 @@
-"""Sets up a checkout: a .venv with the locked packages, the project itself, and the Pulumi engine. `make
-setup` runs it.
+"""Sets up a checkout: a .venv with the locked packages, the project itself, and the Pulumi engine.
 
-Uses the standard library alone, so that a fresh python3 (3.11 to 3.13) is enough. Each step leaves a stamp
-only when it
-is whole: a second run skips it, an interrupted one is taken up where it stopped. No index is named here; a
-mirror set
-for pip (`pip config set global.index-url`) is used for uv too.
+`make setup` runs it with the standard library only, so that a fresh python3 (3.11 to 3.13) is enough. A
+finished step is recorded: a second run skips it, and an interrupted run resumes. uv uses the index that pip
+is configured for (`pip config set global.index-url`).
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ def main() -> int:
     """Run every step that is not done yet. Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--no-engine", action="store_true", help="leave the Pulumi engine out (training only)"
+        "--no-engine", action="store_true", help="do not install the Pulumi engine (training only)"
     )
     arguments = parser.parse_args()
     started = time.monotonic()
@@ -57,14 +54,14 @@ def main() -> int:
         print(f"setup: {error}", file=sys.stderr)
         return 3
     except KeyboardInterrupt:
-        print("setup: interrupted; run it again to go on", file=sys.stderr)
+        print("setup: interrupted; run it again to resume", file=sys.stderr)
         return 130
     print(f"setup: ready in {time.monotonic() - started:.1f} s", flush=True)
     return 0
 
 
 def check_python() -> None:
-    """Refuse a Python outside the tested range, naming the one that would do."""
+    """Reject a Python outside the tested range, and name one that is installed."""
     if not OLDEST <= sys.version_info[:2] <= NEWEST:
         found = [name for minor in (13, 12, 11) if (name := shutil.which(f"python3.{minor}"))]
         hint = f"run `make PYTHON={found[0]}`" if found else "install one"
@@ -84,7 +81,7 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def step(name: str, key: str, work: Callable[[], None]) -> None:
-    """Do `work` unless the stamp says that it was done for this very `key`."""
+    """Do `work` unless it is recorded as done for this `key`."""
     done = read_stamp()
     if done.get(name) == key:
         return
@@ -99,7 +96,7 @@ def step(name: str, key: str, work: Callable[[], None]) -> None:
 
 
 def read_stamp() -> dict[str, str]:
-    """What was finished here, or nothing."""
+    """The finished steps, with their keys."""
     try:
         done: dict[str, str] = json.loads(STAMP.read_text())
     except (OSError, ValueError):
@@ -108,39 +105,25 @@ def read_stamp() -> dict[str, str]:
 
 
 def environment_key() -> str:
-    """What the .venv was made from: another Python or a moved checkout makes a new one."""
+    """The key of the .venv: another Python or a moved checkout needs a new one."""
     return f"{sys.version.split()[0]} {ROOT}"
 
 
 def make_environment() -> None:
-    """Make .venv with the standard library's venv."""
+    """Create .venv with the standard library's venv."""
     try:
         venv.create(VENV, clear=True, with_pip=True)
     except (subprocess.CalledProcessError, OSError) as error:
-        raise SetupError(
-            f"cannot make {VENV}: {error}; on Debian and Ubuntu install python3-venv, and check that the disk is not full"
-        ) from error
+        fix = "on Debian and Ubuntu install python3-venv, and check that the disk is not full"
+        raise SetupError(f"cannot create {VENV}: {error}; {fix}") from error
 
 
 def install_packages() -> None:
     """Install every locked package by hash: uv first (by pip, from the same lock), then the rest by uv."""
     with_uv = VENV / "uv-only.txt"
     with_uv.write_text(lock_block("uv"))
-    run(
-        [
-            PYTHON,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--require-hashes",
-            "--no-deps",
-            "-r",
-            with_uv,
-        ],
-        "uv",
-    )
+    pip: list[str | Path] = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    run([*pip, "--require-hashes", "--no-deps", "-r", with_uv], "uv")
     quiet = [] if sys.stderr.isatty() else ["--quiet"]
     run(
         [VENV / "bin" / "uv", "pip", "install", *quiet, "--python", PYTHON, "--require-hashes", "-r", LOCK],
@@ -158,7 +141,7 @@ def lock_block(name: str) -> str:
 
 
 def mirror(python: Path = PYTHON) -> dict[str, str]:
-    """The index that pip is configured for, handed to uv; nothing when pip has none."""
+    """The index that pip is configured for, as a variable for uv; empty when pip has none."""
     asked = subprocess.run(
         [python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
     ).stdout
@@ -167,27 +150,13 @@ def mirror(python: Path = PYTHON) -> dict[str, str]:
 
 
 def install_project() -> None:
-    """Install the checkout itself in place, without looking at any index."""
-    run(
-        [
-            VENV / "bin" / "uv",
-            "pip",
-            "install",
-            "--quiet",
-            "--python",
-            PYTHON,
-            "--offline",
-            "--no-deps",
-            "--no-build-isolation",
-            "-e",
-            ROOT,
-        ],
-        "the project",
-    )
+    """Install the checkout itself in place, offline."""
+    uv: list[str | Path] = [VENV / "bin" / "uv", "pip", "install", "--quiet", "--python", PYTHON]
+    run([*uv, "--offline", "--no-deps", "--no-build-isolation", "-e", ROOT], "the project")
 
 
 def run_engine() -> str:
-    """Find or build the Pulumi engine, with its own progress; the line to print for it."""
+    """Find or build the Pulumi engine; returns the line to print for it."""
     finished = subprocess.run(
         [PYTHON, "-m", "trainfleet.rehearsal.engine.find"],
         cwd=ROOT,
@@ -201,7 +170,7 @@ def run_engine() -> str:
 
 
 def run(command: list[str | Path], what: str, extra: dict[str, str] | None = None) -> None:
-    """Run one installer, letting its progress through."""
+    """Run one installer, whose progress is shown."""
     finished = subprocess.run([str(part) for part in command], env=os.environ | (extra or {}), check=False)
     if finished.returncode:
         raise SetupError(
@@ -215,7 +184,7 @@ def digest(path: Path) -> str:
 
 
 def say(name: str, started: float, what: str) -> None:
-    """One line per step: what it was and how long it took."""
+    """Print one line for a step, with its duration."""
     print(f"setup: {name}: {what} ({time.monotonic() - started:.1f} s)", flush=True)
 
 

@@ -19,7 +19,7 @@ def dockerfile(root: Path) -> str:
 
 
 def test_the_images_lock_is_the_part_of_the_projects_lock_that_is_written_today(root: Path) -> None:
-    expected = lock.written((root / "requirements.lock").read_text(), (root / "pyproject.toml").read_text())
+    expected = lock.render_lock((root / "requirements.lock").read_text(), (root / "pyproject.toml").read_text())
     assert (root / "images" / "requirements.lock").read_text() == expected, "run `python -m tools.images`"
 
 
@@ -105,4 +105,4 @@ def test_a_lock_is_cut_in_two_and_nothing_is_lost(root: Path) -> None:
     ],
 )
 def test_who_asked_for_a_package_is_read_in_both_forms(text: str, asked: set[str]) -> None:
-    assert lock.asked_by(text) == asked
+    assert lock.required_by(text) == asked

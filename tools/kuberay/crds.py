@@ -1,9 +1,7 @@
-"""Writes infra/kubernetes/crds/<version>/*.json from the pinned Go module of KubeRay: `python -m
-tools.kuberay.crds`.
+"""Writes infra/kubernetes/crds/<version>/*.json from the pinned Go module of KubeRay.
 
-Run by a maintainer after the pin in go.mod was raised; the result is committed. go.sum holds the module's
-checksum, and the
-order of keys is fixed, so that a second run changes nothing. What is left out, and why, stands at `slim`.
+Run `python -m tools.kuberay.crds` after raising the pin in go.mod, and commit the result. The output is
+deterministic.
 """
 
 from __future__ import annotations
@@ -26,11 +24,11 @@ TARGET = HERE.parent.parent / "infra" / "kubernetes" / "crds"
 
 
 def module_folder() -> tuple[str, Path]:
-    """The pinned version (without `v`) and the folder Go unpacked it to.
+    """The pinned version (without `v`) and the folder of its sources.
 
     Raises:
         MissingToolError: Go is not on the path.
-        TrainfleetError: the module could not be fetched, or its checksum differs from go.sum.
+        TrainfleetError: the download failed, or the checksum differs from go.sum.
     """
     go = shutil.which("go")
     if go is None:
@@ -51,13 +49,11 @@ def module_folder() -> tuple[str, Path]:
 
 
 def slim(node: Any) -> Any:
-    """The schema without its prose and without the copies of Kubernetes' own pod specification in it.
+    """The schema without descriptions and without the copies of Kubernetes' pod specification.
 
-    A tenth remains. Whole, the four definitions are 1.3 MB, and the engine, the provider and every policy
-    would carry them
-    on each preview (11 s instead of 3 s, measured on two cores). A pod specification is kept as it is written
-    and judged by
-    the API server when the operator makes the pod; every field of Ray's own is still validated.
+    A tenth remains. The four complete definitions have 1.3 MB and slow each preview (11 s instead of 3 s,
+    measured on two cores). The API server validates a pod specification when the operator creates the pod;
+    every field of Ray's own is still validated.
     """
     if isinstance(node, list):
         return [slim(item) for item in node]
@@ -73,17 +69,18 @@ def slim(node: Any) -> Any:
     }
 
 
-def written(definition: dict[str, Any]) -> str:
-    """One definition as JSON, the same text for the same definition."""
+def render(definition: dict[str, Any]) -> str:
+    """One definition as JSON."""
     return json.dumps(slim(definition), sort_keys=True, indent=1) + "\n"
 
 
 def main() -> None:
+    """Write the definitions of the pinned version."""
     version, folder = module_folder()
     for path in sorted((folder / "config" / "crd" / "bases").glob("*.yaml")):
         definition = yaml.safe_load(path.read_text())
         target = TARGET / version / f"{definition['metadata']['name']}.json"
-        write_whole(target, written(definition))
+        write_whole(target, render(definition))
         sys.stdout.write(f"{target.relative_to(TARGET.parent.parent.parent)}\n")
 
 

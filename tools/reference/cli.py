@@ -98,7 +98,7 @@ def read_help(text: str) -> Help:
 
 
 def _commands(paragraph: str) -> list[str]:
-    """The commands of a paragraph of examples; a line that starts with no program continues the one before."""
+    """The commands of a paragraph of examples; a line without a program continues the one before."""
     found: list[str] = []
     for line in map(str.strip, paragraph.splitlines()):
         if found and not re.match(r"[a-z]+( |$)", line):

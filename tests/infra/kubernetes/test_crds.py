@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tools.kuberay.crds import HERE, slim, written
+from tools.kuberay.crds import HERE, render, slim
 from trainfleet.errors import InputError
 from trainfleet.infra.kubernetes.crds import definitions, versions
 from trainfleet.infra.kubernetes.kuberay import sdk_names
@@ -44,7 +44,7 @@ def test_an_unknown_version_is_refused_with_those_that_are_here() -> None:
 
 def test_the_files_are_what_the_tool_writes() -> None:
     for definition in definitions(versions()[-1]):
-        assert json.loads(written(definition)) == definition, "already slim: writing it again changes nothing"
+        assert json.loads(render(definition)) == definition, "already slim: writing it again changes nothing"
 
 
 def test_slim_keeps_rules_and_a_field_called_description() -> None:
