@@ -36,16 +36,18 @@ def required_by(block: str) -> set[str]:
 def declared(project: str) -> set[str]:
     """The packages that the project and the image's extras declare."""
     table = tomllib.loads(project)["project"]
-    wanted, todo, seen = list(table["dependencies"]), list(EXTRAS), set()
+    requirements, todo, seen = list(table["dependencies"]), list(EXTRAS), set()
     while todo:
         extra = todo.pop()
         if extra not in seen:
             seen.add(extra)
-            wanted += table["optional-dependencies"][extra]
-    for text in list(wanted):
+            requirements += table["optional-dependencies"][extra]
+    for text in list(requirements):
         if inner := re.match(r"trainfleet\[([^\]]*)\]", text):
-            wanted += [row for name in inner[1].split(",") for row in table["optional-dependencies"][name]]
-    names = {re.split(r"[\[<>=!~; ]", text, maxsplit=1)[0] for text in wanted}
+            requirements += [
+                row for name in inner[1].split(",") for row in table["optional-dependencies"][name]
+            ]
+    names = {re.split(r"[\[<>=!~; ]", text, maxsplit=1)[0] for text in requirements}
     return (names - {"trainfleet"}) | set(ADDITIONAL)
 
 

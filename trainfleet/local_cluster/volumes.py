@@ -1,6 +1,6 @@
 """The provisioner of the storage class `local`: one folder on the node per claim, removed with the claim.
 
-node_init.py runs it as a server, with the standard library only. All pods are on one node, so many can mount
+node_init.py runs it as a server, with the standard library only. All pods are on one node: several can mount
 a folder for reading and writing. The size of a claim is not enforced.
 """
 
