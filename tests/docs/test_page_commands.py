@@ -1,4 +1,5 @@
-"""The commands of pages that are quick enough for `make test`: rehearsal.md, diff.md, multi-cloud.md, ray-up.md.
+"""The commands of pages that are quick enough for `make test`: rehearsal.md, diff.md, multi-cloud.md,
+ray-up.md.
 
 Each page's blocks marked with this file run in one shell, in a clone of the repository.
 """
@@ -42,7 +43,11 @@ def commands(page: str) -> list[str]:
 def test_the_commands_of_a_page_work_as_written(page: str, clone: Path) -> None:
     found = commands(page)
     assert found, f"docs/{page} has no block marked `run: {NAME}`"
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "NO_COLOR": "1",
+    }
+    environment.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))  # the engine is built there
     environment["HOME"] = str(clone.parent)
     for command in found:
         done = subprocess.run(

@@ -1,4 +1,6 @@
-"""Every command that a page shows is run, or says why not; every link leads somewhere; every figure has one source."""
+"""Every command that a page shows is run, or says why not; every link leads somewhere; every figure has one
+source.
+"""
 
 from __future__ import annotations
 
