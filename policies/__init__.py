@@ -1,3 +1,1 @@
-"""What must hold: a CrossGuard pack over three clouds, one module per theme, plain functions. Never imports
-infra.
-"""
+"""The policy pack (Pulumi CrossGuard): one module of plain functions per theme. Does not import infra."""

@@ -1,6 +1,4 @@
-"""The policy pack as Pulumi starts it: the only file that makes a PolicyPack, because making one serves until
-it is stopped.
-"""
+"""Entry point of the policy pack for Pulumi. Creating a PolicyPack serves it until the process is stopped."""
 
 from pulumi_policy import EnforcementLevel, PolicyPack
 

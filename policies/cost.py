@@ -1,6 +1,4 @@
-"""Cost: nothing grows without a limit, nothing idle is paid, and somebody is reported before the money is
-gone.
-"""
+"""Cost: limits, idle capacity and budget alerts."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from trainfleet.policies.engine.accessors import (
     is_true,
     listed,
     missing_companion,
-    none_of,
+    not_one_of,
     number,
     numbered,
     one_of,
@@ -42,9 +40,7 @@ from trainfleet.policies.resource_types import (
 )
 
 MOST_NODES = 256
-"""More nodes in one pool than this are a slip of the finger. Set `most_nodes` in the policy's configuration
-for more.
-"""
+"""Sanity limit for the nodes of one pool. The policy's setting `most_nodes` overrides it."""
 
 
 def _limit(resource: Resource) -> float:
@@ -52,16 +48,16 @@ def _limit(resource: Resource) -> float:
 
 
 def _bounded(*paths: str) -> Check:
-    """The pool's largest size must be said, at one of these paths, and be within the limit."""
+    """The pool's maximum size must be set at one of these paths, within the limit."""
 
     def evaluate(resource: Resource) -> Iterable[Violation]:
         values = [(path, number(at(resource.props, path))) for path in paths]
         known = [(path, most) for path, most in values if most is not None]
         if not known:
-            yield Violation(f"{paths[0]} is missing, so the pool has no largest size")
+            yield Violation(f"{paths[0]} is missing, so the pool has no maximum size")
         for path, most in known:
             if most > _limit(resource):
-                yield Violation(f"{path} is {most:g} and not {_limit(resource):g} or less")
+                yield Violation(f"{path} is {most:g}, which exceeds {_limit(resource):g}")
 
     return evaluate
 
@@ -76,9 +72,7 @@ def aks_bounded(resource: Resource) -> Iterable[Violation]:
 def eks_from_zero(resource: Resource) -> Iterable[Violation]:
     least = number(at(resource.props, "scalingConfig.minSize")) or 0
     if least > 0 and eks_gpu(resource):
-        yield Violation(
-            f"scalingConfig.minSize is {least:g}: these GPU nodes are paid also when nothing runs"
-        )
+        yield Violation(f"scalingConfig.minSize is {least:g}: these GPU nodes are billed even when idle")
 
 
 def gke_from_zero(resource: Resource) -> Iterable[Violation]:
@@ -87,7 +81,7 @@ def gke_from_zero(resource: Resource) -> Iterable[Violation]:
     for path in ("autoscaling.minNodeCount", "autoscaling.totalMinNodeCount", "nodeCount"):
         least = number(at(resource.props, path)) or 0
         if least > 0:
-            yield Violation(f"{path} is {least:g}: these GPU nodes are paid also when nothing runs")
+            yield Violation(f"{path} is {least:g}: these GPU nodes are billed even when idle")
 
 
 def aks_from_zero(resource: Resource) -> Iterable[Violation]:
@@ -97,7 +91,7 @@ def aks_from_zero(resource: Resource) -> Iterable[Violation]:
     path = "minCount" if scaled else "count"
     least = number(resource.props.get(path)) or 0
     if least > 0:
-        yield Violation(f"{path} is {least:g}: these GPU nodes are paid also when nothing runs")
+        yield Violation(f"{path} is {least:g}: these GPU nodes are billed even when idle")
 
 
 def aws_alerts(resource: Resource) -> Iterable[Violation]:
@@ -108,16 +102,16 @@ def aws_alerts(resource: Resource) -> Iterable[Violation]:
         or listed(notification.get("subscriberSnsTopicArns"))
     ]
     if not notified:
-        yield Violation("notifications tells nobody")
+        yield Violation("notifications has no recipient")
 
 
 def gcp_alerts(resource: Resource) -> Iterable[Violation]:
     if not listed(resource.props.get("thresholdRules")):
-        yield Violation("thresholdRules is empty, so nobody is notified")
+        yield Violation("thresholdRules is empty, so no alert is sent")
     rule = resource.props.get("allUpdatesRule") or {}
     silent = is_true(rule.get("disableDefaultIamRecipients"))
     if silent and not listed(rule.get("monitoringNotificationChannels")) and rule.get("pubsubTopic") is None:
-        yield Violation("allUpdatesRule tells nobody")
+        yield Violation("allUpdatesRule has no recipient")
 
 
 def azure_alerts(resource: Resource) -> Iterable[Violation]:
@@ -129,7 +123,7 @@ def azure_alerts(resource: Resource) -> Iterable[Violation]:
         or listed(each.get("contactRoles"))
         for each in on
     ):
-        yield Violation("notifications tells nobody")
+        yield Violation("notifications has no recipient")
 
 
 def _no_budget(cluster: str, budgets: Sequence[str]) -> StackCheck:
@@ -148,7 +142,7 @@ def unfinished_uploads(resource: Resource) -> Iterable[Violation]:
         rule.get("status") == "Enabled" and rule.get("abortIncompleteMultipartUpload") is not None
         for rule in rules
     ):
-        yield Violation("rules has none that ends unfinished uploads (abortIncompleteMultipartUpload)")
+        yield Violation("rules has none that aborts unfinished uploads (abortIncompleteMultipartUpload)")
 
 
 def azure_old_data(resource: Resource) -> Iterable[Violation]:
@@ -163,9 +157,12 @@ def acr_untagged(resource: Resource) -> Iterable[Violation]:
 
 POOLS_HAVE_A_LIMIT = Rule(
     name="pools-have-a-limit",
-    statement="Every pool has a largest size, and it is not beyond reason.",
-    reason="One loop that submits jobs starts nodes until the limit, and an 8-GPU node costs as much per day as a small car per month.",
-    fix="set max_nodes of the pool; for more than 256 nodes set the policy's `most_nodes`",
+    statement="Every pool has a maximum size, within a sanity limit.",
+    reason=(
+        "A loop that submits jobs adds nodes up to the maximum, and an 8-GPU node can cost over 1,000 USD a "
+        "day."
+    ),
+    fix="set max_nodes of the pool; for more than 256 nodes, raise the policy's setting `most_nodes`",
     references=(
         "EKS best practices: cost, cluster autoscaler",
         "GKE: cluster autoscaler limits",
@@ -181,9 +178,9 @@ POOLS_HAVE_A_LIMIT = Rule(
 )
 GPU_FROM_ZERO = Rule(
     name="gpu-pools-from-zero",
-    statement="A GPU pool starts at zero nodes.",
-    reason="GPU nodes that wait are the largest avoidable item on the bill.",
-    fix="set min_nodes: 0; keep a node only while somebody waits for it",
+    statement="A GPU pool has a minimum of zero nodes.",
+    reason="Idle GPU nodes are the largest avoidable cost.",
+    fix="set min_nodes: 0; keep a node only while someone needs it",
     references=("Cluster Autoscaler: scaling a node group from 0",),
     severity="low",
     levels=ADVICE,
@@ -191,8 +188,8 @@ GPU_FROM_ZERO = Rule(
 )
 BUDGET = Rule(
     name="budget-with-alerts",
-    statement="A platform has a monthly budget, and somebody is notified before it is spent.",
-    reason="The bill comes a month later; by then a forgotten pool has cost more than the project.",
+    statement="A platform has a monthly budget, and someone is alerted before it is spent.",
+    reason="The bill arrives a month later; by then a forgotten pool can cost more than the project.",
     fix="set budget.monthly_usd in the spec",
     references=("AWS Well-Architected COST02-BP05", "Google Cloud: budgets and alerts", "Azure: budgets"),
     severity="medium",
@@ -206,8 +203,8 @@ BUDGET = Rule(
 )
 LOGS_EXPIRE = Rule(
     name="logs-expire",
-    statement="Every log store has an end after which logs are deleted.",
-    reason="Without one logs are kept and paid for ever.",
+    statement="Every log store has a retention period.",
+    reason="Without one, logs are stored and billed forever.",
     fix="set kubernetes.log_retention_days",
     references=("CKV_AWS_66", "Cloud Logging: retention"),
     severity="low",
@@ -217,11 +214,11 @@ LOGS_EXPIRE = Rule(
         GCP_LOGS: at_least("retentionDays", 1, absent=30),
     },
 )
-OLD_DATA_GOES = Rule(
+BUCKET_LIFECYCLE = Rule(
     name="old-data-goes",
-    statement="A bucket has rules for what is old: unfinished uploads and overwritten versions go.",
-    reason="Half of a large checkpoint that was never finished is invisible and is paid by the month.",
-    fix="give the bucket a lifecycle; unfinished uploads end after a week",
+    statement="A bucket has lifecycle rules that delete unfinished uploads and overwritten versions.",
+    reason="An unfinished upload of a large checkpoint is invisible, and billed every month.",
+    fix="add lifecycle rules to the bucket; abort unfinished uploads after a week",
     references=(
         "CKV2_AWS_61",
         "CKV_AWS_300",
@@ -242,15 +239,18 @@ OLD_DATA_GOES = Rule(
             ("azure-native:storage:ManagementPolicy",),
             "accountName",
             "the account has no management policy",
-            spared=lambda account, _: account.props.get("kind") == "FileStorage",
+            exempt=lambda account, _: account.props.get("kind") == "FileStorage",
         ),
     },
 )
-OLD_IMAGES_GO = Rule(
+IMAGE_LIFECYCLE = Rule(
     name="old-images-go",
-    statement="Layers of images that no tag names are deleted.",
-    reason="A training image is ten gigabytes and more, and every build leaves one behind.",
-    fix="give the repository a lifecycle (ECR), a cleanup policy (Artifact Registry) or a retention policy (ACR, Premium)",
+    statement="Untagged image layers are deleted.",
+    reason="A training image is ten gigabytes or more, and every build leaves an old one behind.",
+    fix=(
+        "add a lifecycle policy (ECR), a cleanup policy (Artifact Registry) or a retention policy (ACR, "
+        "Premium)"
+    ),
     references=("ECR: lifecycle policies", "Artifact Registry: cleanup policies", "CKV_AZURE_167"),
     severity="low",
     levels=FROM_STAGING,
@@ -266,16 +266,19 @@ OLD_IMAGES_GO = Rule(
 )
 STANDARD_SUPPORT = Rule(
     name="no-extended-support",
-    statement="No control plane slides into paid extended support by itself.",
-    reason="Extended support costs six times as much per hour and begins on the day that an upgrade was forgotten.",
-    fix="upgradePolicy.supportType STANDARD (EKS), a channel other than EXTENDED (GKE), supportPlan KubernetesOfficial (AKS)",
+    statement="No control plane moves to paid extended support automatically.",
+    reason="Extended support costs six times as much per hour, and starts when an upgrade is overdue.",
+    fix=(
+        "set upgradePolicy.supportType STANDARD (EKS), a channel other than EXTENDED (GKE) or supportPlan "
+        "KubernetesOfficial (AKS)"
+    ),
     references=("EKS: Kubernetes version lifecycle", "GKE: Extended channel", "AKS: long-term support"),
     severity="low",
     levels=FROM_STAGING,
     checks={
         EKS: one_of("upgradePolicy.supportType", ("STANDARD",)),
-        GKE: none_of("releaseChannel.channel", ("EXTENDED",)),
-        AKS: none_of("supportPlan", ("AKSLongTermSupport",)),
+        GKE: not_one_of("releaseChannel.channel", ("EXTENDED",)),
+        AKS: not_one_of("supportPlan", ("AKSLongTermSupport",)),
     },
 )
 RULES = (
@@ -283,7 +286,7 @@ RULES = (
     GPU_FROM_ZERO,
     BUDGET,
     LOGS_EXPIRE,
-    OLD_DATA_GOES,
-    OLD_IMAGES_GO,
+    BUCKET_LIFECYCLE,
+    IMAGE_LIFECYCLE,
     STANDARD_SUPPORT,
 )

@@ -1,5 +1,6 @@
-"""GPU pools: what schedulers, drivers and fabrics need of them. A pool is known as a GPU pool by its machine,
-image, labels or taint.
+"""GPU pools: what schedulers, drivers and fabrics require of them.
+
+A GPU pool is recognized by its machine type, image, labels or taint.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ GPU_PRESENT = "nvidia.com/gpu.present"
 ACCELERATOR = "skypilot.co/accelerator"
 GKE_MACHINES = ("a2-", "a3-", "a4-", "a4x-", "g2-", "g4-")
 AZURE_MACHINES = ("Standard_NC", "Standard_ND", "Standard_NG", "Standard_NV")
-CLOSE = 1
-"""How many zones nodes may be in that must be close together."""
+COLOCATED_ZONES = 1
+"""Number of zones for nodes that must be close together."""
 
 
 def _text(value: Json) -> str:
@@ -49,14 +50,15 @@ def aks_gpu(resource: Resource) -> bool:
     )
 
 
-def _labelled(labels: Json, *, skypilot: bool) -> Iterator[Violation]:
+def _label_violations(labels: Json, *, skypilot: bool) -> Iterator[Violation]:
     if labels.get(GPU_PRESENT) != "true":
-        yield Violation(f"label {GPU_PRESENT}=true is missing: no device plugin would be placed on the nodes")
+        yield Violation(f"label {GPU_PRESENT}=true is missing: no device plugin would run on the nodes")
     accelerator = labels.get(ACCELERATOR)
     if not skypilot:
         if accelerator is not None:
             yield Violation(
-                f"label {ACCELERATOR} exists: on GKE SkyPilot reads cloud.google.com/gke-accelerator, and two labels confuse it"
+                f"label {ACCELERATOR} is set: on GKE SkyPilot reads cloud.google.com/gke-accelerator, "
+                "and a second label misleads it"
             )
     elif accelerator is None:
         yield Violation(f"label {ACCELERATOR} is missing: SkyPilot would not find the pool at zero nodes")
@@ -65,9 +67,7 @@ def _labelled(labels: Json, *, skypilot: bool) -> Iterator[Violation]:
 
 
 def eks_gpu_nodes(resource: Resource) -> Iterable[Violation]:
-    """A GPU node group is known by its image, its labels or its taint; then it must have all of taint and
-    labels.
-    """
+    """Require the taint and the labels on a GPU node group, recognized by any of them or its image."""
     labels = resource.props.get("labels") or {}
     if not eks_gpu(resource):
         return
@@ -78,7 +78,7 @@ def eks_gpu_nodes(resource: Resource) -> Iterable[Violation]:
         yield Violation(
             f"no taint {GPU_TAINT} with effect NO_SCHEDULE: pods without a GPU would fill GPU nodes"
         )
-    yield from _labelled(labels, skypilot=True)
+    yield from _label_violations(labels, skypilot=True)
 
 
 def gke_gpu_nodes(resource: Resource) -> Iterable[Violation]:
@@ -90,9 +90,10 @@ def gke_gpu_nodes(resource: Resource) -> Iterable[Violation]:
         for taint in listed(node.get("taints"))
     ):
         yield Violation(
-            f"nodeConfig.taints has no {GPU_TAINT} with effect NO_SCHEDULE: pods without a GPU would fill GPU nodes"
+            f"nodeConfig.taints has no {GPU_TAINT} with effect NO_SCHEDULE: "
+            "pods without a GPU would fill GPU nodes"
         )
-    yield from _labelled(node.get("labels") or {}, skypilot=False)
+    yield from _label_violations(node.get("labels") or {}, skypilot=False)
 
 
 def aks_gpu_nodes(resource: Resource) -> Iterable[Violation]:
@@ -103,7 +104,7 @@ def aks_gpu_nodes(resource: Resource) -> Iterable[Violation]:
         yield Violation(
             f"nodeTaints has no {GPU_TAINT} with effect NoSchedule: pods without a GPU would fill GPU nodes"
         )
-    yield from _labelled(resource.props.get("nodeLabels") or {}, skypilot=True)
+    yield from _label_violations(resource.props.get("nodeLabels") or {}, skypilot=True)
 
 
 def eks_driver(resource: Resource) -> Iterable[Violation]:
@@ -116,7 +117,7 @@ def eks_driver(resource: Resource) -> Iterable[Violation]:
     ):
         yield Violation(f"amiType is {image}, which has no GPU driver")
     if eks_gpu(resource) and image is None:
-        yield Violation("amiType is missing, and the image that EKS takes has no GPU driver")
+        yield Violation("amiType is missing, and the default EKS image has no GPU driver")
 
 
 def gke_driver(resource: Resource) -> Iterable[Violation]:
@@ -131,7 +132,8 @@ def gke_driver(resource: Resource) -> Iterable[Violation]:
         version = at(accelerator, "gpuDriverInstallationConfig.gpuDriverVersion")
         if version is None or str(version) not in ("DEFAULT", "LATEST"):
             yield Violation(
-                f"{where}.gpuDriverInstallationConfig.gpuDriverVersion is not `DEFAULT` or `LATEST`, so GKE installs no driver"
+                f"{where}.gpuDriverInstallationConfig.gpuDriverVersion is not `DEFAULT` or `LATEST`, "
+                "so GKE installs no driver"
             )
 
 
@@ -142,37 +144,37 @@ def aks_driver(resource: Resource) -> Iterable[Violation]:
 
 def gke_inline(resource: Resource) -> Iterable[Violation]:
     if listed(resource.props.get("nodePools")):
-        yield Violation("nodePools is set: a pool that changes would replace the cluster")
+        yield Violation("nodePools is set: a change of a pool would replace the cluster")
     if not is_true(resource.props.get("removeDefaultNodePool")):
-        yield Violation("removeDefaultNodePool is not true, so a pool that nobody chose stays and costs")
+        yield Violation("removeDefaultNodePool is not true, so an unused default pool keeps running")
 
 
 def aks_inline(resource: Resource) -> Iterable[Violation]:
     for where, pool in numbered("agentPoolProfiles", resource.props.get("agentPoolProfiles")):
         if _text(pool.get("vmSize")).startswith(AZURE_MACHINES):
             yield Violation(
-                f"{where}.vmSize is {pool['vmSize']}: a GPU pool that changes would change the cluster"
+                f"{where}.vmSize is {pool['vmSize']}: a change of the GPU pool would change the cluster"
             )
 
 
-def gke_close(resource: Resource) -> Iterable[Violation]:
+def gke_placement(resource: Resource) -> Iterable[Violation]:
     if at(resource.props, "placementPolicy.type") != "COMPACT":
         return
     zones = listed(resource.props.get("nodeLocations"))
-    if len(zones) != CLOSE:
+    if len(zones) != COLOCATED_ZONES:
         yield Violation(f"placementPolicy is COMPACT and nodeLocations names {len(zones)} zones")
 
 
-def aks_close(resource: Resource) -> Iterable[Violation]:
+def aks_placement(resource: Resource) -> Iterable[Violation]:
     if resource.props.get("proximityPlacementGroupID") is None:
         return
     zones = listed(resource.props.get("availabilityZones"))
-    if len(zones) > CLOSE:
+    if len(zones) > COLOCATED_ZONES:
         yield Violation(f"proximityPlacementGroupID is set and availabilityZones names {len(zones)} zones")
 
 
 def template_fabric(resource: Resource) -> Iterable[Violation]:
-    """Fabric interfaces are worth their price only among machines that stand side by side."""
+    """EFA interfaces need a placement group: they help only between machines that are close together."""
     kinds = [
         str(each.get("interfaceType"))
         for _, each in numbered("networkInterfaces", resource.props.get("networkInterfaces"))
@@ -190,7 +192,7 @@ def template_spot(resource: Resource) -> Iterable[Violation]:
     target = at(resource.props, "capacityReservationSpecification.capacityReservationTarget")
     if at(resource.props, "instanceMarketOptions.marketType") == "spot" and target is not None:
         yield Violation(
-            "instanceMarketOptions.marketType is spot and a reservation is named: EC2 refuses both"
+            "instanceMarketOptions.marketType is spot and a reservation is set: EC2 rejects the combination"
         )
 
 
@@ -200,7 +202,8 @@ def gke_spot(resource: Resource) -> Iterable[Violation]:
     reserved = str(at(node, "reservationAffinity.consumeReservationType") or "") == "SPECIFIC_RESERVATION"
     if spot and reserved:
         yield Violation(
-            "nodeConfig.spot is true and nodeConfig.reservationAffinity names a reservation: spot never uses one"
+            "nodeConfig.spot is true and nodeConfig.reservationAffinity names a reservation: "
+            "spot nodes never use one"
         )
     if is_true(node.get("flexStart")) and (spot or reserved):
         yield Violation("nodeConfig.flexStart is true together with spot or a reservation")
@@ -215,7 +218,8 @@ def aks_spot(resource: Resource) -> Iterable[Violation]:
         )
     if str(resource.props.get("scaleSetEvictionPolicy") or "Delete") != "Delete":
         yield Violation(
-            "scaleSetEvictionPolicy is not `Delete`: evicted machines would still cost their disks and count against the pool"
+            "scaleSetEvictionPolicy is not `Delete`: the disks of evicted machines would still be billed "
+            "and the machines count against the pool"
         )
 
 
@@ -224,28 +228,32 @@ def gke_nic(resource: Resource) -> Iterable[Violation]:
         yield Violation("nodeConfig.gvnic.enabled is not true")
 
 
-def gke_run(resource: Resource) -> Iterable[Violation]:
-    """A machine that waits for its start ends by itself, and a pool of such machines is not repaired into a
-    new wait.
-    """
+def gke_run_limit(resource: Resource) -> Iterable[Violation]:
+    """Flex-start and queued nodes must have a run limit and no auto-repair."""
     node = resource.props.get("nodeConfig") or {}
     if not is_true(node.get("flexStart")) and not is_true(at(resource.props, "queuedProvisioning.enabled")):
         return
     seconds = number(node.get("maxRunDuration"))
     if seconds is None or seconds > 7 * 86400:
-        yield Violation("nodeConfig.maxRunDuration is not a week or less")
+        yield Violation("nodeConfig.maxRunDuration is missing or more than a week")
     repair = at(resource.props, "management.autoRepair")
     if repair is not None and not is_false(repair):
         yield Violation(
-            "management.autoRepair is not false: GKE refuses to repair nodes that wait for their start"
+            "management.autoRepair is not false: GKE rejects auto-repair on flex-start and queued nodes"
         )
 
 
 GPU_TAINT_AND_LABEL = Rule(
     name="gpu-taint-and-label",
-    statement="A GPU pool carries the GPU taint and the labels that schedulers and autoscalers look for.",
-    reason="Without the taint small pods keep GPU nodes alive; without the labels a pool at zero nodes is never started.",
-    fix=f"taint the pool {GPU_TAINT}=present:NoSchedule and label it {GPU_PRESENT}=true and, but for GKE, {ACCELERATOR}=<name in lower case>",
+    statement="A GPU pool has the GPU taint and the labels that schedulers and autoscalers look for.",
+    reason=(
+        "Without the taint, small pods keep GPU nodes running; without the labels, a pool at zero nodes "
+        "never scales up."
+    ),
+    fix=(
+        f"add taint {GPU_TAINT}=present:NoSchedule and label {GPU_PRESENT}=true; "
+        f"outside GKE also label {ACCELERATOR}=<name in lower case>"
+    ),
     references=(
         "SkyPilot#8598",
         "Cluster Autoscaler: scaling a node group from 0",
@@ -256,40 +264,45 @@ GPU_TAINT_AND_LABEL = Rule(
 )
 GPU_DRIVER = Rule(
     name="gpu-driver-by-the-cloud",
-    statement="The cloud installs the GPU driver, in the version that goes with the node's image.",
-    reason="A driver that somebody installs by hand is missing on the node that the autoscaler starts at night.",
-    fix="an NVIDIA image (EKS), gpuDriverInstallationConfig (GKE), gpuProfile.driver Install (AKS)",
+    statement="The cloud installs the GPU driver, in the version that matches the node image.",
+    reason="A driver that is installed by hand is missing on the nodes that the autoscaler adds.",
+    fix="use an NVIDIA image (EKS), gpuDriverInstallationConfig (GKE) or gpuProfile.driver Install (AKS)",
     references=("EKS optimized accelerated AMIs", "GKE: GPU driver installation", "AKS: use GPUs"),
     severity="high",
     checks={EKS_NODES: eks_driver, GKE_NODES: gke_driver, AKS_NODES: aks_driver},
 )
 SEPARATE_POOLS = Rule(
     name="pools-are-separate",
-    statement="A GPU pool is a resource of its own and not a part of the cluster.",
-    reason="A pool written inside the cluster can change only with the cluster, and some changes replace both.",
-    fix="make a NodePool (GKE) or AgentPool (AKS) for each pool",
+    statement="A GPU pool is a resource of its own, not part of the cluster resource.",
+    reason="A pool defined inside the cluster changes only with the cluster, and some changes replace both.",
+    fix="create a NodePool (GKE) or AgentPool (AKS) for each pool",
     references=("terraform-provider-google: container_cluster node_pool", "AKS: system and user node pools"),
     severity="high",
     checks={GKE: gke_inline, AKS: aks_inline},
 )
 CLOSE_NODES = Rule(
     name="close-nodes-in-one-zone",
-    statement="Nodes that must be close together are asked for in one zone, and with the placement that makes them so.",
-    reason="Nodes in two zones are milliseconds apart, and a collective runs at the speed of its slowest link.",
-    fix="name one zone for the pool, and a placement group with a fabric",
+    statement="Nodes that must be close together are in one zone and use a placement policy.",
+    reason=(
+        "Nodes in two zones are milliseconds apart, and a collective runs at the speed of its slowest link."
+    ),
+    fix="set one zone for the pool, and a placement group for a fabric",
     references=(
         "EC2: cluster placement groups with EFA",
         "GKE: compact placement",
         "Azure: proximity placement groups",
     ),
     severity="medium",
-    checks={LAUNCH_TEMPLATE: template_fabric, GKE_NODES: gke_close, AKS_NODES: aks_close},
+    checks={LAUNCH_TEMPLATE: template_fabric, GKE_NODES: gke_placement, AKS_NODES: aks_placement},
 )
 NO_SPOT_RESERVATION = Rule(
     name="one-way-to-buy",
-    statement="A pool is bought in one way: on demand, spot, reserved or queued for capacity, and not in two at once.",
-    reason="A reservation that a spot pool names is paid and not used; an evicted machine that is kept is paid and does not run.",
-    fix="choose one capacity for the pool",
+    statement="A pool uses one capacity type: on demand, spot, reserved or queued.",
+    reason=(
+        "A spot pool never uses the reservation that it names, and an evicted machine that is kept still "
+        "costs money."
+    ),
+    fix="choose one capacity type for the pool",
     references=(
         "EC2: On-Demand Capacity Reservations",
         "GKE: consume reserved resources",
@@ -300,23 +313,26 @@ NO_SPOT_RESERVATION = Rule(
 )
 FAST_NIC = Rule(
     name="gpu-fast-network",
-    statement="GPU machines on Google use the gVNIC.",
-    reason="With the old interface a GPU machine gets a part of its bandwidth, and NCCL waits.",
-    fix="set nodeConfig.gvnic.enabled",
+    statement="GPU machines on Google Cloud use gVNIC.",
+    reason="With the old interface a GPU machine gets only part of its bandwidth, which slows NCCL down.",
+    fix="set nodeConfig.gvnic.enabled: true",
     references=("GKE: gVNIC", "GKE: maximize GPU network bandwidth"),
     severity="low",
     levels=FROM_STAGING,
     checks={GKE_NODES: gke_nic},
 )
-FLEX_ENDS = Rule(
+FLEX_RUN_LIMIT = Rule(
     name="flex-nodes-end",
-    statement="Nodes that wait for their start end after a week at most, and are not repaired into a new wait.",
-    reason="CKV_GCP_9 asks for repair everywhere; on flex-start and queued nodes the cloud refuses it, and what runs too long is ended anyway.",
+    statement="Flex-start and queued nodes run for at most a week and are not auto-repaired.",
+    reason=(
+        "CKV_GCP_9 requires repair everywhere, but the cloud rejects it for these nodes and ends long runs "
+        "anyway."
+    ),
     fix="set maxRunDuration, and management.autoRepair: false on these pools only",
     references=("GKE: flex-start", "GKE: queued provisioning", "exception to CKV_GCP_9"),
     severity="low",
     levels=ADVICE,
-    checks={GKE_NODES: gke_run},
+    checks={GKE_NODES: gke_run_limit},
 )
 RULES = (
     GPU_TAINT_AND_LABEL,
@@ -325,5 +341,5 @@ RULES = (
     CLOSE_NODES,
     NO_SPOT_RESERVATION,
     FAST_NIC,
-    FLEX_ENDS,
+    FLEX_RUN_LIMIT,
 )

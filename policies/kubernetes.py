@@ -1,4 +1,4 @@
-"""Kubernetes: what pods may do, what they are made of, and what the control plane writes down and runs on."""
+"""Kubernetes: pod privileges, image versions, secrets, and the control plane's logs and version."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from trainfleet.policies.engine.accessors import at, is_true, listed, missing_companion, numbered
 from trainfleet.policies.engine.pod_specs import (
-    CLOUDS_OWN,
+    CLOUD_NAMESPACES,
     HOST_FLAGS,
     allowed_release,
     allowed_workload,
@@ -37,21 +37,19 @@ PRIVILEGED_CHARTS = {
     "prometheus-node-exporter",
     "node-problem-detector",
 }
-"""Charts whose own templates ask for what the values do not show."""
+"""Charts whose templates request privileges that the values do not show."""
 EKS_LOGS = {"api", "audit", "authenticator", "controllerManager", "scheduler"}
 GKE_LOGS = {"SYSTEM_COMPONENTS", "APISERVER", "SCHEDULER", "CONTROLLER_MANAGER"}
 STANDARDS = ("restricted", "baseline", "privileged")
 OLDEST = (1, 33)
-"""The oldest minor version that all three clouds still support as usual. Set `oldest` in the policy's
-configuration.
+"""The oldest minor version in standard support on all three clouds. The policy's setting `oldest` overrides
+it.
 """
 SECRET_WORD = re.compile(
     r"(?i)(^|[_.-]|[a-z](?=[A-Z]))(password|passwd|token|secret[_-]?key|api[_-]?key|secretaccesskey|private[_-]?key)$"
 )
 NOT_SECRET = re.compile(r"^(|true|false|\d+|/[^\s]*)$")
-"""What a value is that is no secret, whatever its key is called: nothing, a switch, a number or a file's
-path.
-"""
+"""Values that are not secrets, whatever their key: empty, a flag, a number or a file path."""
 HARMFUL_VERBS = {"escalate", "bind", "impersonate"}
 
 
@@ -72,7 +70,7 @@ def unprivileged_release(resource: Resource) -> Iterable[Violation]:
         return
     name = chart(resource)
     if name in PRIVILEGED_CHARTS:
-        yield Violation(f"the chart {name} runs privileged pods and is not among the named ones")
+        yield Violation(f"the chart {name} runs privileged pods and is not allowed to")
     for where, key, value in release_values(resource):
         if key in (*HOST_FLAGS, "privileged") and is_true(value):
             yield Violation(f"{where} is true")
@@ -107,11 +105,12 @@ def namespace_standard(resource: Resource) -> Iterable[Violation]:
             "metadata.labels lacks pod-security.kubernetes.io/enforce: restricted, baseline or privileged"
         )
     name = at(resource.props, "metadata.name")
-    if enforced == "privileged" and (name is UNKNOWN or name not in CLOUDS_OWN):
+    if enforced == "privileged" and (name is UNKNOWN or name not in CLOUD_NAMESPACES):
         for mode in ("audit", "warn"):
             if labels.get(f"pod-security.kubernetes.io/{mode}") not in ("restricted", "baseline"):
                 yield Violation(
-                    f"pod-security.kubernetes.io/enforce is privileged and pod-security.kubernetes.io/{mode} is not baseline or stricter"
+                    "pod-security.kubernetes.io/enforce is privileged "
+                    f"and pod-security.kubernetes.io/{mode} is not baseline or stricter"
                 )
 
 
@@ -123,7 +122,7 @@ def pinned_images(resource: Resource) -> Iterable[Violation]:
         name, _, tag = str(image).rpartition("/")[2].partition(":")
         if "@sha256:" not in str(image) and tag in ("", "latest"):
             yield Violation(
-                f"{where}.image is {name}{f':{tag}' if tag else ''}, which is another image tomorrow"
+                f"{where}.image is {name}{f':{tag}' if tag else ''}, which is not a fixed version"
             )
 
 
@@ -131,40 +130,40 @@ def pinned_release(resource: Resource) -> Iterable[Violation]:
     version = resource.props.get("version")
     if version is None or (version is not UNKNOWN and not re.match(r"^v?\d+\.\d+\.\d+", str(version))):
         yield Violation(
-            "version is missing" if version is None else f"version is `{version}` and not one version"
+            "version is missing" if version is None else f"version is `{version}`, not an exact version"
         )
     for where, key, value in release_values(resource):
         if key == "tag" and str(value) == "latest":
             yield Violation(f"{where} is latest")
 
 
-def pods_ask(resource: Resource) -> Iterable[Violation]:
+def memory_requests(resource: Resource) -> Iterable[Violation]:
     for where, container, _ in containers(resource):
         if (
             at(container, "resources.requests.memory") is None
             and at(container, "resources.limits.memory") is None
         ):
-            yield Violation(f"{where}.resources asks for no memory")
+            yield Violation(f"{where}.resources requests no memory")
 
 
-def clear_environment(resource: Resource) -> Iterable[Violation]:
+def plaintext_env(resource: Resource) -> Iterable[Violation]:
     for where, container, _ in containers(resource):
         for place, variable in numbered(f"{where}.env", container.get("env")):
             if _secret(str(variable.get("name") or ""), variable.get("value")):
-                yield Violation(f"{place} gives {variable['name']} in the clear")
+                yield Violation(f"{place} sets {variable['name']} in plain text")
 
 
-def clear_values(resource: Resource) -> Iterable[Violation]:
+def plaintext_values(resource: Resource) -> Iterable[Violation]:
     for where, key, value in release_values(resource):
         if _secret(key, value):
-            yield Violation(f"{where} is given in the clear")
+            yield Violation(f"{where} is set in plain text")
 
 
-def clear_config(resource: Resource) -> Iterable[Violation]:
+def plaintext_config(resource: Resource) -> Iterable[Violation]:
     data = resource.props.get("data") or {}
     for key, value in data.items():
         if _secret(key, value):
-            yield Violation(f"data.{key} is given in the clear")
+            yield Violation(f"data.{key} is set in plain text")
 
 
 def _secret(key: str, value: Json) -> bool:
@@ -175,7 +174,7 @@ def escalating_role(resource: Resource) -> Iterable[Violation]:
     for where, rule in numbered("rules", resource.props.get("rules")):
         if harmful := HARMFUL_VERBS & set(listed(rule.get("verbs"))):
             yield Violation(
-                f"{where}.verbs holds {', '.join(sorted(harmful))}: anyone who has it has every right"
+                f"{where}.verbs holds {', '.join(sorted(harmful))}: its holder can obtain every permission"
             )
         if (
             resource.kind.endswith("ClusterRole")
@@ -202,47 +201,56 @@ def gke_logs(resource: Resource) -> Iterable[Violation]:
 def aks_logs(resource: Resource) -> Iterable[Violation]:
     on = [each for _, each in numbered("logs", resource.props.get("logs")) if is_true(each.get("enabled"))]
     if not on:
-        yield Violation("logs switches nothing on")
+        yield Violation("logs has no enabled category")
 
 
-def _old(where: str, version: Json, resource: Resource) -> Iterable[Violation]:
+def _outdated(where: str, version: Json, resource: Resource) -> Iterable[Violation]:
     oldest = tuple(
         int(part) for part in str(resource.settings.get("oldest") or ".".join(map(str, OLDEST))).split(".")
     )
     found = re.match(r"^(\d+)\.(\d+)", str(version))
     if found is None or (int(found[1]), int(found[2])) < oldest:
-        yield Violation(f"{where} is `{version}` and not {'.'.join(map(str, oldest))} or newer")
+        yield Violation(f"{where} is `{version}`, expected {'.'.join(map(str, oldest))} or newer")
 
 
 def eks_version(resource: Resource) -> Iterable[Violation]:
     version = resource.props.get("version")
     if version is None:
-        yield Violation("version is missing, so a new cluster has another one than the last")
+        yield Violation("version is missing, so a new cluster may get a different version")
     else:
-        yield from _old("version", version, resource)
+        yield from _outdated("version", version, resource)
 
 
 def gke_version(resource: Resource) -> Iterable[Violation]:
     channel = at(resource.props, "releaseChannel.channel")
     if channel is None or str(channel) == "UNSPECIFIED":
-        yield Violation("releaseChannel.channel is missing, so nobody keeps the version supported")
+        yield Violation("releaseChannel.channel is missing, so the cluster gets no version upgrades")
     if (least := resource.props.get("minMasterVersion")) is not None:
-        yield from _old("minMasterVersion", least, resource)
+        yield from _outdated("minMasterVersion", least, resource)
 
 
 def aks_version(resource: Resource) -> Iterable[Violation]:
     version = resource.props.get("kubernetesVersion")
     if version is None:
-        yield Violation("kubernetesVersion is missing, so a new cluster has another one than the last")
+        yield Violation("kubernetesVersion is missing, so a new cluster may get a different version")
     else:
-        yield from _old("kubernetesVersion", version, resource)
+        yield from _outdated("kubernetesVersion", version, resource)
 
 
 NO_PRIVILEGED_POD = Rule(
     name="no-privileged-pod",
-    statement="No pod is privileged or shares the node's network, processes or memory, outside of the named ones.",
-    reason="Such a pod is root on the node: it reads every other pod's memory and the node's own credentials.",
-    fix="drop the flag; a device plugin or exporter that needs it is named in the policy's setting `allowed` as namespace/name",
+    statement=(
+        "No pod is privileged or shares the node's network, process or IPC namespace, except the allowed "
+        "ones."
+    ),
+    reason=(
+        "Such a pod has root on the node: it can read every other pod's memory and the node's own "
+        "credentials."
+    ),
+    fix=(
+        "remove the flag; allow a device plugin or exporter that needs it as namespace/name in the policy's "
+        "setting `allowed`"
+    ),
     references=(
         "CIS Kubernetes 5.2.2 to 5.2.5",
         "CKV_K8S_16",
@@ -257,9 +265,9 @@ NO_PRIVILEGED_POD = Rule(
 )
 NO_HOST_PATH = Rule(
     name="no-host-path",
-    statement="No pod mounts a directory of the node, outside of the named ones.",
-    reason="The node's directories hold the kubelet's credentials and the files of every other pod.",
-    fix="use a claim, an emptyDir or the shared volume",
+    statement="No pod mounts a directory of the node, except the allowed ones.",
+    reason="The node's directories contain the kubelet's credentials and the files of every other pod.",
+    fix="use a persistent volume claim, an emptyDir or the shared volume",
     references=("CIS Kubernetes 5.2.11", "KSV-0023", "Pod Security Standards: baseline"),
     severity="high",
     checks=dict.fromkeys(WORKLOADS, host_paths),
@@ -267,8 +275,8 @@ NO_HOST_PATH = Rule(
 )
 NO_ROOT = Rule(
     name="no-root-in-pods",
-    statement="The platform's own pods do not run as root and cannot become it.",
-    reason="A flaw in a program that is not root is a flaw in one container; as root it is half way to the node.",
+    statement="The platform's own pods do not run as root and cannot become root.",
+    reason="A flaw in a non-root program affects one container; as root, it is halfway to the node.",
     fix="set runAsNonRoot: true and allowPrivilegeEscalation: false",
     references=("CIS Kubernetes 5.2.6, 5.2.7", "CKV_K8S_20", "CKV_K8S_23", "KSV-0001", "KSV-0012"),
     severity="medium",
@@ -278,49 +286,57 @@ NO_ROOT = Rule(
 )
 POD_SECURITY = Rule(
     name="namespace-says-what-pods-may",
-    statement="Every namespace says which pod security standard it enforces; where that is `privileged`, less is at least reported.",
-    reason="A namespace without the label takes every pod, also the one that mounts the node's disk.",
-    fix="label the namespace pod-security.kubernetes.io/enforce: restricted or baseline, and audit and warn where it must be privileged",
+    statement=(
+        "Every namespace enforces a pod security standard; with `privileged`, it audits and warns by a "
+        "stricter one."
+    ),
+    reason="A namespace without the label accepts every pod, even one that mounts the node's disk.",
+    fix=(
+        "label the namespace pod-security.kubernetes.io/enforce: restricted or baseline; add audit and warn "
+        "where it must be privileged"
+    ),
     references=("CIS Kubernetes 5.2.1", "Pod Security Admission"),
     severity="high",
     checks={NAMESPACE: namespace_standard},
 )
 PINNED = Rule(
     name="pinned-versions",
-    statement="Images and charts are named by one version.",
-    reason="`latest` is another program tomorrow, and the same apply gives another cluster.",
-    fix="name a tag or digest, and the chart's version",
+    statement="Images and charts have an exact version.",
+    reason="`latest` changes over time, so the same apply produces a different cluster.",
+    fix="set a tag or digest, and the chart's version",
     references=("CKV_K8S_14", "CKV_K8S_43", "KSV-0013"),
     severity="medium",
     checks={**dict.fromkeys(WORKLOADS, pinned_images), RELEASE: pinned_release},
 )
-PODS_ASK = Rule(
+MEMORY_REQUESTS = Rule(
     name="pods-ask-for-memory",
-    statement="Every container says how much memory it needs.",
-    reason="The scheduler packs pods that ask for nothing onto one node, and the kernel ends one of them in the middle of an epoch.",
+    statement="Every container requests memory.",
+    reason=(
+        "The scheduler packs pods without requests onto one node, and the kernel kills one of them mid-epoch."
+    ),
     fix="set resources.requests.memory",
     references=("CKV_K8S_12", "CKV_K8S_13", "KSV-0016", "KSV-0018"),
     severity="low",
     levels=ADVICE,
-    checks=dict.fromkeys(WORKLOADS, pods_ask),
+    checks=dict.fromkeys(WORKLOADS, memory_requests),
 )
-NO_CLEAR_SECRET = Rule(
+NO_PLAINTEXT_SECRET = Rule(
     name="no-secret-in-the-clear",
-    statement="No password or token is written in a pod, a configuration or a chart's values.",
-    reason="Such a value is in the state, in the history of every release and in `kubectl describe`.",
-    fix="put it into the cloud's secret store and name it in the spec's secrets.names",
+    statement="No password or token is written in plain text in a pod, a ConfigMap or Helm values.",
+    reason="Such a value appears in the state, in the history of every release and in `kubectl describe`.",
+    fix="put it in the cloud's secret store and list it under secrets.names in the spec",
     references=("CIS Kubernetes 5.4.1", "CKV_K8S_35", "KSV-0109"),
     severity="critical",
     checks={
-        **dict.fromkeys(WORKLOADS, clear_environment),
-        RELEASE: clear_values,
-        "kubernetes:core/v1:ConfigMap": clear_config,
+        **dict.fromkeys(WORKLOADS, plaintext_env),
+        RELEASE: plaintext_values,
+        "kubernetes:core/v1:ConfigMap": plaintext_config,
     },
 )
 NO_ESCALATION = Rule(
     name="no-escalating-role",
-    statement="No role of the cluster can give itself more rights, or reads the secrets of every namespace.",
-    reason="`escalate`, `bind`, `impersonate` and all secrets are cluster-admin by another name.",
+    statement="No cluster role can grant itself more permissions or read the secrets of every namespace.",
+    reason="`escalate`, `bind`, `impersonate` and access to all secrets amount to cluster-admin.",
     fix="name the resources, and read secrets in one namespace or by name",
     references=("CIS Kubernetes 5.1.2, 5.1.8", "CKV_K8S_155", "CKV_K8S_157", "CKV_K8S_158", "KSV-0041"),
     severity="high",
@@ -328,9 +344,9 @@ NO_ESCALATION = Rule(
 )
 CONTROL_PLANE_LOGGED = Rule(
     name="control-plane-logged",
-    statement="The control plane writes down who asked it for what.",
-    reason="Without the audit log nobody can tell what a stolen token was used for.",
-    fix="turn on every type of log that the cloud has for the control plane",
+    statement="The control plane logs who requested what.",
+    reason="Without the audit log, nobody can determine what a stolen token was used for.",
+    fix="enable every control plane log type that the cloud offers",
     references=("CIS EKS 2.1.1", "CKV_AWS_37", "AWS-0038", "CIS GKE 5.7.1", "CKV_AZURE_4", "AZU-0040"),
     severity="high",
     levels=FROM_STAGING,
@@ -346,8 +362,10 @@ CONTROL_PLANE_LOGGED = Rule(
 )
 SUPPORTED_VERSION = Rule(
     name="supported-version",
-    statement="The cluster runs a Kubernetes that its cloud still supports.",
-    reason="An old version gets no patches, and one day the cloud upgrades it at a time of its own choice.",
+    statement="The cluster runs a Kubernetes version that its cloud still supports.",
+    reason=(
+        "An old version gets no patches, and the cloud eventually upgrades it at a time of its own choice."
+    ),
     fix="raise kubernetes.version in the spec",
     references=("CKV_AWS_339", "CKV_GCP_70", "AKS: supported Kubernetes versions"),
     severity="high",
@@ -360,8 +378,8 @@ RULES = (
     NO_ROOT,
     POD_SECURITY,
     PINNED,
-    PODS_ASK,
-    NO_CLEAR_SECRET,
+    MEMORY_REQUESTS,
+    NO_PLAINTEXT_SECRET,
     NO_ESCALATION,
     CONTROL_PLANE_LOGGED,
     SUPPORTED_VERSION,

@@ -1,7 +1,7 @@
-"""Naming: whose it is, which platform and environment it belongs to, on everything that can carry it.
+"""Naming: tags and names that show the platform, the environment and the owner.
 
-Tags (AWS, Azure) and labels (Google) are checked as each resource's own input, because a provider's default
-tags are added where no policy sees them. Google's labels know lower case letters, digits, `-` and `_` only.
+Tags (AWS, Azure) and labels (Google) are checked as inputs of each resource, because policies do not see a
+provider's default tags. Google labels allow only lower case letters, digits, `-` and `_`.
 """
 
 from __future__ import annotations
@@ -119,12 +119,12 @@ SAGEMAKER = "AWS::SageMaker::"
 
 
 def label(tag: str) -> str:
-    """What a tag is called where only labels are known."""
+    """Return the label key for a tag."""
     return tag.replace("trainfleet:", "trainfleet-")
 
 
 def tags_of(resource: Resource) -> Json:
-    """The tags or labels of a resource that can carry them; None where it cannot."""
+    """Return the tags or labels of a resource; None if it does not support them."""
     kind = resource.kind
     if kind in GCP_LABELLED:
         return at(resource.props, GCP_LABELLED[kind]) or {}
@@ -142,7 +142,7 @@ def _key(kind: str, tag: str) -> str:
 
 
 def _tag_value(resource: Resource, tag: str) -> str | None:
-    """The value of a tag; None where there is none or it is not known yet."""
+    """Return the value of a tag; None if it is missing or not known yet."""
     tags = tags_of(resource)
     value = None if tags is None or tags is UNKNOWN else tags.get(_key(resource.kind, tag))
     return value if isinstance(value, str) else None
@@ -164,14 +164,15 @@ def tagged(resource: Resource) -> Iterable[Violation]:
 def named_after_platform(resource: Resource) -> Iterable[Violation]:
     platform = _tag_value(resource, PLATFORM)
     if platform and resource.name != platform and not resource.name.startswith(f"{platform}-"):
-        yield Violation(f"the name does not begin with `{platform}-`, the platform that its tags name")
+        yield Violation(f"the name does not start with `{platform}-`, the platform in its tags")
 
 
 def known_environment(resource: Resource) -> Iterable[Violation]:
     environment = _tag_value(resource, ENVIRONMENT)
     if environment and environment not in ENVIRONMENTS:
         yield Violation(
-            f"{_key(resource.kind, ENVIRONMENT)} is `{environment}` and not {', '.join(ENVIRONMENTS)}"
+            f"{_key(resource.kind, ENVIRONMENT)} is `{environment}`, "
+            f"expected one of {', '.join(ENVIRONMENTS)}"
         )
 
 
@@ -186,7 +187,8 @@ def one_platform(resources: Sequence[Resource]) -> Iterable[Violation]:
         first = first or (platform, resource.name)
         if platform != first[0]:
             yield Violation(
-                f"it says platform `{platform}`, and {first[1]} of the same stack says `{first[0]}`",
+                f"its tags name platform `{platform}`, "
+                f"but those of {first[1]} in the same stack name `{first[0]}`",
                 resource.urn,
                 resource.name,
             )
@@ -195,8 +197,8 @@ def one_platform(resources: Sequence[Resource]) -> Iterable[Violation]:
 TAGGABLE = (*AWS_TAGGABLE, CLOUD_CONTROL, *GCP_LABELLED, *AZURE_TAGGABLE)
 REQUIRED_TAGS = Rule(
     name="required-tags",
-    statement="Everything that can carry tags says which platform and environment it belongs to, and whose it is.",
-    reason="Budgets count by these tags, and they name the owner to ask about an unexpected resource.",
+    statement="Every resource that supports tags has tags for its platform, environment and owner.",
+    reason="Budgets filter by these tags, and they name the owner to ask about an unexpected resource.",
     fix="take the tags from trainfleet.infra.tags",
     references=("AWS Config required-tags", "Google Cloud: labels", "Azure: tag resources"),
     severity="high",
@@ -205,17 +207,20 @@ REQUIRED_TAGS = Rule(
 )
 PLATFORM_NAMES = Rule(
     name="names-begin-with-platform",
-    statement="A resource's name begins with the name of its platform.",
-    reason="Two platforms in one account are told apart by name, in logs and in exceptions from these policies.",
-    fix="name it with the component's `name`",
+    statement="A resource's name starts with the name of its platform.",
+    reason="Logs and policy exceptions tell two platforms in one account apart by name.",
+    fix="start the name with the component's `name`",
     references=("Pulumi: resource names", "AWS: best practices for tagging and naming"),
     severity="low",
     checks=dict.fromkeys(TAGGABLE, named_after_platform),
 )
 KNOWN_ENVIRONMENT = Rule(
     name="known-environment",
-    statement="The environment on a tag is dev, staging or prod.",
-    reason="Levels of policies, protection and cost reports are chosen by this word; a fourth one is chosen by nobody.",
+    statement="The environment tag is dev, staging or prod.",
+    reason=(
+        "Policy levels, protection and cost reports depend on this value; an unknown one matches none of "
+        "them."
+    ),
     fix="take the tags from trainfleet.infra.tags",
     references=("AWS: tagging use cases, environment",),
     severity="medium",
@@ -224,8 +229,8 @@ KNOWN_ENVIRONMENT = Rule(
 ONE_PLATFORM = Rule(
     name="one-platform-per-stack",
     statement="All resources of a stack name the same platform.",
-    reason="A resource with another platform's tag is paid from its budget and deleted with this stack.",
-    fix="take the tags from trainfleet.infra.tags, and put another platform into a stack of its own",
+    reason="A resource with another platform's tag is charged to its budget and deleted with this stack.",
+    fix="take the tags from trainfleet.infra.tags, and put another platform in a stack of its own",
     references=("Pulumi: organizing projects and stacks",),
     severity="medium",
     stack=dict.fromkeys(TAGGABLE, one_platform),

@@ -1,25 +1,23 @@
-"""Network: what may talk inside the platform, what is written down about it, and by which way stores are
-reached.
-"""
+"""Network: traffic inside the platform, its logs, and the paths to the stores."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from trainfleet.policies.engine.accessors import (
+    Forbidden,
     at,
     document,
     false,
-    forbidden,
     is_false,
     is_true,
     listed,
     missing_companion,
     numbered,
     one_of,
-    takes_records,
+    stores_only_logs,
 )
-from trainfleet.policies.engine.pod_specs import CLOUDS_OWN
+from trainfleet.policies.engine.pod_specs import CLOUD_NAMESPACES
 from trainfleet.policies.engine.rule import FROM_STAGING, UNKNOWN, Json, Resource, Rule, Violation
 from trainfleet.policies.resource_types import (
     AKS,
@@ -37,21 +35,19 @@ from trainfleet.policies.resource_types import (
 )
 
 PRIVATE_PURPOSES = {"PRIVATE", "PRIVATE_RFC_1918"}
-OWN_RULES = {
+RESERVED_SUBNETS = {
     "AzureFirewallSubnet",
     "AzureFirewallManagementSubnet",
     "AzureBastionSubnet",
     "GatewaySubnet",
     "RouteServerSubnet",
 }
-"""Azure's own subnets, which take no security group or bring their own."""
+"""Azure subnets that support no security group or have their own."""
 SYSTEM_NAMESPACES = {"default", "kube-system", "kube-public", "kube-node-lease"}
 
 
 def _serves_machines(subnet: Resource, resources: Sequence[Resource]) -> bool:
-    """Whether a Google subnet is a network for nodes and pods: not one of load balancers, nor a fabric that
-    only GPUs talk over.
-    """
+    """Whether a Google subnet serves nodes and pods, not load balancers or a GPU fabric."""
     fabrics = {
         urn for pool in resources if pool.kind == GKE_NODES for urn in pool.depends.get("networkConfig", ())
     }
@@ -68,7 +64,7 @@ def unlogged_subnets(resources: Sequence[Resource]) -> Iterable[Violation]:
             yield Violation("logConfig is missing", subnet.urn, subnet.name)
 
 
-def far_from_google(resources: Sequence[Resource]) -> Iterable[Violation]:
+def no_private_google_access(resources: Sequence[Resource]) -> Iterable[Violation]:
     for subnet in resources:
         if subnet.kind != GCP_SUBNET or not _serves_machines(subnet, resources):
             continue
@@ -80,20 +76,22 @@ def far_from_google(resources: Sequence[Resource]) -> Iterable[Violation]:
 def default_group(resource: Resource) -> Iterable[Violation]:
     for direction in ("ingress", "egress"):
         if listed(resource.props.get(direction)):
-            yield Violation(f"{direction} has rules: what forgets to name a group gets them")
+            yield Violation(
+                f"{direction} has rules, which apply to every resource without a group of its own"
+            )
 
 
-def guarded_subnet(resource: Resource) -> Iterable[Violation]:
+def subnet_group(resource: Resource) -> Iterable[Violation]:
     if (
         _group_missing(resource.props)
-        and resource.props.get("subnetName", resource.props.get("name")) not in OWN_RULES
+        and resource.props.get("subnetName", resource.props.get("name")) not in RESERVED_SUBNETS
     ):
         yield Violation("networkSecurityGroup is missing")
 
 
-def guarded_inline_subnets(resource: Resource) -> Iterable[Violation]:
+def inline_subnet_groups(resource: Resource) -> Iterable[Violation]:
     for where, subnet in numbered("subnets", resource.props.get("subnets")):
-        if _group_missing(subnet) and subnet.get("name") not in OWN_RULES:
+        if _group_missing(subnet) and subnet.get("name") not in RESERVED_SUBNETS:
             yield Violation(f"{where}.networkSecurityGroup is missing")
 
 
@@ -107,7 +105,8 @@ def eks_policy_engine(resource: Resource) -> Iterable[Violation]:
     settings = document(resource.props.get("configurationValues"))
     if not isinstance(settings, dict) or not is_true(settings.get("enableNetworkPolicy")):
         yield Violation(
-            "configurationValues.enableNetworkPolicy is not true, so network policies are accepted and never enforced"
+            "configurationValues.enableNetworkPolicy is not true, "
+            "so network policies are accepted but not enforced"
         )
 
 
@@ -123,16 +122,14 @@ def gke_addresses(resource: Resource) -> Iterable[Violation]:
         resource.props.get("ipAllocationPolicy") is None
         and resource.props.get("networkingMode") != "VPC_NATIVE"
     ):
-        yield Violation(
-            "ipAllocationPolicy is missing, so pods are reached by routes, of which a network has few"
-        )
+        yield Violation("ipAllocationPolicy is missing, so every node needs one of the network's few routes")
 
 
-def open_namespaces(resources: Sequence[Resource]) -> Iterable[Violation]:
-    """Namespaces without a policy that selects every pod and lets nothing in."""
+def namespaces_without_deny(resources: Sequence[Resource]) -> Iterable[Violation]:
+    """Report namespaces without a policy that selects every pod and allows no ingress."""
     closed, unknown = set(), False
     for policy in resources:
-        if policy.kind == NETWORK_POLICY and _closes(policy):
+        if policy.kind == NETWORK_POLICY and _denies_ingress(policy):
             namespace = at(policy.props, "metadata.namespace")
             unknown = unknown or namespace is UNKNOWN
             if isinstance(namespace, str):
@@ -143,12 +140,16 @@ def open_namespaces(resources: Sequence[Resource]) -> Iterable[Violation]:
             if (
                 isinstance(name, str)
                 and not unknown
-                and name not in {*closed, *SYSTEM_NAMESPACES, *CLOUDS_OWN}
+                and name not in {*closed, *SYSTEM_NAMESPACES, *CLOUD_NAMESPACES}
             ):
-                yield Violation(f"namespace {name} has no network policy that closes it", one.urn, one.name)
+                yield Violation(
+                    f"namespace {name} has no network policy that denies ingress by default",
+                    one.urn,
+                    one.name,
+                )
 
 
-def _closes(policy: Resource) -> bool:
+def _denies_ingress(policy: Resource) -> bool:
     spec = policy.props.get("spec") or {}
     if spec is UNKNOWN:
         return False
@@ -164,7 +165,7 @@ def _store_endpoint(resource: Resource) -> bool:
     return str(resource.props.get("serviceName") or "").endswith(".s3")
 
 
-def lent_address(resource: Resource) -> Iterable[Violation]:
+def default_outbound(resource: Resource) -> Iterable[Violation]:
     lent = resource.props.get("defaultOutboundAccess")
     if resource.props.get("natGateway") is None and not is_false(lent):
         yield Violation("natGateway is missing and defaultOutboundAccess is not false")
@@ -172,7 +173,7 @@ def lent_address(resource: Resource) -> Iterable[Violation]:
 
 NETWORK_LOGGED = Rule(
     name="network-logged",
-    statement="Connections in the platform's network are written down.",
+    statement="Connections in the platform's network are logged.",
     reason="After an incident the flow logs are the only record of where data went.",
     fix="set network.flow_logs: true",
     references=(
@@ -196,15 +197,15 @@ NETWORK_LOGGED = Rule(
 )
 NO_DEFAULT_NETWORK = Rule(
     name="no-default-network",
-    statement="Nothing lives in a network or group that the cloud made by itself.",
-    reason="Defaults are open on purpose, so that a first try works; what forgets to choose ends up there.",
-    fix="make the network and its groups in the platform, and leave the default ones empty",
+    statement="No resource uses a network or security group that the cloud created by default.",
+    reason="Defaults are open so that a first try works, and a resource that names no network ends up there.",
+    fix="create the network and its groups in the platform, and leave the default ones empty",
     references=("CIS AWS 5.4", "CKV2_AWS_12", "AWS-0173", "CKV_AWS_148", "CIS GCP 3.1", "CKV_GCP_27"),
     severity="medium",
     checks={
         "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup": default_group,
-        "aws:ec2/defaultVpc:DefaultVpc": forbidden("the account's default network is used"),
-        GCP_NETWORK: false("autoCreateSubnetworks", "it makes a subnet in every region"),
+        "aws:ec2/defaultVpc:DefaultVpc": Forbidden("the account's default network is used"),
+        GCP_NETWORK: false("autoCreateSubnetworks", "it creates a subnet in every region"),
     },
     stack={
         VPC: missing_companion(
@@ -215,20 +216,26 @@ NO_DEFAULT_NETWORK = Rule(
         ),
     },
 )
-GUARDED_SUBNETS = Rule(
+SUBNET_GROUPS = Rule(
     name="guarded-subnets",
-    statement="Every subnet has a security group.",
-    reason="In Azure a subnet without one filters nothing between itself and the rest of the network.",
-    fix="name a network security group on the subnet",
+    statement="Every subnet has a network security group.",
+    reason="In Azure, a subnet without one filters no traffic between itself and the rest of the network.",
+    fix="set a network security group on the subnet",
     references=("CKV2_AZURE_31",),
     severity="medium",
-    checks={AZURE_SUBNET: guarded_subnet, VNET: guarded_inline_subnets},
+    checks={AZURE_SUBNET: subnet_group, VNET: inline_subnet_groups},
 )
 POLICIES_ENFORCED = Rule(
     name="network-policies-enforced",
     statement="The cluster enforces network policies.",
-    reason="A cluster without an engine for them accepts every policy and follows none, so the namespaces look closed and are open.",
-    fix="turn the network policy engine on (EKS: the add-on's enableNetworkPolicy; GKE: Dataplane V2; AKS: Cilium)",
+    reason=(
+        "Without a policy engine a cluster accepts every policy and enforces none, so namespaces only look "
+        "isolated."
+    ),
+    fix=(
+        "enable the network policy engine (EKS: the add-on's enableNetworkPolicy; GKE: Dataplane V2; AKS: "
+        "Cilium)"
+    ),
     references=("CIS EKS 4.3.1", "CIS GKE 5.6.7", "CKV_GCP_12", "GCP-0056", "CKV_AZURE_7", "AZU-0043"),
     severity="high",
     checks={
@@ -239,28 +246,36 @@ POLICIES_ENFORCED = Rule(
 )
 NAMESPACES_CLOSED = Rule(
     name="namespaces-closed",
-    statement="Every namespace is closed by a network policy, and opened by others for what it needs.",
-    reason="Ray trusts anyone who reaches its ports; in an open cluster that is every pod of every team.",
-    fix="leave layer.network_policies on, or add a policy that selects every pod and allows nothing",
+    statement="Every namespace denies ingress by default; further network policies allow what it needs.",
+    reason=(
+        "Ray trusts any client that reaches its ports; in an open cluster that is every pod of every team."
+    ),
+    fix="leave layer.network_policies on, or add a policy that selects every pod and allows no ingress",
     references=("CIS Kubernetes 5.3.2", "KSV-0038", "Ray: security"),
     severity="high",
     levels=FROM_STAGING,
-    stack={NAMESPACE: open_namespaces},
+    stack={NAMESPACE: namespaces_without_deny},
 )
 POD_ADDRESSES = Rule(
     name="pods-have-addresses",
-    statement="Pods have addresses of the network, or of the cluster's own overlay, and no route each.",
-    reason="With a route per node a cluster stops growing at the network's limit of routes, and network policies see nodes instead of pods.",
-    fix="VPC-native ranges (GKE), Azure CNI (AKS)",
+    statement="Pods have addresses of the network or of the cluster's overlay, without a route per node.",
+    reason=(
+        "With a route per node, the network's route limit caps the cluster, and network policies see nodes "
+        "instead of pods."
+    ),
+    fix="use VPC-native ranges (GKE) or Azure CNI (AKS)",
     references=("CIS GKE 5.6.2", "CKV_GCP_23", "CKV2_AZURE_29"),
     severity="medium",
     checks={GKE: gke_addresses, AKS: one_of("networkProfile.networkPlugin", ("azure", "none"))},
 )
 PRIVATE_STORES = Rule(
     name="private-way-to-stores",
-    statement="Nodes reach the object store without leaving the cloud's own network.",
-    reason="Checkpoints of terabytes through a NAT gateway cost by the gigabyte, and pass where they need not.",
-    fix="an S3 gateway endpoint (AWS), private Google access (GCP), a private endpoint (Azure)",
+    statement="Nodes reach the object store over the cloud's private network.",
+    reason=(
+        "Terabytes of checkpoints through a NAT gateway are billed by the gigabyte and take an unnecessary "
+        "path."
+    ),
+    fix="add an S3 gateway endpoint (AWS), private Google access (GCP) or a private endpoint (Azure)",
     references=("CKV_GCP_74", "GCP-0075", "CKV2_AZURE_33", "EKS best practices: cost, networking"),
     severity="medium",
     levels=FROM_STAGING,
@@ -272,21 +287,29 @@ PRIVATE_STORES = Rule(
             "the network has no endpoint for S3",
             counts=_store_endpoint,
         ),
-        GCP_SUBNET: far_from_google,
+        GCP_SUBNET: no_private_google_access,
         AZURE_STORAGE: missing_companion(
             (AZURE_STORAGE,),
             ("azure-native:network:PrivateEndpoint",),
             "privateLinkServiceConnections",
             "the account has no private endpoint",
-            spared=takes_records,
+            exempt=stores_only_logs,
         ),
     },
 )
 KNOWN_EGRESS = Rule(
     name="known-way-out",
-    statement="Nodes leave the network through a gateway of the platform, and by no address that the cloud lends.",
-    reason="An address that the cloud lends belongs to somebody else tomorrow, and no partner can allow it.",
-    fix="outboundType userAssignedNATGateway or userDefinedRouting, and a subnet with defaultOutboundAccess off or a NAT gateway",
+    statement=(
+        "Nodes reach the internet through a gateway of the platform, not from a default outbound address."
+    ),
+    reason=(
+        "A default outbound address can go to another customer at any time, so no partner can put it on an "
+        "allowlist."
+    ),
+    fix=(
+        "use outboundType userAssignedNATGateway or userDefinedRouting, and a subnet with a NAT gateway or "
+        "defaultOutboundAccess off"
+    ),
     references=("Azure: default outbound access is being retired", "AKS: outbound types"),
     severity="low",
     levels=FROM_STAGING,
@@ -295,13 +318,13 @@ KNOWN_EGRESS = Rule(
             "networkProfile.outboundType",
             ("userAssignedNATGateway", "managedNATGateway", "userDefinedRouting", "none"),
         ),
-        AZURE_SUBNET: lent_address,
+        AZURE_SUBNET: default_outbound,
     },
 )
 RULES = (
     NETWORK_LOGGED,
     NO_DEFAULT_NETWORK,
-    GUARDED_SUBNETS,
+    SUBNET_GROUPS,
     POLICIES_ENFORCED,
     NAMESPACES_CLOSED,
     POD_ADDRESSES,

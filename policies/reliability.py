@@ -1,4 +1,4 @@
-"""Reliability: what is lost when a zone, a node or a person fails, and whether it comes back."""
+"""Reliability: recovery from failed zones, failed nodes and human error."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from trainfleet.policies.engine.accessors import (
     is_true,
     listed,
     missing_companion,
-    none_of,
     not_false,
+    not_one_of,
     not_true,
     number,
     numbered,
     one_of,
     present,
-    takes_records,
+    stores_only_logs,
     true,
 )
 from trainfleet.policies.engine.rule import FROM_STAGING, IN_PRODUCTION, UNKNOWN, Resource, Rule, Violation
@@ -52,7 +52,7 @@ ZONE = re.compile(r"^[a-z]+-[a-z]+\d+-[a-z]$")
 HYPERPOD = "AWS::SageMaker::Cluster"
 DAY = 86400
 LEAST_DAYS = 365
-"""How long logs are kept where it matters: an attack is found after months (CKV_AWS_338)."""
+"""Retention of logs in production (CKV_AWS_338)."""
 
 
 def versioned(resource: Resource) -> Iterable[Violation]:
@@ -61,20 +61,19 @@ def versioned(resource: Resource) -> Iterable[Violation]:
 
 
 def gcs_recoverable(resource: Resource) -> Iterable[Violation]:
-    """Versions, or soft delete, which also a bucket with a hierarchical namespace has. Google's default is
-    seven days.
-    """
+    """Require versioning or soft delete. A bucket with a hierarchical namespace supports only soft delete."""
     if is_true(at(resource.props, "versioning.enabled")):
         return
     seconds = number(at(resource.props, "softDeletePolicy.retentionDurationSeconds"))
     if seconds is None or seconds < 7 * DAY:
         yield Violation(
-            "versioning.enabled is not true and softDeletePolicy.retentionDurationSeconds is not a week or more"
+            "versioning.enabled is not true and "
+            "softDeletePolicy.retentionDurationSeconds is missing or less than a week"
         )
 
 
 def azure_recoverable(resource: Resource) -> Iterable[Violation]:
-    """An account with a hierarchical namespace keeps no versions; soft delete it has."""
+    """Require soft delete: an account with a hierarchical namespace does not support versioning."""
     for part in ("deleteRetentionPolicy", "containerDeleteRetentionPolicy"):
         days = number(at(resource.props, f"{part}.days")) or 0
         if not is_true(at(resource.props, f"{part}.enabled")) or days < 7:
@@ -114,13 +113,13 @@ def aks_patches(resource: Resource) -> Iterable[Violation]:
 def eks_zones(resource: Resource) -> Iterable[Violation]:
     subnets = at(resource.props, "vpcConfig.subnetIds")
     if subnets is not UNKNOWN and len(listed(subnets)) < 2:
-        yield Violation(f"vpcConfig.subnetIds names {len(listed(subnets))} subnets and not two or more")
+        yield Violation(f"vpcConfig.subnetIds names {len(listed(subnets))} subnets, expected two or more")
 
 
 def gke_zones(resource: Resource) -> Iterable[Violation]:
     location = str(resource.props.get("location") or "")
     if not location or ZONE.match(location):
-        yield Violation(f"location is `{location}` and not a region: the control plane has one replica")
+        yield Violation(f"location is `{location}`, not a region: the control plane has one replica")
 
 
 def aks_zones(resource: Resource) -> Iterable[Violation]:
@@ -135,11 +134,11 @@ def window(resource: Resource) -> Iterable[Violation]:
         policy.get(part) is not None
         for part in ("recurringWindow", "dailyMaintenanceWindow", "recurringMaintenanceWindow")
     ):
-        yield Violation("maintenancePolicy has no window, so upgrades come in the middle of a training")
+        yield Violation("maintenancePolicy has no window, so upgrades can interrupt a training run")
 
 
-def unlogged_gcs(resources: Sequence[Resource]) -> Iterable[Violation]:
-    """A bucket that others name as the place of their logs needs none itself."""
+def gcs_without_log(resources: Sequence[Resource]) -> Iterable[Violation]:
+    """Report buckets without an access log, except those that store the logs of others."""
     places = {
         name
         for one in resources
@@ -157,14 +156,14 @@ def unlogged_gcs(resources: Sequence[Resource]) -> Iterable[Violation]:
 
 
 def no_blobs(account: Resource, resources: Sequence[Resource]) -> bool:
-    """An account of file shares, or of records that the cloud writes down, has no objects of anybody."""
-    return account.props.get("kind") == "FileStorage" or takes_records(account, resources)
+    """Whether an account has no user objects: only file shares, or logs that the cloud writes."""
+    return account.props.get("kind") == "FileStorage" or stores_only_logs(account, resources)
 
 
 RECOVERABLE = Rule(
     name="recoverable-objects",
-    statement="An object that was overwritten or deleted can be brought back for a week at least.",
-    reason="One wrong `rm` or one job with the wrong run's name deletes months of checkpoints.",
+    statement="An overwritten or deleted object can be restored for at least a week.",
+    reason="One wrong `rm`, or one job with the wrong run name, deletes months of checkpoints.",
     fix="set storage.versioning: true and storage.retention_days",
     references=("CKV_AWS_21", "AWS-0090", "CKV_GCP_78", "GCP-0078", "CKV2_AZURE_38", "AZU-0056"),
     severity="high",
@@ -178,16 +177,16 @@ RECOVERABLE = Rule(
             (AZURE_STORAGE,),
             (BLOB_SERVICE,),
             "accountName",
-            "the account has no settings for blobs, so a deleted one is gone",
-            spared=no_blobs,
+            "the account has no settings for blobs, so a deleted blob is lost",
+            exempt=no_blobs,
         ),
     },
 )
 NOT_EMPTIED = Rule(
     name="data-survives-destroy",
-    statement="In production nothing deletes a bucket or repository together with what is in it.",
-    reason="`pulumi destroy` in the wrong terminal must fail at the first bucket that holds something.",
-    fix="set environment: prod, which turns forced deletion off",
+    statement="In production, no bucket or repository is deleted together with its contents.",
+    reason="`pulumi destroy` in the wrong terminal must fail at the first bucket that is not empty.",
+    fix="set environment: prod, which disables forced deletion",
     references=("Pulumi: protect and retain", "AWS S3: force_destroy"),
     severity="high",
     levels=IN_PRODUCTION,
@@ -199,9 +198,9 @@ NOT_EMPTIED = Rule(
 )
 PROTECTED = Rule(
     name="protected-from-deletion",
-    statement="In production the cloud itself refuses to delete the cluster and the shared files.",
-    reason="A replacement that nobody read deletes the cluster under a running training.",
-    fix="set environment: prod, which turns deletion protection on",
+    statement="In production, the cloud refuses to delete the cluster and the shared filesystem.",
+    reason="A replacement that nobody noticed in the preview deletes the cluster under a running training.",
+    fix="set environment: prod, which enables deletion protection",
     references=("EKS: deletion protection", "GKE: deletion protection", "CKV_GCP_108"),
     severity="medium",
     levels=IN_PRODUCTION,
@@ -213,9 +212,11 @@ PROTECTED = Rule(
 )
 NODES_REPAIRED = Rule(
     name="nodes-repaired",
-    statement="A broken node is found and replaced by the cloud.",
-    reason="A GPU that fell off the bus stops the whole job, at night as well; once it is replaced, the job resumes from its checkpoint.",
-    fix="turn node repair on; on flex-start and queued nodes of Google it cannot be, and they are spared",
+    statement="The cloud detects and replaces broken nodes.",
+    reason=(
+        "A failed GPU stops the whole job; after the node is replaced, the job resumes from its checkpoint."
+    ),
+    fix="enable node repair; GKE's flex-start and queued nodes do not support it and are exempt",
     references=(
         "CKV_GCP_9",
         "GCP-0063",
@@ -232,18 +233,18 @@ NODES_REPAIRED = Rule(
 )
 NODES_PATCHED = Rule(
     name="nodes-get-patches",
-    statement="The cloud brings security patches to nodes, in the hours that the platform chose.",
-    reason="A node image is out of date a week after it was made, and nobody rebuilds it by hand.",
-    fix="management.autoUpgrade (GKE), autoUpgradeProfile with both channels (AKS)",
+    statement="The cloud installs security patches on nodes, within the platform's maintenance window.",
+    reason="A node image is out of date a week after its release, and nobody rebuilds it by hand.",
+    fix="set management.autoUpgrade (GKE), or autoUpgradeProfile with both channels (AKS)",
     references=("CKV_GCP_10", "GCP-0058", "CIS GKE 5.5.3", "CKV_AZURE_171"),
     severity="medium",
     checks={GKE_NODES: gke_patches, AKS: aks_patches},
 )
 MAINTENANCE = Rule(
     name="maintenance-window",
-    statement="Upgrades come in hours that the platform chose.",
+    statement="Upgrades run only within the platform's maintenance window.",
     reason="An upgrade at noon ends every pod of a training that has run for a week.",
-    fix="give the cluster a maintenance window",
+    fix="set a maintenance window on the cluster",
     references=("GKE: maintenance windows and exclusions", "AKS: planned maintenance"),
     severity="low",
     levels=FROM_STAGING,
@@ -262,9 +263,9 @@ MAINTENANCE = Rule(
 )
 MANY_ZONES = Rule(
     name="control-plane-in-zones",
-    statement="The control plane and the nodes that carry it are in two zones or more.",
-    reason="A zone fails about once a year; with one zone no pod is started and no node replaced until it is back.",
-    fix="set network.zones: 2 or more; a region and not a zone as location (GKE)",
+    statement="The control plane and the nodes that run it span at least two zones.",
+    reason="Zones fail; with a single zone, no pod starts and no node is replaced until it recovers.",
+    fix="set network.zones to 2 or more; use a region, not a zone, as location (GKE)",
     references=("EKS best practices: control plane", "GKE: regional clusters", "AKS: availability zones"),
     severity="medium",
     levels=FROM_STAGING,
@@ -273,8 +274,8 @@ MANY_ZONES = Rule(
 PAID_CONTROL_PLANE = Rule(
     name="control-plane-with-agreement",
     statement="The control plane has a service level agreement.",
-    reason="The free tier is slowed down beyond ten nodes and has no promise at all.",
-    fix="set sku.tier: Standard or Premium",
+    reason="The free tier is throttled beyond ten nodes and has no uptime guarantee.",
+    fix="set sku.tier to Standard or Premium",
     references=("CKV_AZURE_170", "AKS: pricing tiers"),
     severity="low",
     levels=FROM_STAGING,
@@ -282,9 +283,9 @@ PAID_CONTROL_PLANE = Rule(
 )
 SECRETS_RECOVERABLE = Rule(
     name="recoverable-secrets",
-    statement="In production a deleted secret can be brought back for two weeks at least.",
-    reason="A secret that is gone stops every new pod until somebody finds the value again.",
-    fix="recoveryWindowInDays (AWS), versionDestroyTtl (GCP), soft delete (Azure) of fourteen days or more",
+    statement="In production, a deleted secret can be restored for at least two weeks.",
+    reason="A missing secret blocks every new pod until someone finds the value again.",
+    fix="set recoveryWindowInDays (AWS), versionDestroyTtl (GCP) or soft delete (Azure) to 14 days or more",
     references=("Secrets Manager: delete a secret", "Secret Manager: delayed destruction", "CKV_AZURE_42"),
     severity="medium",
     levels=IN_PRODUCTION,
@@ -296,8 +297,8 @@ SECRETS_RECOVERABLE = Rule(
 )
 LOGS_KEPT = Rule(
     name="logs-kept-a-year",
-    statement="In production logs are kept for a year at least.",
-    reason="An intrusion is found after months, and then the question is when it began.",
+    statement="In production, logs are kept for at least a year.",
+    reason="An intrusion is often found only after months, and the logs show when it began.",
     fix="set kubernetes.log_retention_days: 365",
     references=("CKV_AWS_338", "CIS GCP 2.3", "Azure Monitor: data retention"),
     severity="low",
@@ -310,9 +311,9 @@ LOGS_KEPT = Rule(
 )
 ACCESS_LOGGED = Rule(
     name="access-to-data-logged",
-    statement="Who read or deleted an object is written down.",
-    reason="After a leak this log is the only way to say what was taken.",
-    fix="give the bucket an access log; in Azure a diagnostic setting of the account's blobs",
+    statement="Reads and deletions of objects are logged.",
+    reason="After a leak, this log is the only record of what was taken.",
+    fix="enable access logs on the bucket; in Azure, add a diagnostic setting for the account's blobs",
     references=("CKV_AWS_18", "AWS-0089", "CKV_GCP_62", "GCP-0077", "CKV2_AZURE_21"),
     severity="medium",
     levels=FROM_STAGING,
@@ -320,24 +321,24 @@ ACCESS_LOGGED = Rule(
         **dict.fromkeys(
             S3,
             missing_companion(
-                S3, (S3_LOGGING,), "bucket", "the bucket has no access log", spared=takes_records
+                S3, (S3_LOGGING,), "bucket", "the bucket has no access log", exempt=stores_only_logs
             ),
         ),
-        GCS: unlogged_gcs,
+        GCS: gcs_without_log,
         AZURE_STORAGE: missing_companion(
             (AZURE_STORAGE,),
             AZURE_DIAGNOSTICS,
             "resourceUri",
             "the account has no diagnostic setting for its blobs",
-            spared=no_blobs,
+            exempt=no_blobs,
         ),
     },
 )
 IMMUTABLE_IMAGES = Rule(
     name="immutable-images",
-    statement="A tag of a training image, once pushed, always means the same image.",
-    reason="A run is repeated by its image's tag; if the tag moved, it is another run.",
-    fix="imageTagMutability IMMUTABLE (ECR), dockerConfig.immutableTags (Artifact Registry)",
+    statement="A tag of a training image always refers to the same image.",
+    reason="A run is reproduced by its image tag; if the tag moves, it is a different run.",
+    fix="set imageTagMutability IMMUTABLE (ECR) or dockerConfig.immutableTags (Artifact Registry)",
     references=("CKV_AWS_51", "AWS-0031", "Artifact Registry: immutable tags"),
     severity="low",
     checks={
@@ -347,21 +348,23 @@ IMMUTABLE_IMAGES = Rule(
 )
 IMAGES_SCANNED = Rule(
     name="images-scanned",
-    statement="Training images are looked through for known flaws.",
-    reason="A training image carries hundreds of packages, and somebody publishes a flaw in one of them every week.",
-    fix="scan on push (ECR), scanning left on (Artifact Registry)",
+    statement="Training images are scanned for known vulnerabilities.",
+    reason=(
+        "A training image contains hundreds of packages, and new vulnerabilities are published every week."
+    ),
+    fix="enable scan on push (ECR), or leave scanning on (Artifact Registry)",
     references=("CKV_AWS_163", "AWS-0030", "Artifact Analysis: automatic scanning"),
     severity="low",
     checks={
         ECR: true("imageScanningConfiguration.scanOnPush"),
-        GCP_IMAGES: none_of("vulnerabilityScanningConfig.enablementConfig", ("DISABLED",)),
+        GCP_IMAGES: not_one_of("vulnerabilityScanningConfig.enablementConfig", ("DISABLED",)),
     },
 )
-WHOLE_RELEASES = Rule(
+ATOMIC_RELEASES = Rule(
     name="whole-releases",
-    statement="A Helm release is installed completely or not at all.",
-    reason="Half a release is taken for the next one's beginning, and cleaned up by hand.",
-    fix="set atomic: true and a time-out",
+    statement="A Helm release is installed atomically.",
+    reason="A half-installed release blocks the next one, and must be cleaned up by hand.",
+    fix="set atomic: true and a timeout",
     references=("Helm: install --atomic", "Pulumi: Helm Release"),
     severity="low",
     checks={RELEASE: true("atomic")},
@@ -380,5 +383,5 @@ RULES = (
     ACCESS_LOGGED,
     IMMUTABLE_IMAGES,
     IMAGES_SCANNED,
-    WHOLE_RELEASES,
+    ATOMIC_RELEASES,
 )

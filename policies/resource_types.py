@@ -1,6 +1,4 @@
-"""The resource types that rules are about, by short names. Azure's without their API version, as
-`rule.canonical` gives them.
-"""
+"""Short names for the resource types that rules check. Azure types have no API version."""
 
 from __future__ import annotations
 
@@ -82,4 +80,4 @@ WORKLOADS = (
     "kubernetes:ray.io/v1:RayJob",
     "kubernetes:ray.io/v1:RayService",
 )
-"""Kinds that carry a pod's specification somewhere below `spec`."""
+"""Kinds that contain a pod specification somewhere below `spec`."""

@@ -1,4 +1,5 @@
-"""`trainfleet policies`: what must hold on every platform. Reads the catalogue; the rules themselves are plain
+"""`trainfleet policies`: what must hold on every platform. Reads the catalogue; the rules themselves are
+plain
 functions.
 """
 
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
 
 policies = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 WIDTH = 100
-"""What the table gets where there is no terminal."""
+"""Table width without a terminal."""
 SHORT = {"kubernetes": "k8s"}
 COLOURS = {"critical": "bold red", "high": "red", "medium": "yellow", "low": "dim"}
 
-_HELP = """What must hold on every platform: the rules, how strictly each is enforced where, and how each cloud keeps it.
+_HELP = """List the policies for every platform, with their severity, enforcement level and clouds.
 
-With NAME: one rule with its reason, remedy and sources, and the resource types that it checks.
+With NAME, show one rule with its reason, remedy, sources and the resource types that it checks.
 
 [bold]Examples[/]
 
@@ -42,23 +43,27 @@ With NAME: one rule with its reason, remedy and sources, and the resource types 
 def main(  # noqa: PLR0917 - one per flag
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="Show this rule.")] = "",
     cloud: Annotated[
-        str, typer.Option(help="Only rules that this cloud keeps: aws, gcp, azure, kubernetes.")
+        str, typer.Option(help="Only rules that apply to this cloud: aws, gcp, azure, kubernetes.")
     ] = "",
     severity: Annotated[
-        str, typer.Option(help="Only rules of this severity or more: low, medium, high, critical.")
+        str, typer.Option(help="Only rules of this severity or higher: low, medium, high, critical.")
     ] = "",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document on stdout instead of the table.")
     ] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the document of all rules.")] = False,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the reference page of all rules.")
+    ] = False,
     check: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Say whether FILE is that document; exit code 1 if it is not."),
+        typer.Option(
+            metavar="FILE", help="Check that FILE is the current document; exit code 1 if it is not."
+        ),
     ] = None,
 ) -> None:
     """See _HELP."""
     from trainfleet.console import out, print_json
-    from trainfleet.policies.engine.document import SEVERITIES, markdown, of_interest
+    from trainfleet.policies.engine.document import SEVERITIES, markdown, select_rules
     from trainfleet.policies.engine.document import as_json as document
     from trainfleet.policies.engine.rule import CLOUDS
 
@@ -75,9 +80,9 @@ def main(  # noqa: PLR0917 - one per flag
         else:
             _show(rule)
     elif as_json:
-        print_json([document(rule) for rule in of_interest(cloud, severity)])
+        print_json([document(rule) for rule in select_rules(cloud, severity)])
     else:
-        rules = of_interest(cloud, severity)
+        rules = select_rules(cloud, severity)
         console = out()
         if not console.is_terminal:
             console.width = WIDTH
@@ -118,7 +123,7 @@ def _check(file: Path, policy: str) -> None:
     if found != policy:
         raise TrainfleetError(
             "the document is stale",
-            [Problem(str(file), "is not what the rules say", f"trainfleet policies --markdown > {file}")],
+            [Problem(str(file), "does not match the rules", f"trainfleet policies --markdown > {file}")],
         )
 
 
@@ -151,7 +156,8 @@ def _show(rule: Rule) -> None:
 
     console = out()
     console.print(
-        f"[bold]{rule.name}[/] ({theme_of(rule)}, [{COLOURS[rule.severity]}]{rule.severity}[/], {levels(rule)})\n"
+        f"[bold]{rule.name}[/] ({theme_of(rule)}, "
+        f"[{COLOURS[rule.severity]}]{rule.severity}[/], {levels(rule)})\n"
     )
     rows = [
         ("", rule.statement),
@@ -159,7 +165,7 @@ def _show(rule: Rule) -> None:
         ("Remedy", rule.fix),
         ("Sources", ", ".join(rule.references)),
     ]
-    for title, kinds in (("Checked", rule.checks), ("Absence", rule.stack)):
+    for title, kinds in (("Checked", rule.checks), ("Checked for a missing companion", rule.stack)):
         rows += [(f"{title}, {cloud}", ", ".join(names)) for cloud, names in types_by_cloud(kinds).items()]
     rows += [(f"Setting {name}", str(schema)) for name, schema in rule.settings.items()]
     for title, text in rows:

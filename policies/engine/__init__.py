@@ -1,1 +1,1 @@
-"""What every policy is built on: rules, property access, exceptions, and the bridge to Pulumi."""
+"""The base of every policy: rules, property access, exceptions, and the adapter to Pulumi."""

@@ -1,9 +1,10 @@
-"""Ways to look at properties and the small checks that many rules are made of."""
+"""Property access, and the basic checks that rules are built from."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from trainfleet.policies.engine.rule import (
     UNKNOWN,
@@ -20,7 +21,7 @@ WORLD = {"0.0.0.0/0", "::/0"}
 
 
 def at(value: Json, path: str) -> Json:
-    """What is at a dotted path of objects; None where any of them is absent."""
+    """Return the value at a dotted path; None if any part is missing."""
     for part in path.split("."):
         if value is UNKNOWN:
             raise StillUnknown
@@ -31,24 +32,24 @@ def at(value: Json, path: str) -> Json:
 
 
 def listed(value: Json) -> list[Json]:
-    """A property that may be absent, one value or a list, as a list."""
+    """Return a property as a list: empty if missing, one element for a single value."""
     if value is None:
         return []
     return list(value) if isinstance(value, list | tuple) or value is UNKNOWN else [value]
 
 
 def is_true(value: Json) -> bool:
-    """Booleans travel as booleans or as the words `true` and `false`."""
+    """Whether a value is true, as a boolean or as text."""
     return value is True or (value is not None and str(value).lower() == "true")
 
 
 def is_false(value: Json) -> bool:
-    """Whether it is reported to be false; an absent value is not."""
+    """Whether a value is false, as a boolean or as text. A missing value is not false."""
     return value is False or (value is not None and str(value).lower() == "false")
 
 
 def number(value: Json) -> float | None:
-    """A number, also one that travels as text or as seconds (`86400s`); None where it is none."""
+    """Convert a number, text or seconds (`86400s`) to a float; None if that is impossible."""
     if value is None or isinstance(value, bool):
         return None
     try:
@@ -58,7 +59,7 @@ def number(value: Json) -> float | None:
 
 
 def document(text: Json) -> Json:
-    """A JSON document given as text or as an object; None where it is neither."""
+    """Return a JSON document given as text or as an object; None if the text is invalid."""
     if text is UNKNOWN:
         raise StillUnknown
     try:
@@ -68,7 +69,7 @@ def document(text: Json) -> Json:
 
 
 def statements(policy: Json) -> list[dict[str, Json]]:
-    """The statements of an AWS policy document; none where it is no such document."""
+    """Return the statements of an AWS policy document; empty if it is not one."""
     found = document(policy)
     if not isinstance(found, dict):
         return []
@@ -76,16 +77,14 @@ def statements(policy: Json) -> list[dict[str, Json]]:
 
 
 def numbered(where: str, items: Json) -> Iterator[tuple[str, dict[str, Json]]]:
-    """The objects of a list, each with its place. An unknown item is passed over: it is checked when it is
-    known.
-    """
+    """Yield path and value of each object in a list. Unknown items are skipped until they are known."""
     for index, item in enumerate(listed(items)):
         if isinstance(item, Mapping):
             yield f"{where}[{index}]", dict(item)
 
 
 def all_of(*checks: Check) -> Check:
-    """Each check to its own end: what one does not know yet does not hide what another finds."""
+    """Run every check. An unknown value in one check does not hide violations of another."""
 
     def evaluate(resource: Resource) -> Iterable[Violation]:
         for check in checks:
@@ -94,142 +93,153 @@ def all_of(*checks: Check) -> Check:
     return evaluate
 
 
-def true(path: str, otherwise: str = "") -> Check:
-    """The flag must be set: absent is off."""
+def true(path: str, consequence: str = "") -> Check:
+    """The flag must be true; missing counts as false."""
 
     def evaluate(resource: Resource) -> Iterable[Violation]:
         if not is_true(at(resource.props, path)):
-            yield Violation(_because(f"{path} is not true", otherwise))
+            yield Violation(_with_consequence(f"{path} is not true", consequence))
 
     return evaluate
 
 
-def not_true(path: str, otherwise: str = "") -> Check:
-    """The flag must not be set: absent is off."""
+def not_true(path: str, consequence: str = "") -> Check:
+    """The flag must not be true; missing counts as false."""
 
     def evaluate(resource: Resource) -> Iterable[Violation]:
         if is_true(at(resource.props, path)):
-            yield Violation(_because(f"{path} is true", otherwise))
+            yield Violation(_with_consequence(f"{path} is true", consequence))
 
     return evaluate
 
 
-def not_false(path: str, otherwise: str = "") -> Check:
-    """The flag must not be cleared: absent is on."""
+def not_false(path: str, consequence: str = "") -> Check:
+    """The flag must not be false; missing counts as true."""
 
     def evaluate(resource: Resource) -> Iterable[Violation]:
         if is_false(at(resource.props, path)):
-            yield Violation(_because(f"{path} is false", otherwise))
+            yield Violation(_with_consequence(f"{path} is false", consequence))
 
     return evaluate
 
 
-def false(path: str, otherwise: str = "") -> Check:
-    """The flag must be cleared: absent is on."""
+def false(path: str, consequence: str = "") -> Check:
+    """The flag must be false; missing counts as true."""
 
     def evaluate(resource: Resource) -> Iterable[Violation]:
         if not is_false(at(resource.props, path)):
-            yield Violation(_because(f"{path} is not false", otherwise))
+            yield Violation(_with_consequence(f"{path} is not false", consequence))
 
     return evaluate
 
 
-def present(path: str, otherwise: str = "") -> Check:
-    """The property must be there, with any value."""
+def present(path: str, consequence: str = "") -> Check:
+    """The property must be set to a non-empty value."""
 
     def evaluate(resource: Resource) -> Iterable[Violation]:
         value = at(resource.props, path)
         if value is None or (value is not UNKNOWN and value in ("", [], {})):
-            yield Violation(_because(f"{path} is missing", otherwise))
+            yield Violation(_with_consequence(f"{path} is missing", consequence))
 
     return evaluate
 
 
-def absent(path: str, otherwise: str = "") -> Check:
-    """The property must not be there."""
+def absent(path: str, consequence: str = "") -> Check:
+    """The property must not be set."""
 
     def evaluate(resource: Resource) -> Iterable[Violation]:
         value = at(resource.props, path)
         if value is not None and value is not UNKNOWN:
-            yield Violation(_because(f"{path} is set", otherwise))
+            yield Violation(_with_consequence(f"{path} is set", consequence))
 
     return evaluate
 
 
-def one_of(path: str, allowed: Sequence[str], otherwise: str = "") -> Check:
+def one_of(path: str, allowed: Sequence[str], consequence: str = "") -> Check:
     """The property must have one of these values."""
 
     def evaluate(resource: Resource) -> Iterable[Violation]:
         value = at(resource.props, path)
         if value is None or str(value) not in allowed:
             yield Violation(
-                _because(
-                    f"{path} is {_shown(value)} and not {' or '.join(f'`{each}`' for each in allowed)}",
-                    otherwise,
+                _with_consequence(
+                    f"{path} is {_quoted(value)}, expected {' or '.join(f'`{each}`' for each in allowed)}",
+                    consequence,
                 )
             )
 
     return evaluate
 
 
-def none_of(path: str, refused: Sequence[str], otherwise: str = "") -> Check:
-    """The property may be absent, and must not have one of these values."""
+def not_one_of(path: str, refused: Sequence[str], consequence: str = "") -> Check:
+    """The property must not have any of these values; it can be missing."""
 
     def evaluate(resource: Resource) -> Iterable[Violation]:
         value = at(resource.props, path)
         if value is not None and str(value) in refused:
-            yield Violation(_because(f"{path} is {_shown(value)}", otherwise))
+            yield Violation(_with_consequence(f"{path} is {_quoted(value)}", consequence))
 
     return evaluate
 
 
-def at_least(path: str, least: float, otherwise: str = "", *, absent: float | None = None) -> Check:
-    """The number must not be below `least`; `absent` is what the cloud takes where nothing is reported."""
+def at_least(path: str, least: float, consequence: str = "", *, absent: float | None = None) -> Check:
+    """The number must be `least` or more. `absent` is the cloud's default for a missing value."""
 
     def evaluate(resource: Resource) -> Iterable[Violation]:
         value = at(resource.props, path)
         known = absent if value is None else number(value)
         if known is None or known < least:
-            yield Violation(_because(f"{path} is {_shown(value)} and not {least:g} or more", otherwise))
+            yield Violation(
+                _with_consequence(f"{path} is {_quoted(value)}, expected {least:g} or more", consequence)
+            )
 
     return evaluate
 
 
-def forbidden(what: str) -> Check:
-    """Nothing of the type may be there at all."""
+@dataclass(frozen=True)
+class Forbidden:
+    """A check that reports every resource of its type."""
 
-    def evaluate(_: Resource) -> Iterable[Violation]:
-        yield Violation(what)
+    message: str
 
-    evaluate.__dict__["forbidden"] = True
-    return evaluate
+    def __call__(self, _: Resource) -> Iterable[Violation]:
+        return (Violation(self.message),)
 
 
 def missing_companion(  # noqa: PLR0917 - the last two are given by name
     subjects: Sequence[str],
     companions: Sequence[str],
-    by: str,
-    lack: str,
+    reference: str,
+    message: str,
     counts: Callable[[Resource], bool] = lambda _: True,
-    spared: Callable[[Resource, Sequence[Resource]], bool] = lambda _one, _all: False,
+    exempt: Callable[[Resource, Sequence[Resource]], bool] = lambda _one, _all: False,
 ) -> StackCheck:
-    """Finds each subject that no companion belongs to. `by`: the companion's property that names the subject."""
+    """Report each subject without a companion.
+
+    Args:
+        subjects: The types that need a companion.
+        companions: The types that count as a companion.
+        reference: The companion's property that refers to the subject.
+        message: The violation's message.
+        counts: Whether a resource of a companion type is valid as a companion.
+        exempt: Whether a subject needs no companion, given all resources.
+    """
 
     def evaluate(resources: Sequence[Resource]) -> Iterable[Violation]:
-        near = [one for one in resources if one.kind in companions and _known(counts, one)]
+        found = [one for one in resources if one.kind in companions and _known(counts, one)]
         for subject in resources:
             if (
                 subject.kind in subjects
-                and not any(belongs(one, subject, by) for one in near)
-                and not spared(subject, resources)
+                and not any(belongs(one, subject, reference) for one in found)
+                and not exempt(subject, resources)
             ):
-                yield Violation(lack, subject.urn, subject.name)
+                yield Violation(message, subject.urn, subject.name)
 
     return evaluate
 
 
 def _known(counts: Callable[[Resource], bool], resource: Resource) -> bool:
-    """What cannot be determined yet counts: the same question is asked again when the stack is applied."""
+    """Count an undetermined companion: the check runs again when the stack is applied."""
     try:
         return counts(resource)
     except StillUnknown:
@@ -239,28 +249,29 @@ def _known(counts: Callable[[Resource], bool], resource: Resource) -> bool:
 NAMES = ("bucket", "accountName", "name", "resourceName", "id", "clusterName")
 
 
-def belongs(companion: Resource, subject: Resource, by: str) -> bool:
-    """By the reference, which a preview knows; else by the name, which may be unknown on either side."""
-    if subject.urn and subject.urn in companion.depends.get(by, ()):
+def belongs(companion: Resource, subject: Resource, property_name: str) -> bool:
+    """Whether a companion refers to a subject: by reference if the preview knows it, otherwise by name."""
+    if subject.urn and subject.urn in companion.depends.get(property_name, ()):
         return True
-    reference = companion.props.get(by)
+    reference = companion.props.get(property_name)
     if reference is None or reference is UNKNOWN or isinstance(reference, dict | list):
         return False
     names = [subject.props.get(each) for each in NAMES]
     return reference in [name for name in names if isinstance(name, str)]
 
 
-def takes_records(store: Resource, resources: Sequence[Resource]) -> bool:
-    """Whether a store only holds what the cloud writes down: access logs (S3) or flow logs (Azure). Nobody
-    else writes there.
-    """
-    ways = {"aws:s3/bucketLogging:BucketLogging": "targetBucket", "azure-native:network:FlowLog": "storageId"}
-    return any(belongs(one, store, ways[one.kind]) for one in resources if one.kind in ways)
+def stores_only_logs(store: Resource, resources: Sequence[Resource]) -> bool:
+    """Whether a store only receives logs that the cloud writes: access logs (S3) or flow logs (Azure)."""
+    targets = {
+        "aws:s3/bucketLogging:BucketLogging": "targetBucket",
+        "azure-native:network:FlowLog": "storageId",
+    }
+    return any(belongs(one, store, targets[one.kind]) for one in resources if one.kind in targets)
 
 
-def _shown(value: Json) -> str:
+def _quoted(value: Json) -> str:
     return "missing" if value is None else f"`{value}`"
 
 
-def _because(what: str, otherwise: str) -> str:
-    return f"{what}: {otherwise}" if otherwise else what
+def _with_consequence(what: str, consequence: str) -> str:
+    return f"{what}: {consequence}" if consequence else what

@@ -1,6 +1,4 @@
-"""What the pack knows of the stack it checks: the platform's environment, out of the setting
-`trainfleet:platform`.
-"""
+"""The environment of the stack, read from the setting `trainfleet:platform`."""
 
 from __future__ import annotations
 
@@ -9,12 +7,13 @@ import json
 from trainfleet.policies.engine.rule import ENVIRONMENTS
 
 DEFAULT = "dev"
-"""What a platform spec that says nothing is (trainfleet.infra.spec.schema)."""
+"""The default environment of a platform spec (trainfleet.infra.spec.schema)."""
 
 
 def environment_of(platform: str | None) -> str | None:
-    """The environment in a `trainfleet:platform` setting (JSON text); None where the program is no platform,
-    or says a word nobody knows.
+    """Return the environment in a `trainfleet:platform` setting (JSON text).
+
+    None if the program is not a platform or the environment is unknown.
     """
     try:
         spec = json.loads(platform or "{}")

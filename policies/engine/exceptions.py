@@ -1,8 +1,7 @@
-"""Exceptions from policies, as written in the spec: this policy, this resource, for this reason, until this
-day.
+"""Policy exceptions from the platform spec: a policy, a resource, a reason and an end date.
 
-Read from the stack's own configuration, which the engine hands to the pack. Past its day an exception is no
-longer one: the policy counts again, and says that the exception has run out.
+They are read from the stack's configuration. After its end date an exception has no effect: the policy
+reports violations again, with a note that the exception expired.
 """
 
 from __future__ import annotations
@@ -14,11 +13,13 @@ from datetime import date
 from typing import Any
 
 EVERYWHERE = "-everywhere"
-"""Ends the name of a rule's policy for the whole stack."""
+"""Suffix of the policy that checks a rule on the whole stack."""
 
 
 @dataclass(frozen=True)
 class Waiver:
+    """An exception from one policy for one resource."""
+
     policy: str
     resource: str
     """A resource's logical name, or `*`."""
@@ -26,17 +27,14 @@ class Waiver:
     until: date
 
     def covers(self, policy: str, resource: str) -> bool:
-        """Whether it is about this rule and resource. A rule that also checks the whole stack has a second
-        name there.
-        """
+        """Whether the exception applies to this rule and resource."""
         return self.policy in (policy, f"{policy}{EVERYWHERE}") and self.resource in ("*", resource)
 
 
 def waivers(platform: str | None) -> tuple[Waiver, ...]:
-    """The exceptions in a `trainfleet:platform` setting (JSON text); none where there is none or it is not a
-    platform's.
+    """Return the exceptions in a `trainfleet:platform` setting (JSON text).
 
-    A malformed entry is left out here, because the spec itself is refused for it before any resource is
+    A malformed setting gives no exceptions: the spec's own validation rejects it before any resource is
     registered.
     """
     try:
@@ -47,17 +45,19 @@ def waivers(platform: str | None) -> tuple[Waiver, ...]:
 
 
 def _waiver(entry: dict[str, Any]) -> Waiver:
-    # YAML dates arrive as dates or, by way of JSON, as text with a time behind them.
+    # YAML dates arrive as dates or, through JSON, as text that can end in a time.
     return Waiver(
         entry["policy"], entry["resource"], entry["reason"], date.fromisoformat(str(entry["until"])[:10])
     )
 
 
 def in_force(all_waivers: Sequence[Waiver], policy: str, resource: str, today: date) -> bool:
+    """Whether an exception covers this policy and resource today. The end date is included."""
     return any(waiver.covers(policy, resource) and today <= waiver.until for waiver in all_waivers)
 
 
 def expired(all_waivers: Sequence[Waiver], policy: str, resource: str, today: date) -> Waiver | None:
+    """Return an exception that covered this policy and resource but has expired."""
     return next(
         (waiver for waiver in all_waivers if waiver.covers(policy, resource) and today > waiver.until), None
     )

@@ -1,9 +1,7 @@
-"""The bridge from Pulumi's policy types to plain rules: which policies there are, how strictly each is
-enforced here, and what it says.
+"""The adapter from Pulumi's policy types to plain rules.
 
-A rule that also checks absence becomes two policies, `<name>` for resources and `<name>-everywhere` for the
-stack, because Pulumi runs the two at different moments. Nothing runs at import; `__main__.py` makes the
-pack.
+A rule with resource checks and stack checks becomes two policies, `<name>` and `<name>-everywhere`, because
+Pulumi runs the two at different times.
 """
 
 from __future__ import annotations
@@ -36,15 +34,13 @@ ENFORCEMENT: Mapping[Level, pulumi_policy.EnforcementLevel] = {
     "advisory": pulumi_policy.EnforcementLevel.ADVISORY,
     "off": pulumi_policy.EnforcementLevel.DISABLED,
 }
-"""What a violation does: mandatory stops the change, advisory prints. A rule may be relaxed with --policy-
-pack-config.
-"""
+"""Mandatory stops the change, advisory prints a warning. `--policy-pack-config` can relax a rule."""
 SECRET_KEY, SECRET_VALUE = "4dabf18193072939515e22adb298388d", "1b47061264138c4ac30d75fd1eb44270"
-"""How the engine marks a secret in an object: signature key and value."""
+"""The signature key and value with which the engine marks a secret."""
 
 
 def policies() -> list[pulumi_policy.Policy]:
-    """Every policy of the pack, as strict as the environment of the stack asks for."""
+    """Return every policy of the pack, at the level for the stack's environment."""
     environment = environment_of(_platform())
     found: list[pulumi_policy.Policy] = []
     for rule in RULES:
@@ -57,7 +53,7 @@ def policies() -> list[pulumi_policy.Policy]:
 
 def _resource_policy(rule: Rule, environment: str | None) -> pulumi_policy.Policy:
     def validate(args: pulumi_policy.ResourceValidationArgs, report: pulumi_policy.ReportViolation) -> None:
-        # Every policy is asked about every resource: leave before anything is copied.
+        # Pulumi calls every policy for every resource, so return before copying properties.
         if canonical(args.resource_type) not in rule.checks:
             return
         resource = Resource(
@@ -107,15 +103,15 @@ def _stack_policy(rule: Rule, environment: str | None) -> pulumi_policy.Policy:
 
 
 def _messages(rule: Rule, violations: Iterable[Violation], name: str) -> Iterable[tuple[str, str]]:
-    """Each violation that no exception covers, in words: what, how to fix it, where the rule comes from."""
+    """Yield message and URN of each violation that no exception covers."""
     excepted = _waivers()
     for violation in violations:
         resource = violation.name or name
         if in_force(excepted, rule.name, resource, date.today()):
             continue
         old = expired(excepted, rule.name, resource, date.today())
-        ran_out = f" (the exception for this ran out on {old.until.isoformat()})" if old else ""
-        yield f"{resource}: {violation.what}{ran_out}\nTo fix: {rule.fix}", violation.urn
+        note = f" (its exception expired on {old.until.isoformat()})" if old else ""
+        yield f"{resource}: {violation.message}{note}\nTo fix: {rule.fix}", violation.urn
 
 
 def _waivers() -> tuple[Waiver, ...]:
@@ -123,8 +119,7 @@ def _waivers() -> tuple[Waiver, ...]:
 
 
 def _platform() -> str | None:
-    # The engine hands the stack's configuration to the pack as it does to a program; absent under `pulumi
-    # policy`.
+    # The engine passes the stack's configuration to the pack; it is missing under `pulumi policy`.
     found = pulumi.runtime.get_config("trainfleet:platform")
     return found if isinstance(found, str) else None
 
@@ -138,9 +133,7 @@ def _origins(dependencies: Mapping[str, Sequence[Any]]) -> dict[str, tuple[str, 
 
 
 def plain(value: Json) -> Json:
-    """Pulumi's checking proxies as plain data, with UNKNOWN where a value is not known yet, and secrets as
-    their values.
-    """
+    """Convert Pulumi's proxies to plain data, with UNKNOWN for unknown values and secrets unwrapped."""
     if isinstance(value, Mapping):
         found = {key: _item(value, key) for key in value}
         return found.get("value") if found.get(SECRET_KEY) == SECRET_VALUE else found

@@ -1,8 +1,6 @@
-"""How policies look into workloads: every pod specification in a resource, every container, and every value of
-a Helm release.
+"""Access to pod specifications, containers and Helm values in a resource.
 
-A Helm release is one opaque resource, so its values are checked in its place; what a chart does by itself
-is known by the chart's name.
+A Helm release is one opaque resource, so policies check its values and the name of its chart.
 """
 
 from __future__ import annotations
@@ -13,10 +11,10 @@ from trainfleet.policies.engine.accessors import listed
 from trainfleet.policies.engine.rule import UNKNOWN, Json, Resource
 
 ALLOWED = {
-    "gpu-system/nvidia-device-plugin": "reaches the GPUs and the kubelet's socket",
-    "gpu-system/aws-efa-k8s-device-plugin": "shares the node's network, whose EFA devices it hands out",
-    "gpu-system/infiniband-device-plugin": "shares the node's network, whose InfiniBand adapters it hands out",
-    "gpu-system/dcgm-exporter": "reads the GPUs' counters, for which their driver asks for SYS_ADMIN",
+    "gpu-system/nvidia-device-plugin": "accesses the GPUs and the kubelet's socket",
+    "gpu-system/aws-efa-k8s-device-plugin": "uses the host network to advertise its EFA devices",
+    "gpu-system/infiniband-device-plugin": "uses the host network to advertise its InfiniBand adapters",
+    "gpu-system/dcgm-exporter": "reads the GPUs' counters, for which the driver requires SYS_ADMIN",
     **{
         f"gpu-system/nccl-{fabric}": "copies the fabric's NCCL plugin to the node"
         for fabric in ("roce", "gpudirect-tcpx", "gpudirect-tcpxo")
@@ -25,42 +23,42 @@ ALLOWED = {
         f"gpu-system/devices-{fabric}": "gives pods the fabric's devices"
         for fabric in ("gpudirect-tcpx", "gpudirect-tcpxo")
     },
-    "node-system/node-problem-detector": "reads the kernel's log of the node",
-    "aws-hyperpod/health-monitoring-agent": "reads the kernel's log of the node; SageMaker's own",
+    "node-system/node-problem-detector": "reads the node's kernel log",
+    "aws-hyperpod/health-monitoring-agent": "reads the node's kernel log; installed by SageMaker",
 }
-"""Workloads and charts that may do what others may not, as namespace/name, with the reason. More in the
-setting `allowed`.
+"""Privileged workloads and charts that policies allow, as namespace/name, with the reason. The setting
+`allowed` adds more.
 """
-CLOUDS_OWN = {"aws-hyperpod": "SageMaker runs its own tests of nodes in it"}
-"""Namespaces that a cloud asks for by name and runs things of its own in, with the reason."""
+CLOUD_NAMESPACES = {"aws-hyperpod": "SageMaker runs its node tests in it"}
+"""Namespaces that a cloud requires by name for its own workloads, with the reason."""
 HOST_FLAGS = ("hostNetwork", "hostPID", "hostIPC")
 CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 
 def chart(resource: Resource) -> str:
-    """The name of a release's chart, without a repository before it."""
+    """Return the name of a release's chart, without its repository."""
     name = resource.props.get("chart")
     return name.rpartition("/")[2] if isinstance(name, str) else resource.name
 
 
 def allowed(resource: Resource, namespace: str, name: str) -> bool:
-    """Whether a workload may do what others may not."""
+    """Whether a workload is on the list of allowed privileged workloads."""
     return f"{namespace}/{name}" in {*ALLOWED, *listed(resource.settings.get("allowed"))}
 
 
 def allowed_release(resource: Resource) -> bool:
-    """The same for a release, by its chart."""
+    """Whether a release is allowed, by its chart."""
     return allowed(resource, resource.props.get("namespace") or "default", chart(resource))
 
 
 def allowed_workload(resource: Resource) -> bool:
-    """The same for a workload, by its own name."""
+    """Whether a workload is allowed, by its own name."""
     metadata = resource.props.get("metadata") or {}
     return allowed(resource, metadata.get("namespace") or "default", metadata.get("name") or resource.name)
 
 
 def pod_specs(resource: Resource) -> Iterator[tuple[str, dict[str, Json]]]:
-    """Every object with a list of containers, wherever it stands."""
+    """Yield path and value of every object with a list of containers, at any depth."""
     yield from _pod_specs("spec", resource.props.get("spec"))
 
 
@@ -77,7 +75,7 @@ def _pod_specs(where: str, node: Json) -> Iterator[tuple[str, dict[str, Json]]]:
 
 
 def containers(resource: Resource) -> Iterator[tuple[str, dict[str, Json], dict[str, Json]]]:
-    """Every container with its place and its pod."""
+    """Yield path, container and pod of every container."""
     for where, pod in pod_specs(resource):
         for kind in CONTAINERS:
             for index, container in enumerate(listed(pod.get(kind))):
@@ -86,7 +84,7 @@ def containers(resource: Resource) -> Iterator[tuple[str, dict[str, Json], dict[
 
 
 def leaves(where: str, node: Json) -> Iterator[tuple[str, str, Json]]:
-    """Every known value in a tree of objects, with its place and its key."""
+    """Yield path, key and value of every known value in a tree of objects."""
     if isinstance(node, list):
         for index, item in enumerate(node):
             yield from leaves(f"{where}[{index}]", item)
@@ -99,5 +97,5 @@ def leaves(where: str, node: Json) -> Iterator[tuple[str, str, Json]]:
 
 
 def release_values(resource: Resource) -> Iterator[tuple[str, str, Json]]:
-    """Every known value that a release gives to its chart."""
+    """Yield path, key and value of every known Helm value of a release."""
     yield from leaves("values", resource.props.get("values"))

@@ -1,8 +1,7 @@
-"""What a policy is made of, without Pulumi: a resource's properties, a violation, and a rule stated once for
-all clouds.
+"""The building blocks of a policy, without Pulumi: resources, violations and rules.
 
-A rule's `checks` is a table from resource type to the function that checks it: a cloud joins a rule by
-adding rows. `stack` is the same for what only the whole stack shows.
+A rule is written once for all clouds. Its `checks` map a resource type to the function that checks one
+resource; its `stack` maps a type to a function that checks the whole stack.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ Severity = Literal["low", "medium", "high", "critical"]
 Level = Literal["mandatory", "advisory", "off"]
 ENVIRONMENTS = ("dev", "staging", "prod")
 CLOUDS = {"aws": "aws", "gcp": "gcp", "azure-native": "azure", "kubernetes": "kubernetes"}
-"""By the package of a resource type: what a person calls it."""
+"""Package of a resource type to the name of its cloud."""
 _AZURE_VERSION = re.compile(r"^azure-native:(\w+)/v\d+\w*:")
 _AZURE_LOCAL_SDK = re.compile(r"^azure-native_\w+_v\d+\w*:(\w+)(?:/v\d+\w*)?:")
 
 
-class StillUnknown(Exception):  # noqa: N818 - not a fault: the value is only known later
-    """Raised when a check uses a value that only exists once the stack is applied."""
+class StillUnknown(Exception):  # noqa: N818 - not an error: the value is known later
+    """Raised when a check uses a value that is only known when the stack is applied."""
 
 
 class _Unknown:
-    """Stands for a value that exists and cannot be looked at. `is None` and `key in props` work; everything
-    else raises.
+    """A value that exists but is not known yet. `is None` and `key in props` work; any other use raises
+    StillUnknown.
     """
 
     __slots__ = ()
@@ -54,7 +53,7 @@ UNKNOWN = _Unknown()
 
 
 def canonical(kind: str) -> str:
-    """A resource type without the API version that Azure's types may carry."""
+    """Return a resource type without the API version that Azure types can include."""
     if not kind.startswith("azure-native"):
         return kind
     return _AZURE_LOCAL_SDK.sub(r"azure-native:\1:", _AZURE_VERSION.sub(r"azure-native:\1:", kind))
@@ -69,21 +68,21 @@ class Resource:
     props: Mapping[str, Json]
     urn: str = ""
     depends: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By property: the URNs of the resources its value comes from; known in a preview too."""
+    """Property name to the URNs of the resources that its value comes from; also known in a preview."""
     settings: Mapping[str, Json] = field(default_factory=dict)
-    """The policy's own configuration (`--policy-pack-config`)."""
+    """The policy's configuration (`--policy-pack-config`)."""
 
     @property
     def kind(self) -> str:
-        """The type as rules name it."""
+        """The type without an API version, as in rules."""
         return canonical(self.type)
 
 
 @dataclass(frozen=True)
 class Violation:
-    """What is wrong with a resource, in words that name the property."""
+    """What is wrong with a resource. The message names the property."""
 
-    what: str
+    message: str
     urn: str = ""
     name: str = ""
 
@@ -92,56 +91,58 @@ Check = Callable[[Resource], Iterable[Violation]]
 StackCheck = Callable[[Sequence[Resource]], Iterable[Violation]]
 
 FROM_STAGING: Mapping[str, Level] = {"dev": "advisory"}
-"""For what costs effort or money before anybody depends on the platform."""
+"""For rules that cost effort or money before anyone depends on the platform."""
 IN_PRODUCTION: Mapping[str, Level] = {"dev": "off", "staging": "advisory"}
-"""For what would be in the way where a platform is made and thrown away."""
+"""For rules that get in the way of short-lived platforms."""
 ADVICE: Mapping[str, Level] = {"dev": "advisory", "staging": "advisory", "prod": "advisory"}
-"""For what is right most of the time."""
+"""For recommendations."""
 
 
 @dataclass(frozen=True)
 class Rule:
+    """One policy, with its checks for each cloud."""
+
     name: str
     statement: str
-    """The rule in one sentence that holds on every cloud."""
+    """The rule in one sentence, valid for every cloud."""
     reason: str
-    """What goes wrong without it."""
+    """What goes wrong without the rule."""
     fix: str
-    """What to do about a violation."""
+    """How to fix a violation."""
     references: tuple[str, ...]
-    """Names of the same rule in CIS benchmarks, Checkov and Trivy, or the document that it follows."""
+    """Names of the same rule in CIS benchmarks, Checkov and Trivy, or the documentation that it follows."""
     severity: Severity
     checks: Mapping[str, Check] = field(default_factory=dict)
-    """How each cloud keeps the rule: by resource type, the function that checks one resource."""
+    """Resource type to the function that checks one resource."""
     stack: Mapping[str, StackCheck] = field(default_factory=dict)
-    """Checks what is absent: by the type that needs another resource, the function that checks a whole stack."""
+    """Resource type to the function that checks the whole stack, for example for a missing companion."""
     levels: Mapping[str, Level] = field(default_factory=dict)
-    """Where it is less than mandatory, by environment."""
+    """Environment to the level, where it is less than mandatory."""
     settings: Mapping[str, Json] = field(default_factory=dict)
-    """JSON schema of each setting the rule reads."""
+    """JSON schema of each setting that the rule reads."""
 
     def level(self, environment: str | None) -> Level:
-        """How strictly it is enforced. A program that does not say where it runs is held to everything."""
+        """Return the enforcement level. Without an environment every rule is mandatory."""
         return self.levels.get(environment, "mandatory") if environment else "mandatory"
 
-    def kinds(self) -> tuple[str, ...]:
-        """Every resource type it is about."""
+    def resource_types(self) -> tuple[str, ...]:
+        """Return every resource type that the rule checks."""
         return tuple(dict.fromkeys((*self.checks, *self.stack)))
 
     def clouds(self) -> tuple[str, ...]:
-        """The clouds that keep it, in the order in which people list them."""
-        packages = {kind.partition(":")[0] for kind in self.kinds()}
+        """Return the clouds that the rule applies to, in display order."""
+        packages = {kind.partition(":")[0] for kind in self.resource_types()}
         return tuple(cloud for package, cloud in CLOUDS.items() if package in packages)
 
 
 def evaluate(rule: Rule, resource: Resource) -> tuple[Violation, ...]:
-    """The violations of a rule by one resource, up to the first value that is not known yet."""
+    """Return the violations of a rule by one resource, up to the first unknown value."""
     check = rule.checks.get(resource.kind)
     return until_unknown(check(resource)) if check else ()
 
 
 def evaluate_stack(rule: Rule, resources: Sequence[Resource]) -> tuple[Violation, ...]:
-    """The violations of a rule by a whole stack."""
+    """Return the violations of a rule by a whole stack."""
     return tuple(
         violation
         for check in dict.fromkeys(rule.stack.values())
@@ -149,10 +150,10 @@ def evaluate_stack(rule: Rule, resources: Sequence[Resource]) -> tuple[Violation
     )
 
 
-def until_unknown(found: Iterable[Violation]) -> tuple[Violation, ...]:
-    """What a check finds before it meets a value that is not known yet."""
-    kept: list[Violation] = []
+def until_unknown(violations: Iterable[Violation]) -> tuple[Violation, ...]:
+    """Return the violations that a check reports before it reaches an unknown value."""
+    known: list[Violation] = []
     with contextlib.suppress(StillUnknown):
-        for violation in found:
-            kept.append(violation)  # noqa: PERF402 - `extend` would lose what came before an unknown value
-    return tuple(kept)
+        for violation in violations:
+            known.append(violation)  # noqa: PERF402 - `extend` loses the violations before an unknown value
+    return tuple(known)

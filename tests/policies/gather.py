@@ -4,9 +4,8 @@ cases.
     trainfleet rehearse gcp-prod --until preview --resources gcp-prod.jsonl      (and the other stacks)
     python -m tests.policies.gather gcp-prod.jsonl aws-prod.jsonl …
 
-Easy to get wrong: a GPU pool and a system pool are one type and keep different rules, so both are gathered,
-the first as
-`<type>#gpu`. What a preview does not know stays "[unknown]".
+GPU pools and system pools have the same type but follow different rules, so GPU pools are stored as
+`<type>#gpu`. Unknown values stay "[unknown]".
 """
 
 from __future__ import annotations
@@ -34,25 +33,25 @@ def clean(value: Any) -> Any:
     return [clean(each) for each in value] if isinstance(value, list) else value
 
 
-def copied(value: Any) -> Any:
+def copy_props(value: Any) -> Any:
     """A copy that can be changed, with UNKNOWN where a preview does not know."""
     if isinstance(value, str) and value == "[unknown]":
         return UNKNOWN
     if isinstance(value, dict):
-        return {key: copied(each) for key, each in value.items()}
-    return [copied(each) for each in value] if isinstance(value, list) else value
+        return {key: copy_props(each) for key, each in value.items()}
+    return [copy_props(each) for each in value] if isinstance(value, list) else value
 
 
 def main(files: list[str]) -> None:
     """Write the first compliant resource of each type, in the order of the files."""
     # Our own workloads are agents that may do what others may not, so they show nothing; workloads are
     # written by hand.
-    covered = {kind for rule in RULES for kind in rule.kinds()} - set(WORKLOADS)
+    covered = {kind for rule in RULES for kind in rule.resource_types()} - set(WORKLOADS)
     found: dict[str, dict[str, Any]] = {}
     for line in (line for file in files for line in Path(file).read_text().splitlines()):
         planned = json.loads(line)
         kind, props = canonical(planned["type"]), clean(planned["inputs"])
-        resource = Resource(kind, planned["name"], copied(props))
+        resource = Resource(kind, planned["name"], copy_props(props))
         key = f"{kind}#gpu" if kind in GPU and GPU[kind](resource) else kind
         if (
             kind in covered

@@ -16,10 +16,10 @@ import pytest
 import yaml
 
 from tests.policies.cases import exposure, identity, platform
-from tests.policies.cases.stacks import ALONE
+from tests.policies.cases.stacks import STACK_CASES
 from tests.policies.cases.table import BASES, TAGS, Case
-from tests.policies.cases.table import broken as broken_props
-from tests.policies.gather import copied
+from tests.policies.cases.table import broken as violating_props
+from tests.policies.gather import copy_props
 from trainfleet.policies.catalogue import RULES
 from trainfleet.policies.engine.rule import UNKNOWN
 from trainfleet.rehearsal.engine.engine_cli import Outcome
@@ -47,7 +47,7 @@ document = role.arn.apply(lambda arn: json.dumps({**everything, "Id": arn}))
 aws.iam.RolePolicy("p-late", role=role.name, policy=document)
 """
 BUCKET = 'aws.s3.Bucket("p-bare", tags=tags)\n'
-LACKS = {
+MISSING = {
     f"{name}-everywhere"
     for name in (
         "access-to-data-logged",
@@ -59,14 +59,14 @@ LACKS = {
     )
 }
 """What a bucket by itself lacks."""
-MANY = """
+RESOURCES_PROGRAM = """
 import json
 from pathlib import Path
 
 import pulumi
 
-wished = json.loads(Path(__file__).with_name("resources.json").read_text())
-anchor = pulumi.CustomResource(wished["anchor"]["type"], "p-anchor", wished["anchor"]["props"])
+spec = json.loads(Path(__file__).with_name("resources.json").read_text())
+anchor = pulumi.CustomResource(spec["anchor"]["type"], "p-anchor", spec["anchor"]["props"])
 
 
 def value(node):
@@ -77,7 +77,7 @@ def value(node):
     return anchor.id if node == "[unknown]" else node
 
 
-for each in wished["resources"]:
+for each in spec["resources"]:
     pulumi.CustomResource(each["type"], each["name"], value(each["props"]))
 """
 CLOUD_SETTINGS = {
@@ -102,19 +102,19 @@ ANCHORS = {
 """By package: a harmless resource whose id a preview does not know."""
 
 
-def text_of(node: Any) -> Any:
+def to_json(node: Any) -> Any:
     """Properties as JSON, with a mark where a preview does not know."""
     if node is UNKNOWN:
         return "[unknown]"
     if isinstance(node, dict):
-        return {key: text_of(each) for key, each in node.items()}
-    return [text_of(each) for each in node] if isinstance(node, list) else node
+        return {key: to_json(each) for key, each in node.items()}
+    return [to_json(each) for each in node] if isinstance(node, list) else node
 
 
-def lonely_props(kind: str) -> dict[str, Any]:
+def isolated_props(kind: str) -> dict[str, Any]:
     """The type's planned resource without what keeps the rules of a stack."""
-    props = copied(BASES[kind].props)
-    for alone in ALONE:
+    props = copy_props(BASES[kind].props)
+    for alone in STACK_CASES:
         if alone.kind == kind:
             for path in alone.without:
                 *parents, last = path.split(".")
@@ -124,15 +124,15 @@ def lonely_props(kind: str) -> dict[str, Any]:
     return props
 
 
-def on_the_wire(node: Any) -> Any:
+def to_wire(node: Any) -> Any:
     if node is UNKNOWN:
         return UNKNOWN_ON_THE_WIRE
     if isinstance(node, dict):
-        return {key: on_the_wire(each) for key, each in node.items()}
-    return [on_the_wire(each) for each in node] if isinstance(node, list) else node
+        return {key: to_wire(each) for key, each in node.items()}
+    return [to_wire(each) for each in node] if isinstance(node, list) else node
 
 
-def taken(cloud: str, case: Case) -> bool:
+def accepted_by_provider(cloud: str, case: Case) -> bool:
     """Whether the simulated provider takes the resource: one that it refuses shows the pack no properties."""
     package, model = packages()[cloud], CLOUD_MODELS[cloud]
     if case.type not in package.classes:
@@ -145,7 +145,7 @@ def taken(cloud: str, case: Case) -> bool:
     return not model.check(
         package,
         case.type,
-        model.completed(package.resource(case.type), on_the_wire(broken_props(case).props), settings),
+        model.completed(package.resource(case.type), to_wire(violating_props(case).props), settings),
     )
 
 
@@ -205,7 +205,7 @@ def test_a_bucket_that_lacks_its_companions_stops_a_preview(
 ) -> None:
     preview = engine(PROGRAM + BUCKET)("preview")
     assert preview.code != 0
-    assert broken(preview) == LACKS, preview.output
+    assert broken(preview) == MISSING, preview.output
     assert "To fix:" in preview.violations[0].message
 
 
@@ -214,7 +214,8 @@ def test_an_exception_written_in_the_stack_reaches_the_pack(
 ) -> None:
     entry = {"resource": "p-bare", "reason": "moved next week", "until": "2999-01-01"}
     names = [
-        policy.removesuffix("-everywhere") if policy.startswith("no-") else policy for policy in sorted(LACKS)
+        policy.removesuffix("-everywhere") if policy.startswith("no-") else policy
+        for policy in sorted(MISSING)
     ]
     preview = engine(PROGRAM + BUCKET, {"exceptions": [{"policy": policy, **entry} for policy in names]})(
         "preview"
@@ -228,7 +229,7 @@ def test_what_is_mandatory_in_production_is_advice_in_dev(
     preview = engine(PROGRAM + BUCKET, {"cloud": "aws", "environment": "dev"})("preview")
     assert broken(preview) == {"no-public-bucket-everywhere", "tls-only-bucket-everywhere"}, preview.output
     advice = {violation.policy for violation in preview.violations if violation.level == "advisory"}
-    assert advice == LACKS - broken(preview)
+    assert advice == MISSING - broken(preview)
 
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp", "azure-native", "kubernetes"])
@@ -241,13 +242,13 @@ def test_each_rule_is_reported_by_the_engine_when_a_program_breaks_it(
     cases = {
         case.rule: case
         for case in reversed(CASES)
-        if case.kind.startswith(f"{cloud}:") and taken(cloud, case)
+        if case.kind.startswith(f"{cloud}:") and accepted_by_provider(cloud, case)
     }
     resources = [
-        {"type": case.type, "name": f"p-{rule}", "props": text_of(broken_props(case).props)}
+        {"type": case.type, "name": f"p-{rule}", "props": to_json(violating_props(case).props)}
         for rule, case in cases.items()
     ]
-    preview = engine(MANY, resources=resources, anchor=cloud)("preview")
+    preview = engine(RESOURCES_PROGRAM, resources=resources, anchor=cloud)("preview")
     reported = {(violation.policy, violation.urn.rpartition("::")[2]) for violation in preview.violations}
     assert {(rule, f"p-{rule}") for rule in cases} - reported == set(), preview.output[-3000:]
     assert {rule.name for rule in RULES if any(kind.startswith(f"{cloud}:") for kind in rule.checks)} == set(
@@ -260,16 +261,16 @@ def test_each_rule_of_a_whole_stack_is_reported_by_the_engine(
     engine: Callable[..., Callable[[str], Outcome]], cloud: str
 ) -> None:
     """One program per cloud with one resource of each type that needs another, and no other."""
-    kinds = dict.fromkeys(one.kind for one in ALONE if one.kind.startswith(f"{cloud}:"))
+    kinds = dict.fromkeys(one.kind for one in STACK_CASES if one.kind.startswith(f"{cloud}:"))
     resources = [
-        {"type": kind, "name": f"{platform_of(kind)}-alone-{index}", "props": text_of(lonely_props(kind))}
+        {"type": kind, "name": f"{platform_of(kind)}-alone-{index}", "props": to_json(isolated_props(kind))}
         for index, kind in enumerate(kinds)
     ]
     names = {each["type"]: each["name"] for each in resources}
-    preview = engine(MANY, resources=resources, anchor=cloud)("preview")
+    preview = engine(RESOURCES_PROGRAM, resources=resources, anchor=cloud)("preview")
     reported = {(violation.policy, violation.urn.rpartition("::")[2]) for violation in preview.violations}
-    wanted = {(f"{one.rule}-everywhere", names[one.kind]) for one in ALONE if one.kind in names}
-    assert wanted - reported == set(), preview.output[-3000:]
+    expected = {(f"{one.rule}-everywhere", names[one.kind]) for one in STACK_CASES if one.kind in names}
+    assert expected - reported == set(), preview.output[-3000:]
 
 
 @pytest.mark.parametrize(
@@ -283,7 +284,7 @@ def test_each_rule_of_a_whole_stack_is_reported_by_the_engine(
 def test_a_resource_of_another_platform_stops_a_preview(
     engine: Callable[..., Callable[[str], Outcome]], kind: str, path: str
 ) -> None:
-    mine, theirs = text_of(copied(BASES[kind].props)), text_of(copied(BASES[kind].props))
+    mine, theirs = to_json(copy_props(BASES[kind].props)), to_json(copy_props(BASES[kind].props))
     key = next(key for key in theirs[path] if key.endswith("platform"))
     theirs[path] = {**theirs[path], key: "other"}
     own = platform_of(kind)
@@ -291,7 +292,7 @@ def test_a_resource_of_another_platform_stops_a_preview(
         {"type": kind, "name": f"{own}-mine", "props": mine},
         {"type": kind, "name": "other-theirs", "props": theirs},
     ]
-    preview = engine(MANY, resources=resources, anchor="kubernetes")("preview")
+    preview = engine(RESOURCES_PROGRAM, resources=resources, anchor="kubernetes")("preview")
     assert preview.code != 0
     # Which of the two the engine registers first, it decides itself.
     (found,) = [
@@ -303,5 +304,8 @@ def test_a_resource_of_another_platform_stops_a_preview(
     assert (strange in (f"{own}-mine", "other-theirs"), found.level) == (True, "mandatory"), preview.output[
         -3000:
     ]
-    said = ("other", f"{own}-mine", own) if strange == "other-theirs" else (own, "other-theirs", "other")
-    assert "it says platform `{}`, and {} of the same stack says `{}`".format(*said) in found.message
+    output = ("other", f"{own}-mine", own) if strange == "other-theirs" else (own, "other-theirs", "other")
+    assert (
+        "its tags name platform `{}`, but those of {} in the same stack name `{}`".format(*output)
+        in found.message
+    )

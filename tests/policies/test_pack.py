@@ -59,7 +59,7 @@ def request(kind: str, props: dict[str, Any], name: str = "it") -> analyzer_pb2.
     )
 
 
-def served(call: Callable[..., Any], message: Any) -> Any:
+def diagnostics_of(call: Callable[..., Any], message: Any) -> Any:
     """What one of the pack's calls, which carry no types, answers to the engine."""
     return call(message, None).diagnostics
 
@@ -69,7 +69,7 @@ def diagnoses(
 ) -> list[tuple[str, str, int]]:
     return [
         (found.policyName, found.message, found.enforcementLevel)
-        for found in served(servicer.Analyze, request(kind, props))
+        for found in diagnostics_of(servicer.Analyze, request(kind, props))
     ]
 
 
@@ -133,7 +133,7 @@ def test_what_is_critical_is_mandatory_everywhere_and_nothing_is_weaker_in_produ
         assert rule.severity != "critical" or ranks[0] == 2, rule.name
 
 
-def test_a_program_that_does_not_say_where_it_runs_is_held_to_everything() -> None:
+def test_every_rule_is_mandatory_without_an_environment() -> None:
     assert {rule.level(None) for rule in RULES} == {"mandatory"}
     assert {policy.enforcement_level for policy in policies()} == {pulumi_policy.EnforcementLevel.MANDATORY}
 
@@ -163,31 +163,33 @@ def test_the_environment_of_the_stack_decides_how_strict_a_policy_is(
         ('{"cloud": "aws", "environment": "qa"}', None),
     ],
 )
-def test_a_platform_says_its_environment_and_is_dev_where_it_does_not(
-    platform: str | None, environment: str | None
-) -> None:
+def test_the_environment_of_a_platform_defaults_to_dev(platform: str | None, environment: str | None) -> None:
     assert environment_of(platform) == environment
 
 
 def test_every_type_a_rule_checks_exists_in_an_sdk(root: Path) -> None:
     known = {token for package in packages().values() for token in package.classes}
-    judged = {kind for rule in RULES for kind in rule.kinds() if not kind.startswith("kubernetes:ray.io/")}
-    assert judged - known == set()
+    checked = {
+        kind for rule in RULES for kind in rule.resource_types() if not kind.startswith("kubernetes:ray.io/")
+    }
+    assert checked - known == set()
 
 
 def test_every_type_that_must_be_tagged_can_carry_tags() -> None:
     for kind in TAGGABLE:
         resource = packages()[kind.partition(":")[0]].resource(kind)
         assert resource is not None
-        wanted = "desiredState" if kind == CLOUD_CONTROL else GCP_LABELLED.get(kind, "tags").partition(".")[0]
-        assert wanted in resource.inputs, kind
+        expected = (
+            "desiredState" if kind == CLOUD_CONTROL else GCP_LABELLED.get(kind, "tags").partition(".")[0]
+        )
+        assert expected in resource.inputs, kind
 
 
 def test_a_violation_blocks_and_says_how_to_fix_it(servicer: _PolicyAnalyzerServicer) -> None:
     found = {name: (message, level) for name, message, level in diagnoses(servicer, CLUSTER, OPEN)}
     message, level = found["no-open-control-plane"]
     assert level == analyzer_pb2.MANDATORY
-    assert "it: vpcConfig.publicAccessCidrs holds 0.0.0.0/0" in message
+    assert "it: vpcConfig.publicAccessCidrs includes 0.0.0.0/0" in message
     assert "To fix: set kubernetes.private_endpoint" in message
     assert "CKV_AWS_38" in message
     assert "secrets-encrypted" in found
@@ -198,13 +200,13 @@ def test_a_resource_no_rule_is_about_passes(servicer: _PolicyAnalyzerServicer) -
 
 
 def test_a_value_unknown_in_a_preview_is_checked_once_it_is_known(servicer: _PolicyAnalyzerServicer) -> None:
-    def judged(document: str) -> list[str]:
+    def checked(document: str) -> list[str]:
         return [
             name for name, _, _ in diagnoses(servicer, "aws:iam/rolePolicy:RolePolicy", {"policy": document})
         ]
 
-    assert judged(proxy.UNKNOWN_STRING_VALUE) == []
-    assert judged(json.dumps({"Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]})) == [
+    assert checked(proxy.UNKNOWN_STRING_VALUE) == []
+    assert checked(json.dumps({"Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]})) == [
         "no-star-role"
     ]
 
@@ -222,7 +224,7 @@ def test_a_stack_rule_finds_a_bucket_without_its_companions(servicer: _PolicyAna
         properties=struct,
     )
     block.propertyDependencies["bucket"].urns.append(bucket.urn)
-    found = served(servicer.AnalyzeStack, analyzer_pb2.AnalyzeStackRequest(resources=[bucket, block]))
+    found = diagnostics_of(servicer.AnalyzeStack, analyzer_pb2.AnalyzeStackRequest(resources=[bucket, block]))
     assert ("tls-only-bucket-everywhere", bucket.urn) in [(one.policyName, one.urn) for one in found]
     assert "no-public-bucket-everywhere" not in [one.policyName for one in found]
 
@@ -258,7 +260,7 @@ def test_an_exception_in_the_spec_silences_its_policy_for_its_resource(
     assert {name for name, _, _ in diagnoses(servicer, CLUSTER, OPEN)} - before == {"no-open-control-plane"}
 
 
-def test_an_exception_that_ran_out_is_none_and_says_so(
+def test_an_expired_exception_has_no_effect_and_the_message_reports_it(
     servicer: _PolicyAnalyzerServicer, stack_settings: Callable[[str], None]
 ) -> None:
     yesterday = date.today() - timedelta(days=1)
@@ -266,7 +268,7 @@ def test_an_exception_that_ran_out_is_none_and_says_so(
     (message,) = [
         message for name, message, _ in diagnoses(servicer, CLUSTER, OPEN) if name == "no-open-control-plane"
     ]
-    assert f"ran out on {yesterday.isoformat()}" in message
+    assert f"expired on {yesterday.isoformat()}" in message
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from tests.policies.cases import exposure, identity, platform
 from tests.policies.cases.exposure import DENY_HTTP, document
 from tests.policies.cases.table import BASES, Base, Case, broken
 from trainfleet.policies.catalogue import RULES
+from trainfleet.policies.engine.accessors import Forbidden
 from trainfleet.policies.engine.rule import Resource, Rule, evaluate
 from trainfleet.policies.resource_types import (
     AKS,
@@ -42,13 +43,13 @@ def named(value: Any) -> str | None:
 
 
 def found(rule: Rule, kind: str, base: Base) -> tuple[str, ...]:
-    return tuple(violation.what for violation in evaluate(rule, Resource(kind, base.name, base.props)))
+    return tuple(violation.message for violation in evaluate(rule, Resource(kind, base.name, base.props)))
 
 
 @pytest.mark.parametrize("case", CASES, ids=named)
 def test_a_broken_rule_names_what_is_wrong(case: Case) -> None:
-    said = found(BY_NAME[case.rule], case.type, broken(case))
-    assert any(case.says in what for what in said), said
+    output = found(BY_NAME[case.rule], case.type, broken(case))
+    assert any(case.says in what for what in output), output
 
 
 @pytest.mark.parametrize(("rule", "kind"), PAIRS, ids=lambda value: named(value) or value)
@@ -56,7 +57,7 @@ def test_a_resource_that_keeps_a_rule_is_left_alone(rule: Rule, kind: str) -> No
     for key in (kind, f"{kind}#gpu"):
         if key not in BASES:
             continue
-        forbidden = getattr(rule.checks[kind], "forbidden", False)
+        forbidden = isinstance(rule.checks[kind], Forbidden)
         kept = found(rule, kind, BASES[key]) == ()
         assert kept != forbidden
 
@@ -77,7 +78,7 @@ def test_a_case_breaks_what_was_whole() -> None:
     allowed = {
         (case.rule, case.kind)
         for case in CASES
-        if not getattr(BY_NAME[case.rule].checks[case.type], "forbidden", False)
+        if not isinstance(BY_NAME[case.rule].checks[case.type], Forbidden)
     }
     assert {
         (case.rule, case.kind)
@@ -87,7 +88,7 @@ def test_a_case_breaks_what_was_whole() -> None:
 
 
 NAMED_RANGE = ["203.0.113.0/24"]
-KEPT: list[tuple[str, str, dict[str, Any]]] = [
+COMPLIANT: list[tuple[str, str, dict[str, Any]]] = [
     (
         "no-open-control-plane",
         EKS,
@@ -192,7 +193,9 @@ KEPT: list[tuple[str, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "props"), KEPT, ids=[f"{name}-{index}" for index, (name, _, _) in enumerate(KEPT)]
+    ("name", "kind", "props"),
+    COMPLIANT,
+    ids=[f"{name}-{index}" for index, (name, _, _) in enumerate(COMPLIANT)],
 )
 def test_another_way_to_keep_a_rule_is_left_alone_too(name: str, kind: str, props: dict[str, Any]) -> None:
     assert found(BY_NAME[name], kind, Base("p-it", props)) == ()
@@ -242,7 +245,7 @@ def test_a_setting_requires_one_more_tag() -> None:
             settings={"required": ["team"]},
         ),
     )
-    assert violation.what == "tags lack team"
+    assert violation.message == "tags lack team"
 
 
 def test_a_setting_moves_the_largest_size_and_the_oldest_version() -> None:
@@ -251,8 +254,8 @@ def test_a_setting_moves_the_largest_size_and_the_oldest_version() -> None:
     )
     assert evaluate(BY_NAME["pools-have-a-limit"], nodes) == ()
     cluster = Resource(EKS, "c", {"version": "1.34"}, settings={"oldest": "1.35"})
-    assert [violation.what for violation in evaluate(BY_NAME["supported-version"], cluster)] == [
-        "version is `1.34` and not 1.35 or newer"
+    assert [violation.message for violation in evaluate(BY_NAME["supported-version"], cluster)] == [
+        "version is `1.34`, expected 1.35 or newer"
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.policies.cases.stacks import ALONE, Alone
+from tests.policies.cases.stacks import STACK_CASES, StackCase
 from tests.policies.cases.table import BASES
 from trainfleet.policies.catalogue import RULES
 from trainfleet.policies.engine.rule import Resource, evaluate_stack
@@ -16,52 +16,52 @@ from trainfleet.policies.naming import TAGGABLE
 from trainfleet.policies.resource_types import AWS_BUDGET, S3, S3_BLOCK, S3_ENCRYPTION, VPC
 
 BY_NAME = {rule.name: rule for rule in RULES}
-FIXED = [(alone, companion) for alone in ALONE for companion in alone.companions]
+FIXED = [(alone, companion) for alone in STACK_CASES for companion in alone.companions]
 
 
 def named(value: Any) -> str | None:
-    if isinstance(value, Alone):
+    if isinstance(value, StackCase):
         return f"{value.rule}-{value.kind}"
     return value[0] if isinstance(value, tuple) else None
 
 
-def lonely(alone: Alone) -> Resource:
-    return Resource(alone.kind, "lonely", alone.props, "urn:lonely")
+def isolated(alone: StackCase) -> Resource:
+    return Resource(alone.kind, "isolated", alone.props, "urn:isolated")
 
 
-@pytest.mark.parametrize("alone", ALONE, ids=named)
-def test_a_resource_without_what_it_needs_is_named(alone: Alone) -> None:
-    found = evaluate_stack(BY_NAME[alone.rule], [lonely(alone)])
-    assert [(violation.name, violation.urn) for violation in found] == [("lonely", "urn:lonely")]
-    assert alone.says in found[0].what
+@pytest.mark.parametrize("alone", STACK_CASES, ids=named)
+def test_a_resource_without_what_it_needs_is_named(alone: StackCase) -> None:
+    found = evaluate_stack(BY_NAME[alone.rule], [isolated(alone)])
+    assert [(violation.name, violation.urn) for violation in found] == [("isolated", "urn:isolated")]
+    assert alone.message in found[0].message
 
 
 @pytest.mark.parametrize(("alone", "companion"), FIXED, ids=named)
 def test_a_companion_fixes_it_by_the_reference(
-    alone: Alone, companion: tuple[str, str, dict[str, Any]]
+    alone: StackCase, companion: tuple[str, str, dict[str, Any]]
 ) -> None:
     kind, by, props = companion
-    other = Resource(kind, "companion", props, "urn:companion", {by: ("urn:lonely",)} if by else {})
+    other = Resource(kind, "companion", props, "urn:companion", {by: ("urn:isolated",)} if by else {})
     assert [
         violation.name
-        for violation in evaluate_stack(BY_NAME[alone.rule], [lonely(alone), other])
-        if violation.name == "lonely"
+        for violation in evaluate_stack(BY_NAME[alone.rule], [isolated(alone), other])
+        if violation.name == "isolated"
     ] == []
 
 
 @pytest.mark.parametrize(("alone", "companion"), [pair for pair in FIXED if pair[1][1]], ids=named)
 def test_the_companion_of_another_resource_does_not(
-    alone: Alone, companion: tuple[str, str, dict[str, Any]]
+    alone: StackCase, companion: tuple[str, str, dict[str, Any]]
 ) -> None:
     kind, by, props = companion
     other = Resource(kind, "companion", props, "urn:companion", {by: ("urn:another",)})
-    assert "lonely" in [
-        violation.name for violation in evaluate_stack(BY_NAME[alone.rule], [lonely(alone), other])
+    assert "isolated" in [
+        violation.name for violation in evaluate_stack(BY_NAME[alone.rule], [isolated(alone), other])
     ]
 
 
-@pytest.mark.parametrize("alone", [alone for alone in ALONE if alone.fixed is not None], ids=named)
-def test_some_resources_need_nothing_else(alone: Alone) -> None:
+@pytest.mark.parametrize("alone", [alone for alone in STACK_CASES if alone.fixed is not None], ids=named)
+def test_some_resources_need_nothing_else(alone: StackCase) -> None:
     assert (
         evaluate_stack(BY_NAME[alone.rule], [Resource(alone.kind, "whole", alone.fixed or {}, "urn:whole")])
         == ()
@@ -69,11 +69,11 @@ def test_some_resources_need_nothing_else(alone: Alone) -> None:
 
 
 def test_every_rule_of_a_stack_is_broken_by_each_of_its_types() -> None:
-    covered = {(alone.rule, alone.kind) for alone in ALONE}
-    wanted = {
+    covered = {(alone.rule, alone.kind) for alone in STACK_CASES}
+    expected = {
         (rule.name, kind) for rule in RULES for kind in rule.stack if rule.name != "one-platform-per-stack"
     }
-    assert wanted - covered == set()
+    assert expected - covered == set()
 
 
 @pytest.mark.parametrize(("kind", "companion"), [(S3[0], S3_BLOCK), (S3[1], S3_BLOCK)])

@@ -9,20 +9,18 @@ from typing import Any
 import pytest
 
 from trainfleet.policies.catalogue import RULES
+from trainfleet.policies.engine.accessors import Forbidden
 from trainfleet.policies.engine.rule import UNKNOWN, Resource, Rule, StillUnknown, evaluate, evaluate_stack
 from trainfleet.policies.resource_types import EKS, EKS_NODES, GKE, LAUNCH_TEMPLATE, S3, S3_BLOCK, S3_POLICY
 
 BY_NAME = {rule.name: rule for rule in RULES}
 PAIRS = [
-    (rule, kind)
-    for rule in RULES
-    for kind in rule.checks
-    if not getattr(rule.checks[kind], "forbidden", False)
+    (rule, kind) for rule in RULES for kind in rule.checks if not isinstance(rule.checks[kind], Forbidden)
 ]
 
 
 class AllUnknown(dict[str, Any]):
-    """Properties each of which is there and unknown."""
+    """Properties that all exist with an unknown value."""
 
     def get(self, key: str, default: Any = None) -> Any:
         return UNKNOWN
@@ -37,7 +35,7 @@ class AllUnknown(dict[str, Any]):
 @pytest.mark.parametrize(
     ("rule", "kind"), PAIRS, ids=lambda value: value.name if isinstance(value, Rule) else str(value)
 )
-def test_no_rule_fails_or_condemns_what_is_unknown(rule: Rule, kind: str) -> None:
+def test_no_rule_fails_or_reports_a_violation_on_unknown_values(rule: Rule, kind: str) -> None:
     assert evaluate(rule, Resource(kind, "it", AllUnknown())) == ()
 
 
@@ -87,7 +85,7 @@ def test_an_unknown_value_is_left_for_the_apply(name: str, kind: str, props: dic
 def test_what_is_known_next_to_an_unknown_value_still_counts() -> None:
     disks = {"blockDeviceMappings": [{"ebs": {"encrypted": "false"}}, UNKNOWN]}
     (violation,) = evaluate(BY_NAME["encrypted-volumes"], Resource(LAUNCH_TEMPLATE, "it", disks))
-    assert "[0]" in violation.what
+    assert "[0]" in violation.message
 
 
 def test_an_unknown_value_does_not_hide_what_another_check_finds() -> None:
@@ -98,7 +96,7 @@ def test_an_unknown_value_does_not_hide_what_another_check_finds() -> None:
     (violation,) = evaluate(
         BY_NAME["workload-identity"], Resource("azure-native:containerservice:ManagedCluster", "it", cluster)
     )
-    assert "workloadIdentity" in violation.what
+    assert "workloadIdentity" in violation.message
 
 
 def test_a_bucket_of_unknown_name_is_found_by_the_reference_to_it() -> None:

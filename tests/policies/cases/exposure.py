@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.policies.cases.table import GONE, Case
-from trainfleet.policies.exposure import BLOCKS
+from tests.policies.cases.table import REMOVED, Case
 from trainfleet.policies.resource_types import (
     ACR,
     AKS,
@@ -47,6 +46,7 @@ from trainfleet.policies.resource_types import (
     STORAGE_CLASS,
     VAULT,
 )
+from trainfleet.policies.store_access import BLOCKS
 
 DENY_HTTP: dict[str, Any] = {
     "Effect": "Deny",
@@ -63,19 +63,19 @@ def document(*statements: dict[str, Any]) -> str:
 
 PUBLIC = {"vpcConfig.endpointPublicAccess": True}
 CONTROL_PLANE = [
-    Case("no-open-control-plane", EKS, {"vpcConfig": GONE}, "publicAccessCidrs"),
+    Case("no-open-control-plane", EKS, {"vpcConfig": REMOVED}, "publicAccessCidrs"),
     Case("no-open-control-plane", EKS, PUBLIC, "publicAccessCidrs"),
     Case(
         "no-open-control-plane",
         EKS,
         {**PUBLIC, "vpcConfig.publicAccessCidrs": ["10.0.0.0/8", "0.0.0.0/0"]},
-        "holds 0.0.0.0/0",
+        "includes 0.0.0.0/0",
     ),
     Case("no-open-control-plane", EKS, {**PUBLIC, "vpcConfig.publicAccessCidrs": ["::/0"]}, "::/0"),
     Case(
         "no-open-control-plane",
         GKE,
-        {"privateClusterConfig.enablePrivateEndpoint": False, "masterAuthorizedNetworksConfig": GONE},
+        {"privateClusterConfig.enablePrivateEndpoint": False, "masterAuthorizedNetworksConfig": REMOVED},
         "masterAuthorizedNetworksConfig is missing",
     ),
     Case(
@@ -102,12 +102,12 @@ CONTROL_PLANE = [
         {"controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic": True},
         "allowExternalTraffic",
     ),
-    Case("no-open-control-plane", AKS, {"apiServerAccessProfile": GONE}, "authorizedIPRanges"),
+    Case("no-open-control-plane", AKS, {"apiServerAccessProfile": REMOVED}, "authorizedIPRanges"),
     Case(
         "no-open-control-plane",
         AKS,
         {"apiServerAccessProfile": {"enablePrivateCluster": False, "authorizedIPRanges": ["0.0.0.0/0"]}},
-        "holds 0.0.0.0/0",
+        "includes 0.0.0.0/0",
     ),
 ]
 BUCKETS = [
@@ -128,9 +128,13 @@ BUCKETS = [
         },
         "AllUsers",
     ),
-    *(Case("no-public-bucket", S3_BLOCK, {flag: value}, flag) for flag in BLOCKS for value in (False, GONE)),
+    *(
+        Case("no-public-bucket", S3_BLOCK, {flag: value}, flag)
+        for flag in BLOCKS
+        for value in (False, REMOVED)
+    ),
     Case("no-public-bucket", GCS, {"publicAccessPrevention": "inherited"}, "publicAccessPrevention"),
-    Case("no-public-bucket", GCS, {"publicAccessPrevention": GONE}, "missing"),
+    Case("no-public-bucket", GCS, {"publicAccessPrevention": REMOVED}, "missing"),
     Case(
         "no-public-bucket",
         "gcp:storage/bucketAccessControl:BucketAccessControl",
@@ -138,7 +142,7 @@ BUCKETS = [
         "entity is allUsers",
     ),
     Case("no-public-bucket", AZURE_STORAGE, {"allowBlobPublicAccess": True}, "allowBlobPublicAccess"),
-    Case("no-public-bucket", AZURE_STORAGE, {"allowBlobPublicAccess": GONE}, "allowBlobPublicAccess"),
+    Case("no-public-bucket", AZURE_STORAGE, {"allowBlobPublicAccess": REMOVED}, "allowBlobPublicAccess"),
     Case("no-public-bucket", BLOB_CONTAINER, {"publicAccess": "Blob"}, "publicAccess is `Blob`"),
     Case("one-way-into-buckets", GCS, {"uniformBucketLevelAccess": False}, "uniformBucketLevelAccess"),
     Case(
@@ -159,7 +163,7 @@ BUCKETS = [
     ),
     Case("tls-only-bucket", AZURE_STORAGE, {"enableHttpsTrafficOnly": False}, "enableHttpsTrafficOnly"),
     Case("tls-only-bucket", AZURE_STORAGE, {"minimumTlsVersion": "TLS1_0"}, "minimumTlsVersion"),
-    Case("tls-only-bucket", AZURE_STORAGE, {"minimumTlsVersion": GONE}, "minimumTlsVersion"),
+    Case("tls-only-bucket", AZURE_STORAGE, {"minimumTlsVersion": REMOVED}, "minimumTlsVersion"),
 ]
 PORTS = [
     Case(
@@ -187,18 +191,18 @@ PORTS = [
         "0.0.0.0/0",
     ),
     Case("no-open-ingress", GCP_FIREWALL, {"sourceRanges": ["0.0.0.0/0"]}, "0.0.0.0/0"),
-    Case("no-open-ingress", GCP_FIREWALL, {"sourceRanges": GONE}, "sourceRanges is missing"),
+    Case("no-open-ingress", GCP_FIREWALL, {"sourceRanges": REMOVED}, "sourceRanges is missing"),
     Case(
         "no-open-ingress",
         NSG,
         {"securityRules.0.sourceAddressPrefix": "Internet"},
-        "securityRules[0].sourceAddressPrefix allows from Internet",
+        "securityRules[0].sourceAddressPrefix allows traffic from Internet",
     ),
-    Case("no-open-ingress", NSG_RULE, {"sourceAddressPrefix": "*"}, "allows from *"),
+    Case("no-open-ingress", NSG_RULE, {"sourceAddressPrefix": "*"}, "allows traffic from *"),
     Case(
         "no-open-ingress",
         NSG_RULE,
-        {"sourceAddressPrefix": GONE, "sourceAddressPrefixes": ["0.0.0.0/0"]},
+        {"sourceAddressPrefix": REMOVED, "sourceAddressPrefixes": ["0.0.0.0/0"]},
         "0.0.0.0/0",
     ),
 ]
@@ -212,7 +216,7 @@ ADDRESSES = [
     ),
     Case("no-public-node", EC2, {"associatePublicIpAddress": True}, "associatePublicIpAddress"),
     Case("no-public-node", GKE, {"privateClusterConfig.enablePrivateNodes": False}, "enablePrivateNodes"),
-    Case("no-public-node", GKE, {"privateClusterConfig": GONE}, "enablePrivateNodes"),
+    Case("no-public-node", GKE, {"privateClusterConfig": REMOVED}, "enablePrivateNodes"),
     Case("no-public-node", GKE_NODES, {"networkConfig.enablePrivateNodes": False}, "enablePrivateNodes"),
     Case(
         "no-public-node",
@@ -248,7 +252,7 @@ ADDRESSES = [
     Case(
         "closed-stores",
         VAULT,
-        {"properties.publicNetworkAccess": GONE, "properties.networkAcls": GONE},
+        {"properties.publicNetworkAccess": REMOVED, "properties.networkAcls": REMOVED},
         "properties.networkAcls.defaultAction",
     ),
     Case("no-public-service", SERVICE, {"spec.type": "LoadBalancer"}, "LoadBalancer"),
@@ -261,35 +265,35 @@ ADDRESSES = [
     Case("no-public-service", SERVICE, {"spec.type": "NodePort"}, "NodePort"),
 ]
 DISKS = [
-    Case("secrets-encrypted", EKS, {"encryptionConfig": GONE}, "encryptionConfig is missing"),
+    Case("secrets-encrypted", EKS, {"encryptionConfig": REMOVED}, "encryptionConfig is missing"),
     Case("secrets-encrypted", EKS, {"encryptionConfig.resources": []}, "secrets"),
     Case("secrets-encrypted", EKS, {"encryptionConfig.provider": {}}, "keyArn"),
-    Case("secrets-encrypted", GKE, {"databaseEncryption": GONE}, "databaseEncryption.state"),
+    Case("secrets-encrypted", GKE, {"databaseEncryption": REMOVED}, "databaseEncryption.state"),
     Case("secrets-encrypted", GKE, {"databaseEncryption.state": "DECRYPTED"}, "DECRYPTED"),
-    Case("secrets-encrypted", AKS, {"securityProfile.azureKeyVaultKms": GONE}, "azureKeyVaultKms.enabled"),
-    Case("secrets-encrypted", AKS, {"securityProfile.azureKeyVaultKms.keyId": GONE}, "keyId"),
-    Case("encrypted-volumes", LAUNCH_TEMPLATE, {"blockDeviceMappings": GONE}, "blockDeviceMappings"),
+    Case("secrets-encrypted", AKS, {"securityProfile.azureKeyVaultKms": REMOVED}, "azureKeyVaultKms.enabled"),
+    Case("secrets-encrypted", AKS, {"securityProfile.azureKeyVaultKms.keyId": REMOVED}, "keyId"),
+    Case("encrypted-volumes", LAUNCH_TEMPLATE, {"blockDeviceMappings": REMOVED}, "blockDeviceMappings"),
     Case(
         "encrypted-volumes",
         LAUNCH_TEMPLATE,
         {"blockDeviceMappings.0.ebs.encrypted": "false"},
         "[0].ebs.encrypted",
     ),
-    Case("encrypted-volumes", EC2, {"rootBlockDevice": GONE}, "rootBlockDevice"),
+    Case("encrypted-volumes", EC2, {"rootBlockDevice": REMOVED}, "rootBlockDevice"),
     Case("encrypted-volumes", EC2, {"ebsBlockDevices": [{"encrypted": False}]}, "ebsBlockDevices[0]"),
-    Case("encrypted-volumes", EKS_NODES, {"launchTemplate": GONE}, "launchTemplate"),
-    Case("encrypted-volumes", "aws:ebs/volume:Volume", {"encrypted": GONE}, "encrypted"),
+    Case("encrypted-volumes", EKS_NODES, {"launchTemplate": REMOVED}, "launchTemplate"),
+    Case("encrypted-volumes", "aws:ebs/volume:Volume", {"encrypted": REMOVED}, "encrypted"),
     Case("encrypted-volumes", EFS, {"encrypted": False}, "encrypted"),
-    Case("encrypted-volumes", FSX, {"kmsKeyId": GONE}, "kmsKeyId"),
-    Case("encrypted-volumes", GKE_NODES, {"nodeConfig.bootDiskKmsKey": GONE}, "bootDiskKmsKey"),
-    Case("encrypted-volumes", GCP_DISK, {"diskEncryptionKey": GONE}, "kmsKeySelfLink"),
+    Case("encrypted-volumes", FSX, {"kmsKeyId": REMOVED}, "kmsKeyId"),
+    Case("encrypted-volumes", GKE_NODES, {"nodeConfig.bootDiskKmsKey": REMOVED}, "bootDiskKmsKey"),
+    Case("encrypted-volumes", GCP_DISK, {"diskEncryptionKey": REMOVED}, "kmsKeySelfLink"),
     Case(
         "encrypted-volumes",
         AKS,
         {"agentPoolProfiles.0.enableEncryptionAtHost": False},
         "agentPoolProfiles[0].enableEncryptionAtHost",
     ),
-    Case("encrypted-volumes", AKS_NODES, {"enableEncryptionAtHost": GONE}, "enableEncryptionAtHost"),
+    Case("encrypted-volumes", AKS_NODES, {"enableEncryptionAtHost": REMOVED}, "enableEncryptionAtHost"),
     Case(
         "encrypted-volumes",
         STORAGE_CLASS,
@@ -299,7 +303,7 @@ DISKS = [
     Case(
         "encrypted-volumes",
         STORAGE_CLASS,
-        {"provisioner": "pd.csi.storage.gke.io", "parameters": GONE},
+        {"provisioner": "pd.csi.storage.gke.io", "parameters": REMOVED},
         "disk-encryption-kms-key",
     ),
     Case(
@@ -310,10 +314,10 @@ DISKS = [
     ),
 ]
 KEYS = [
-    Case("own-key-for-shared-files", EFS, {"kmsKeyId": GONE}, "kmsKeyId"),
-    Case("own-key-for-shared-files", FILESTORE, {"kmsKeyName": GONE}, "kmsKeyName"),
-    Case("own-key-for-shared-files", GCP_LUSTRE, {"kmsKey": GONE}, "kmsKey"),
-    Case("own-key-for-shared-files", AZURE_LUSTRE, {"encryptionSettings": GONE}, "keyUrl"),
+    Case("own-key-for-shared-files", EFS, {"kmsKeyId": REMOVED}, "kmsKeyId"),
+    Case("own-key-for-shared-files", FILESTORE, {"kmsKeyName": REMOVED}, "kmsKeyName"),
+    Case("own-key-for-shared-files", GCP_LUSTRE, {"kmsKey": REMOVED}, "kmsKey"),
+    Case("own-key-for-shared-files", AZURE_LUSTRE, {"encryptionSettings": REMOVED}, "keyUrl"),
     Case("own-key-for-buckets", S3_ENCRYPTION, {"rules": []}, "rules is empty"),
     Case(
         "own-key-for-buckets",
@@ -321,14 +325,14 @@ KEYS = [
         {"rules": [{"applyServerSideEncryptionByDefault": {"sseAlgorithm": "aws:kms"}}]},
         "kmsMasterKeyId",
     ),
-    Case("own-key-for-buckets", GCS, {"encryption": GONE}, "defaultKmsKeyName"),
+    Case("own-key-for-buckets", GCS, {"encryption": REMOVED}, "defaultKmsKeyName"),
     Case("own-key-for-buckets", AZURE_STORAGE, {"encryption.keySource": "Microsoft.Storage"}, "keySource"),
-    Case("own-key-for-secrets", AWS_SECRET, {"kmsKeyId": GONE}, "kmsKeyId"),
+    Case("own-key-for-secrets", AWS_SECRET, {"kmsKeyId": REMOVED}, "kmsKeyId"),
     Case("own-key-for-secrets", GCP_SECRET, {"replication": {"auto": {}}}, "replication.auto"),
     Case(
         "own-key-for-secrets",
         GCP_SECRET,
-        {"replication.userManaged.replicas.0.customerManagedEncryption": GONE},
+        {"replication.userManaged.replicas.0.customerManagedEncryption": REMOVED},
         "replicas[0]",
     ),
     Case(
@@ -337,16 +341,16 @@ KEYS = [
         {"encryptionConfigurations": [{"encryptionType": "AES256"}]},
         "encryptionConfigurations",
     ),
-    Case("own-key-for-images", GCP_IMAGES, {"kmsKeyName": GONE}, "kmsKeyName"),
-    Case("own-key-for-images", ACR, {"encryption": GONE}, "encryption.status"),
-    Case("own-key-for-logs", LOG_GROUP, {"kmsKeyId": GONE}, "kmsKeyId"),
-    Case("own-key-for-logs", GCP_LOGS, {"cmekSettings": GONE}, "kmsKeyName"),
+    Case("own-key-for-images", GCP_IMAGES, {"kmsKeyName": REMOVED}, "kmsKeyName"),
+    Case("own-key-for-images", ACR, {"encryption": REMOVED}, "encryption.status"),
+    Case("own-key-for-logs", LOG_GROUP, {"kmsKeyId": REMOVED}, "kmsKeyId"),
+    Case("own-key-for-logs", GCP_LOGS, {"cmekSettings": REMOVED}, "kmsKeyName"),
     Case("keys-rotate", KMS_KEY, {"enableKeyRotation": False}, "enableKeyRotation"),
-    Case("keys-rotate", GCP_KEY, {"rotationPeriod": GONE}, "rotationPeriod"),
-    Case("keys-rotate", GCP_KEY, {"rotationPeriod": "63072000s"}, "a year or less"),
+    Case("keys-rotate", GCP_KEY, {"rotationPeriod": REMOVED}, "rotationPeriod"),
+    Case("keys-rotate", GCP_KEY, {"rotationPeriod": "63072000s"}, "more than a year"),
     Case("keys-cannot-vanish", KMS_KEY, {"deletionWindowInDays": 7}, "deletionWindowInDays is `7`"),
     Case("keys-cannot-vanish", GCP_KEY, {"destroyScheduledDuration": "86400s"}, "destroyScheduledDuration"),
-    Case("keys-cannot-vanish", VAULT, {"properties.enablePurgeProtection": GONE}, "enablePurgeProtection"),
+    Case("keys-cannot-vanish", VAULT, {"properties.enablePurgeProtection": REMOVED}, "enablePurgeProtection"),
     Case("keys-cannot-vanish", VAULT, {"properties.enableSoftDelete": False}, "enableSoftDelete"),
     Case(
         "keys-cannot-vanish",

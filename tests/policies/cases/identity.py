@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 from tests.policies.cases.exposure import document
-from tests.policies.cases.table import BASES, GONE, Case
-from trainfleet.policies.identity import GCP_BINDINGS, GCP_MEMBERS, PROJECT_GRANTS, RESOURCE_POLICIES
+from tests.policies.cases.table import BASES, REMOVED, Case
+from trainfleet.policies.iam_documents import RESOURCE_POLICIES
+from trainfleet.policies.identity import GCP_BINDINGS, GCP_MEMBERS, PROJECT_GRANTS
 from trainfleet.policies.naming import GCP_LABELLED, TAGGABLE
 from trainfleet.policies.resource_types import (
     ACR,
@@ -125,7 +126,7 @@ RIGHTS = [
         for kind, prop in RESOURCE_POLICIES.items()
     ),
     *(
-        Case("no-anonymous-access", kind, {"member": "allUsers"}, "member holds allUsers")
+        Case("no-anonymous-access", kind, {"member": "allUsers"}, "member includes allUsers")
         for kind in GCP_MEMBERS
     ),
     *(
@@ -133,7 +134,7 @@ RIGHTS = [
             "no-anonymous-access",
             kind,
             {"members": ["user:a@b.c", "allAuthenticatedUsers"]},
-            "members holds allAuthenticatedUsers",
+            "members includes allAuthenticatedUsers",
         )
         for kind in GCP_BINDINGS
     ),
@@ -149,10 +150,10 @@ RIGHTS = [
     ),
 ]
 LOGINS = [
-    Case("imdsv2", LAUNCH_TEMPLATE, {"metadataOptions": GONE}, "httpTokens"),
+    Case("imdsv2", LAUNCH_TEMPLATE, {"metadataOptions": REMOVED}, "httpTokens"),
     Case("imdsv2", LAUNCH_TEMPLATE, {"metadataOptions.httpTokens": "optional"}, "httpTokens"),
-    Case("imdsv2", EC2, {"metadataOptions": GONE}, "httpTokens"),
-    Case("imdsv2", EKS_NODES, {"launchTemplate": GONE}, "launchTemplate"),
+    Case("imdsv2", EC2, {"metadataOptions": REMOVED}, "httpTokens"),
+    Case("imdsv2", EKS_NODES, {"launchTemplate": REMOVED}, "launchTemplate"),
     Case(
         "pods-not-as-node",
         LAUNCH_TEMPLATE,
@@ -165,9 +166,9 @@ LOGINS = [
         {"nodeConfig.workloadMetadataConfig.mode": "GCE_METADATA"},
         "GCE_METADATA",
     ),
-    Case("pods-not-as-node", GKE_NODES, {"nodeConfig.workloadMetadataConfig": GONE}, "missing"),
-    Case("workload-identity", GKE, {"workloadIdentityConfig": GONE}, "workloadPool"),
-    Case("workload-identity", AKS, {"oidcIssuerProfile": GONE}, "oidcIssuerProfile.enabled"),
+    Case("pods-not-as-node", GKE_NODES, {"nodeConfig.workloadMetadataConfig": REMOVED}, "missing"),
+    Case("workload-identity", GKE, {"workloadIdentityConfig": REMOVED}, "workloadPool"),
+    Case("workload-identity", AKS, {"oidcIssuerProfile": REMOVED}, "oidcIssuerProfile.enabled"),
     Case(
         "workload-identity",
         AKS,
@@ -178,7 +179,7 @@ LOGINS = [
         "trust-names-its-subject",
         AWS_ROLE,
         {TRUST: document({"Effect": "Allow", "Principal": "*", "Action": "sts:AssumeRole"})},
-        "everybody",
+        "everyone",
     ),
     Case(
         "trust-names-its-subject",
@@ -198,7 +199,7 @@ LOGINS = [
         "trust-names-its-subject",
         "gcp:serviceaccount/iAMMember:IAMMember",
         {"role": "roles/iam.workloadIdentityUser", "member": "serviceAccount:p.svc.id.goog[training/*]"},
-        "not one service account",
+        "not a single service account",
     ),
     Case(
         "trust-names-its-subject",
@@ -208,13 +209,13 @@ LOGINS = [
                 "principalSet://iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/*"
             ]
         },
-        "not one service account",
+        "not a single service account",
     ),
     Case(
         "trust-names-its-subject",
         "azure-native:managedidentity:FederatedIdentityCredential",
         {"subject": "system:serviceaccount:training:*"},
-        "not one service account",
+        "not a single service account",
     ),
     Case(
         "trust-names-its-subject",
@@ -222,12 +223,12 @@ LOGINS = [
         {"audiences": ["any"]},
         "audiences",
     ),
-    Case("no-long-lived-keys", "aws:iam/accessKey:AccessKey", {"status": "Active"}, "never ends"),
+    Case("no-long-lived-keys", "aws:iam/accessKey:AccessKey", {"status": "Active"}, "never expires"),
     Case("no-long-lived-keys", "aws:iam/userLoginProfile:UserLoginProfile", {"user": "u"}, "password"),
     Case("no-long-lived-keys", "gcp:serviceaccount/key:Key", {"serviceAccountId": "a"}, "key"),
     Case("no-long-lived-keys", "gcp:storage/hmacKey:HmacKey", {"state": "ACTIVE"}, "HMAC"),
     Case("no-long-lived-keys", AZURE_STORAGE, {"allowSharedKeyAccess": True}, "allowSharedKeyAccess"),
-    Case("no-long-lived-keys", AZURE_STORAGE, {"allowSharedKeyAccess": GONE}, "allowSharedKeyAccess"),
+    Case("no-long-lived-keys", AZURE_STORAGE, {"allowSharedKeyAccess": REMOVED}, "allowSharedKeyAccess"),
     Case("no-long-lived-keys", ACR, {"adminUserEnabled": True}, "adminUserEnabled"),
     Case(
         "login-by-identity",
@@ -235,7 +236,7 @@ LOGINS = [
         {"accessConfig.authenticationMode": "API_AND_CONFIG_MAP"},
         "API_AND_CONFIG_MAP",
     ),
-    Case("login-by-identity", EKS, {"accessConfig": GONE}, "missing"),
+    Case("login-by-identity", EKS, {"accessConfig": REMOVED}, "missing"),
     Case(
         "login-by-identity",
         GKE,
@@ -243,10 +244,10 @@ LOGINS = [
         "issueClientCertificate",
     ),
     Case("login-by-identity", GKE, {"enableLegacyAbac": True}, "enableLegacyAbac"),
-    Case("login-by-identity", AKS, {"disableLocalAccounts": GONE}, "disableLocalAccounts"),
-    Case("login-by-identity", AKS, {"aadProfile": GONE}, "aadProfile.managed"),
+    Case("login-by-identity", AKS, {"disableLocalAccounts": REMOVED}, "disableLocalAccounts"),
+    Case("login-by-identity", AKS, {"aadProfile": REMOVED}, "aadProfile.managed"),
     Case("login-by-identity", AKS, {"enableRBAC": False}, "enableRBAC"),
-    Case("own-node-identity", GKE_NODES, {"nodeConfig.serviceAccount": GONE}, "serviceAccount is missing"),
+    Case("own-node-identity", GKE_NODES, {"nodeConfig.serviceAccount": REMOVED}, "serviceAccount is missing"),
     Case(
         "own-node-identity",
         GKE_NODES,
@@ -259,7 +260,7 @@ LOGINS = [
         {"servicePrincipalProfile": {"clientId": "c", "secret": "s"}},
         "servicePrincipalProfile.secret",
     ),
-    Case("own-node-identity", AKS, {"identity": GONE}, "identity.type"),
+    Case("own-node-identity", AKS, {"identity": REMOVED}, "identity.type"),
 ]
 NETWORK = [
     Case(
@@ -269,8 +270,8 @@ NETWORK = [
         "ingress",
     ),
     Case("no-default-network", "aws:ec2/defaultVpc:DefaultVpc", {"tags": {}}, "default network"),
-    Case("no-default-network", GCP_NETWORK, {"autoCreateSubnetworks": GONE}, "autoCreateSubnetworks"),
-    Case("guarded-subnets", AZURE_SUBNET, {"networkSecurityGroup": GONE}, "networkSecurityGroup"),
+    Case("no-default-network", GCP_NETWORK, {"autoCreateSubnetworks": REMOVED}, "autoCreateSubnetworks"),
+    Case("guarded-subnets", AZURE_SUBNET, {"networkSecurityGroup": REMOVED}, "networkSecurityGroup"),
     Case(
         "guarded-subnets",
         VNET,
@@ -286,15 +287,15 @@ NETWORK = [
     Case(
         "network-policies-enforced",
         EKS_ADDON,
-        {"addonName": "vpc-cni", "configurationValues": GONE},
+        {"addonName": "vpc-cni", "configurationValues": REMOVED},
         "enableNetworkPolicy",
     ),
-    Case("network-policies-enforced", GKE, {"datapathProvider": GONE}, "datapathProvider"),
+    Case("network-policies-enforced", GKE, {"datapathProvider": REMOVED}, "datapathProvider"),
     Case("network-policies-enforced", AKS, {"networkProfile.networkPolicy": "none"}, "networkPolicy"),
     Case(
         "pods-have-addresses",
         GKE,
-        {"ipAllocationPolicy": GONE, "networkingMode": "ROUTES"},
+        {"ipAllocationPolicy": REMOVED, "networkingMode": "ROUTES"},
         "ipAllocationPolicy",
     ),
     Case(
@@ -302,13 +303,15 @@ NETWORK = [
         AKS,
         {
             "networkProfile.networkPlugin": "kubenet",
-            "networkProfile.networkPluginMode": GONE,
-            "networkProfile.networkDataplane": GONE,
+            "networkProfile.networkPluginMode": REMOVED,
+            "networkProfile.networkDataplane": REMOVED,
         },
         "kubenet",
     ),
     Case("known-way-out", AKS, {"networkProfile.outboundType": "loadBalancer"}, "loadBalancer"),
-    Case("known-way-out", AZURE_SUBNET, {"natGateway": GONE, "defaultOutboundAccess": GONE}, "natGateway"),
+    Case(
+        "known-way-out", AZURE_SUBNET, {"natGateway": REMOVED, "defaultOutboundAccess": REMOVED}, "natGateway"
+    ),
 ]
 
 
@@ -323,7 +326,7 @@ def _hyperpod(tag: str, value: Any) -> dict[Any, Any]:
     kept = [each for each in desired["Tags"] if each["Key"] != tag]
     return {
         "desiredState": json.dumps(
-            {**desired, "Tags": kept if value is GONE else [*kept, {"Key": tag, "Value": value}]}
+            {**desired, "Tags": kept if value is REMOVED else [*kept, {"Key": tag, "Value": value}]}
         )
     }
 
@@ -336,14 +339,14 @@ NAMING = [
     *(
         Case("required-tags", kind, _tagged(kind, "trainfleet:owner", value), "owner")
         for kind in TAGGABLE
-        for value in (GONE, "")
+        for value in (REMOVED, "")
     ),
     *(
         Case(
             "names-begin-with-platform",
             kind,
             _tagged(kind, "trainfleet:platform", "other"),
-            "does not begin with `other-`",
+            "does not start with `other-`",
         )
         for kind in TAGGABLE
     ),

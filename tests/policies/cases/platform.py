@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.policies.cases.table import GONE, HYPERPOD, Case, pod_path
+from tests.policies.cases.table import HYPERPOD, REMOVED, Case, pod_path
 from trainfleet.policies.resource_types import (
     ACR,
     AKS,
@@ -50,7 +50,7 @@ LABELS: dict[str, tuple[str, ...]] = {
 GPU = [
     Case("gpu-taint-and-label", EKS_GPU, {"taints": []}, "NO_SCHEDULE"),
     Case("gpu-taint-and-label", EKS_GPU, {"taints.0.effect": "NO_EXECUTE"}, "NO_SCHEDULE"),
-    Case("gpu-taint-and-label", GKE_GPU, {"nodeConfig.taints": GONE}, "nodeConfig.taints"),
+    Case("gpu-taint-and-label", GKE_GPU, {"nodeConfig.taints": REMOVED}, "nodeConfig.taints"),
     Case(
         "gpu-taint-and-label",
         AKS_GPU,
@@ -58,13 +58,13 @@ GPU = [
         "nodeTaints",
     ),
     *(
-        Case("gpu-taint-and-label", kind, {(*path, PRESENT): GONE}, "gpu.present=true is missing")
+        Case("gpu-taint-and-label", kind, {(*path, PRESENT): REMOVED}, "gpu.present=true is missing")
         for kind, path in LABELS.items()
         if kind != AKS_GPU
     ),
     Case("gpu-taint-and-label", AKS_GPU, {("nodeLabels", PRESENT): "yes"}, "gpu.present=true is missing"),
     *(
-        Case("gpu-taint-and-label", kind, {(*LABELS[kind], SKYPILOT): GONE}, f"{SKYPILOT} is missing")
+        Case("gpu-taint-and-label", kind, {(*LABELS[kind], SKYPILOT): REMOVED}, f"{SKYPILOT} is missing")
         for kind in (EKS_GPU, AKS_GPU)
     ),
     *(
@@ -75,7 +75,7 @@ GPU = [
         "gpu-taint-and-label", GKE_GPU, {("nodeConfig", "labels", SKYPILOT): "h100"}, "on GKE SkyPilot reads"
     ),
     Case("gpu-driver-by-the-cloud", EKS_GPU, {"amiType": "AL2023_x86_64_STANDARD"}, "no GPU driver"),
-    Case("gpu-driver-by-the-cloud", EKS_GPU, {"amiType": GONE}, "amiType is missing"),
+    Case("gpu-driver-by-the-cloud", EKS_GPU, {"amiType": REMOVED}, "amiType is missing"),
     Case(
         "gpu-driver-by-the-cloud",
         GKE_GPU,
@@ -93,12 +93,12 @@ GPU = [
     Case(
         "gpu-driver-by-the-cloud",
         GKE_GPU,
-        {"nodeConfig.guestAccelerators": GONE},
+        {"nodeConfig.guestAccelerators": REMOVED},
         "guestAccelerators is missing",
     ),
     Case("gpu-driver-by-the-cloud", AKS_GPU, {"gpuProfile.driver": "None"}, "gpuProfile.driver"),
     Case("pools-are-separate", GKE, {"nodePools": [{"name": "h100"}]}, "nodePools"),
-    Case("pools-are-separate", GKE, {"removeDefaultNodePool": GONE}, "removeDefaultNodePool"),
+    Case("pools-are-separate", GKE, {"removeDefaultNodePool": REMOVED}, "removeDefaultNodePool"),
     Case(
         "pools-are-separate",
         AKS,
@@ -108,7 +108,11 @@ GPU = [
     Case(
         "close-nodes-in-one-zone",
         LAUNCH_TEMPLATE,
-        {"networkInterfaces": [{"interfaceType": "efa"}], "placement": GONE, "instanceMarketOptions": GONE},
+        {
+            "networkInterfaces": [{"interfaceType": "efa"}],
+            "placement": REMOVED,
+            "instanceMarketOptions": REMOVED,
+        },
         "placement.groupName",
     ),
     Case(
@@ -120,7 +124,7 @@ GPU = [
     Case(
         "close-nodes-in-one-zone",
         GKE_GPU,
-        {"placementPolicy": {"type": "COMPACT"}, "nodeLocations": GONE},
+        {"placementPolicy": {"type": "COMPACT"}, "nodeLocations": REMOVED},
         "0 zones",
     ),
     Case(
@@ -166,11 +170,11 @@ GPU = [
         {"scaleSetPriority": "Spot", "scaleSetEvictionPolicy": "Deallocate"},
         "scaleSetEvictionPolicy",
     ),
-    Case("gpu-fast-network", GKE_GPU, {"nodeConfig.gvnic": GONE}, "gvnic"),
+    Case("gpu-fast-network", GKE_GPU, {"nodeConfig.gvnic": REMOVED}, "gvnic"),
     Case(
         "flex-nodes-end",
         GKE_GPU,
-        {"nodeConfig.flexStart": True, "nodeConfig.maxRunDuration": GONE, "management.autoRepair": False},
+        {"nodeConfig.flexStart": True, "nodeConfig.maxRunDuration": REMOVED, "management.autoRepair": False},
         "maxRunDuration",
     ),
     Case(
@@ -181,15 +185,15 @@ GPU = [
     ),
 ]
 COST = [
-    Case("pools-have-a-limit", EKS_NODES, {"scalingConfig.maxSize": 100000}, "100000 and not 256"),
-    Case("pools-have-a-limit", EKS_NODES, {"scalingConfig.maxSize": GONE}, "no largest size"),
-    Case("pools-have-a-limit", GKE_NODES, {"autoscaling": GONE}, "no largest size"),
+    Case("pools-have-a-limit", EKS_NODES, {"scalingConfig.maxSize": 100000}, "100000, which exceeds 256"),
+    Case("pools-have-a-limit", EKS_NODES, {"scalingConfig.maxSize": REMOVED}, "no maximum size"),
+    Case("pools-have-a-limit", GKE_NODES, {"autoscaling": REMOVED}, "no maximum size"),
     Case("pools-have-a-limit", GKE_NODES, {"autoscaling": {"maxNodeCount": 5000}}, "5000"),
-    Case("pools-have-a-limit", AKS_NODES, {"maxCount": GONE}, "maxCount is missing"),
+    Case("pools-have-a-limit", AKS_NODES, {"maxCount": REMOVED}, "maxCount is missing"),
     Case(
         "pools-have-a-limit",
         AKS_NODES,
-        {"enableAutoScaling": False, "count": 900, "minCount": GONE, "maxCount": GONE},
+        {"enableAutoScaling": False, "count": 900, "minCount": REMOVED, "maxCount": REMOVED},
         "900",
     ),
     Case(
@@ -211,16 +215,16 @@ COST = [
         "totalMinNodeCount is 3",
     ),
     Case("gpu-pools-from-zero", AKS_GPU, {"minCount": 1, "count": 1}, "minCount is 1"),
-    Case("budget-with-alerts", AWS_BUDGET, {"notifications": []}, "tells nobody"),
+    Case("budget-with-alerts", AWS_BUDGET, {"notifications": []}, "no recipient"),
     Case("budget-with-alerts", GCP_BUDGET, {"thresholdRules": []}, "thresholdRules"),
     Case(
         "budget-with-alerts",
         GCP_BUDGET,
         {"allUpdatesRule": {"disableDefaultIamRecipients": True}},
-        "tells nobody",
+        "no recipient",
     ),
-    *(Case("budget-with-alerts", kind, {"notifications": {}}, "tells nobody") for kind in AZURE_BUDGETS),
-    Case("logs-expire", LOG_GROUP, {"retentionInDays": GONE}, "retentionInDays"),
+    *(Case("budget-with-alerts", kind, {"notifications": {}}, "no recipient") for kind in AZURE_BUDGETS),
+    Case("logs-expire", LOG_GROUP, {"retentionInDays": REMOVED}, "retentionInDays"),
     Case("logs-expire", LOG_GROUP, {"retentionInDays": 0}, "retentionInDays"),
     Case("logs-expire", GCP_LOGS, {"retentionDays": 0}, "retentionDays"),
     Case(
@@ -229,10 +233,10 @@ COST = [
         {"rules": [{"id": "a", "status": "Enabled"}]},
         "abortIncompleteMultipartUpload",
     ),
-    Case("old-data-goes", GCS, {"lifecycleRules": GONE}, "lifecycleRules"),
+    Case("old-data-goes", GCS, {"lifecycleRules": REMOVED}, "lifecycleRules"),
     Case("old-data-goes", "azure-native:storage:ManagementPolicy", {"policy.rules": []}, "policy.rules"),
     Case("old-images-go", GCP_IMAGES, {"cleanupPolicies": []}, "cleanupPolicies"),
-    Case("old-images-go", ACR, {"policies": GONE}, "retentionPolicy"),
+    Case("old-images-go", ACR, {"policies": REMOVED}, "retentionPolicy"),
     Case("no-extended-support", EKS, {"upgradePolicy": {"supportType": "EXTENDED"}}, "EXTENDED"),
     Case("no-extended-support", GKE, {"releaseChannel.channel": "EXTENDED"}, "EXTENDED"),
     Case("no-extended-support", AKS, {"supportPlan": "AKSLongTermSupport"}, "AKSLongTermSupport"),
@@ -302,15 +306,15 @@ KUBERNETES = [
         "baseline or stricter",
     ),
     *(
-        Case("pinned-versions", kind, _pod(kind, "containers.0.image", image), "another image")
+        Case("pinned-versions", kind, _pod(kind, "containers.0.image", image), "not a fixed version")
         for kind in WORKLOADS
         for image in ("a/b", "b:latest")
     ),
-    Case("pinned-versions", RELEASE, {"version": GONE}, "version is missing"),
-    Case("pinned-versions", RELEASE, {"version": ">=1.0"}, "not one version"),
+    Case("pinned-versions", RELEASE, {"version": REMOVED}, "version is missing"),
+    Case("pinned-versions", RELEASE, {"version": ">=1.0"}, "not an exact version"),
     Case("pinned-versions", RELEASE, {"values": {"image": {"tag": "latest"}}}, "values.image.tag is latest"),
     *(
-        Case("pods-ask-for-memory", kind, _pod(kind, "containers.0.resources", {}), "asks for no memory")
+        Case("pods-ask-for-memory", kind, _pod(kind, "containers.0.resources", {}), "requests no memory")
         for kind in WORKLOADS
     ),
     *(
@@ -318,7 +322,7 @@ KUBERNETES = [
             "no-secret-in-the-clear",
             kind,
             _pod(kind, "containers.0.env", [{"name": "HF_TOKEN", "value": "hf_x"}]),
-            "HF_TOKEN in the clear",
+            "HF_TOKEN in plain text",
         )
         for kind in WORKLOADS
     ),
@@ -350,25 +354,25 @@ KUBERNETES = [
         "secrets of every namespace",
     ),
     Case("control-plane-logged", EKS, {"enabledClusterLogTypes": ["api"]}, "audit"),
-    Case("control-plane-logged", EKS, {"enabledClusterLogTypes": GONE}, "audit"),
+    Case("control-plane-logged", EKS, {"enabledClusterLogTypes": REMOVED}, "audit"),
     Case("control-plane-logged", GKE, {"loggingConfig.enableComponents": ["SYSTEM_COMPONENTS"]}, "APISERVER"),
-    *(Case("control-plane-logged", kind, {"logs": []}, "nothing on") for kind in AZURE_DIAGNOSTICS),
+    *(Case("control-plane-logged", kind, {"logs": []}, "no enabled category") for kind in AZURE_DIAGNOSTICS),
     Case("supported-version", EKS, {"version": "1.29"}, "`1.29`"),
-    Case("supported-version", EKS, {"version": GONE}, "version is missing"),
-    Case("supported-version", GKE, {"releaseChannel": GONE}, "releaseChannel"),
+    Case("supported-version", EKS, {"version": REMOVED}, "version is missing"),
+    Case("supported-version", GKE, {"releaseChannel": REMOVED}, "releaseChannel"),
     Case("supported-version", GKE, {"minMasterVersion": "1.30.1-gke.1"}, "1.30.1"),
     Case("supported-version", AKS, {"kubernetesVersion": "1.28"}, "`1.28`"),
-    Case("supported-version", AKS, {"kubernetesVersion": GONE}, "kubernetesVersion is missing"),
+    Case("supported-version", AKS, {"kubernetesVersion": REMOVED}, "kubernetesVersion is missing"),
 ]
 RELIABILITY = [
     Case("recoverable-objects", S3_VERSIONING, {"versioningConfiguration.status": "Suspended"}, "status"),
     Case(
         "recoverable-objects",
         GCS,
-        {"versioning": GONE, "softDeletePolicy": {"retentionDurationSeconds": 0}},
+        {"versioning": REMOVED, "softDeletePolicy": {"retentionDurationSeconds": 0}},
         "versioning.enabled",
     ),
-    Case("recoverable-objects", BLOB_SERVICE, {"deleteRetentionPolicy": GONE}, "deleteRetentionPolicy"),
+    Case("recoverable-objects", BLOB_SERVICE, {"deleteRetentionPolicy": REMOVED}, "deleteRetentionPolicy"),
     Case(
         "recoverable-objects",
         BLOB_SERVICE,
@@ -377,7 +381,7 @@ RELIABILITY = [
     ),
     *(Case("data-survives-destroy", kind, {"forceDestroy": True}, "forceDestroy") for kind in (*S3, GCS)),
     Case("data-survives-destroy", ECR, {"forceDelete": True}, "forceDelete"),
-    Case("protected-from-deletion", EKS, {"deletionProtection": GONE}, "deletionProtection"),
+    Case("protected-from-deletion", EKS, {"deletionProtection": REMOVED}, "deletionProtection"),
     Case("protected-from-deletion", GKE, {"deletionProtection": False}, "deletionProtection"),
     Case(
         "protected-from-deletion",
@@ -385,7 +389,7 @@ RELIABILITY = [
         {"deletionProtectionEnabled": False},
         "deletionProtectionEnabled",
     ),
-    Case("nodes-repaired", EKS_NODES, {"nodeRepairConfig": GONE}, "nodeRepairConfig.enabled"),
+    Case("nodes-repaired", EKS_NODES, {"nodeRepairConfig": REMOVED}, "nodeRepairConfig.enabled"),
     Case(
         "nodes-repaired",
         CLOUD_CONTROL,
@@ -400,12 +404,12 @@ RELIABILITY = [
         {"autoUpgradeProfile.nodeOSUpgradeChannel": "None"},
         "nodeOSUpgradeChannel is `None`",
     ),
-    Case("nodes-get-patches", AKS, {"autoUpgradeProfile": GONE}, "upgradeChannel is missing"),
-    Case("maintenance-window", GKE, {"maintenancePolicy": GONE}, "no window"),
+    Case("nodes-get-patches", AKS, {"autoUpgradeProfile": REMOVED}, "upgradeChannel is missing"),
+    Case("maintenance-window", GKE, {"maintenancePolicy": REMOVED}, "no window"),
     Case(
         "maintenance-window",
         "azure-native:containerservice:MaintenanceConfiguration",
-        {"maintenanceWindow": GONE},
+        {"maintenanceWindow": REMOVED},
         "schedule",
     ),
     Case("control-plane-in-zones", EKS, {"vpcConfig.subnetIds": ["subnet-1"]}, "1 subnets"),
@@ -418,16 +422,16 @@ RELIABILITY = [
     ),
     Case("control-plane-with-agreement", AKS, {"sku": {"name": "Base", "tier": "Free"}}, "Free"),
     Case("recoverable-secrets", AWS_SECRET, {"recoveryWindowInDays": 7}, "recoveryWindowInDays"),
-    Case("recoverable-secrets", GCP_SECRET, {"versionDestroyTtl": GONE}, "versionDestroyTtl"),
+    Case("recoverable-secrets", GCP_SECRET, {"versionDestroyTtl": REMOVED}, "versionDestroyTtl"),
     Case(
         "recoverable-secrets", VAULT, {"properties.softDeleteRetentionInDays": 7}, "softDeleteRetentionInDays"
     ),
     Case("logs-kept-a-year", LOG_GROUP, {"retentionInDays": 30}, "`30`"),
-    Case("logs-kept-a-year", GCP_LOGS, {"retentionDays": GONE}, "retentionDays"),
+    Case("logs-kept-a-year", GCP_LOGS, {"retentionDays": REMOVED}, "retentionDays"),
     Case("logs-kept-a-year", WORKSPACE, {"retentionInDays": 90}, "`90`"),
     Case("immutable-images", ECR, {"imageTagMutability": "MUTABLE"}, "MUTABLE"),
-    Case("immutable-images", GCP_IMAGES, {"dockerConfig": GONE}, "immutableTags"),
-    Case("images-scanned", ECR, {"imageScanningConfiguration": GONE}, "scanOnPush"),
+    Case("immutable-images", GCP_IMAGES, {"dockerConfig": REMOVED}, "immutableTags"),
+    Case("images-scanned", ECR, {"imageScanningConfiguration": REMOVED}, "scanOnPush"),
     Case(
         "images-scanned",
         GCP_IMAGES,

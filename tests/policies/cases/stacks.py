@@ -1,4 +1,5 @@
-"""Rules of a whole stack: what each type lacks when it is alone, and the companions with which the stack keeps
+"""Rules of a whole stack: what each type lacks when it is alone, and the companions with which the stack
+keeps
 the rule.
 """
 
@@ -38,14 +39,12 @@ from trainfleet.policies.resource_types import (
 
 
 @dataclass(frozen=True)
-class Alone:
-    """A resource that breaks a rule of the stack by what does not exist, and resources of which each by
-    itself fixes it.
-    """
+class StackCase:
+    """A resource that violates a stack rule on its own, and companions that each fix it."""
 
     rule: str
     kind: str
-    says: str
+    message: str
     companions: tuple[tuple[str, str, dict[str, Any]], ...] = ()
     """Type, the property that refers to the resource (empty: none), and properties."""
     props: dict[str, Any] = field(default_factory=dict)
@@ -62,11 +61,14 @@ DENY = {
 }
 KMS = {"rules": [{"applyServerSideEncryptionByDefault": {"sseAlgorithm": "aws:kms", "kmsMasterKeyId": "k"}}]}
 EVERY_DAY = {"rotationPolicy": {"lifetimeActions": [{"action": {"type": "rotate"}}]}}
-ALONE = [
-    *(Alone("no-public-bucket", kind, "no public access block", ((S3_BLOCK, "bucket", {}),)) for kind in S3),
-    *(Alone("tls-only-bucket", kind, "no bucket policy", ((S3_POLICY, "bucket", {}),)) for kind in S3),
+STACK_CASES = [
     *(
-        Alone(
+        StackCase("no-public-bucket", kind, "no public access block", ((S3_BLOCK, "bucket", {}),))
+        for kind in S3
+    ),
+    *(StackCase("tls-only-bucket", kind, "no bucket policy", ((S3_POLICY, "bucket", {}),)) for kind in S3),
+    *(
+        StackCase(
             "own-key-for-buckets",
             kind,
             "no default encryption",
@@ -74,10 +76,13 @@ ALONE = [
         )
         for kind in S3
     ),
-    *(Alone("old-data-goes", kind, "no lifecycle", ((S3_LIFECYCLE, "bucket", {}),)) for kind in S3),
-    *(Alone("recoverable-objects", kind, "no versioning", ((S3_VERSIONING, "bucket", {}),)) for kind in S3),
+    *(StackCase("old-data-goes", kind, "no lifecycle", ((S3_LIFECYCLE, "bucket", {}),)) for kind in S3),
     *(
-        Alone(
+        StackCase("recoverable-objects", kind, "no versioning", ((S3_VERSIONING, "bucket", {}),))
+        for kind in S3
+    ),
+    *(
+        StackCase(
             "access-to-data-logged",
             kind,
             "no access log",
@@ -85,35 +90,35 @@ ALONE = [
         )
         for kind in S3
     ),
-    Alone(
+    StackCase(
         "access-to-data-logged",
         GCS,
         "no access log",
         ((GCS, "logging", {"logging": {"logBucket": "x"}}),),
         fixed={"logging": {"logBucket": "x"}},
     ),
-    Alone(
+    StackCase(
         "access-to-data-logged",
         AZURE_STORAGE,
         "no diagnostic setting",
         ((AZURE_DIAGNOSTICS[0], "resourceUri", {}), (FLOW, "storageId", {})),
         fixed={"kind": "FileStorage"},
     ),
-    Alone(
+    StackCase(
         "recoverable-objects",
         AZURE_STORAGE,
         "no settings for blobs",
         ((BLOB_SERVICE, "accountName", {}), (FLOW, "storageId", {})),
         fixed={"kind": "FileStorage"},
     ),
-    Alone(
+    StackCase(
         "old-data-goes",
         AZURE_STORAGE,
         "no management policy",
         (("azure-native:storage:ManagementPolicy", "accountName", {}),),
         fixed={"kind": "FileStorage"},
     ),
-    Alone(
+    StackCase(
         "private-way-to-stores",
         AZURE_STORAGE,
         "no private endpoint",
@@ -122,13 +127,13 @@ ALONE = [
             (FLOW, "storageId", {}),
         ),
     ),
-    Alone(
+    StackCase(
         "private-way-to-stores",
         VPC,
         "no endpoint for S3",
         (("aws:ec2/vpcEndpoint:VpcEndpoint", "vpcId", {"serviceName": "com.amazonaws.us-east-2.s3"}),),
     ),
-    Alone(
+    StackCase(
         "private-way-to-stores",
         GCP_SUBNET,
         "privateIpGoogleAccess",
@@ -136,9 +141,9 @@ ALONE = [
         fixed={"privateIpGoogleAccess": True},
         without=("privateIpGoogleAccess",),
     ),
-    Alone("network-logged", VPC, "no flow log", (("aws:ec2/flowLog:FlowLog", "vpcId", {}),)),
-    Alone("network-logged", VNET, "no flow log", ((FLOW, "targetResourceId", {}),)),
-    Alone(
+    StackCase("network-logged", VPC, "no flow log", (("aws:ec2/flowLog:FlowLog", "vpcId", {}),)),
+    StackCase("network-logged", VNET, "no flow log", ((FLOW, "targetResourceId", {}),)),
+    StackCase(
         "network-logged",
         GCP_SUBNET,
         "logConfig is missing",
@@ -146,13 +151,13 @@ ALONE = [
         fixed={"purpose": "REGIONAL_MANAGED_PROXY"},
         without=("logConfig",),
     ),
-    Alone(
+    StackCase(
         "no-default-network",
         VPC,
         "default security group",
         (("aws:ec2/defaultSecurityGroup:DefaultSecurityGroup", "vpcId", {}),),
     ),
-    Alone(
+    StackCase(
         "namespaces-closed",
         NAMESPACE,
         "namespace training has no network policy",
@@ -160,7 +165,7 @@ ALONE = [
         {"metadata": {"name": "training"}},
         {"metadata": {"name": "aws-hyperpod"}},
     ),
-    Alone(
+    StackCase(
         "workload-identity",
         EKS,
         "neither the add-on",
@@ -169,13 +174,13 @@ ALONE = [
             ("aws:iam/openIdConnectProvider:OpenIdConnectProvider", "", {}),
         ),
     ),
-    Alone("budget-with-alerts", EKS, "no budget", ((AWS_BUDGET, "", {}),)),
-    Alone("budget-with-alerts", GKE, "no budget", ((GCP_BUDGET, "", {}),)),
-    Alone("budget-with-alerts", AKS, "no budget", tuple((kind, "", {}) for kind in AZURE_BUDGETS)),
-    Alone(
+    StackCase("budget-with-alerts", EKS, "no budget", ((AWS_BUDGET, "", {}),)),
+    StackCase("budget-with-alerts", GKE, "no budget", ((GCP_BUDGET, "", {}),)),
+    StackCase("budget-with-alerts", AKS, "no budget", tuple((kind, "", {}) for kind in AZURE_BUDGETS)),
+    StackCase(
         "old-images-go", ECR, "no lifecycle", (("aws:ecr/lifecyclePolicy:LifecyclePolicy", "repository", {}),)
     ),
-    Alone(
+    StackCase(
         "keys-rotate",
         AZURE_KEY,
         "lifetimeActions",
@@ -183,8 +188,10 @@ ALONE = [
         fixed={"properties": EVERY_DAY},
         without=("properties.rotationPolicy",),
     ),
-    Alone("control-plane-logged", AKS, "no diagnostic setting", ((AZURE_DIAGNOSTICS[0], "resourceUri", {}),)),
-    Alone(
+    StackCase(
+        "control-plane-logged", AKS, "no diagnostic setting", ((AZURE_DIAGNOSTICS[0], "resourceUri", {}),)
+    ),
+    StackCase(
         "maintenance-window",
         AKS,
         "no maintenance",

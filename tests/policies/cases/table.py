@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.policies.gather import PLANNED, copied
+from tests.policies.gather import PLANNED, copy_props
 from trainfleet.policies.naming import AWS_TAGGABLE
 from trainfleet.policies.resource_types import WORKLOADS
 
-GONE = object()
-"""Stands for: take the property away."""
+REMOVED = object()
+"""Marks a property to remove."""
 Path = Any
 """Properties by dots, or a tuple of them where a key has dots of its own."""
 
@@ -30,7 +30,7 @@ class Case:
     kind: str
     """A resource type, with `#gpu` for the GPU pool among the pools."""
     change: dict[Path, Any]
-    """By path (a.b.0.c, or a tuple where a key has dots): the new value, or GONE."""
+    """By path (a.b.0.c, or a tuple where a key has dots): the new value, or REMOVED."""
     says: str
     """A part of the violation."""
 
@@ -232,7 +232,10 @@ BY_HAND: dict[str, dict[str, Any]] = {
     },
     "azure-native:storagecache:AmlFilesystem": {
         "resourceGroupName": "g",
-        "filesystemSubnet": "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v/subnets/s",
+        "filesystemSubnet": (
+            "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/g/"
+            "providers/Microsoft.Network/virtualNetworks/v/subnets/s"
+        ),
         "location": "eastus",
         "sku": {"name": "AMLFS-Durable-Premium-250"},
         "storageCapacityTiB": 8,
@@ -333,7 +336,7 @@ BY_HAND: dict[str, dict[str, Any]] = {
 def _bases() -> dict[str, Base]:
     planned = json.loads(PLANNED.read_text())
     by_hand = {kind: Base("p-it", props) for kind, props in BY_HAND.items()}
-    return by_hand | {kind: Base(each["name"], copied(each["props"])) for kind, each in planned.items()}
+    return by_hand | {kind: Base(each["name"], copy_props(each["props"])) for kind, each in planned.items()}
 
 
 BASES = _bases()
@@ -345,12 +348,12 @@ ours has the type.
 def broken(case: Case) -> Base:
     """The case's resource: its base, changed."""
     base = BASES[case.kind]
-    props = copied(base.props)
+    props = copy_props(base.props)
     for path, value in case.change.items():
         _put(
             props,
             path if isinstance(path, tuple) else tuple(_step(part) for part in path.split(".")),
-            copied(value),
+            copy_props(value),
         )
     return Base(base.name, props)
 
@@ -368,7 +371,7 @@ def _put(node: Any, path: tuple[str | int, ...], value: Any) -> None:
             node = node[key]
         else:
             node = node[key]
-    if value is GONE:
+    if value is REMOVED:
         if isinstance(node, dict):
             node.pop(last, None)
     else:
