@@ -191,7 +191,7 @@ def test_kill_and_resume_are_told_in_order(run_dir: Path) -> None:
     page = written(run_dir)
     killed, resumed, finished = (
         page.index("2 workers: killed"),
-        page.index("resumed from step 20"),
+        page.index("training resumed from step 20"),
         page.index("2 workers: finished"),
     )
     assert killed < finished < resumed

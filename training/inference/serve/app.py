@@ -1,4 +1,4 @@
-"""`trainfleet serve`: serves a trained model over HTTP with Ray Serve: replicas, batching, limits, draining."""
+"""`trainfleet serve`: a trained model over HTTP by Ray Serve, with replicas, batching, limits, draining."""
 
 from __future__ import annotations
 
