@@ -1,1 +1,1 @@
-"""How a stack is tried without a cloud: the real engine over simulated providers. Never imports training."""
+"""Tests a stack without a cloud account: the real engine with simulated providers. Never imports training."""

@@ -1,6 +1,4 @@
-"""Live progress of a rehearsal on stderr: a line per finished step, and what runs now with the resources it
-has done.
-"""
+"""Live progress of a rehearsal on stderr: the running step, and a line per finished step."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from trainfleet.rehearsal.steps.session import Show
 
 @contextlib.contextmanager
 def shown() -> Iterator[Show]:
-    """Show progress while the block runs; a log without a terminal gets one line per finished step."""
+    """Show progress inside the block. Without a terminal, only print one line per finished step."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from trainfleet.console import err

@@ -1,7 +1,4 @@
-"""Finds what is to be rehearsed: the project around the current folder, and a stack's settings with changes
-to
-its spec.
-"""
+"""Finds the project around the current folder, and applies spec overrides to a stack's settings."""
 
 from __future__ import annotations
 
@@ -17,10 +14,11 @@ SPEC_KEY = "trainfleet:platform"
 
 
 def project_root() -> Path:
-    """Return the nearest parent folder with Pulumi.yaml and stacks, else the checkout that contains this package.
+    """Return the nearest parent folder with Pulumi.yaml and stacks, else this package's checkout.
+
 
     Raises:
-        InputError: there is neither.
+        InputError: no such folder exists.
     """
     here = Path.cwd()
     for folder in (here, *here.parents, Path(__file__).resolve().parents[2]):
@@ -33,7 +31,7 @@ def project_root() -> Path:
 
 
 def stack_names(root: Path | None = None) -> list[str]:
-    """The stacks of the project."""
+    """Return the names of the project's stacks."""
     folder = (root or project_root()) / "stacks"
     return sorted(
         path.name.removeprefix("Pulumi.").removesuffix(".yaml") for path in folder.glob("Pulumi.*.yaml")
@@ -41,10 +39,10 @@ def stack_names(root: Path | None = None) -> list[str]:
 
 
 def stack_settings(stack: str, root: Path, overrides: Sequence[str]) -> dict[str, Any] | None:
-    """Check a stack's spec; return its settings with the overrides in place, or None when there are none.
+    """Validate a stack's spec; return its settings with the overrides applied, or None without overrides.
 
     Raises:
-        InputError: the spec has mistakes; all of them are named.
+        InputError: the spec is invalid; lists all problems.
     """
     from trainfleet.infra.spec.load import load_stack
 

@@ -1,10 +1,7 @@
-"""Rehearses a program: every step from the first preview to the last delete, on the real engine over
-simulated
-clouds.
+"""Rehearses a program: every step from preview to destroy, on the real engine and simulated clouds.
 
-`rehearse(...)` sets the stage (sandbox, providers, language host, engine) and walks through `steps.py`,
-stopping at the first step that is not as expected. Nothing outside the sandbox is written; Ctrl-C leaves
-nothing behind.
+`rehearse(...)` starts the sandbox, the providers, the language host and the engine. It runs the steps in
+order and stops at the first failure. It writes nothing outside the sandbox, and Ctrl-C leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -38,11 +35,19 @@ def rehearse(
     show: Show | None = None,
     checked: Step | None = None,
 ) -> Report:
-    """Rehearse a program and return what came of it. `checked` is the check that its reader made before: the
-    first row.
+    """Rehearse a program and return the report.
+
+    Args:
+        project: the program to rehearse.
+        engine: the Pulumi engine.
+        options: what to rehearse and which files to write.
+        subject: name of the program in the report; the project name by default.
+        settings: stack settings to use instead of the project's.
+        show: progress callbacks.
+        checked: the result of a check that ran earlier; becomes the first row.
 
     Raises:
-        InputError: nowhere to write, or a requested file cannot be written.
+        InputError: no writable temporary folder, or a requested file cannot be written.
     """
     options, show = options or RehearsalOptions(), show or Show()
     began = time.monotonic()
@@ -78,7 +83,7 @@ Steps = Sequence[tuple[str, str, Callable[[Rehearsal, Step], None]]]
 
 
 def steps_of(options: RehearsalOptions) -> Steps:
-    """The steps of a rehearsal: on a cluster there are two more."""
+    """Return the steps of a rehearsal; one on a cluster has two more."""
     if options.cluster is None:
         return STEPS
     from trainfleet.rehearsal.on_cluster.steps import STEPS as ON_CLUSTER
@@ -87,7 +92,7 @@ def steps_of(options: RehearsalOptions) -> Steps:
 
 
 def _walk(rehearsal: Rehearsal, show: Show, until: str, steps: Steps) -> Iterator[Step]:
-    """Take one step after another; yields each that was taken."""
+    """Run the steps in order; yield each one that was run."""
     report = rehearsal.report
     names = [name for name, _, _ in steps]
     for name, title, act in steps[: names.index(until) + 1 if until else None]:
@@ -106,8 +111,9 @@ def _walk(rehearsal: Rehearsal, show: Show, until: str, steps: Steps) -> Iterato
 
 
 def _walk_with_isolated_faults(rehearsal: Rehearsal, show: Show, request: FaultRequest) -> None:
-    """Walk, with the faults that need a stack of their own in a second process next to; everything has to end
-    with the same things.
+    """Run the steps, and in parallel the faults that need their own stack in a second process.
+
+    Both must end with identical resources.
     """
     made: dict[str, str] = {}
     with contextlib.ExitStack() as ending:
@@ -135,7 +141,7 @@ def _walk_with_isolated_faults(rehearsal: Rehearsal, show: Show, request: FaultR
 
 
 def resource_lines(rehearsal: Rehearsal) -> str:
-    """Return every planned resource as a line of JSON; secrets are masked."""
+    """Return each planned resource as a line of JSON; secrets are masked."""
     lines = [
         {
             "type": planned.token,

@@ -1,6 +1,4 @@
-"""What a rehearsal came to: one row per step, and the two ways to show it (a table for people, a document for
-scripts).
-"""
+"""The report of a rehearsal: one row per step, as a table or as a JSON document."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Step:
-    """One step: what was done, what came of it, and whether that was expected."""
+    """One step: what ran, its result, and whether the result was expected."""
 
     name: str
     title: str
@@ -30,7 +28,7 @@ class Step:
 
 @dataclass
 class Report:
-    """A whole rehearsal."""
+    """The report of a whole rehearsal."""
 
     subject: str
     engine: str
@@ -38,19 +36,19 @@ class Report:
     steps: list[Step] = field(default_factory=list)
     resources: int = 0
     seconds: float = 0.0
-    """From start to end; steps that ran in parallel come to more."""
+    """Wall-clock time; less than the sum of the steps, because some run in parallel."""
     missing_rules: list[str] = field(default_factory=list)
-    """Types for which the replacement table has no entry: their replacements were not rehearsed."""
+    """Types without an entry in the replacement table; their replacement was not rehearsed."""
     kept: str = ""
     faults: dict[str, int] = field(default_factory=dict)
-    """How many faults of each kind injected."""
+    """Number of injected faults per kind."""
     made_twice: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
-    """URNs that exist in the cloud and not in the engine's state, or the other way round, after a fault."""
+    """URNs that existed only in the cloud or only in the engine's state after a fault."""
 
     @property
     def ok(self) -> bool:
-        """Whether every step was as expected."""
+        """Whether all steps had the expected result."""
         return bool(self.steps) and all(step.ok for step in self.steps)
 
     @property
@@ -59,7 +57,7 @@ class Report:
         return [problem for step in self.steps for problem in step.problems]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the document that `--json` prints."""
+        """Return the document for `--json`."""
         return {
             "subject": self.subject,
             "ok": self.ok,
@@ -76,7 +74,7 @@ class Report:
         }
 
     def as_table(self) -> Table:
-        """Return the table that people read."""
+        """Return the table for the terminal."""
         from rich.table import Table
 
         table = Table(title=f"Rehearsal of {self.subject} on Pulumi {self.engine}", title_justify="left")
@@ -103,11 +101,11 @@ class Report:
         return table
 
     def count_fault(self, kind: str, times: int) -> None:
-        """Count faults of a kind."""
+        """Add to the count of one kind of fault."""
         self.faults[kind] = self.faults.get(kind, 0) + times
 
     def add(self, steps: list[Step], faults: dict[str, int], made_twice: list[str], lost: list[str]) -> None:
-        """Add what was rehearsed elsewhere."""
+        """Add the results of another process."""
         self.steps += steps
         for kind, times in faults.items():
             self.count_fault(kind, times)
@@ -115,5 +113,5 @@ class Report:
         self.lost += lost
 
     def notes(self) -> list[str]:
-        """Return a line for each step that has more to say than a row holds: what was chosen, failed, kept."""
+        """Return one line per step with details: what was selected, what failed, what was kept."""
         return [f"{step.title}: {step.detail}" for step in self.steps if step.detail]

@@ -1,1 +1,1 @@
-"""The Pulumi engine: found or built, started in a sandbox, and the language host that runs programs for it."""
+"""The Pulumi engine: finding or building it, its sandbox, and the language host that runs programs for it."""

@@ -1,7 +1,8 @@
-"""Builds the pinned Pulumi engine once per machine and user, with the two plugins it needs for Python.
+"""Builds the pinned Pulumi engine once per machine and user, with the two plugins that Python programs need.
 
-Pins are trainfleet/pins/engine/go.mod and go.sum. The build's folder is named after their digest and the
-platform. It is complete or absent: a sibling folder is renamed at the end, under a lock.
+The pins are in trainfleet/pins/engine/go.mod and go.sum. The build folder is named after the digest of the
+pins and the platform. It is never partial: the build runs in a sibling folder that is renamed at the end,
+under a lock.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ exec "${{TRAINFLEET_PYTHON:-python3}}" -u -m {module} "$@"
 
 
 def key() -> str:
-    """Return the digest that identifies a build: of the pins, the shims and the platform."""
+    """Return the digest that identifies a build: pins, shims and platform."""
     digest = hashlib.sha256()
     for part in (
         (PINS / "go.mod").read_bytes(),
@@ -52,10 +53,10 @@ def key() -> str:
 
 
 def built_engine(progress: Progress) -> tuple[Path, str]:
-    """Return the engine in the cache and its version; build it first if it is missing.
+    """Return the cached engine and its version; build it first if it is missing.
 
     Raises:
-        MissingToolError: there is no Go, and it cannot be downloaded.
+        MissingToolError: Go is not installed and cannot be downloaded.
         TrainfleetError: the build failed.
     """
     folder = cache_folder() / f"engine-{key()}"

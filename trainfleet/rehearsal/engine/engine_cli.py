@@ -1,7 +1,6 @@
-"""Runs the engine's command line and reads its event log: what it planned, did, refused and said.
+"""Runs the engine's command line and parses its event log: operations, policy violations and errors.
 
-Every command runs in a process group of its own and is ended with all its children when the rehearsal is
-interrupted.
+Every command runs in its own process group. An interrupted rehearsal ends the whole group.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ QUIET_OPS = ("same", "read", "refresh")
 
 @dataclass(frozen=True)
 class Planned:
-    """A resource as a step saw it: the operation and its new state (None when it goes away)."""
+    """One resource in a step: the operation and the new state (None for a delete)."""
 
     op: str
     urn: str
@@ -41,7 +40,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Violation:
-    """A policy that a resource breaks."""
+    """A policy violation of one resource."""
 
     policy: str
     urn: str
@@ -51,7 +50,7 @@ class Violation:
 
 @dataclass
 class Outcome:
-    """What one command of the engine came to."""
+    """The result of one engine command."""
 
     command: str
     code: int = 0
@@ -59,7 +58,7 @@ class Outcome:
     steps: list[Planned] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     errors: list[tuple[str, str]] = field(default_factory=list)
-    """Diagnostics of severity error: URN (may be empty) and text."""
+    """Diagnostics of severity `error`: URN (may be empty) and text."""
     violations: list[Violation] = field(default_factory=list)
     policies_passed: int = 0
     changes: dict[str, int] = field(default_factory=dict)
@@ -67,11 +66,11 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether the engine ended well."""
+        """Whether the command exited with 0."""
         return self.code == 0
 
     def ops(self) -> dict[str, str]:
-        """Return the operation on every resource that was changed; a replacement counts once, as `replace`."""
+        """Return the operation on each changed resource; a replacement counts once, as `replace`."""
         result: dict[str, str] = {}
         for step in self.steps:
             if step.op in QUIET_OPS:
@@ -82,7 +81,7 @@ class Outcome:
         return result
 
     def count(self) -> dict[str, int]:
-        """Return how many resources were created, updated, replaced, deleted."""
+        """Return the number of resources per operation."""
         counts: dict[str, int] = {}
         for op in self.ops().values():
             counts[op] = counts.get(op, 0) + 1
@@ -93,7 +92,7 @@ Progress = Callable[[str, int], None]
 
 
 class Runner:
-    """Runs commands of one engine in one sandbox. `progress` hears of every resource that is done."""
+    """Runs engine commands in one sandbox. `progress` is called for every finished resource."""
 
     def __init__(
         self, engine: Path, sandbox: Sandbox, environment: dict[str, str], progress: Progress | None = None
@@ -104,22 +103,23 @@ class Runner:
         self.child: subprocess.Popen[bytes] | None = None
 
     def init(self) -> None:
-        """Make the empty stack."""
+        """Create the empty stack."""
         outcome = self.run("stack", "init", self.sandbox.stack, events=False)
         if not outcome.ok:
             raise TrainfleetError(f"the engine could not make a stack: {outcome.output.strip()[-600:]}")
 
     def kill(self) -> None:
-        """End the engine that runs now as if its machine had lost power; may be called from any thread."""
+        """Kill the running engine without any cleanup, like a power loss. Callable from any thread."""
         if self.child is not None:
             self.child.kill()
 
     def run(self, *arguments: str, events: bool = True, checkpoints: bool = False) -> Outcome:
-        """Run one command to its end; with `checkpoints` the state is written after each resource, as the
-        engine does by itself.
+        """Run one command and wait for it to exit.
+
+        With `checkpoints`, the engine writes the state after each resource, which is its default.
 
         Raises:
-            InputError: the sandbox's folder cannot be written to.
+            InputError: the sandbox folder is not writable.
         """
         self.count += 1
         log, text = (
@@ -214,25 +214,25 @@ def _planned(metadata: dict[str, Any]) -> Planned:
 
 
 def _plain_text(message: str) -> str:
-    """Return an engine's message without its colour marks."""
+    """Return an engine message without its color markup."""
     import re
 
     return re.sub(r"<\{%.*?%\}>", "", message).strip()
 
 
 def _without_description(message: str) -> str:
-    """Return what a policy reported; the engine puts the policy's description on a line before it."""
+    """Return a violation message without the policy description, which the engine puts on the first line."""
     first, _, rest = message.partition("\n")
     return " ".join((rest or first).split())
 
 
 def resources_of(state: Path) -> list[dict[str, Any]]:
-    """Return the resources in a state file (the engine's own export format); none when there is no file."""
+    """Return the resources in a state file (the engine's export format), or none if the file does not exist."""
     return list(_latest(state).get("resources") or [])
 
 
 def pending_of(state: Path) -> list[dict[str, Any]]:
-    """Return the resources whose create a state file calls pending: begun, and its end was never heard of."""
+    """Return the resources whose create was started and never confirmed (`pending_operations`)."""
     return [
         operation["resource"]
         for operation in _latest(state).get("pending_operations") or ()
@@ -245,6 +245,5 @@ def _latest(state: Path) -> dict[str, Any]:
         return {}
     document = json.loads(state.read_text())
     checkpoint = document.get("checkpoint", document)
-    return (
-        checkpoint.get("latest") or checkpoint.get("Latest") or {}
-    )  # `pulumi state` commands write it with a capital
+    # `pulumi state` commands capitalize the key.
+    return checkpoint.get("latest") or checkpoint.get("Latest") or {}

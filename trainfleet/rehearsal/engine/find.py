@@ -1,8 +1,6 @@
-"""Finds the Pulumi engine: the one named in TRAINFLEET_PULUMI, one on PATH that is new enough, else one built
-from the pins.
+"""Finds the Pulumi engine: TRAINFLEET_PULUMI, else a recent enough one on PATH, else one built from the pins.
 
-A build is made once per machine and user and shared by all checkouts
-(`trainfleet/rehearsal/engine/build.py`); two processes that ask at once wait for one build.
+A build is shared by all checkouts of a user on a machine. Concurrent callers wait for the same build.
 """
 
 from __future__ import annotations
@@ -23,9 +21,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Engine:
-    """A Pulumi command line that can be run. `built` says that it was built from the pins and has no language
-    hosts of its own.
-    """
+    """A usable Pulumi command line. `built` means built from the pins, without its own language hosts."""
 
     path: Path
     version: str
@@ -33,11 +29,11 @@ class Engine:
 
 
 def find_engine(progress: Progress | None = None) -> Engine:
-    """Return an engine, building it when none is installed.
+    """Return an engine; build it if none is installed.
 
     Raises:
-        MissingToolError: TRAINFLEET_PULUMI is not a usable Pulumi, or there is neither a Pulumi nor a way to
-        build one.
+        MissingToolError: TRAINFLEET_PULUMI is not a usable Pulumi, or no Pulumi is installed and none can be
+        built.
     """
     if named := os.environ.get("TRAINFLEET_PULUMI"):
         return _named(Path(named))
@@ -49,20 +45,20 @@ def find_engine(progress: Progress | None = None) -> Engine:
 
 
 def installed() -> Engine | None:
-    """Return the Pulumi on PATH when it is new enough, else None."""
+    """Return the Pulumi on PATH if it is new enough, else None."""
     found = shutil.which("pulumi")
     version = version_of(Path(found)) if found else None
     return Engine(Path(found), version) if found and version and is_enough(version) else None
 
 
 def is_enough(version: str) -> bool:
-    """Return whether a version text is at least the minimum."""
+    """Return whether a version is at least MINIMUM."""
     numbers = re.match(r"v?(\d+)\.(\d+)\.(\d+)", version.strip())
     return numbers is not None and tuple(map(int, numbers.groups())) >= MINIMUM
 
 
 def version_of(path: Path) -> str | None:
-    """Return what `pulumi version` says, without the `v`, or None when it cannot be run."""
+    """Return the output of `pulumi version` without the `v`, or None if the command fails."""
     environment = {**os.environ, "PULUMI_SKIP_UPDATE_CHECK": "true"}
     try:
         output = subprocess.run(
@@ -90,15 +86,16 @@ def _named(path: Path) -> Engine:
 
 
 def main() -> None:
-    """`python -m trainfleet.rehearsal.engine.find`, for the set-up: make sure there is an engine, progress on
-    stderr, one line on stdout.
+    """`python -m trainfleet.rehearsal.engine.find`: make sure that an engine exists.
+
+    Progress goes to stderr, and one line with the result to stdout.
     """
     import sys
 
     from trainfleet.console import run
 
     def find() -> None:
-        engine = find_engine(lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201 - set-up shows it as it is
+        engine = find_engine(lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201 - setup shows it unchanged
         print(f"Pulumi {engine.version}{' (built from the pins)' if engine.built else ''}: {engine.path}")  # noqa: T201
 
     sys.exit(run(find))

@@ -1,12 +1,11 @@
-"""A language host for Python programs: the part of Pulumi that starts a program, which no Python package
-ships.
+"""The Python language host: the part of Pulumi that starts a program, which no Python package ships.
 
-Used in two ways: attached to the engine by the rehearsal (PULUMI_DEBUG_LANGUAGES), and as the executable
-`pulumi-language-python` next to an engine that was built from source, so that plain `pulumi preview` works
-with it. An official Pulumi has its own host and needs neither.
+A rehearsal attaches it to the engine (PULUMI_DEBUG_LANGUAGES). It is also the executable
+`pulumi-language-python` next to an engine built from the pins, so that plain `pulumi preview` works. An
+official Pulumi has its own host.
 """
 
-# ruff: noqa: N802, ARG002 - the protocol gives the methods their names and arguments
+# ruff: noqa: N802, ARG002 - the protocol defines the names and arguments of the methods
 
 from __future__ import annotations
 
@@ -36,22 +35,22 @@ from trainfleet.rehearsal.engine.program import SHOWN
 
 @dataclass
 class Programs:
-    """How programs are to be run, and which run now. The rehearsal changes `changes` between steps."""
+    """How to run programs, and the ones that are running. A rehearsal edits `changes` between steps."""
 
     python: str = ""
-    """Interpreter; empty means the project's own `virtualenv` option, else this one."""
+    """Interpreter; empty: the project's `virtualenv` option, else this interpreter."""
     environment: dict[str, str] | None = None
     changes: list[dict[str, Any]] = field(default_factory=list)
     secret_keys: list[str] = field(default_factory=list)
     failure_file: Path | None = None
     output: Path | None = None
     root: Path | None = None
-    """The project's real folder, where the engine sees a copy."""
+    """The project's real folder; the engine sees a copy."""
     running: set[subprocess.Popen[bytes]] = field(default_factory=set)
     pooled: PooledProcess | None = None
 
     def run(self, python: str, described: dict[str, Any]) -> int:
-        """Run a program to its end and return its exit code; a rehearsal's programs share one warm process."""
+        """Run a program and return its exit code. The programs of a rehearsal share one pooled process."""
         if self.environment is not None:
             if self.pooled is None or not self.pooled.usable:
                 self.end()
@@ -74,7 +73,7 @@ class Programs:
             self.running.discard(child)
 
     def kill(self) -> None:
-        """End every program that still runs, and the warm process with its forks."""
+        """Terminate all running programs and the pooled process with its forks."""
         if self.pooled is not None:
             self.pooled.kill()
             self.pooled = None
@@ -85,7 +84,7 @@ class Programs:
             self.running.discard(child)
 
     def end(self) -> None:
-        """End what still runs; a warm process in which nothing runs may serve another rehearsal."""
+        """Terminate what is still running; return an idle pooled process to the pool."""
         if self.pooled is not None:
             process_pool.give_back(self.pooled)
             self.pooled = None
@@ -93,7 +92,7 @@ class Programs:
 
 
 class LanguageHost(rpc.LanguageRuntimeServicer):
-    """Answers what the engine asks of a language."""
+    """Implements the engine's language runtime protocol."""
 
     def __init__(self, programs: Programs, engine: str = "") -> None:
         self.programs, self.engine = programs, engine
@@ -132,7 +131,7 @@ class LanguageHost(rpc.LanguageRuntimeServicer):
         return empty_pb2.Empty()
 
     def Run(self, request: Any, context: Any) -> Any:
-        """Run the program and say how it ended."""
+        """Run the program and return how it ended."""
         info = request.info
         described: dict[str, Any] = {
             "program": os.path.join(info.program_directory or request.pwd, info.entry_point or "."),  # noqa: PTH118 - the entry may be "."
@@ -162,9 +161,7 @@ class LanguageHost(rpc.LanguageRuntimeServicer):
 
 
 def _virtualenv(root: Path, program: Path, options: dict[str, Any]) -> str:
-    """Return the interpreter that Pulumi.yaml's `virtualenv` names, looked for next to Pulumi.yaml and next
-    to the program.
-    """
+    """Return the interpreter of the `virtualenv` option, relative to Pulumi.yaml or to the program."""
     if name := options.get("virtualenv"):
         for base in (root, program):
             python = base / str(name) / "bin" / "python"
@@ -186,7 +183,7 @@ def _server(host: LanguageHost) -> tuple[Any, int]:
 
 @contextlib.contextmanager
 def serve(programs: Programs) -> Iterator[str]:
-    """Serve the host inside this process; yields the value of PULUMI_DEBUG_LANGUAGES."""
+    """Serve the host inside this process; yield the value for PULUMI_DEBUG_LANGUAGES."""
     server, port = _server(LanguageHost(programs))
     try:
         yield f"python:{port}"
@@ -196,14 +193,14 @@ def serve(programs: Programs) -> Iterator[str]:
 
 
 def main() -> None:
-    """The executable: print the port, serve until the engine ends."""
+    """Entry point of the executable: print the port, then serve until the engine stops it."""
     programs = Programs()
     done = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: done.set())
     engine = next((argument for argument in reversed(sys.argv[1:]) if not argument.startswith("-")), "")
     server, port = _server(LanguageHost(programs, engine))
-    print(port, flush=True)  # noqa: T201 - the protocol: the engine reads the port from here
+    print(port, flush=True)  # noqa: T201 - part of the protocol: the engine reads the port from stdout
     done.wait()
     programs.kill()
     server.stop(None)

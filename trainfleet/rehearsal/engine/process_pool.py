@@ -1,8 +1,7 @@
-"""Warm processes: each runs programs one after another in forks of itself, and keeps the provider SDKs
-imported between them.
+"""Pooled processes that run programs in forks and keep the provider SDKs imported between them.
 
-A process belongs to one rehearsal at a time; where rehearsals follow each other in one command (`sharing`),
-the next takes over what the last left idle.
+A process belongs to one rehearsal at a time. Within `sharing`, later rehearsals of the same command reuse
+idle processes.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ PROGRAM = Path(__file__).with_name("program.py")
 
 @dataclass
 class PooledProcess:
-    """One process that waits for programs to run."""
+    """A process that waits for programs to run."""
 
     key: tuple[str, str]
     """Interpreter and PYTHONPATH."""
     process: subprocess.Popen[str]
     errors: IO[str] = field(repr=False)
-    """What the process itself writes to stderr, as an interpreter does that cannot start."""
+    """stderr of the process itself, for example of an interpreter that fails to start."""
     busy: bool = False
 
     def run(self, described: dict[str, Any]) -> int:
-        """Run a program to its end; returns its exit code, -1 where the process ended."""
+        """Run a program; return its exit code, or -1 if the process died."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.busy = True
@@ -42,18 +41,18 @@ class PooledProcess:
             self.process.stdin.write(json.dumps(described) + "\n")
             self.process.stdin.flush()
             code = int(self.process.stdout.readline() or -1)
-        except (OSError, ValueError):  # the process was killed meanwhile
+        except (OSError, ValueError):  # the process was killed in the meantime
             return -1
         self.busy = False
         return code
 
     def last_output(self) -> str:
-        """The last line of its stderr, or nothing."""
+        """Return the last line of stderr, or an empty string."""
         self.errors.seek(0)
         return (self.errors.read().strip().splitlines() or [""])[-1]
 
     def kill(self) -> None:
-        """End the process and the forks in which programs run."""
+        """Kill the process and its forks."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -69,7 +68,7 @@ class PooledProcess:
 
 @dataclass
 class _Idle:
-    """What waits for the next rehearsal."""
+    """Idle processes for the next rehearsal."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     holders: int = 0
@@ -81,9 +80,7 @@ _IDLE = _Idle()
 
 @contextlib.contextmanager
 def sharing() -> Iterator[None]:
-    """Let rehearsals of this process hand their warm processes on to each other; at the end the idle ones
-    end.
-    """
+    """Let the rehearsals in this process reuse pooled processes; end the idle ones on exit."""
     with _IDLE.lock:
         _IDLE.holders += 1
     try:
@@ -97,9 +94,7 @@ def sharing() -> Iterator[None]:
 
 
 def take(python: str, environment: dict[str, str]) -> PooledProcess:
-    """Return a process of this interpreter: one that waits, or a new one. Each program it runs brings its own
-    environment.
-    """
+    """Return an idle process of this interpreter, or a new one. Each run passes its own environment."""
     key = (python, environment.get("PYTHONPATH", ""))
     with _IDLE.lock:
         _IDLE.waiting, ended = (
@@ -113,7 +108,7 @@ def take(python: str, environment: dict[str, str]) -> PooledProcess:
         pooled.kill()
     if found is not None:
         return found
-    errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - closed when the process is ended
+    errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - closed with the process
     process = subprocess.Popen(
         [python, "-u", str(PROGRAM), "--serve"],
         env=environment,
@@ -127,7 +122,7 @@ def take(python: str, environment: dict[str, str]) -> PooledProcess:
 
 
 def give_back(pooled: PooledProcess) -> None:
-    """End a process, or keep it for the next rehearsal where that is requested and no program runs in it."""
+    """Return a process to the pool within `sharing`; otherwise, or if it is busy, end it."""
     with _IDLE.lock:
         kept = pooled.usable and _IDLE.holders > 0
         if kept:

@@ -1,9 +1,8 @@
-"""Runs a Pulumi program for the language host, as its own process: configure the runtime, run `__main__.py`,
-report failure.
+"""Runs a Pulumi program in its own process: configure the runtime, run `__main__.py`, report failures.
 
-Started as a file, with any Python that has `pulumi`; imports nothing else of this project, so that an
-adopter's own environment will do. `changes` are made to single properties by a resource transform, as if
-the program's author had edited it.
+Started as a file by any Python that has `pulumi`. It imports nothing else of this project, so the environment
+of an adopter's project is sufficient. A resource transform applies `changes` to single properties, as if the
+author had edited the program.
 """
 
 from __future__ import annotations
@@ -28,20 +27,16 @@ from typing import Any
 
 SHOWN = 32
 KEPT = ("pulumi", "pydantic")
-"""Beginnings of the packages that one program leaves imported for the next: large, and without a state of
-their own.
-"""
+"""Name prefixes of the packages that stay imported between programs: large, and without global state."""
 GARBAGE_AFTER = 200_000
-"""New objects until Python looks for cycles among them; it looks after 700 by itself."""
+"""Number of allocations between garbage collections (Python's default is 700)."""
 
 
 def serve() -> None:
-    """Run programs one after another, each in a fork of this process, which keeps the provider SDKs and
-    pydantic imported between them.
+    """Run programs one after another, each in a fork that inherits the imported provider SDKs and pydantic.
 
-    Reads runs as lines of JSON on stdin and answers each with its exit code. The program's own modules are
-    never kept, and each
-    run brings its whole environment.
+    Each line on stdin is one run as JSON; each answer is its exit code. The program's own modules are never
+    kept, and each run brings its complete environment.
     """
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -63,7 +58,7 @@ def _in_fork(run: dict[str, Any]) -> int:
     output = os.open(run["output"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    tempfile.tempdir = None  # found for another environment
+    tempfile.tempdir = None  # cached for the previous environment
     try:
         return main(run)
     finally:
@@ -86,33 +81,31 @@ def _is_kept(name: str) -> bool:
 
 
 def _is_lazy(module: Any) -> bool:
-    """Return whether a module is there in name only: the SDKs load their modules at the first use."""
+    """Return whether a module is not loaded yet: the SDKs load their modules on first use."""
     return type(module).__name__ == "_LazyModule"
 
 
 def _import_again(seen: Path) -> None:
-    """Import what the last program imported of what is kept, so that the next finds it there.
+    """Import the kept packages that the last program imported, so that the next fork inherits them.
 
-    A package is loaded before its modules: one that is still lazy would load while its module does, and miss
-    its classes.
+    A package is loaded before its modules: a package that is still lazy would load during the import of its
+    module and miss its classes.
     """
     import contextlib
     import importlib
 
     for name in seen.read_text().split() if seen.is_file() else ():
         if name not in sys.modules or _is_lazy(sys.modules[name]):
-            with contextlib.suppress(
-                Exception
-            ):  # a module that cannot be imported alone is imported by the program
-                getattr(
-                    importlib.import_module(name), "outputs", None
-                )  # any name that is not an introspection loads a lazy module
+            # If a module cannot be imported on its own, the program imports it.
+            with contextlib.suppress(Exception):
+                # Reading any ordinary attribute loads a lazy module.
+                getattr(importlib.import_module(name), "outputs", None)
 
 
 def main(run: dict[str, Any]) -> int:
-    """Run the program described and return the exit code."""
-    # A program keeps what it makes until its end, so looking for garbage finds next to none: with an SDK
-    # loaded that was half of its time.
+    """Run the program and return its exit code."""
+    # A program keeps its objects until it ends, so garbage collection finds almost nothing. With an SDK
+    # loaded, it took half of the run time.
     gc.freeze()
     gc.set_threshold(GARBAGE_AFTER)
     signal.signal(signal.SIGINT, lambda *_: os._exit(SHOWN))
@@ -123,7 +116,7 @@ def main(run: dict[str, Any]) -> int:
     runtime.set_all_config(run["config"], run["secret_keys"])
     runtime.configure(runtime.Settings(**run["settings"]))
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    if run["quiet"]:  # debug messages are a call to the engine each, and nobody reads them in a rehearsal
+    if run["quiet"]:  # each debug message is a call to the engine, and a rehearsal discards them
         pulumi.log.debug = lambda *_, **__: None
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
@@ -143,7 +136,7 @@ def main(run: dict[str, Any]) -> int:
     except pulumi.RunError as error:
         pulumi.log.error(str(error))
         return 1
-    except BaseException as error:  # noqa: BLE001 - a program may raise anything, and the user has to read it
+    except BaseException as error:  # noqa: BLE001 - a program may raise anything, and the user has to see it
         if isinstance(error, SystemExit) and error.code in (0, None):
             return 0
         failure = explain(error, Path(run["settings"]["root_directory"] or "."))
@@ -160,7 +153,7 @@ def main(run: dict[str, Any]) -> int:
 
 
 def changed(args: Any, changes: list[dict[str, Any]]) -> Any:
-    """Return the transform's result: the resource's properties with the requested changes, or None without any."""
+    """Return the transform's result: the properties with the requested changes, or None if there are none."""
     import pulumi
 
     matching = [change for change in changes if change["type"] == args.type_ and change["name"] == args.name]
@@ -173,7 +166,7 @@ def changed(args: Any, changes: list[dict[str, Any]]) -> Any:
 
 
 def _set(props: dict[str, Any], path: list[str], value: Any) -> None:
-    """Set a nested property; steps between may be outputs, which are changed when they are known."""
+    """Set a nested property; an intermediate output is changed once its value is known."""
     import pulumi
 
     first, rest = path[0], path[1:]
@@ -194,9 +187,7 @@ def _with(known: Any, path: list[str], value: Any) -> dict[str, Any]:
 
 
 def explain(error: BaseException, root: Path) -> dict[str, str]:
-    """Return in plain words where and why a program failed: the file and line of the user's code, the
-    resource, the property.
-    """
+    """Describe where and why a program failed: file and line of the user's code, resource, property."""
     frames = _frames(error.__traceback__)
     own = [frame for frame in frames if _is_own(frame[0], root)]
     frame, line = own[-1] if own else frames[-1]
@@ -254,7 +245,7 @@ def _short(file: Path, root: Path) -> str:
 
 
 def _known(frames: list[tuple[FrameType, int]], frame: FrameType, name: str) -> list[str]:
-    """Return the arguments that a class or function knows, to offer the nearest right one."""
+    """Return the parameters of a class or function, for "did you mean" suggestions."""
     import inspect
 
     for inner, _ in reversed(frames):
@@ -285,8 +276,9 @@ def _known(frames: list[tuple[FrameType, int]], frame: FrameType, name: str) -> 
 
 
 def _resource_at(frame: FrameType, line: int) -> str:
-    """Return the name of the resource whose constructor call encloses a line: its first argument, worked out
-    without calls.
+    """Return the name of the resource whose constructor call encloses a line.
+
+    The name is the first argument, evaluated only if it contains no calls.
     """
     try:
         tree = ast.parse(Path(frame.f_code.co_filename).read_text())
@@ -305,7 +297,7 @@ def _resource_at(frame: FrameType, line: int) -> str:
                 value = eval(
                     compile(ast.Expression(first), "<name>", "eval"), frame.f_globals, frame.f_locals
                 )
-            except Exception:  # noqa: BLE001 - then the name is not to be had
+            except Exception:  # noqa: BLE001 - the name cannot be determined
                 continue
             if isinstance(value, str):
                 return value

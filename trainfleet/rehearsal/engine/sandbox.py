@@ -1,9 +1,7 @@
-"""A folder for one rehearsal: engine home, state, a copy of the project's settings; and an environment
-without
-credentials.
+"""The folder of one rehearsal (engine home, state, copied settings) and a credential-free environment.
 
-Nothing of the user's is written to: the engine would add an encryption salt to the stack's settings file,
-so it sees a copy of it.
+The user's files are never modified: the engine adds an encryption salt to the stack settings, so it works on
+a copy.
 """
 
 from __future__ import annotations
@@ -40,9 +38,7 @@ _CREDENTIALS = (
 
 @dataclass(frozen=True)
 class Project:
-    """A Pulumi program on disk: its folder, its Pulumi.yaml, the program's folder or file and the stack's
-    settings file.
-    """
+    """A Pulumi program on disk: root folder, parsed Pulumi.yaml, program (`main`) and stack settings file."""
 
     root: Path
     name: str
@@ -54,7 +50,7 @@ class Project:
 
 @dataclass(frozen=True)
 class Sandbox:
-    """One rehearsal's folder; everything in it goes away at the end unless it is kept."""
+    """The folder of one rehearsal, deleted at the end unless it is kept."""
 
     folder: Path
     project: Path
@@ -74,10 +70,10 @@ class Sandbox:
 
 
 def read_project(root: Path, stack: str = "") -> Project:
-    """Read a folder's Pulumi.yaml and find the stack's settings.
+    """Read Pulumi.yaml and find the stack settings.
 
     Raises:
-        InputError: no Pulumi.yaml, not YAML, not Python, no such stack.
+        InputError: Pulumi.yaml is missing, is not YAML or is not for Python, or the stack does not exist.
     """
     file = next((root / name for name in ("Pulumi.yaml", "Pulumi.yml") if (root / name).is_file()), None)
     if file is None:
@@ -131,11 +127,13 @@ def read_project(root: Path, stack: str = "") -> Project:
 def sandbox(
     project: Project, settings: dict[str, Any] | None = None, *, keep: Path | None = None
 ) -> Iterator[Sandbox]:
-    """Make the folder of a rehearsal and remove it afterwards, also after Ctrl-C; `keep` is a folder to leave
-    it in.
+    """Create the folder of a rehearsal and delete it at the end, also after Ctrl-C.
+
+    With `keep`, create it in that folder and do not delete it.
+
 
     Raises:
-        InputError: the folder cannot be made (disk full, read-only).
+        InputError: the folder cannot be created (disk full, read-only).
     """
     folder = Path()
     try:
@@ -154,7 +152,7 @@ def sandbox(
 
 
 def unwritable(error: OSError, folder: Path) -> InputError:
-    """Return the one message for a folder that cannot be written to."""
+    """Return the error for a folder that is not writable."""
     return InputError(
         "the rehearsal has nowhere to write",
         [
@@ -206,9 +204,7 @@ def _without_ciphertext(config: dict[str, Any]) -> tuple[dict[str, Any], list[st
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Return the engine's environment: no credential of any cloud, state in the folder, nothing downloaded or
-    reported.
-    """
+    """Return the engine's environment: no cloud credentials, state in the folder, no downloads, no telemetry."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(_CREDENTIALS)}
     nothing = str(folder / "home" / "none")
     return {
@@ -216,16 +212,16 @@ def _environment(folder: Path) -> dict[str, str]:
         "PATH": f"{folder / 'bin'}{os.pathsep}{kept.get('PATH', os.defpath)}",
         "TMPDIR": str(folder / "tmp"),
         "PULUMI_HOME": str(folder / "home"),
-        # NOTE: without metadata=skip each state file has an .attrs file that is not written atomically. An
-        # engine that is killed at that moment leaves a state that cannot be loaded ("failed to load
-        # checkpoint: EOF").
+        # NOTE: without metadata=skip, the engine writes an .attrs file per state file, and not atomically.
+        # Killing the engine at that moment leaves a state that cannot be loaded ("failed to load checkpoint:
+        # EOF").
         "PULUMI_BACKEND_URL": f"file://{folder / 'state'}?metadata=skip",
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "PULUMI_DEBUG_COMMANDS": "true",
-        # The state is written at the end of a command instead of after each resource: half the time, and the
-        # same state.
+        # Write the state once per command instead of after each resource. This takes half the time, and the
+        # final state is the same.
         "PULUMI_EXPERIMENTAL": "true",
         "PULUMI_SKIP_CHECKPOINTS": "true",
         "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
@@ -252,10 +248,10 @@ def _yaml(file: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let a second Ctrl-C wait until the folder is gone."""
+    """Ignore SIGINT inside the block, so that a second Ctrl-C cannot interrupt the cleanup."""
     try:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    except ValueError:  # not the main thread: signals do not come here
+    except ValueError:  # not the main thread, which is the only one to receive signals
         yield
         return
     try:

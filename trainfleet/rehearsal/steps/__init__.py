@@ -1,1 +1,1 @@
-"""The steps of a rehearsal, from the first preview to the last delete, and the faults they inject."""
+"""The steps of a rehearsal, from the first preview to the final destroy, and the faults that they inject."""

@@ -1,8 +1,7 @@
-"""Turns what went wrong in a step into problems in plain words: the resource, the property, and what would be
-right.
+"""Explains a failed step: which resource, which property, and the fix.
 
-In order of worth: what Check refused, where the program failed, functions without an answer, what the
-engine said.
+Sources, in order of preference: inputs that Check rejected, the location of a program failure, functions that
+are not simulated, and the engine's own errors.
 """
 
 from __future__ import annotations
@@ -56,14 +55,14 @@ _EMPTY = ("update failed", "preview failed", "destroy failed", "refresh failed")
 
 
 def mandatory(outcome: Outcome) -> list[Violation]:
-    """Return the violations that stop an update."""
+    """Return the violations of mandatory policies, which stop an update."""
     return list(
         dict.fromkeys(violation for violation in outcome.violations if violation.level == "mandatory")
     )
 
 
 def resource_of(urn: str) -> str:
-    """Return `aws:eks/cluster:Cluster prod-eks` of a URN."""
+    """Return the type and name in a URN, for example `aws:eks/cluster:Cluster prod-eks`."""
     parts = urn.split("::")
     return f"{parts[-2].rsplit('$', 1)[-1]} {parts[-1]}" if len(parts) >= 4 else urn
 

@@ -1,9 +1,8 @@
-"""Breaks a stack on purpose and brings it back: each kind of fault, what it leaves behind, and how a person
-resumes.
+"""Fault scenarios: how each kind of fault is injected and what recovery from it must look like.
 
-`apply_with_fault` is a step; what it does depends on `--fault`. `updates_with_faults` and
-`destroy_with_faults` belong to `--fault all`. Failures that do not depend on each other share a run
-(`--continue-on-error`), each is counted by itself, and after each run cloud and state must agree.
+`apply_with_fault` is a step that depends on `--fault`; `updates_with_faults` and `destroy_with_faults` run
+for `--fault all`. Independent failures share one run (`--continue-on-error`) and are counted separately.
+After each run, the cloud and the engine's state must agree.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ CONTINUE = "--continue-on-error"
 
 
 def apply_with_fault(r: Rehearsal, step: Step) -> None:
-    """Apply, with something going wrong on the way; the next step resumes it."""
+    """Apply while the selected fault is injected; the next step resumes the apply."""
     if not r.plan:
         step.ran, step.detail = False, "nothing to make"
         return
@@ -43,7 +42,7 @@ def apply_with_fault(r: Rehearsal, step: Step) -> None:
 
 
 def _one(r: Rehearsal, step: Step) -> None:
-    """One create in the middle fails."""
+    """One create in the middle of the plan fails."""
     urn = selection.fault_target(r.plan, r.seed)
     r.cloud.fail_create(urn, "rehearsed fault: the cloud refuses this create once")
     outcome = r.run(step, *APPLY)
@@ -58,20 +57,17 @@ def _one(r: Rehearsal, step: Step) -> None:
 
 
 def _every_create(r: Rehearsal, step: Step) -> None:
-    """Each create fails once: as many runs as the longest chain of resources that wait for each other."""
+    """Each create fails once, which takes as many runs as the longest dependency chain."""
     injector = FailOnce("create")
     runs = _until_all_injected(r, step, injector, {planned.urn for planned in r.plan}, APPLY)
     step.detail = f"each of {len(injector.injected['create'])} creates failed once, in {runs} applies"
 
 
 def updates_with_faults(r: Rehearsal, step: Step) -> None:
-    """Change every resource that can be changed in place; each update fails once, and each is made in the
-    end, alone.
-    """
+    """Update every updatable resource: each update fails once, then succeeds, and affects nothing else."""
     found = selection.updatable(r.resources(), r.rules, r.seed) if r.fault == "all" else []
-    choices = [
-        dataclasses.replace(choice, value=f"{choice.value}-again") for choice in found
-    ]  # one of them was changed before
+    # The values must differ from those of the `update` step.
+    choices = [dataclasses.replace(choice, value=f"{choice.value}-again") for choice in found]
     if not choices:
         step.ran = False
         return
@@ -99,7 +95,7 @@ def updates_with_faults(r: Rehearsal, step: Step) -> None:
 
 
 def destroy_with_faults(r: Rehearsal, step: Step) -> Outcome:
-    """Destroy, with each delete failing once; returns the outcome with all that was deleted on the way."""
+    """Destroy while each delete fails once; return an outcome with the deletes of all runs."""
     kept = {
         resource["urn"]
         for resource in r.resources()
@@ -108,9 +104,9 @@ def destroy_with_faults(r: Rehearsal, step: Step) -> Outcome:
     injector = FailOnce("delete")
     there = {resource["urn"] for resource in r.real()}
     steps = list[Outcome]()
-    # Each run stops after the deletes that were under way. Continuing costs the engine (3.200) minutes per run
-    # on a stack of 300: after
-    # a failed delete it looks through everything that might still depend on it.
+    # Each run stops after the deletes in progress. With --continue-on-error, engine 3.200 takes minutes per
+    # run on a stack of 300 resources, because after a failed delete it searches everything that might still
+    # depend on it.
     runs = _until_all_injected(
         r,
         step,
@@ -140,11 +136,17 @@ def _until_all_injected(
     kept: Collection[str] = (),
     continue_on_error: bool = True,
 ) -> int:
-    """Run a command until each wanted resource has failed once; returns how many runs it took.
+    """Run a command until each target has failed once; return the number of runs.
 
-    `kept` is what a destroy leaves in the cloud; with `go_on` a run continues past failures with what does
-    not
-    wait for them.
+    Args:
+        r: the rehearsal.
+        step: the row to fill.
+        injector: fails the first operation on each resource.
+        targets: URNs of the resources that must fail.
+        command: engine command and flags.
+        on_outcome: called with the outcome of each run.
+        kept: URNs that a destroy leaves in the cloud.
+        continue_on_error: whether a run continues with independent resources after a failure.
     """
     (verb,) = injector.verbs
     injected = injector.injected[verb]
@@ -171,9 +173,7 @@ def _until_all_injected(
 
 
 def _crash(r: Rehearsal, step: Step) -> None:
-    """The engine is killed just after a create: the lock goes, the cloud is asked what exists, and it is
-    taken into the state.
-    """
+    """Kill the engine just after a create, remove its lock, and import what the cloud has into the state."""
     urn = selection.fault_target(r.plan, r.seed)
     r.cloud.injector = Crash(urn, r.runner.kill)
     outcome = r.run(step, *APPLY, checkpoints=True)
@@ -201,10 +201,10 @@ def _crash(r: Rehearsal, step: Step) -> None:
 
 
 def _adopt(r: Rehearsal, step: Step, found: list[dict[str, Any]]) -> None:
-    """Clear what is pending, then import what exists.
+    """Clear the pending creates, then import those that exist.
 
-    Not by `refresh --import-pending-creates`: engine 3.200 marks those as importing, imports nothing and
-    forgets them.
+    `refresh --import-pending-creates` cannot be used: engine 3.200 marks them as importing, imports nothing
+    and drops them.
     """
     names: dict[str, str] = {}
     targets = []
@@ -236,7 +236,7 @@ def _adopt(r: Rehearsal, step: Step, found: list[dict[str, Any]]) -> None:
 
 
 def _throttle(r: Rehearsal, step: Step) -> None:
-    """Creates are throttled: the provider waits for some and gives up on others, which a resumed apply makes."""
+    """Throttle creates: the provider retries some and gives up on others, which the resumed apply creates."""
     injector = Throttle(r.seed, selection.fault_target(r.plan, r.seed))
     r.cloud.injector = injector
     if _apply_while_injecting(r, step, lambda: len(injector.gave_up)):
@@ -248,7 +248,7 @@ def _throttle(r: Rehearsal, step: Step) -> None:
 
 
 def _lag(r: Rehearsal, step: Step) -> None:
-    """What was just made is not seen by its users yet; a resumed apply finds it."""
+    """New resources are invisible to their users at first; a resumed apply finds them."""
     if not any(planned.token in PRINCIPALS for planned in r.plan):
         step.detail = "nothing here is seen late: no role, service account or identity"
     injector = Lag()
@@ -262,9 +262,7 @@ def _lag(r: Rehearsal, step: Step) -> None:
 
 
 def _hang(r: Rehearsal, step: Step) -> None:
-    """What takes longer than it may exists all the same; a resumed apply waits for it instead of making it
-    again.
-    """
+    """A create exceeds its timeout but succeeds; a resumed apply waits for it and does not repeat it."""
     injector = Hang(selection.fault_target(r.plan, r.seed))
     r.cloud.injector = injector
     if _apply_while_injecting(r, step, lambda: len(injector.injected), leave=1):
@@ -277,8 +275,9 @@ def _hang(r: Rehearsal, step: Step) -> None:
 
 
 def _apply_while_injecting(r: Rehearsal, step: Step, injected: Callable[[], int], *, leave: int = 0) -> bool:
-    """Apply until it goes through or nothing more is injected; with `leave` one run only, so that the resumed
-    apply has something to do.
+    """Apply until it succeeds or nothing more is injected.
+
+    With `leave`, run only once, so that the resumed apply has something to do.
     """
     for _ in range(1 if leave else MAX_RUNS):
         before = injected()
@@ -303,4 +302,4 @@ FAULTS: dict[str, Callable[[Rehearsal, Step], None]] = {
     "lag": _lag,
     "hang": _hang,
 }
-"""What `--fault` may say, and what it does to the first apply."""
+"""The values of `--fault` and what each does to the first apply."""

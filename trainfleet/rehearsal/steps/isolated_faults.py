@@ -1,9 +1,8 @@
-"""`--fault all`: the faults that need a stack of their own, each on a fresh one, in a second process next to
-the rehearsal.
+"""`--fault all`: runs the faults that need their own stack in a second, parallel process.
 
-A round applies, breaks, resumes, previews, and must end with exactly the things that an undisturbed apply
-makes. The second process (`main`) reads what to rehearse on stdin, pickled by this very program, and writes
-the rows on stdout.
+Each round applies, injects, resumes and previews. It must end with exactly the resources of an apply without
+faults. The second process (`main`) reads a pickled `FaultRequest` on stdin and writes a `FaultResult` to
+stdout.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ ISOLATED_FAULTS = {
     "hang": "timed out, resumed",
 }
 WAIT = 10.0
-"""Seconds that the second process has for cleaning up when it is reported to end."""
+"""Seconds that the second process has for its cleanup after SIGTERM."""
 
 
 @dataclass(frozen=True)
 class FaultRequest:
-    """What the second process is to do."""
+    """The input of the second process."""
 
     project: Project
     engine: Engine
@@ -52,7 +51,7 @@ class FaultRequest:
 
 @dataclass
 class FaultResult:
-    """What came of it: a row for each round, and what an undisturbed apply makes."""
+    """The output of the second process: a row per round, and the fingerprint of an apply without faults."""
 
     steps: list[Step] = field(default_factory=list)
     faults: dict[str, int] = field(default_factory=dict)
@@ -62,9 +61,7 @@ class FaultResult:
 
 
 def perform(request: FaultRequest) -> FaultResult:
-    """Make an undisturbed stack and then one for each kind of fault; stops at the first round that ends
-    otherwise than expected.
-    """
+    """Apply a stack without faults, then one stack per kind of fault. Stop at the first round that fails."""
     with sharing():
         return _perform(request)
 
@@ -111,7 +108,7 @@ def _inject_one(r: Rehearsal, step: Step, made: dict[str, str]) -> None:
 
 
 def differences(r: Rehearsal, step: Step, here: dict[str, str], made: dict[str, str]) -> None:
-    """Book what is not as an undisturbed apply makes it; both are digests by URN."""
+    """Record every resource that differs from an apply without faults; both arguments are digests by URN."""
     for urn in sorted(here.keys() | made.keys()):
         if here.get(urn) != made.get(urn):
             what = (
@@ -140,7 +137,7 @@ def _session(request: FaultRequest, fault: str) -> Iterator[Rehearsal]:
 
 
 class FaultProcess:
-    """The second process, seen from the first."""
+    """A handle on the second process."""
 
     def __init__(self, request: FaultRequest, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -170,10 +167,10 @@ class FaultProcess:
             )
 
     def wait(self) -> FaultResult:
-        """Return the answer when it exists.
+        """Wait for the process and return its result.
 
         Raises:
-            TrainfleetError: the process ended without one.
+            TrainfleetError: the process ended without a result.
         """
         if self.child.wait() != 0:
             raise TrainfleetError(
@@ -185,7 +182,7 @@ class FaultProcess:
         return answer
 
     def end(self) -> None:
-        """End the process, which then removes what it made; at once if it does not listen."""
+        """Send SIGTERM so that the process cleans up; kill it if it has not ended after WAIT seconds."""
         if self.child.poll() is None:
             self.child.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -195,7 +192,7 @@ class FaultProcess:
 
 @contextlib.contextmanager
 def fault_process(request: FaultRequest, folder: Path) -> Iterator[FaultProcess]:
-    """Run the rounds in a second process, which ends with the block."""
+    """Run the rounds in a second process that does not outlive the block."""
     child = FaultProcess(request, folder)
     try:
         yield child
@@ -204,7 +201,7 @@ def fault_process(request: FaultRequest, folder: Path) -> Iterator[FaultProcess]
 
 
 def main() -> int:
-    """The second process."""
+    """Entry point of the second process."""
     try:
         answer = perform(pickle.load(sys.stdin.buffer))
     except KeyboardInterrupt:

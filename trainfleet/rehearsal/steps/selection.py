@@ -1,8 +1,7 @@
-"""Chooses what a rehearsal does to a program: where it breaks an apply, what it updates, replaces and lets
-drift.
+"""Selects the resources that a rehearsal fails, updates, replaces or edits behind the engine's back.
 
-Pure functions over the plan and the engine's state. A choice is deterministic for a seed, and prefers a
-resource on which little depends, so that what follows can be foreseen.
+Pure functions over the plan and the engine's state. A selection is deterministic for a seed and prefers
+resources with few dependents, whose effects are predictable.
 """
 
 from __future__ import annotations
@@ -33,44 +32,44 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """The resource's logical name."""
+        """The logical name of the resource."""
         return self.urn.rsplit("::", 1)[-1]
 
     @property
     def shown(self) -> str:
-        """The resource and the property, for a person."""
+        """The resource and property, for display."""
         return f"{self.name} ({'.'.join(self.path)})"
 
     def as_change(self) -> dict[str, Any]:
-        """Return what `trainfleet/rehearsal/engine/program.py` reads."""
+        """Return the change in the format of `trainfleet/rehearsal/engine/program.py`."""
         return {"type": self.token, "name": self.name, "path": list(self.path), "value": self.value}
 
 
 def is_real(token: str) -> bool:
-    """Return whether a type is made by a cloud (not a component, a provider or the stack)."""
+    """Return whether a cloud creates resources of this type (no component, provider or stack)."""
     package = token.split(":", 1)[0]
     return package in packages() and not token.startswith("pulumi:")
 
 
 def managed(steps: Iterable[Planned]) -> list[Planned]:
-    """Return the planned resources that a cloud makes, in the order of the plan."""
+    """Return the planned resources that a cloud creates, in plan order."""
     return [step for step in steps if step.new is not None and step.new.get("custom") and is_real(step.token)]
 
 
 def model_of(token: str) -> CloudModel:
-    """Return the model of the cloud that a type belongs to."""
+    """Return the model of the cloud that owns a type."""
     return CLOUD_MODELS.get(token.split(":", 1)[0]) or CloudModel()
 
 
 def fault_target(steps: list[Planned], seed: int) -> str:
-    """Return the URN whose create shall fail: somewhere in the middle third of the plan."""
+    """Return the URN whose create has to fail, from the middle third of the plan."""
     urns = [step.urn for step in steps]
     middle = urns[len(urns) // 3 : max(len(urns) // 3 + 1, 2 * len(urns) // 3)]
     return random.Random(seed).choice(middle)
 
 
 def missing_rules(tokens: Iterable[str], rules: dict[str, Rule]) -> list[str]:
-    """Return the types for which the replacement table has no entry."""
+    """Return the types without an entry in the replacement table."""
     return sorted(
         {
             token
@@ -81,7 +80,7 @@ def missing_rules(tokens: Iterable[str], rules: dict[str, Rule]) -> list[str]:
 
 
 def dependents(resources: list[dict[str, Any]], urn: str) -> set[str]:
-    """Return everything that depends on a resource, directly or not."""
+    """Return the direct and transitive dependents of a resource."""
     found: set[str] = set()
     wave = {urn}
     while wave:
@@ -99,7 +98,7 @@ def dependents(resources: list[dict[str, Any]], urn: str) -> set[str]:
 
 
 def _ordered(resources: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
-    """Return what clouds made, the least followed by others first."""
+    """Return the resources that clouds created, those with the fewest dependents first."""
     made = [resource for resource in resources if _is_made(resource) and not resource.get("external")]
     shuffled = sorted(made, key=lambda resource: str(resource["urn"]))
     random.Random(seed).shuffle(shuffled)
@@ -107,9 +106,7 @@ def _ordered(resources: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]
 
 
 def updatable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: int) -> list[Choice]:
-    """Return changes that happen in place, the least followed by others first: a new label, description or
-    annotation.
-    """
+    """Return in-place changes (label, description or annotation), those with the fewest dependents first."""
     found = []
     for resource in _ordered(resources, seed):
         token, rule = resource["type"], rules.get(resource["type"])
@@ -132,16 +129,14 @@ def _ways_to_update(resource: dict[str, Any]) -> Iterator[tuple[tuple[str, ...],
 
 
 FOLLOWED = 5
-"""A replacement that more resources follow is hard to foresee; one that none follows shows little."""
+"""Maximum dependents of a preferred replacement: more are hard to predict, and none exercises too little."""
 
 
 def replaceable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: int) -> list[Choice]:
-    """Return changes that replace a resource: a new physical name, else another text that the table says
-    replaces it.
+    """Return changes that force a replacement: a new physical name, else another immutable string.
 
-    First those on which a few others depend (at most `FOLLOWED`, the most first), then those on which more
-    do, the fewest
-    first, so that the rehearsal sees how dependents follow; last those on which nothing does.
+    To exercise dependents, resources with at most `FOLLOWED` dependents come first (most first), then those
+    with more (fewest first), then those without any.
     """
     found: list[tuple[tuple[int, int], Choice]] = []
     made = {resource["urn"] for resource in resources if _is_made(resource)}
@@ -172,17 +167,16 @@ def replaceable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: i
 
 
 def _other(token: str, value: str) -> str:
-    """Return another text that is as good a name; many of Azure's are short and take no hyphen, so only the
-    last character changes there.
-    """
+    """Return another valid name. Azure names are short and often allow no hyphen: change the last character."""
     if token.startswith("azure-native:"):
         return value[:-1] + ("1" if value[-1] == "0" else "0")
     return f"{value}-2"
 
 
 def _rank(followers: set[str], made: set[str]) -> tuple[int, int]:
-    """Return how late a replacement is to be chosen. What a provider depends on (a cluster) comes last: all
-    that is in it goes with it.
+    """Return the sort key of a replacement; a resource that a provider depends on (a cluster) comes last.
+
+    Everything in a cluster is replaced with it.
     """
     count = len(followers & made)
     if any("pulumi:providers:" in urn for urn in followers):
@@ -195,7 +189,7 @@ def _is_made(resource: dict[str, Any]) -> bool:
 
 
 def physical_name_path(resource: dict[str, Any]) -> tuple[str, ...]:
-    """Return where a resource's physical name is."""
+    """Return the path of a resource's physical name."""
     if resource["type"].startswith("kubernetes:") and "metadata" in (resource.get("inputs") or {}):
         return ("metadata", "name")
     return (model_of(resource["type"]).name_property(resource["type"]),)
@@ -208,9 +202,7 @@ def _forced(resource: dict[str, Any], path: tuple[str, ...], rule: Rule | None) 
 
 
 def _is_own_text(resource: dict[str, Any], path: tuple[str, ...]) -> bool:
-    """Return whether a property is the program's own free text: not another resource's value, no id, no enum,
-    not ignored.
-    """
+    """Return whether a property is the program's own free text: not derived, no ID, no enum, not ignored."""
     if _ignored(resource, path) or (
         len(path) == 1 and (resource.get("propertyDependencies") or {}).get(path[0])
     ):
@@ -219,7 +211,7 @@ def _is_own_text(resource: dict[str, Any], path: tuple[str, ...]) -> bool:
 
 
 def _is_free(token: str, path: tuple[str, ...]) -> bool:
-    """Return whether a property takes any text: no enum, and no id or ARN of another resource."""
+    """Return whether a property accepts any text: no enum, and no ID or ARN of another resource."""
     if path[-1].endswith(("Id", "Arn", "Policy", "Cidr", "Block", "Zone", "policy")):
         return False
     package = packages()[token.split(":", 1)[0]]

@@ -1,9 +1,7 @@
-"""What the steps of a rehearsal share: the stack's engine, cloud and program, what is planned, and how a step
-books what it saw.
+"""The shared state of a rehearsal: engine, cloud, program and plan, and how steps record their results.
 
-`rehearsal_session` makes a `Rehearsal`; `steps.py` and `fault_scenarios.py` are functions over one;
-`rehearse.py` and
-`rounds.py` walk through them.
+`rehearsal_session` creates a `Rehearsal`. The functions in `steps.py` and `fault_scenarios.py` take one;
+`rehearse.py` and `isolated_faults.py` run them in order.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ DESTROY = ("destroy", "--yes", "--skip-preview")
 
 @dataclass(frozen=True)
 class RehearsalOptions:
-    """What the user asked for next to the program itself."""
+    """The options of a rehearsal."""
 
     policy_packs: Sequence[Path] = ()
     fault: str = "one"
@@ -51,18 +49,18 @@ class RehearsalOptions:
     resources: Path | None = None
     outputs: Path | None = None
     until: str = ""
-    """The last step to take; empty for all of them."""
+    """The last step to run; empty: run all steps."""
     quotas: dict[str, int] = field(default_factory=dict)
-    """How many of a type the cloud grants."""
+    """Simulated quota per type."""
     cluster: Target | None = None
-    """Where Kubernetes' objects are made for real; None: nowhere."""
+    """The real cluster for Kubernetes objects; None: simulate them."""
     leave: bool = False
-    """Whether they stay there, if all goes well."""
+    """Whether to leave the objects on the cluster after a successful rehearsal."""
 
 
 @dataclass(frozen=True)
 class Show:
-    """Where progress goes: a step begins, a resource is done, a step ends."""
+    """Progress callbacks: a step begins, a resource is done, a step ends."""
 
     begin: Callable[[Step], None] = lambda _: None
     resource: Callable[[str, int], None] = lambda *_: None
@@ -71,7 +69,7 @@ class Show:
 
 @dataclass
 class Rehearsal:
-    """Everything the steps share."""
+    """The state that all steps share."""
 
     project: Project
     runner: Runner
@@ -83,19 +81,20 @@ class Rehearsal:
     seed: int
     report: Report = field(default_factory=lambda: Report("", "", 0))
     plan: list[Planned] = field(default_factory=list)
-    """What the first preview wants to make in clouds, in order."""
+    """The cloud resources that the first preview plans, in order."""
     everything: list[Planned] = field(default_factory=list)
-    """The same with components and providers."""
+    """The plan with components and providers."""
     missing_rules: list[str] = field(default_factory=list)
     outputs: dict[str, Any] = field(default_factory=dict)
     touched: set[str] = field(default_factory=set)
 
     not_ready: set[str] = field(default_factory=set)
-    """What exists and did not become ready in time: a resumed apply puts it right by an update."""
+    """Resources that exist but did not become ready in time; a resumed apply updates them."""
 
     def run(self, step: Step, *arguments: str, checkpoints: bool = False) -> Outcome:
-        """Run a command and book its time and changes on the step; with `checkpoints` the state is written
-        after each resource.
+        """Run a command and record its duration and changes on the step.
+
+        With `checkpoints`, the engine writes the state after each resource.
         """
         if self.programs.failure_file:
             self.programs.failure_file.unlink(missing_ok=True)
@@ -105,21 +104,21 @@ class Rehearsal:
         return outcome
 
     def failed(self, step: Step, outcome: Outcome) -> None:
-        """Book a command that ended badly, with the reasons."""
+        """Record a failed command and its reasons."""
         step.ok = False
         step.problems += diagnostics.problems(outcome, self.cloud, self.programs.failure_file or Path())
 
     def unexpected(self, step: Step, what: str, urn: str = "", fix: str = "") -> None:
-        """Book something that should not have happened."""
+        """Record an unexpected result."""
         step.ok = False
         step.problems.append(Problem(diagnostics.resource_of(urn) if urn else step.title, what, fix))
 
     def resources(self) -> list[dict[str, Any]]:
-        """Return what the engine's state holds."""
+        """Return the resources in the engine's state."""
         return resources_of(self.runner.sandbox.state)
 
     def real(self) -> list[dict[str, Any]]:
-        """Return what the engine's state holds of things that clouds made."""
+        """Return the cloud resources in the engine's state."""
         return [
             resource
             for resource in self.resources()
@@ -127,16 +126,15 @@ class Rehearsal:
         ]
 
     def pending(self) -> list[dict[str, Any]]:
-        """Return the resources whose create the engine began and never heard of again."""
+        """Return the resources whose create was started and never confirmed."""
         return pending_of(self.runner.sandbox.state)
 
     def state_matches_cloud(self, step: Step, *, kept: Collection[str] = ()) -> bool:
-        """Book what exists in the cloud and is not in the engine's state, or the other way round.
+        """Record every resource that exists only in the cloud or only in the engine's state.
 
-        `kept` may leave the state and stay in the cloud: what the program keeps when it is destroyed
-        (retain_on_delete).
+        `kept`: URNs that may exist only in the cloud, because the program retains them (retain_on_delete).
         """
-        # What had to go before its successor was made, and has none yet, stays in the state with a mark.
+        # A resource deleted before its replacement exists stays in the state, marked as pendingReplacement.
         made = [
             resource
             for resource in self.real()
@@ -147,8 +145,8 @@ class Rehearsal:
         there = collections.Counter((record.token, record.id) for record in self.cloud.records.values())
         for record in self.cloud.records.values():
             key = record.token, record.id
-            # The same object in two clusters has one id, and while the first is replaced both are in the
-            # state.
+            # The same object in two clusters has one ID. While the first cluster is being replaced, the state
+            # contains both.
             if (key not in known or (record.place and there[key] > meant[key])) and record.urn not in kept:
                 self.report.lost.append(record.urn)
                 self.unexpected(step, "exists in the cloud and is not in the engine's state", record.urn)
@@ -159,7 +157,7 @@ class Rehearsal:
         return step.ok
 
     def no_duplicates(self, step: Step) -> None:
-        """Book what was made more than once; for a stack in which nothing was replaced yet."""
+        """Record every resource that was created more than once. Only valid before the first replacement."""
         made = collections.Counter(op.urn for op in self.cloud.operations if op.verb == "create")
         for urn, times in made.items():
             if times > 1:
@@ -167,7 +165,7 @@ class Rehearsal:
                 self.unexpected(step, f"was made {times} times", urn)
 
     def fingerprint(self) -> dict[str, str]:
-        """Return a digest of everything that exists, by URN: two rehearsals that end alike have the same."""
+        """Return a digest of everything that exists, by URN; equal for rehearsals with equal results."""
         return {
             record.urn: (
                 hashlib.sha256(
@@ -180,17 +178,17 @@ class Rehearsal:
         }
 
     def packs(self) -> list[str]:
-        """Return the flags that attach the policy packs."""
+        """Return the flags that enable the policy packs."""
         return [argument for pack in self.policy_packs for argument in ("--policy-pack", str(pack))]
 
     def only(self, outcome: Outcome) -> dict[str, str]:
-        """Return the operations on things that clouds make."""
+        """Return the operations on cloud resources."""
         made = {step.urn for step in outcome.steps if plan.is_real(step.token)}
         return {urn: op for urn, op in outcome.ops().items() if urn in made}
 
 
 def counted(ops: Iterable[str]) -> dict[str, int]:
-    """Return how often each operation occurs."""
+    """Return the number of occurrences of each operation."""
     return dict(collections.Counter(ops))
 
 
@@ -203,9 +201,7 @@ def rehearsal_session(
     settings: dict[str, Any] | None = None,
     show: Show | None = None,
 ) -> Iterator[Rehearsal]:
-    """Set the stage: a sandbox with an empty stack, simulated providers and a language host, all gone at the
-    end.
-    """
+    """Start a sandbox with an empty stack, simulated providers and a language host; clean up on exit."""
     programs = language.Programs(python=sys.executable, root=project.root)
     with (
         sigterm_as_interrupt(),
@@ -236,7 +232,7 @@ def _cloud(options: RehearsalOptions) -> contextlib.AbstractContextManager[Cloud
 
 @contextlib.contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM end a command as Ctrl-C does, so that it cleans up."""
+    """Treat SIGTERM like Ctrl-C, so that a command cleans up."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

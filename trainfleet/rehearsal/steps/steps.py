@@ -1,8 +1,7 @@
-"""The steps of a rehearsal, in order: what each does, what it expects, and how it says that something else
-happened.
+"""The steps of a rehearsal in order: what each runs and what it expects.
 
-Each is a function over a `Rehearsal` that fills its row (`Step`). A step only sets `ok` to False with a
-problem that names the resource.
+Each step is a function that takes a `Rehearsal` and fills a row (`Step`). A failed expectation sets `ok` to
+False and adds a problem that names the resource.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from trainfleet.rehearsal.steps.session import APPLY, DESTROY, Rehearsal, counte
 
 
 def preview(r: Rehearsal, step: Step) -> None:
-    """Preview the empty stack: everything is to be created, and every input passes the checks."""
+    """Preview the empty stack: every operation is a create, and all inputs pass Check."""
     outcome = r.run(step, "preview")
     r.everything = [planned for planned in outcome.steps if planned.new is not None]
     r.plan = selection.managed(outcome.steps)
@@ -53,9 +52,7 @@ def policies(r: Rehearsal, step: Step) -> None:
 
 
 def resume(r: Rehearsal, step: Step) -> None:
-    """Apply again: only what is missing may be made, and nothing else may happen. Policies check the real
-    values.
-    """
+    """Resume the apply: only missing resources may be created. Policies check the real values."""
     if not r.plan:
         step.ran = False
         return
@@ -86,7 +83,7 @@ def _read_outputs(r: Rehearsal) -> None:
 
 
 def no_op(r: Rehearsal, step: Step) -> None:
-    """Preview what has just been applied: there must be nothing to do."""
+    """Preview right after the apply: no changes are expected."""
     outcome = r.run(step, "preview", "--diff")
     step.resources, step.changes = len(r.real()), counted(r.only(outcome).values())
     if not outcome.ok:
@@ -98,7 +95,7 @@ def no_op(r: Rehearsal, step: Step) -> None:
 
 
 def refresh(r: Rehearsal, step: Step) -> None:
-    """Refresh: nothing has changed behind the engine's back, so nothing may be found."""
+    """Refresh an unchanged stack: no drift is expected."""
     outcome = r.run(step, "refresh", "--yes", "--skip-preview")
     step.resources = len(r.real())
     step.changes = {op: count for op, count in outcome.changes.items() if op != "same"}
@@ -109,7 +106,7 @@ def refresh(r: Rehearsal, step: Step) -> None:
 
 
 def update(r: Rehearsal, step: Step) -> None:
-    """Change a label of one resource: that one is updated in place, and nothing else happens."""
+    """Change a label of one resource: only that resource is updated, in place."""
     choice = _first(selection.updatable(r.resources(), r.rules, r.seed), r)
     if choice is None:
         step.ran, step.detail = False, "no resource with labels, tags or a description"
@@ -127,7 +124,7 @@ def update(r: Rehearsal, step: Step) -> None:
 
 
 def replacement(r: Rehearsal, step: Step) -> None:
-    """Change what cannot be changed in place: the resource is replaced, and what depends on it follows."""
+    """Change an immutable property: the resource is replaced, and only its dependents follow."""
     choice = _first(selection.replaceable(r.resources(), r.rules, r.seed), r)
     if choice is None:
         step.ran, step.detail = False, "no resource whose replacement is known"
@@ -155,8 +152,8 @@ def replacement(r: Rehearsal, step: Step) -> None:
 
 
 def _no_trace_of(r: Rehearsal, step: Step, resource_id: str, urn: str) -> None:
-    """Nothing else may refer to what was replaced; its own new name may well contain the old one."""
-    if not re.search(r"[0-9a-f]{7}", resource_id):  # a plain word, which other text may contain
+    """Check that no other resource refers to the replaced one; its own new name may contain the old one."""
+    if not re.search(r"[0-9a-f]{7}", resource_id):  # an ordinary word that unrelated text may contain
         return
     for record in list(r.cloud.records.values()):
         if record.urn != urn and re.search(
@@ -166,7 +163,7 @@ def _no_trace_of(r: Rehearsal, step: Step, resource_id: str, urn: str) -> None:
 
 
 def drift(r: Rehearsal, step: Step) -> None:
-    """Change a thing behind the engine's back: refresh finds it, the next apply puts it right."""
+    """Edit a resource behind the engine's back: refresh detects it, and the next apply repairs it."""
     choice = _first(
         [each for each in selection.updatable(r.resources(), r.rules, r.seed + 1) if len(each.path) > 1], r
     )
@@ -194,8 +191,9 @@ def drift(r: Rehearsal, step: Step) -> None:
 
 
 def found_and_put_right(r: Rehearsal, step: Step, urn: str, still: Callable[[], str]) -> None:
-    """Refresh must find the one change that somebody made, and the next apply undo it and nothing else;
-    `still` says what is wrong after it.
+    """Check that refresh detects exactly one change and that the next apply reverts only that.
+
+    `still` returns what is wrong after the apply, or an empty string.
     """
     found = r.run(step, "refresh", "--yes", "--skip-preview")
     if not found.ok:
@@ -217,7 +215,7 @@ def found_and_put_right(r: Rehearsal, step: Step, urn: str, still: Callable[[], 
 
 
 def unprotect(r: Rehearsal, step: Step) -> None:
-    """Lift the protection of what a destroy would refuse, as a person would have to."""
+    """Remove the protection of protected resources, which a destroy refuses to delete."""
     protected = [resource["urn"] for resource in r.resources() if resource.get("protect")]
     step.resources = len(protected)
     if not protected:
@@ -234,7 +232,7 @@ def unprotect(r: Rehearsal, step: Step) -> None:
 
 
 def destroy(r: Rehearsal, step: Step) -> None:
-    """Destroy: nothing may be left, but what the program keeps on purpose (retain_on_delete)."""
+    """Destroy the stack: only resources with retain_on_delete may remain."""
     retained = {resource["urn"] for resource in r.resources() if resource.get("retainOnDelete")}
     step.resources = len(r.real())
     outcome = fault_scenarios.destroy_with_faults(r, step) if r.fault == "all" else r.run(step, *DESTROY)
