@@ -267,6 +267,15 @@ def _warning(header: str) -> str:
     return match.group(1).replace('\\"', '"') if match else header
 
 
+def _is_listening(path: Path) -> bool:
+    # NOTE: the socket's file exists from bind() on, and refuses connections until listen(). On a busy machine
+    # the proxy can be preempted in between.
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.connect(str(path))
+        return True
+    return False
+
+
 @contextlib.contextmanager
 def connected(target: Target) -> Iterator[Api]:
     """Connect to a cluster for as long as the block runs.
@@ -290,7 +299,7 @@ def connected(target: Target) -> Iterator[Api]:
             )
         running, deadline = child, time.monotonic() + _START_S
         api = Api(str(path), target.context)
-        while not path.exists():
+        while not _is_listening(path):
             if running.poll() is not None or time.monotonic() > deadline:
                 raise TrainfleetError(
                     "the cluster cannot be reached",
