@@ -1,7 +1,5 @@
-"""Simulated clouds: providers over the real protocol that check every property against the installed Pulumi
-SDKs.
+"""Simulated clouds that check every resource property against the installed Pulumi SDKs.
 
-`provider.py` speaks gRPC; `schema.py` and `check.py` know what an input may be; `values.py` makes outputs;
-`state.py` is what exists. A cloud's own knowledge (names, answers to functions) is in a module of its own:
-`aws.py`, `kubernetes.py`.
+The engine reaches them over the real provider protocol (`provider.py`). `schema.py` and `check.py` know the
+valid inputs, `values.py` computes outputs, and `state.py` holds what exists.
 """

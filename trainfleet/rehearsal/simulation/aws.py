@@ -1,12 +1,10 @@
-"""What the simulated AWS knows beyond the SDK: ids, names that are generated and names that must be unique,
-functions.
+"""The AWS model: resource ids, generated and unique names, and answers to functions.
 
-Functions (`aws.get_…`) are answered from this table alone; one that is not here fails by name, for an
-invented answer to an unknown question would prove nothing. Sources are the AWS API references of the
-services.
+A function (`aws.get_…`) that is not in the table fails by name, because an invented answer would prove
+nothing. Source: the API references of the AWS services.
 """
 
-# ruff: noqa: ARG002 - clouds differ in what they look at; the questions are the same
+# ruff: noqa: ARG002 - all clouds share these signatures; not every cloud uses every argument
 
 from __future__ import annotations
 
@@ -46,15 +44,16 @@ PREFIXES = {
     "fsx/dataRepositoryAssociation:DataRepositoryAssociation": "dra",
     "eks/podIdentityAssociation:PodIdentityAssociation": "a",
 }
-"""How ids of a type begin; other types are known by their names."""
+"""The id prefix of a type. Other types derive their id from their name."""
 
 NAMES = {
     "s3/bucket:Bucket": "bucket",
     "s3/bucketV2:BucketV2": "bucket",
     "eks/nodeGroup:NodeGroup": "nodeGroupName",
 }
-"""The property with the physical name where it is not `name`; generated from the logical name when the
-program leaves it out.
+"""The property that holds the physical name, where it is not `name`.
+
+If the program omits it, it is generated from the logical name.
 """
 
 SCOPES = ("clusterName", "vpcId", "role", "user", "group", "region")
@@ -81,12 +80,12 @@ _UNIQUE_TYPES = {
 
 
 def short(token: str) -> str:
-    """Return a type token without the package."""
+    """Return a type token without its package."""
     return token.split(":", 1)[1]
 
 
 def own_outputs(token: str, name: str, resource_id: str, region: str, random: str) -> dict[str, Any]:  # noqa: PLR0911 - one per type
-    """Return outputs whose form a program may depend on."""
+    """Return the outputs whose format a program may depend on."""
     kind = short(token)
     if kind == "iam/role:Role":
         return {"arn": f"arn:aws:iam::{ACCOUNT}:role/{name}", "uniqueId": f"AROA{random[:16].upper()}"}
@@ -104,9 +103,10 @@ def own_outputs(token: str, name: str, resource_id: str, region: str, random: st
             "arn": f"arn:aws:eks:{region}:{ACCOUNT}:cluster/{name}",
             "endpoint": f"https://{random[:32].upper()}.gr7.{region}.eks.amazonaws.com",
             "identities": [{"oidcs": [{"issuer": issuer}]}],
-            # Another cluster was made at another time; the same is always told the same.
+            # The timestamp differs between clusters and is stable for each of them.
             "createdAt": (
-                f"2026-01-01T{int(random[:2], 16) % 24:02}:{int(random[2:4], 16) % 60:02}:{int(random[4:6], 16) % 60:02}Z"
+                f"2026-01-01T{int(random[:2], 16) % 24:02}:{int(random[2:4], 16) % 60:02}"
+                f":{int(random[4:6], 16) % 60:02}Z"
             ),
         }
     if kind == "ecr/repository:Repository":
@@ -249,15 +249,13 @@ ANSWERS: dict[str, Answer] = {
 
 
 def node_group_names(group: str, random: str) -> dict[str, Any]:
-    """Return the name of the Auto Scaling group that EKS makes for a node group, where the node group tells
-    it.
-    """
+    """Return the outputs of a node group that name it and its Auto Scaling group."""
     name = f"eks-{group}-{random[:8]}-{random[8:12]}-{random[12:16]}-{random[16:20]}-{random[20:32]}"
     return {"nodeGroupName": group, "resources": [{"autoscalingGroups": [{"name": name}]}]}
 
 
 def scaling_groups(records: list[CloudObject]) -> dict[str, CloudObject]:
-    """Return the node groups behind the Auto Scaling groups that exist, by the name of the latter."""
+    """Return the node groups that exist, by the name of their Auto Scaling group."""
     groups = (record for record in records if short(record.token) == "eks/nodeGroup:NodeGroup")
     return {plain(group.outputs)["resources"][0]["autoscalingGroups"][0]["name"]: group for group in groups}
 
@@ -286,14 +284,14 @@ def _scaling_group(args: dict[str, Any], region: str, records: list[CloudObject]
 
 
 FINDERS: dict[str, Finder] = {
-    # The name of the function that lists Auto Scaling groups is an error in the SDK.
+    # The SDK has a wrong name for the function that lists Auto Scaling groups.
     "aws:autoscaling/getAmiIds:getAmiIds": _scaling_group_names,
     "aws:autoscaling/getGroup:getGroup": _scaling_group,
 }
 
 
 class AwsModel(CloudModel):
-    """AWS: ids with prefixes, names unique per service, `region` on every resource."""
+    """AWS: prefixed ids, names that are unique per service, and a `region` on every resource."""
 
     region = REGION
     account = ACCOUNT
@@ -342,7 +340,10 @@ class AwsModel(CloudModel):
             )
             return f"{cluster}:{own}"
         if short(token) == "secretsmanager/secret:Secret":
-            return f"arn:aws:secretsmanager:{inputs.get('region') or REGION}:{ACCOUNT}:secret:{name}-{random[:6]}"
+            return (
+                f"arn:aws:secretsmanager:{inputs.get('region') or REGION}:{ACCOUNT}"
+                f":secret:{name}-{random[:6]}"
+            )
         return name if isinstance(inputs.get(self.name_property(token)), str) else f"{name}-{random[:8]}"
 
     def identity(
@@ -350,7 +351,7 @@ class AwsModel(CloudModel):
     ) -> Identity:
         random = digest(token, resource_id)
         if short(token) == "eks/nodeGroup:NodeGroup":
-            # A prefix is completed by the time and a counter, 26 digits.
+            # EKS completes a name prefix with a timestamp and a counter, 26 digits in total.
             own = node_group_names(
                 inputs.get("nodeGroupName") or f"{inputs.get('nodeGroupNamePrefix', '')}{random[:26]}", random
             )

@@ -1,10 +1,9 @@
-"""What the simulated Azure knows beyond the SDK: resource ids, the names that azure-native makes up,
-functions.
+"""The Azure model: resource ids, names that azure-native generates, and answers to functions.
 
-An id is `/subscriptions/S/resourceGroups/G/providers/Microsoft.X/types/name`, made from the table below.
+An id is `/subscriptions/S/resourceGroups/G/providers/Microsoft.X/types/name`, built from the table below.
 """
 
-# ruff: noqa: ARG002 - clouds differ in what they look at; the questions are the same
+# ruff: noqa: ARG002 - all clouds share these signatures; not every cloud uses every argument
 
 from __future__ import annotations
 
@@ -132,8 +131,9 @@ IDS = {
         "Microsoft.StorageCache/amlFilesystems/{amlFilesystemName}/autoImportJobs/{autoImportJobName}"
     ),
 }
-"""How ids of a type end; the last input is the physical name. Those without a leading slash or scope are in a
-resource group.
+"""The last part of a type's id, which ends in the physical name.
+
+Without a leading slash or scope, the id belongs to a resource group.
 """
 
 _WORLDWIDE = ("storage:StorageAccount", "keyvault:Vault", "containerregistry:Registry")
@@ -141,14 +141,12 @@ _UUIDS = ("authorization:RoleAssignment", "authorization:RoleDefinition")
 
 
 def short(token: str) -> str:
-    """Return a type token without the package."""
+    """Return a type token without its package."""
     return token.split(":", 1)[1]
 
 
 def template(token: str) -> str:
-    """Return the whole id of a type, with its inputs in braces; one that is not in the table is worked out
-    from the SDK.
-    """
+    """Return the id of a type with its inputs in braces. Types outside the table are derived from the SDK."""
     kind = short(token)
     tail = IDS.get(kind) or _derived(token)
     return tail if tail.startswith(("/", "{")) else f"{_GROUP}/providers/{tail}"
@@ -175,7 +173,7 @@ def _derived(token: str) -> str:
 
 
 def resource_type(resource_id: str) -> str:
-    """Return `Microsoft.X/a/b` of `…/providers/Microsoft.X/a/one/b/two`."""
+    """Return `Microsoft.X/a/b` for `…/providers/Microsoft.X/a/one/b/two`."""
     _, found, tail = resource_id.rpartition("/providers/")
     steps = tail.split("/")
     return "/".join([steps[0], *steps[1::2]]) if found else "Microsoft.Resources/resourceGroups"
@@ -184,7 +182,7 @@ def resource_type(resource_id: str) -> str:
 def own_outputs(  # noqa: PLR0911 - one per type
     kind: str, inputs: dict[str, Any], name: str, resource_id: str, location: str
 ) -> dict[str, Any]:
-    """Return outputs of a type whose form a program may depend on."""
+    """Return the outputs of a type whose format a program may depend on."""
     if kind == "managedidentity:UserAssignedIdentity":
         return _principal(resource_id) | {"clientId": guid(resource_id, "client")}
     if kind == "containerservice:ManagedCluster":
@@ -201,7 +199,10 @@ def own_outputs(  # noqa: PLR0911 - one per type
     if kind == "keyvault:Vault":
         return {"properties": {"vaultUri": f"https://{name}.vault.azure.net/", "tenantId": TENANT}}
     if kind in ("keyvault:Key", "keyvault:Secret"):
-        uri = f"https://{inputs.get('vaultName')}.vault.azure.net/{'keys' if kind.endswith('Key') else 'secrets'}/{name}"
+        uri = (
+            f"https://{inputs.get('vaultName')}.vault.azure.net"
+            f"/{'keys' if kind.endswith('Key') else 'secrets'}/{name}"
+        )
         version = f"{uri}/{digest(resource_id)[:32]}"
         if kind == "keyvault:Secret":
             return {"properties": {"secretUri": uri, "secretUriWithVersion": version}}
@@ -258,7 +259,10 @@ def _cluster(inputs: dict[str, Any], name: str, resource_id: str, location: str)
     host = f"{inputs.get('dnsPrefix') or inputs.get('fqdnSubdomain') or name}-{digest(resource_id)[:8]}"
     group = inputs.get("resourceGroupName")
     nodes = inputs.get("nodeResourceGroup") or f"MC_{group}_{name}_{location}"
-    managed = f"/subscriptions/{inputs.get('subscriptionId')}/resourcegroups/{nodes}/providers/Microsoft.ManagedIdentity/userAssignedIdentities"
+    managed = (
+        f"/subscriptions/{inputs.get('subscriptionId')}/resourcegroups/{nodes}"
+        "/providers/Microsoft.ManagedIdentity/userAssignedIdentities"
+    )
 
     def identity(whose: str) -> dict[str, str]:
         return {
@@ -360,9 +364,7 @@ ANSWERS: dict[str, Answer] = {
 
 
 class AzureModel(CloudModel):
-    """Azure: ids are paths below a subscription and a resource group, `location` comes from the provider's
-    settings.
-    """
+    """Azure: ids are paths under a subscription and a resource group; `location` is a provider setting."""
 
     region = LOCATION
     account = SUBSCRIPTION
@@ -416,7 +418,10 @@ class AzureModel(CloudModel):
             return ""
         if short(token) in _WORLDWIDE:
             return f"{token}|{name.lower()}"
-        return f"{token}|{self.make_id(token, {'subscriptionId': SUBSCRIPTION, **plain(inputs)}, name, '').lower()}"
+        return (
+            f"{token}|"
+            f"{self.make_id(token, {'subscriptionId': SUBSCRIPTION, **plain(inputs)}, name, '').lower()}"
+        )
 
     def make_id(self, token: str, inputs: dict[str, Any], name: str, random: str) -> str:
         return filled(template(token), {**inputs, self.name_property(token): name}, random)

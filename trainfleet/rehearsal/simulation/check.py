@@ -1,8 +1,7 @@
-"""Checks a resource's inputs against the SDK: unknown names, missing ones, wrong types, values outside an
-enum.
+"""Checks a resource's inputs against the SDK: unknown names, missing inputs, wrong types, and enum values.
 
-Values that are not known yet are not checked. Text that spells a number or a boolean is accepted where the
-SDK converts it.
+Values that are not known yet are not checked. A string that spells a number or a boolean is valid where the
+provider converts it.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from trainfleet.suggestions import did_you_mean, nearest
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake in a resource's inputs: the property's path, what is wrong and what would be right."""
+    """One mistake in a resource's inputs: the property's path, what is wrong, and how to fix it."""
 
     path: str
     what: str
     fix: str = ""
     documented: bool = False
-    """Whether it is the documentation alone that says so."""
+    """Whether a `soft` rule may discard it, because only documentation or an API model forbids the value."""
 
     @property
     def property(self) -> str:
-        """The path without indexes and keys."""
+        """The path without list indexes and map keys."""
         return re.sub(r"\[[^\]]*\]", "", self.path)
 
     def __str__(self) -> str:
@@ -40,8 +39,9 @@ class Mistake:
 
 
 def check_inputs(resource: ResourceType, inputs: dict[str, Any], *, strict: bool = False) -> list[Mistake]:
-    """Return every mistake in plain inputs (see `wire.plain`) of a resource; `strict` refuses text that only
-    spells a number.
+    """Return every mistake in a resource's plain inputs (see `pulumi_values.plain`).
+
+    `strict` rejects a string that spells a number.
     """
     return list(_Check(strict).object("", inputs, resource.inputs))
 
@@ -53,9 +53,9 @@ def check_object(path: str, value: Any, cls: type, *, strict: bool = False) -> l
 
 @dataclass(frozen=True)
 class _Check:
-    """One reading of a value against its declared type.
+    """One comparison of a value with its declared type.
 
-    A bridged provider converts "3" to 3 and 3 to "3"; the APIs of Kubernetes and of Azure do not (`strict`).
+    A bridged provider converts "3" to 3 and 3 to "3"; the APIs of Kubernetes and Azure do not (`strict`).
     """
 
     strict: bool
@@ -154,7 +154,7 @@ _QUANTITIES = frozenset(
         "podFixed",
     }
 )
-"""Maps of Kubernetes quantities, whose values may be plain numbers (apimachinery, Quantity.UnmarshalJSON)."""
+"""Maps of Kubernetes quantities, whose values may also be numbers (apimachinery, Quantity.UnmarshalJSON)."""
 
 
 def _enum(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
@@ -162,8 +162,8 @@ def _enum(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
     if str(value) in (*known, *declared.docs.values, *declared.docs.mentioned, *declared.fact.values):
         return
     near = nearest(str(value), known) if len(known) <= _FEW else _respelt(str(value), known)
-    # Where others may come, a value is refused only when it is all but one of the known: two names may well
-    # share a beginning.
+    # An open enum rejects only a value that is almost identical to a known one: two valid names may share a
+    # prefix.
     if declared.kind.closed or (near and _similar(str(value), near)):
         yield Mistake(
             path, f"{value!r} is not one of the values", did_you_mean(str(value), known), documented=True
@@ -171,7 +171,7 @@ def _enum(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
 
 
 def _respelt(value: str, known: Iterable[str]) -> str | None:
-    """Return the known value that differs in capitals and punctuation alone."""
+    """Return the known value that differs only in case and punctuation."""
     return next((choice for choice in known if _bare(choice) == _bare(value)), None)
 
 
@@ -191,9 +191,7 @@ _ALL_BUT = 0.8
 
 
 def _by_fact(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
-    """What the API's own model refuses; a value that the SDK names or the documentation quotes is right all
-    the same.
-    """
+    """Yield what the API's model rejects, except values that the SDK or its documentation names."""
     fact, text = declared.fact, str(value)
     quoted = {*map(str, declared.kind.values), *declared.docs.values, *declared.docs.mentioned}
     if fact == NO_FACT or text == "" or text in quoted or text in fact.also or UNKNOWN in text:
@@ -223,8 +221,9 @@ def _by_fact(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
 
 
 def _among(text: str, values: tuple[str, ...], quoted: set[str]) -> bool:
-    """Return whether a value is one of the API's, in any capitals where the documentation writes one of them
-    in its own.
+    """Return whether the API has this value.
+
+    Case is ignored if the documentation spells one of the values in a different case.
     """
     if text in values:
         return True

@@ -1,10 +1,10 @@
-"""Runs a few lines of Pulumi without an engine and returns the inputs that a provider's Check would be sent.
+"""Runs a short Pulumi program without an engine and returns the inputs that a provider's Check would receive.
 
-Used to measure the checks: on the table of mistakes, and on the example programs in the SDKs' own
-documentation, which are correct and so have to pass.
+It measures the checks on two sources: a table of known mistakes, and the example programs in the SDKs' own
+documentation, which are correct and must pass.
 """
 
-# ruff: noqa: ARG002 - the SDK's mocks and stand-ins give the methods their arguments
+# ruff: noqa: ARG002 - the SDK's mocks define these signatures
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ATTEMPTS = 50
 
 @dataclass(frozen=True)
 class Sent:
-    """One registration: type token, logical name, and plain inputs as they reach a provider."""
+    """One registration: type token, logical name, and the plain inputs that a provider receives."""
 
     token: str
     name: str
@@ -38,7 +38,7 @@ class Sent:
 
 
 def capture(build: Callable[[], None]) -> list[Sent]:
-    """Return what `build` registers; whatever it raises is raised, after the loop of tasks is put away."""
+    """Return what `build` registers. Its exceptions propagate after the event loop is closed."""
     from pulumi.runtime import mocks
     from pulumi.runtime.settings import reset_options
 
@@ -57,7 +57,7 @@ def capture(build: Callable[[], None]) -> list[Sent]:
 
 
 async def _run(build: Callable[[], None]) -> None:
-    """Run the program and wait until nothing that it started is under way, also when it raises."""
+    """Run the program and wait for every task that it started, even if it raises."""
     from pulumi.runtime.stack import wait_for_rpcs
 
     try:
@@ -67,13 +67,13 @@ async def _run(build: Callable[[], None]) -> None:
 
 
 class _Called:
-    """The class of the answer to the function that is being called."""
+    """The result class of the function being called."""
 
     answer: typing.ClassVar[type | None] = None
 
 
 def _mocks() -> Any:
-    """Return answers for the SDK's mocks: every output is unknown, every function's answer too."""
+    """Return the SDK's mocks, with every output and every function result unknown."""
     from pulumi.runtime.mocks import MockCallArgs, MockResourceArgs, Mocks
 
     class Unknowns(Mocks):
@@ -101,7 +101,7 @@ def _monitor(sent: list[Sent]) -> Any:
 
 
 def _marked(value: Any) -> Any:
-    """Return inputs in which text that was made from an unknown answer is unknown itself."""
+    """Return inputs in which every string that was built from an unknown result is itself unknown."""
     if isinstance(value, dict):
         return {key: _marked(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -111,7 +111,7 @@ def _marked(value: Any) -> Any:
 
 @contextlib.contextmanager
 def _functions_answered() -> Iterator[None]:
-    """Note the result class of each function that is called, from which its unknown answer is made."""
+    """Record the result class of each function call, so that its unknown result has the right class."""
     import pulumi.runtime
 
     real, real_output = pulumi.runtime.invoke, pulumi.runtime.invoke_output
@@ -158,15 +158,15 @@ def documented_examples(package: Package, token: str) -> list[str]:
 
 
 def run_text(code: str) -> list[Sent]:
-    """Return what a program given as text registers.
+    """Return what a program, given as text, registers.
 
-    What an excerpt takes from elsewhere (a name, an SDK that is not installed) represents something unknown.
+    A name that the excerpt does not define, such as an SDK that is not installed, is an unknown value.
     """
     known: dict[str, Any] = {}
     for _ in range(_ATTEMPTS):
         compiled = compile(code, "<program>", "exec")
         try:
-            return capture(lambda program=compiled: exec(program, {"__name__": "__main__", **known}))  # type: ignore[misc] # the default is the program
+            return capture(lambda program=compiled: exec(program, {"__name__": "__main__", **known}))  # type: ignore[misc] # the default argument binds the compiled program
         except NameError as error:
             if error.name is None or error.name in known:
                 raise
@@ -184,7 +184,7 @@ def run_text(code: str) -> list[Sent]:
 
 
 class _Absent(str):
-    """Something that a program took from elsewhere: whatever is asked of it is unknown text."""
+    """Something that the program imports from elsewhere. Every attribute of it is an unknown string."""
 
     __slots__ = ()
 

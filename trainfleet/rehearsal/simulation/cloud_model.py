@@ -1,12 +1,10 @@
-"""How a cloud names things, makes ids, fills outputs and answers functions: the defaults that hold for any
-bridged provider.
+"""The defaults of a bridged provider: names, ids, outputs and answers to functions.
 
-`aws.py` and `kubernetes.py` override what their clouds do differently; every other installed SDK gets
-these. The provider (`provider.py`) asks a `CloudModel` and has no knowledge of any cloud. Inputs are wire values unless a
-docstring says plain.
+`aws.py`, `azure.py`, `gcp.py` and `kubernetes.py` override them; every other installed SDK uses them as they
+are. Inputs keep their secret wrappers (see `pulumi_values.py`) unless a docstring calls them plain.
 """
 
-# ruff: noqa: ARG002, PLR0917 - clouds differ in what they look at; the questions are the same
+# ruff: noqa: ARG002, PLR0917 - all clouds share these signatures; not every cloud uses every argument
 
 from __future__ import annotations
 
@@ -23,18 +21,18 @@ from trainfleet.suggestions import did_you_mean
 
 Answer = Callable[[dict[str, Any], str], dict[str, Any]]
 Finder = Callable[[dict[str, Any], str, list[CloudObject]], dict[str, Any]]
-"""An answer that depends on what exists."""
+"""A function whose result depends on what exists."""
 
 
 class CloudModel:
-    """What is true of a cloud whose provider is a bridge and about which nothing more is known here."""
+    """A cloud with a bridged provider and no special rules."""
 
     region = "rehearsal-1"
     account = "111122223333"
     answers: dict[str, Answer] = {}
     finders: dict[str, Finder] = {}
     strict = False
-    """Whether the API refuses text that only spells a number; a bridged provider converts it."""
+    """Whether the API rejects a string that spells a number. A bridged provider converts it."""
 
     def check(self, package: Package, token: str, inputs: dict[str, Any]) -> list[Mistake]:
         """Return the mistakes in plain inputs."""
@@ -63,28 +61,24 @@ class CloudModel:
         return found
 
     def defaults(self, settings: dict[str, Any]) -> dict[str, str]:
-        """Return what a resource or a function takes from the provider's settings when it does not say
-        (project, subscription).
-        """
+        """Return the inputs that default to a provider setting, such as the project or the subscription."""
         return {}
 
     def region_of(self, inputs: dict[str, Any], settings: dict[str, Any]) -> str:
-        """Return the region of a resource with plain inputs, made by a provider with these settings."""
+        """Return the region of a resource with plain inputs, under a provider with these settings."""
         return next(
             (place["region"] for place in (inputs, settings) if isinstance(place.get("region"), str)),
             self.region,
         )
 
     def place_of(self, settings: dict[str, Any]) -> str:
-        """Return where a provider with these settings makes things, if the same id is another thing
-        elsewhere.
-        """
+        """Return the place in which ids are unique under these settings; empty if ids are global."""
         return ""
 
     def completed(
         self, resource: ResourceType | None, inputs: dict[str, Any], settings: dict[str, Any]
     ) -> dict[str, Any]:
-        """Return inputs with what the provider itself adds to them from its settings."""
+        """Return the inputs with what the provider adds to them from its settings."""
         return inputs
 
     def name_property(self, token: str) -> str:
@@ -92,7 +86,7 @@ class CloudModel:
         return "name"
 
     def make_name(self, token: str, logical: str, random: str) -> str:
-        """Return the name the provider makes up."""
+        """Return the physical name that the provider generates."""
         return f"{logical}-{random[:7]}"
 
     def with_name(
@@ -104,8 +98,9 @@ class CloudModel:
         logical: str,
         random: str,
     ) -> dict[str, Any]:
-        """Return inputs with a generated physical name where the program gives none; an old generated one is
-        kept.
+        """Return the inputs with a physical name.
+
+        If the program gives none, the name is generated, and an earlier generated name is kept.
         """
         name = self.name_property(token)
         declared = resource.inputs.get(name) if resource else None
@@ -121,22 +116,22 @@ class CloudModel:
         return {**inputs, name: kept or self.make_name(token, logical, random), "__defaults": [name]}
 
     def physical_name(self, token: str, inputs: dict[str, Any]) -> str:
-        """Return the physical name, or nothing when there is none or it is not known yet."""
+        """Return the physical name; empty if the resource has none or it is not known yet."""
         value = plain(inputs.get(self.name_property(token)))
         return value if isinstance(value, str) and value != UNKNOWN else ""
 
     def unique_key(self, token: str, inputs: dict[str, Any], scope: str) -> str:
-        """Return what may exist only once, as `kind|words for a person`; nothing where names may repeat."""
+        """Return the key that may exist only once, as `kind|readable name`; empty if names may repeat."""
         return ""
 
     def make_id(self, token: str, inputs: dict[str, Any], name: str, random: str) -> str:
-        """Return the id of a new resource; inputs are plain."""
+        """Return the id of a new resource with plain inputs."""
         return f"{name}-{random[:8]}"
 
     def identity(
         self, token: str, inputs: dict[str, Any], name: str, resource_id: str, region: str
     ) -> Identity:
-        """Return what the maker of outputs has to know."""
+        """Return the identity from which outputs are computed."""
         return Identity(token, name, resource_id, region, self.account, {})
 
     def outputs(
@@ -151,9 +146,7 @@ class CloudModel:
         preview: bool,
         place: dict[str, str] | None = None,
     ) -> dict[str, Any]:
-        """Return the outputs of a resource; `place` is what it takes from the provider's settings (see
-        `defaults`).
-        """
+        """Return the outputs of a resource. `place` holds its values from `defaults`."""
         if resource is None:
             return {key: value for key, value in inputs.items() if not key.startswith("__")}
         name = self.physical_name(token, inputs) or logical
@@ -165,12 +158,13 @@ class CloudModel:
         )
 
     def always_replaces(self, token: str, path: tuple[str, ...]) -> bool:
-        """Return whether a change of the leaf at `path` replaces a resource of any type of this cloud."""
+        """Return whether changing the leaf at `path` replaces a resource of any type of this cloud."""
         return False
 
     def delete_first(self, token: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
-        """Return whether a replacement has to delete first: the name is the program's own and stays, so both
-        cannot exist.
+        """Return whether a replacement must delete first.
+
+        It must if the program itself sets a unique name and keeps it: the two resources cannot coexist.
         """
         name = self.physical_name(token, new)
         made_up = self.name_property(token) in (new.get("__defaults") or [])
@@ -182,13 +176,13 @@ class CloudModel:
         )
 
     def config_replaces(self, olds: dict[str, Any], news: dict[str, Any]) -> list[str]:
-        """Return the provider settings whose change replaces everything the provider made."""
+        """Return the provider settings whose change replaces everything that the provider created."""
         return []
 
     def drift_path(self, token: str) -> tuple[str, ...]:
-        """Return the map of labels that people change by hand."""
+        """Return the path of the labels that people change by hand."""
         return ("tags",)
 
     def random(self, *parts: str) -> str:
-        """Return digits that depend on the parts alone."""
+        """Return hexadecimal digits that depend only on the parts."""
         return digest(*parts)

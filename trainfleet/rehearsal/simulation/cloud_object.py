@@ -1,4 +1,4 @@
-"""What a simulated cloud knows of one thing that exists there."""
+"""One resource as it exists in a simulated cloud."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass
 class CloudObject:
-    """A thing that exists: the resource it belongs to, what was asked for, and what it is like (wire values)."""
+    """An existing resource: its URN, its inputs and its outputs, with secrets wrapped."""
 
     urn: str
     token: str
@@ -17,11 +17,9 @@ class CloudObject:
     inputs: dict[str, Any]
     outputs: dict[str, Any]
     place: str = ""
-    """Where it is, if there are several places in which the same id means another thing (clusters of
-    Kubernetes).
-    """
+    """The place in which the id is unique, such as a Kubernetes cluster; empty if ids are global."""
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What tells it from everything else."""
+        """The unique key of the resource in a `Cloud`."""
         return self.token, self.id, self.place

@@ -1,6 +1,6 @@
-"""Checks custom resources by the schema of their definition (OpenAPI v3), as the API server does.
+"""Checks custom resources against the OpenAPI v3 schema of their definition, as the API server does.
 
-Definitions come from the program itself, and from those the project ships for its operator. Source:
+Definitions come from the program itself and from the copies that the project ships for its operator. Source:
 Kubernetes documentation, structural schemas.
 """
 
@@ -20,7 +20,7 @@ Schema = dict[str, Any]
 
 
 def definition_mistakes(inputs: dict[str, Any]) -> Iterator[Mistake]:
-    """Yield what is wrong with a definition beyond the types of its fields."""
+    """Yield the mistakes in a definition beyond the types of its fields."""
     spec = inputs.get("spec")
     name = (inputs.get("metadata") or {}).get("name") if isinstance(inputs.get("metadata"), dict) else None
     if not isinstance(spec, dict):
@@ -58,7 +58,7 @@ def schemas_of(inputs: dict[str, Any]) -> dict[str, Schema]:
 
 
 def schema_mistakes(schema: Schema, inputs: dict[str, Any]) -> Iterator[Mistake]:
-    """Yield what is wrong with a custom resource; `metadata` is checked elsewhere."""
+    """Yield the mistakes in a custom resource. `metadata` is checked elsewhere."""
     known = schema.get("properties") or {}
     for name in schema.get("required") or ():
         if inputs.get(name) is None:
@@ -81,7 +81,7 @@ def _keeps_unknown(schema: Schema) -> bool:
 
 
 def value_mistakes(path: str, value: Any, schema: Schema) -> Iterator[Mistake]:
-    """Yield what is wrong with one value of a schema."""
+    """Yield the mistakes in one value of a schema."""
     yield from _value(path, value, schema)
 
 
@@ -177,7 +177,7 @@ def _list(path: str, value: list[Any], schema: Schema) -> Iterator[Mistake]:
 
 
 def _repeated(path: str, value: list[Any], schema: Schema) -> Iterator[Mistake]:
-    """Entries of a set, and the keys of a list that is a map, are different."""
+    """Yield the duplicates in a set, or the duplicate keys in a list of type map."""
     keys = _extension(schema, "list-map-keys") or []
     seen: dict[str, int] = {}
     for index, item in enumerate(value):

@@ -1,7 +1,6 @@
-"""Reads what a property's documentation promises about its value: closed sets, ranges of numbers, lengths of
-text.
+"""Reads the limits on a property's value from its documentation: sets, numeric ranges, text lengths.
 
-Many of the clouds' limits are in prose alone ("Valid values are `A` and `B`", "between 7 and 30 days").
+Many cloud limits are documented only in prose ("Valid values are `A` and `B`", "between 7 and 30 days").
 """
 
 from __future__ import annotations
@@ -15,12 +14,10 @@ Number = float
 
 @dataclass(frozen=True)
 class Documented:
-    """What the documentation of a property says; everything may be empty.
+    """The limits that a property's documentation gives; each may be empty.
 
-    `values` is the set of allowed values and `closed` tells whether others are refused (else only near misses
-    are);
-    `mentioned` is everything that is quoted anywhere in the text; `numbers` and `length` are inclusive
-    limits.
+    `values` are the listed values. If `closed`, any other value is invalid; otherwise only a near miss is.
+    `mentioned` is every quoted value in the text. `numbers` and `length` are inclusive limits.
     """
 
     values: tuple[str, ...] = ()
@@ -35,8 +32,9 @@ NOTHING = Documented()
 
 
 def read(document: str, *, number: bool = False, names: Iterable[str] = ()) -> Documented:
-    """Return what a property's documentation says; `names` are the properties next to it, which are not
-    values.
+    """Return the limits in a property's documentation.
+
+    `names` are the sibling properties, which do not count as values.
     """
     if not document:
         return NOTHING
@@ -56,7 +54,10 @@ def read(document: str, *, number: bool = False, names: Iterable[str] = ()) -> D
 # Closed sets
 # ------------------------------------------------------------------------------------------------------------
 
-_QUOTED = r"(?:`+\"?(?P<tick>[^`\"\n]{1,60})\"?`+|\\?\"(?P<double>[^\"\n]{1,60}?)\\?\"|'(?P<single>[^'\n]{1,60})'|“(?P<curly>[^”\n]{1,60})”)"
+_QUOTED = (
+    r"(?:`+\"?(?P<tick>[^`\"\n]{1,60})\"?`+|\\?\"(?P<double>[^\"\n]{1,60}?)\\?\""
+    r"|'(?P<single>[^'\n]{1,60})'|“(?P<curly>[^”\n]{1,60})”)"
+)
 _ITEM = re.compile(rf"{_QUOTED}(?P<note>\s*\([^()]{{0,160}}\))?")
 _BARE = re.compile(r"(?P<bare>[A-Za-z0-9][\w./+-]*[\w+]|[A-Za-z0-9])(?P<note>\s*\([^()]{0,80}\))?")
 _BETWEEN = re.compile(r"\s*(?:,\s*(?:or|and|and/or)\s|,|;|/|\||\bor\b|\band\b|&)\s*(?:also\s|either\s)?")
@@ -74,7 +75,11 @@ _EXAMPLES = re.compile(
     r" but not limited to)\b[.,:]*\s*$",
     re.I,
 )
-_WORDS = r"values?|options?|types?|modes?|choices?|settings?|actions?|strateg(?:y|ies)|levels?|classes|formats?|states?|status(?:es)?|protocols?|algorithms?|operators?|policies|reasons?|kinds|tiers|strings?|names|enums?|members|events|items"
+_WORDS = (
+    r"values?|options?|types?|modes?|choices?|settings?|actions?|strateg(?:y|ies)|levels?|classes|formats?"
+    r"|states?|status(?:es)?|protocols?|algorithms?|operators?|policies|reasons?|kinds|tiers|strings?|names"
+    r"|enums?|members|events|items"
+)
 _LISTS = re.compile(
     rf"""(?:
       (?P<strong>\b(?:valid|allowed|allowable|possible|supported|accepted|acceptable|permitted|permissible|legal|available|known|defined)\s
@@ -105,18 +110,19 @@ _PLAIN_BULLET = re.compile(
 )
 _ANY_BULLET = re.compile(r"^\s*(?:[*+-]|\d+\.)\s+\S", re.M)
 _QUOTED_AGAIN = re.compile(r"\b(?:possible|allowed|supported|valid)\s+values\s+are\s*:\s*[`\"]$", re.I)
-_TWO = re.compile(r"`[^`]+`\s+(?:or|and)\s+`[^`]+`\s*(?:\.|$)")  # "include" with two of them is all of them
+# "include" followed by exactly two values is a complete list.
+_TWO = re.compile(r"`[^`]+`\s+(?:or|and)\s+`[^`]+`\s*(?:\.|$)")
 _VALUE = re.compile(r"[A-Za-z0-9*_-][\w.:/+ -]*|\*|-1")
 
 
 def _values(document: str, names: set[str], *, number: bool) -> tuple[tuple[str, ...], bool]:
-    """Return the values of every list in the text and whether one of the lists is closed."""
+    """Return the values of every list in the text, and whether one of the lists is closed."""
     found: dict[str, None] = {}
     closed = False
     for match in _LISTS.finditer(document):
         start = match.end()
         if _EXAMPLES.search(" ".join(document[max(0, match.start() - 60) : start].split())):
-            continue  # some of the values, of which there are others
+            continue  # an incomplete list of examples
         items, good = _bullets(document, start) or _listed(document, start, bare=bool(match.group("strong")))
         alone = (
             len(items) == 1
@@ -143,7 +149,7 @@ def _values(document: str, names: set[str], *, number: bool) -> tuple[tuple[str,
 
 
 def _listed(document: str, start: int, *, bare: bool) -> tuple[list[str], bool]:
-    """Return the items of a list inside a sentence, and whether the sentence ends with them."""
+    """Return the items of a list inside a sentence, and whether the sentence ends with the list."""
     items: list[str] = []
     position = start
     quoted = _ITEM.match(document, position) is not None
@@ -168,7 +174,7 @@ def _listed(document: str, start: int, *, bare: bool) -> tuple[list[str], bool]:
     rest = document[position : position + 60]
     sentence = re.split(r"\.\s|\n\n", rest, maxsplit=1)[0]
     good = _ENDS.match(rest) is not None and not _OPEN.search(sentence)
-    if not quoted:  # words without quotes are values only when the whole sentence is the list
+    if not quoted:  # unquoted words are values only if the list is the whole sentence
         good = (
             good
             and re.match(r"\s*(?:$|[.;)\]])", rest) is not None
@@ -210,7 +216,7 @@ _PROSE = frozenset(
 
 
 def _bullets(document: str, start: int) -> tuple[list[str], bool] | None:
-    """Return the quoted heads of a bulleted list that begins at `start`, if there is one."""
+    """Return the quoted heads of the bulleted list at `start`, or None if there is no such list."""
     opening = re.compile(r"\s*(?:\n\s*)?(?=^\s*(?:[*+-]|\d+\.)\s)", re.M).match(document, start)
     if opening is None or "\n" not in document[max(0, start - 2) : opening.end() + 1]:
         return None
@@ -230,7 +236,7 @@ def _are_values(items: list[str], names: set[str], *, number: bool, least: int =
 
 
 # Limits
-# -----------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 _NUMBER = r"`?\"?(-?\d[\d,]*(?:\.\d+)?)`?\"?"
 _UNIT = r"(?:\s?(?:%|[A-Za-z]{1,12}))?(?:\s\([^)]{1,40}\))?"
@@ -291,9 +297,7 @@ _MOST = (
 
 
 def _numbers(text: str) -> tuple[Number | None, Number | None]:
-    """Return the widest range that the text gives: one that holds only sometimes never refuses what another
-    allows.
-    """
+    """Return the widest range in the text, so that a conditional range never rejects a valid value."""
     lows: list[Number] = []
     highs: list[Number] = []
     for match in _all(_RANGES, text):
@@ -342,7 +346,7 @@ _LENGTHS = (
 
 
 def _length(text: str) -> tuple[int | None, int | None]:
-    """Return the widest limits of the text's length."""
+    """Return the widest limits on the length of the text."""
     if re.search(
         r"\b(?:each|every) (?:pattern|name|entry|value|key|item)|key and value|keys and"
         r" values|\bkeys?\b.*\bvalues?\b",
@@ -364,7 +368,7 @@ _RFC1035 = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
 
 
 def _pattern(text: str) -> str:
-    """Return the expression that the text names by its standard: gcp's names comply with RFC 1035."""
+    """Return the regular expression for a standard that the text names, such as RFC 1035 for gcp names."""
     if re.search(
         r"\b(?:comply|complies|conform|compliant) (?:with|to) RFC ?-?1035\b", text, re.I
     ) and re.search(r"1-63 characters", text):

@@ -1,11 +1,10 @@
-"""What goes wrong in a simulated cloud, on purpose: operations that fail, calls that are throttled, an engine
-that dies.
+"""Faults that a simulated cloud injects: failing operations, throttled calls, delays, and an engine crash.
 
-A rehearsal gives its `Cloud` one `FaultInjector` at a time; the cloud asks it before each operation and after
-each create, with its lock held.
+A rehearsal gives its `Cloud` one `FaultInjector` at a time. The cloud calls it before each operation and
+after each create, while it holds its lock.
 """
 
-# ruff: noqa: ARG002 - faults differ in what they look at
+# ruff: noqa: ARG002 - all faults share these signatures; not every fault uses every argument
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 
 TRIES = 5
-"""How often the simulated providers try a throttled call before they give up."""
+"""How often the simulated providers send a throttled call before they fail."""
 PRINCIPALS = {
     "aws:iam/role:Role": (
         "docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot.html#troubleshoot_general_eventual-consistency"
@@ -36,38 +35,39 @@ PRINCIPALS = {
         "learn.microsoft.com/azure/role-based-access-control/troubleshooting: replication delay"
     ),
 }
-"""Things that other services see only some time after they are made, each with who says so."""
+"""Resources that other services see only after a delay, each with its source."""
 
 
 class InjectedFaultError(Exception):
-    """Raised where the rehearsal asked for a failure."""
+    """Raised for a failure that the rehearsal injects."""
 
 
 class ThrottledError(InjectedFaultError):
-    """Raised when a call comes too often; the provider tries again."""
+    """Raised if calls come too fast. The provider tries again."""
 
 
 class NotReadyError(InjectedFaultError):
-    """Raised when a thing was made and did not become ready within the time that the program allows."""
+    """Raised if a resource was created but did not become ready within its timeout."""
 
 
 class FaultInjector:
-    """None at all: what every other kind of fault begins with."""
+    """The base class. It injects nothing."""
 
     def before(self, verb: str, record: CloudObject, timeout: float) -> None:
-        """Let an operation fail by raising `InjectedFaultError`; `timeout` is the program's own limit in
-        seconds, 0 without one.
+        """Raise `InjectedFaultError` to make an operation fail.
+
+        `timeout` is the timeout that the program sets for the resource, in seconds, or 0 if it sets none.
         """
 
     def after_create(self, record: CloudObject, timeout: float) -> None:
-        """See a thing that was just made; raising lets the provider report a failure although it exists."""
+        """React to a create. If it raises, the provider reports a failure although the resource exists."""
 
     def advance_time(self) -> None:
-        """Let some time pass, as between two commands."""
+        """Simulate the time that passes between two commands."""
 
 
 class FailOnce(FaultInjector):
-    """The first create, update or delete of each resource fails; `only` names the resources, all without it."""
+    """Fails the first create, update or delete of each resource, or only of the URNs in `only`."""
 
     def __init__(self, *verbs: str, only: Iterable[str] | None = None, message: str = "") -> None:
         self.verbs, self.only = frozenset(verbs), None if only is None else frozenset(only)
@@ -86,10 +86,9 @@ class FailOnce(FaultInjector):
 
 
 class Throttle(FaultInjector):
-    """Creates come too fast: about half are told to wait, most of these get through, and the rest fail for
-    this run.
+    """Throttles about half of the creates. Most succeed after retries, and the rest fail for this run.
 
-    `always` is a resource that is among those that fail.
+    `always` is the URN of a resource that always fails.
     """
 
     def __init__(self, seed: int, always: str) -> None:
@@ -108,19 +107,19 @@ class Throttle(FaultInjector):
         raise ThrottledError(f"ThrottlingException: Rate exceeded (tried {TRIES} times)")
 
     def refusals(self, urn: str) -> int:
-        """Return how many creates of a resource are refused."""
+        """Return how many creates of a resource are throttled."""
         if urn == self.always:
             return TRIES
         return (0, 0, 0, 0, 1, 2, 3, TRIES)[int(digest(urn, str(self.seed))[:6], 16) % 8]
 
     @property
     def absorbed(self) -> int:
-        """How many creates were throttled and went through without anybody's doing."""
+        """How many resources were throttled and then created by the provider's own retries."""
         return len({urn for urn, calls in self.calls.items() if calls > 1} - self.gave_up)
 
 
 class Lag(FaultInjector):
-    """A role, service account or identity is seen by other services only from the next run on."""
+    """Hides a new role, service account or identity from other services until the next run."""
 
     def __init__(self) -> None:
         self.fresh: dict[str, tuple[str, list[str]]] = {}
@@ -153,7 +152,7 @@ class Lag(FaultInjector):
 
 
 class Hang(FaultInjector):
-    """What has a time limit of the program's own, and `also`, is made and does not become ready in time."""
+    """Creates resources that do not become ready in time: those with a timeout in the program, and `also`."""
 
     def __init__(self, also: str) -> None:
         self.also = also
@@ -172,8 +171,9 @@ class Hang(FaultInjector):
 
 
 class Crash(FaultInjector):
-    """The engine dies just after `victim` was made, before it hears of it; nothing that it started later
-    arrives.
+    """Kills the engine right after `fault_target` was created, before the engine receives the response.
+
+    Operations that the engine started later fail.
     """
 
     def __init__(self, fault_target: str, kill: Callable[[], None]) -> None:

@@ -1,8 +1,7 @@
-"""What the simulated Google Cloud knows beyond the SDK: ids and self links, e-mails of service accounts,
-functions.
+"""The Google Cloud model: ids and self links, service account emails, and answers to functions.
 
-An id is the resource's path (`projects/P/locations/L/clusters/N`), made from the table below. Project,
-region and zone come from the provider's settings where a resource does not say.
+An id is the resource's path (`projects/P/locations/L/clusters/N`), built from the table below. Project,
+region and zone default to the provider's settings.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ IDS = {
     "storage/bucketObject:BucketObject": "{bucket}-{name}",
     "storage/managedFolder:ManagedFolder": "{bucket}/{name}",
 }
-"""How ids of a type are made of its inputs; others are `projects/P/locations/L/<kind>s/<name>`."""
+"""The id template of a type. The default is `projects/P/locations/L/<kind>s/<name>`."""
 
 _OWN_NAMES = {
     "artifactregistry/repository:Repository": "repositoryId",
@@ -85,13 +84,13 @@ _OWN_NAMES = {
     "secretmanager/secret:Secret": "secretId",
     "serviceaccount/account:Account": "accountId",
 }
-"""The property with the physical name where it is not `name`."""
+"""The property that holds the physical name, where it is not `name`."""
 _LONG_NAMES = (
     "secretmanager/secret:Secret",
     "projects/iAMCustomRole:IAMCustomRole",
     "logging/projectBucketConfig:ProjectBucketConfig",
 )
-"""Types whose output `name` is the whole path."""
+"""Types whose output `name` is the full path."""
 _BARE = ("cluster", "router", "managedZone", "bucket")
 _LABELS = {
     "container/cluster:Cluster": ("resourceLabels",),
@@ -105,7 +104,7 @@ _FIRST_ZONES = {"us-east1": "bcd", "europe-west1": "bcd", "us-central1": "abcf"}
 
 
 def short(token: str) -> str:
-    """Return a type token without the package."""
+    """Return a type token without its package."""
     return token.split(":", 1)[1]
 
 
@@ -115,14 +114,14 @@ def zones(region: str) -> list[str]:
 
 
 def number(seed: str, digits: int) -> str:
-    """Return a decimal number with `digits` digits that depends on the seed alone."""
+    """Return a decimal number with `digits` digits that depends only on the seed."""
     return str(10 ** (digits - 1) + int(digest(seed), 16) % (9 * 10 ** (digits - 1)))
 
 
 def own_outputs(
     kind: str, inputs: dict[str, Any], name: str, resource_id: str, region: str
 ) -> dict[str, Any]:
-    """Return outputs of a type whose form a program may depend on."""
+    """Return the outputs of a type whose format a program may depend on."""
     project = str(inputs.get("project", PROJECT))
     seed = resource_id
     if kind == "serviceaccount/account:Account":
@@ -134,7 +133,10 @@ def own_outputs(
             "name": resource_id,
         }
     if kind == "projects/serviceIdentity:ServiceIdentity":
-        email = f"service-{PROJECT_NUMBER}@gcp-sa-{str(inputs.get('service', '')).split('.')[0]}.iam.gserviceaccount.com"
+        email = (
+            f"service-{PROJECT_NUMBER}@gcp-sa-{str(inputs.get('service', '')).split('.')[0]}"
+            ".iam.gserviceaccount.com"
+        )
         return {"email": email, "member": f"serviceAccount:{email}"}
     if kind == "container/cluster:Cluster":
         endpoint = {"endpoint": f"gke-{digest(seed)[:20]}-{PROJECT_NUMBER}.{region}.gke.goog"}
@@ -354,8 +356,9 @@ _ZONES = (
 
 
 def elsewhere(inputs: dict[str, Any]) -> list[Mistake]:
-    """Return the zones of plain inputs that are in another region than the resource. Source:
-    cloud.google.com/compute/docs/regions-zones.
+    """Return the zones in plain inputs that are outside the resource's region.
+
+    Source: cloud.google.com/compute/docs/regions-zones.
     """
     at = next(
         (match for key in ("region", "location") if (match := _REGION.fullmatch(str(inputs.get(key) or "")))),
@@ -373,7 +376,7 @@ def elsewhere(inputs: dict[str, Any]) -> list[Mistake]:
 
 
 class GcpModel(CloudModel):
-    """Google Cloud: ids are paths, names are lower case, `labels` instead of tags."""
+    """Google Cloud: ids are paths, names are lowercase, and tags are called `labels`."""
 
     region = REGION
     account = PROJECT

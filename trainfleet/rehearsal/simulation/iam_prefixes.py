@@ -1,7 +1,6 @@
-"""The prefixes of actions in AWS policies (`s3` of `s3:GetObject`), as in the Service Authorization
-Reference.
+"""The action prefixes in AWS policies (`s3` in `s3:GetObject`), from the Service Authorization Reference.
 
-A service that is missing here makes a correct policy fail, so the list is long on purpose.
+A missing service makes a correct policy fail, so the list is deliberately long.
 """
 
 SERVICES = frozenset(
@@ -47,5 +46,5 @@ SERVICES = frozenset(
     trustedadvisor ts user-subscriptions uxc vendor-insights verified-access verifiedpermissions voiceid vpc-lattice vpc-lattice-svcs vpce
     waf waf-regional wafv2 wam wellarchitected wickr wisdom workdocs worklink workmail workmailmessageflow workspaces workspaces-instances
     workspaces-web xray
-    """.split()  # noqa: SIM905 - names in a block of text are easier to compare with the reference than quoted ones
+    """.split()  # noqa: SIM905 - unquoted names are easier to compare with the reference
 )

@@ -1,12 +1,10 @@
-"""What the simulated Kubernetes knows beyond the SDK: names in metadata, kinds that are the user's own,
-status.
+"""The Kubernetes model: names in metadata, custom kinds, and status.
 
-A CustomResource has no class of its own: it is checked by its definition where one is known (of the same
-program, or shipped with the project), and a kind that claims a built-in group without being in it is
-refused by name.
+A CustomResource has no SDK class. It is checked against its definition if the program defines it or the
+project ships it. An unknown kind in a built-in group is rejected by name.
 """
 
-# ruff: noqa: ARG002, PLR0917 - clouds differ in what they look at; the questions are the same
+# ruff: noqa: ARG002, PLR0917 - all clouds share these signatures; not every cloud uses every argument
 
 from __future__ import annotations
 
@@ -50,24 +48,24 @@ _CLUSTER_SCOPED = {
 
 
 def group_version(token: str) -> str:
-    """Return `apps/v1` of `kubernetes:apps/v1:Deployment`."""
+    """Return `apps/v1` for `kubernetes:apps/v1:Deployment`."""
     return token.split(":")[1]
 
 
 def group_version_kind(token: str) -> str:
-    """Return `ray.io/v1:RayCluster` of `kubernetes:ray.io/v1:RayCluster`."""
+    """Return `ray.io/v1:RayCluster` for `kubernetes:ray.io/v1:RayCluster`."""
     return token.split(":", 1)[1]
 
 
 def is_object(token: str) -> bool:
-    """Return whether a type is an object of the API (a Helm release is not)."""
+    """Return whether a type is an API object. A Helm release, for example, is not."""
     return not token.startswith("kubernetes:helm.sh/") and not token.endswith(
         ("Patch", "ConfigGroup", "ConfigFile", "Directory")
     )
 
 
 class KubernetesModel(CloudModel):
-    """Kubernetes: objects named in their metadata, unique by kind and namespace in a cluster."""
+    """Kubernetes: objects are named in their metadata and unique by kind and namespace within a cluster."""
 
     region = "cluster"
     account = ""
@@ -189,7 +187,7 @@ class KubernetesModel(CloudModel):
         return result
 
     def place_of(self, settings: dict[str, Any]) -> str:
-        """The cluster: what the program calls it, else how it is reached, as `config_replaces` has it."""
+        """Return the cluster: its identifier, or else how it is reached, as in `config_replaces`."""
         named = settings.get("clusterIdentifier")
         reached = (settings.get(name) for name in ("kubeconfig", "context", "cluster"))
         return str(named) if named else digest(*map(str, reached))[:12]
@@ -203,8 +201,10 @@ class KubernetesModel(CloudModel):
         return self.physical_name(token, old) == self.physical_name(token, new) != ""
 
     def config_replaces(self, olds: dict[str, Any], news: dict[str, Any]) -> list[str]:
-        """As pulumi-kubernetes: with `clusterIdentifier` only its change replaces, else a new or unknown
-        kubeconfig, context or cluster.
+        """Return the settings that replace everything, as pulumi-kubernetes does.
+
+        With a `clusterIdentifier`, only its change replaces. Otherwise a new or unknown kubeconfig, context
+        or cluster does.
         """
         if olds.get("clusterIdentifier") or news.get("clusterIdentifier"):
             return (
@@ -220,7 +220,7 @@ class KubernetesModel(CloudModel):
 
 @functools.cache
 def _shipped() -> dict[str, dict[str, Any]]:
-    """Return the schemas of the definitions that the project ships, of its newest operator."""
+    """Return the schemas of the definitions that the project ships, from the newest operator version."""
     from trainfleet.infra.kubernetes.crds import definitions, versions
 
     return {
@@ -231,7 +231,7 @@ def _shipped() -> dict[str, dict[str, Any]]:
 
 
 def _gathered(token: str) -> dict[str, Any] | None:
-    """Return the schema of a kind of a well-known project."""
+    """Return the schema of a kind of a well-known project, or None."""
     group, _, version = group_version(token).partition("/")
     return custom_kinds(group).get(f"{version}:{token.rsplit(':', 1)[-1]}")
 
@@ -256,8 +256,8 @@ def _check_custom(
     mistakes += check_object("metadata", metadata, ObjectMetaArgs, strict=True) if metadata else []
     wrong = {mistake.path for mistake in mistakes}
     mistakes += [mistake for mistake in metadata_mistakes(kind, metadata) if mistake.path not in wrong]
-    # Kinds whose definition comes with the cluster and not with a chart have rows instead of a schema (GKE's
-    # networks).
+    # Kinds whose definition comes with the cluster and not with a chart, such as GKE's networks, have rules
+    # instead of a schema.
     wrong = {mistake.path for mistake in mistakes}
     mistakes += [mistake for mistake in broken("kubernetes", token, inputs) if mistake.path not in wrong]
     if schema is None:
@@ -282,9 +282,7 @@ _OF_PODS = ("containers", "initContainers", "volumes", "nodeSelector", "tolerati
 
 
 def _templates(path: str, value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the pod templates inside a custom resource: what is called `template` and has the specification
-    of a pod.
-    """
+    """Yield the pod templates in a custom resource: every `template` that contains a pod specification."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _templates(f"{path}[{index}]", item)

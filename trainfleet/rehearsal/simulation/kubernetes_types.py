@@ -1,6 +1,6 @@
-"""Kubernetes' own small languages: quantities, names, label keys and values.
+"""Parsers for Kubernetes value formats: quantities, names, label keys and label values.
 
-Sources: kubernetes apimachinery (api/resource/quantity.go, util/validation).
+Source: kubernetes apimachinery (api/resource/quantity.go, util/validation).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z
 
 
 def amount(text: object) -> Decimal | None:
-    """Return a quantity as a number, or None when it is none."""
+    """Return a quantity as a number, or None if it is invalid."""
     match = _QUANTITY.fullmatch(str(text))
     if match is None or isinstance(text, bool):
         return None
@@ -30,7 +30,7 @@ def amount(text: object) -> Decimal | None:
 
 
 def label_key_fault(key: str) -> str:
-    """Return what is wrong with the key of a label or annotation."""
+    """Return what is wrong with the key of a label or annotation; empty if it is valid."""
     prefix, slash, name = key.rpartition("/")
     if slash and (not SUBDOMAIN.fullmatch(prefix) or len(prefix) > 253):
         return "the part before / must be a DNS name in small letters"

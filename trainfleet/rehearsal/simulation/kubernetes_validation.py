@@ -1,5 +1,4 @@
-"""What the Kubernetes API refuses about metadata and pods as a whole: names, labels, selectors, volumes,
-probes, quantities.
+"""Kubernetes API validation of metadata and pods: names, labels, selectors, volumes, probes, quantities.
 
 Source: kubernetes pkg/apis/core/validation/validation.go and pkg/apis/apps/validation. Values that are not
 known yet are not checked.
@@ -36,7 +35,7 @@ _RESOURCES = ("cpu", "memory", "ephemeral-storage", "storage")
 
 
 def object_mistakes(kind: str, inputs: dict[str, Any]) -> Iterator[Mistake]:
-    """Yield what is wrong with an object of a built-in kind beyond the types of its fields."""
+    """Yield the mistakes in an object of a built-in kind beyond the types of its fields."""
     yield from metadata_mistakes(kind, inputs.get("metadata"))
     if kind == "Pod":
         yield from pod_mistakes("spec", inputs.get("spec"))
@@ -67,7 +66,7 @@ _HELD = {
 
 
 def _secret(inputs: dict[str, Any]) -> Iterator[Mistake]:
-    """A secret of one of the API's own types holds that type's keys (core/validation, ValidateSecret)."""
+    """Yield the mistakes in a secret of a built-in type (core/validation, ValidateSecret)."""
     kind = inputs.get("type")
     parts = [inputs.get(name) for name in ("data", "stringData")]
     if not _is_text(kind) or any(
@@ -99,7 +98,7 @@ def _secret(inputs: dict[str, Any]) -> Iterator[Mistake]:
 
 
 def _selectors(path: str, value: Any) -> Iterator[Mistake]:
-    """Labels of every selector inside a value; those of workloads are looked at with their templates."""
+    """Yield the mistakes in selector labels, except for selectors that are checked with a pod template."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _selectors(f"{path}[{index}]", item)
@@ -123,7 +122,7 @@ def _service(inputs: dict[str, Any]) -> Iterator[Mistake]:
 
 
 def _sizes(kind: str, spec: dict[str, Any]) -> Iterator[Mistake]:
-    """Yield what is wrong with the quantities of objects that are not pods."""
+    """Yield the mistakes in the quantities of objects that are not pods."""
     if kind == "PersistentVolumeClaim":
         yield from _resources("spec.resources", spec.get("resources"), extended=False)
     elif kind == "PersistentVolume":
@@ -147,8 +146,9 @@ _ORDER = ("min", "defaultRequest", "default", "max")
 
 
 def _limit_order(where: str, limit: dict[str, Any]) -> Iterator[Mistake]:
-    """The least, what a container asks for, its limit and the most are in this order for each resource
-    (core/validation, ValidateLimitRange).
+    """Yield the mistakes in a limit range: min, request, limit and max out of order, or missing limits.
+
+    Source: core/validation, ValidateLimitRange.
     """
     for low, high in combinations(_ORDER, 2):
         for name, value in _map(limit.get(low)).items():
@@ -172,7 +172,7 @@ def _limit_order(where: str, limit: dict[str, Any]) -> Iterator[Mistake]:
 
 
 def metadata_mistakes(kind: str, metadata: Any) -> Iterator[Mistake]:
-    """Yield what is wrong with names, labels and annotations."""
+    """Yield the mistakes in names, labels and annotations."""
     if not isinstance(metadata, dict):
         return
     name, namespace = metadata.get("name"), metadata.get("namespace")
@@ -223,7 +223,7 @@ def _security_levels(labels: Any) -> Iterator[Mistake]:
 
 
 def labels_mistakes(path: str, labels: Any) -> Iterator[Mistake]:
-    """Yield what is wrong with the keys and values of labels."""
+    """Yield the mistakes in the keys and values of labels."""
     for key, value in _map(labels).items():
         if fault := label_key_fault(key):
             yield Mistake(f'{path}["{key}"]', f"{key!r} is not a valid key", fault)
@@ -236,13 +236,13 @@ def labels_mistakes(path: str, labels: Any) -> Iterator[Mistake]:
 
 
 def template_mistakes(path: str, template: dict[str, Any], claims: Sequence[Any] = ()) -> Iterator[Mistake]:
-    """Yield what is wrong with a pod template; `claims` are names of volumes that the object gives its pods."""
+    """Yield the mistakes in a pod template. `claims` are the volumes that the object adds to its pods."""
     yield from labels_mistakes(f"{path}.metadata.labels", _at(template, "metadata", "labels"))
     yield from pod_mistakes(f"{path}.spec", template.get("spec"), claims)
 
 
 def pod_mistakes(path: str, spec: Any, claims: Sequence[Any] = ()) -> Iterator[Mistake]:
-    """Yield what is wrong with a pod's specification."""
+    """Yield the mistakes in a pod specification."""
     if not isinstance(spec, dict):
         return
     if "containers" in spec and spec["containers"] == []:
@@ -320,8 +320,9 @@ def _container(where: str, container: dict[str, Any], volumes: set[str] | None) 
 def _probe_port(
     where: str, probe: str, value: dict[str, Any], container: dict[str, Any]
 ) -> Iterator[Mistake]:
-    """A port that a probe names is one of the container's own (core/v1 HTTPGetAction: name must be a port of
-    the container).
+    """Yield a mistake if a probe names a port that the container does not have.
+
+    Source: core/v1 HTTPGetAction: the name must be a port of the container.
     """
     ports = container.get("ports")
     names = [_map(port).get("name") for port in _list(ports)]
@@ -338,7 +339,7 @@ def _probe_port(
 
 
 def _volumes(spec: dict[str, Any], claims: Sequence[Any]) -> set[str] | None:
-    """Return the names of a pod's volumes, or None when not all are known."""
+    """Return the names of a pod's volumes, or None if some are not known yet."""
     volumes = spec.get("volumes")
     names = [*claims, *(_map(volume).get("name") for volume in _list(volumes))]
     known = (volumes is None or isinstance(volumes, list)) and all(_is_text(name) for name in names)

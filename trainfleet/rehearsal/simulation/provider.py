@@ -1,9 +1,9 @@
-"""A simulated provider: Pulumi's resource provider protocol over gRPC, one server for each installed SDK.
+"""A simulated provider: Pulumi's resource provider protocol over gRPC, one server per installed SDK.
 
-Attached to the engine by PULUMI_DEBUG_PROVIDERS, so that no plugin is looked up or downloaded.
+PULUMI_DEBUG_PROVIDERS attaches the servers to the engine, so that it does not look up or download plugins.
 """
 
-# ruff: noqa: N802, ARG002 - the protocol gives the methods their names and arguments
+# ruff: noqa: N802, ARG002 - the protocol defines the method names and arguments
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Change:
 
 
 def changes(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[Change]:
-    """Yield the leaves that differ between two plain values; a value not known yet differs from everything."""
+    """Yield the leaves that differ between two plain values. An unknown value always differs."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}):
             if not key.startswith("__"):
@@ -84,13 +84,13 @@ def changes(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[Change]:
 
 
 class SimulatedProvider(rpc.ResourceProviderServicer):
-    """The provider of one package, over a shared `Cloud`."""
+    """The provider of one package, on a shared `Cloud`."""
 
     def __init__(self, package: Package, cloud: Cloud, rules: dict[str, Rule]) -> None:
         self.package, self.cloud, self.rules = package, cloud, rules
         self.model = CLOUD_MODELS.get(package.name) or CloudModel()
         self.settings: dict[str, dict[str, Any]] = {}
-        """Each provider instance's settings, by its connection."""
+        """The settings of each provider instance, by its gRPC peer."""
         self._right: set[str] = set()
 
     def Handshake(self, request: Any, context: Any) -> Any:
@@ -148,9 +148,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         return pb.CheckResponse(inputs=to_struct(named))
 
     def _mistakes(self, token: str, inputs: dict[str, Any]) -> list[Mistake]:
-        """Return the mistakes in plain inputs; what was right once is not looked at again, in whichever run
-        it comes.
-        """
+        """Return the mistakes in plain inputs. Valid inputs are cached, also across runs."""
         key = digest(token, json.dumps(inputs, sort_keys=True))
         if key in self._right:
             return []
@@ -214,9 +212,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         return pb.CreateResponse(id=resource_id, properties=to_struct(outputs))
 
     def _make(self, record: CloudObject, timeout: float) -> None:
-        """Make a thing; a call that is throttled is tried again, as real providers do. The waiting between is
-        left out.
-        """
+        """Create a resource and retry a throttled call as a real provider does, but without the delay."""
         for _ in range(TRIES - 1):
             with contextlib.suppress(ThrottledError):
                 self.cloud.create(record, timeout)
@@ -292,7 +288,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         return self.model.place_of(self.settings.get(context.peer(), {}))
 
     def _placed(self, context: Any, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Return inputs with what they take from the provider's settings."""
+        """Return the inputs with the defaults from the provider's settings."""
         return {**self.model.defaults(self.settings.get(context.peer(), {})), **inputs}
 
     def _outputs(
@@ -322,9 +318,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
 def _not_ready(
     context: Any, reason: str, resource_id: str, inputs: dict[str, Any], outputs: dict[str, Any]
 ) -> None:
-    """Report a create that failed although the thing exists, so that the engine keeps it in its state and
-    tries to put it right.
-    """
+    """Report a failed create of a resource that exists: the engine keeps it in its state and repairs it."""
     detail = any_pb2.Any()
     detail.Pack(
         pb.ErrorResourceInitFailed(
@@ -338,7 +332,7 @@ def _not_ready(
 
 @contextlib.contextmanager
 def serve(cloud: Cloud, rules: dict[str, Rule] | None = None) -> Iterator[str]:
-    """Serve every installed package over `cloud`; yields the value of PULUMI_DEBUG_PROVIDERS."""
+    """Serve every installed package on `cloud` and yield the value of PULUMI_DEBUG_PROVIDERS."""
     pool = futures.ThreadPoolExecutor(16, thread_name_prefix="provider")
     servers, ports = [], {}
     try:

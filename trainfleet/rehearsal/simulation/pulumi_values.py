@@ -1,8 +1,7 @@
-"""How values travel between the engine and a provider: protobuf structs with wrapped secrets and marks for
-unknowns.
+"""Converts values between the engine's protobuf structs, with secret wrappers and unknown markers, and JSON.
 
-Everything else in `trainfleet.rehearsal.simulation` works on plain JSON values; only a secret's wrapper is
-kept, so that what went in secret comes out secret.
+The other modules of `trainfleet.rehearsal.simulation` use JSON values. A secret keeps its wrapper, so that a
+secret input becomes a secret output.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 from google.protobuf import json_format, struct_pb2
 
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
-"""What the engine writes in place of a value that is not known yet."""
+"""The marker that the engine sends for a value that is not known yet."""
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"
 
@@ -23,7 +22,7 @@ Json = Any
 
 
 def from_struct(struct: Any) -> dict[str, Json]:
-    """Return a protobuf struct as a dictionary; secrets keep their wrapper."""
+    """Return a protobuf struct as a dictionary. Secrets keep their wrapper."""
     return dict(json_format.MessageToDict(struct))
 
 
@@ -40,7 +39,7 @@ def is_secret(value: Json) -> bool:
 
 
 def secret(value: Json) -> Json:
-    """Wrap a value as a secret, once."""
+    """Return a value as a secret; a value that is already wrapped does not change."""
     return value if is_secret(value) else {SIGNATURE: SECRET, "value": value}
 
 
@@ -57,17 +56,17 @@ def _unwrap(value: Json, when_secret: Callable[[Json], Json]) -> Json:
 
 
 def plain(value: Json) -> Json:
-    """Return a value without wrappers, for checking and comparing; never for showing."""
+    """Return a value without secret wrappers, for checks and comparisons. Never print it; use `masked`."""
     return _unwrap(value, plain)
 
 
 def masked(value: Json) -> Json:
-    """Return a value fit for a file or a screen: secrets as `[secret]`, unknowns as `[unknown]`."""
+    """Return a value that is safe to print or store: secrets are `[secret]`, unknowns are `[unknown]`."""
     return _mark_unknown(_unwrap(value, lambda _: "[secret]"))
 
 
 def digested(value: Json) -> Json:
-    """Return a value whose secrets are replaced by a digest: changes can be seen and the secret cannot."""
+    """Return a value with digests in place of secrets, which show a change without showing the secret."""
     return _unwrap(
         value,
         lambda inner: (

@@ -1,9 +1,8 @@
-"""Which property changes force a replacement: the table in replacements/, a file per provider, with a source
-for every type.
+"""Reads which property changes force a replacement, from one table per provider in replacements/.
 
-The SDKs do not say it (see `schema.py`), so it is written down by hand for the types that the stacks use;
-the rehearsal says which types of a program the table lacks. A pattern names a property and everything below
-it; `[*]` is any list item.
+The SDKs do not contain this (see `schema.py`), so the tables are written by hand, with sources, for the types
+that the stacks use; the rehearsal reports missing types. A pattern covers a property and everything below it;
+`[*]` is any list item.
 """
 
 from __future__ import annotations
@@ -22,8 +21,10 @@ Path_ = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Rule:
-    """What forces a replacement of one type: `source` says who says so, `delete_first` what cannot exist
-    twice.
+    """The replacement rules of one type.
+
+    `source` is the file that documents them. `delete_first` lists the properties of which two values cannot
+    coexist.
     """
 
     source: str
@@ -31,20 +32,20 @@ class Rule:
     delete_first: tuple[Path_, ...] = ()
 
     def forces(self, path: Path_) -> bool:
-        """Return whether a change of the leaf at `path` (list items as `[0]`) replaces the resource."""
+        """Return whether changing the leaf at `path` (list items as `[0]`) replaces the resource."""
         return _matches(self.replace, path)
 
     def forces_delete_first(self, path: Path_) -> bool:
-        """Return whether the old resource has to go before the new one is made."""
+        """Return whether the old resource must be deleted before the new one is created."""
         return _matches(self.delete_first, path)
 
 
 @functools.cache
 def table(where: Path = TABLE) -> dict[str, Rule]:
-    """Return the rules by type token, from one file or from every file of a folder.
+    """Return the rules by type token, from one file or from every file in a folder.
 
     Raises:
-        InputError: a file is not TOML, or an entry lacks its source or its list.
+        InputError: a file is not valid TOML, or an entry has no source or no list.
     """
     rules: dict[str, Rule] = {}
     for file in sorted(where.glob("*.toml")) if where.is_dir() else (where,):
@@ -79,7 +80,7 @@ def _read(file: Path) -> dict[str, Rule]:
 
 
 def split_path(path: str) -> Path_:
-    """Split `a.b[*].c` or `tags["x.y"]` into its steps; a list item keeps its brackets."""
+    """Split `a.b[*].c` or `tags["x.y"]` into steps. A list item keeps its brackets."""
     return tuple(
         quoted or index or name
         for quoted, index, name in re.findall(r'\["([^"]+)"\]|(\[[0-9*]+\])|([^.\[\]]+)', path)
@@ -87,7 +88,7 @@ def split_path(path: str) -> Path_:
 
 
 def join_path(path: Path_) -> str:
-    """Write steps as the engine reads a property path."""
+    """Return steps in the syntax of the engine's property paths."""
     text = ""
     for step in path:
         if step.startswith("["):

@@ -1,8 +1,7 @@
-"""Checks schedules and time zones: Kubernetes' and Cloud Scheduler's cron of five fields, and EventBridge's
-cron(), rate() and at().
+"""Checks schedules and time zones: five-field cron (Kubernetes, Cloud Scheduler) and EventBridge schedules.
 
 Sources: robfig/cron, standard parser; Cloud Scheduler, cron job format; Amazon EventBridge user guide,
-schedule expressions.
+schedule expressions: cron(), rate() and at().
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _MACROS = frozenset({"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a cron schedule: its name, its range, names for its numbers, and other valid values."""
+    """One field of a cron schedule: its name, its range, aliases for its numbers, and other valid values."""
 
     name: str
     low: int
@@ -29,7 +28,7 @@ class Field:
     special: str = "(?!)"
 
     def fault(self, text: str) -> str:
-        """Return what is wrong with the text of this field."""
+        """Return what is wrong with the text of this field; empty if it is valid."""
         return next((found for part in text.split(",") if (found := self._part(part))), "")
 
     def _part(self, text: str) -> str:
@@ -73,7 +72,7 @@ _EVENTBRIDGE = (
 
 
 def cron_fault(text: str) -> str:
-    """Return what is wrong with a cron schedule of Kubernetes."""
+    """Return what is wrong with a Kubernetes cron schedule; empty if it is valid."""
     if text.startswith("@"):
         return "" if text in _MACROS or re.fullmatch(r"@every (\d+(h|m|s|ms|us))+", text) else "unknown macro"
     if text.startswith(("TZ=", "CRON_TZ=")):
@@ -100,8 +99,9 @@ _UNFINISHED = re.compile(r"(?i)every\s+\d+(?:\s+(?:minutes?|mins?|hours?)\s+(?!s
 
 
 def google_fault(text: str) -> str:
-    """Return what is wrong with a schedule of Cloud Scheduler: unix-cron, or App Engine's words ("every 5
-    minutes", "every monday 09:00").
+    """Return what is wrong with a Cloud Scheduler schedule; empty if it is valid.
+
+    The formats are unix-cron and App Engine's ("every 5 minutes", "every monday 09:00").
     """
     if text in _MACROS or (_ENGLISH.fullmatch(text) and not _UNFINISHED.fullmatch(text)):
         return ""
@@ -109,9 +109,7 @@ def google_fault(text: str) -> str:
 
 
 def amazon_fault(text: str) -> str:
-    """Return what is wrong with a schedule of EventBridge and of the services that write theirs in the same
-    way.
-    """
+    """Return what is wrong with a schedule in EventBridge syntax; empty if it is valid."""
     form = re.fullmatch(r"(cron|rate|at)\((.*)\)", text, re.S)
     if form is None:
         return "it must be rate(...), cron(...) or at(...)"
@@ -130,7 +128,7 @@ def _rate(text: str) -> str:
     found = re.fullmatch(r"(\d+)\s+(minute|hour|day)(s?)", text)
     if found is None or int(found[1]) < 1:
         return f"{text!r} is not a rate"
-    # EventBridge Scheduler takes `1 hours` too, and its documentation has it; nobody takes `5 minute`.
+    # EventBridge Scheduler also accepts and documents `1 hours`; no service accepts `5 minute`.
     return f"{text!r}: more than one are {found[2]}s" if int(found[1]) > 1 and not found[3] else ""
 
 
@@ -151,8 +149,9 @@ def _zones() -> frozenset[str]:
 
 
 def zone_fault(text: str, *, any_case: bool = False) -> str:
-    """Return what is wrong with the name of a time zone; without the database on this machine only its form
-    is checked.
+    """Return what is wrong with a time zone name; empty if it is valid.
+
+    Without a time zone database on this machine, only the format is checked.
     """
     zones = _zones()
     if not zones:

@@ -1,9 +1,8 @@
-"""What the installed Pulumi SDKs say about resource types: inputs, which are required, nested types, enums,
-outputs.
+"""Reads resource types from the installed Pulumi SDKs: inputs, required inputs, nested types, enums, outputs.
 
-The provider's own schema files do not ship with the Python packages; the classes do, and say the same
-except for defaults, conflicts and what forces a replacement (see replacements/). A type is read when it is
-first met and kept.
+The Python packages do not include the providers' schema files. Their classes carry the same information,
+except for defaults, conflicts and what forces a replacement (see replacements/). Each type is read on first
+use and cached.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _LOCK = threading.RLock()
 
 @dataclass(frozen=True)
 class Kind:
-    """A type: `name` is string, integer, number, boolean, list, map, object, enum or any."""
+    """A type. `name` is string, integer, number, boolean, list, map, object, enum, union or any."""
 
     name: str
     item: Kind | None = None
@@ -44,9 +43,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Property:
-    """An input or output: its type, whether it must be there, and what its documentation and the API's model
-    say of its value.
-    """
+    """An input or output: its type, whether it is required, and its limits by documentation and API model."""
 
     kind: Kind
     required: bool
@@ -55,7 +52,7 @@ class Property:
 
     @property
     def documented(self) -> tuple[str, ...]:
-        """Return the values that the documentation lists, which are all there are or not."""
+        """Return the values that the documentation lists. The list may be incomplete."""
         return self.docs.values
 
 
@@ -72,7 +69,7 @@ class ResourceType:
 
 @dataclass(frozen=True)
 class Package:
-    """An installed SDK: its plugin's name and version, and the class of every resource type."""
+    """An installed SDK: its plugin name, its version, and the class of every resource type."""
 
     name: str
     version: str
@@ -80,7 +77,7 @@ class Package:
     classes: dict[str, tuple[str, str]] = field(repr=False)
 
     def resource(self, token: str) -> ResourceType | None:
-        """Return the type behind a token, or None when the SDK has none."""
+        """Return the type of a token, or None if the SDK does not have it."""
         return _resource(self.module, token, *self.classes[token]) if token in self.classes else None
 
 
@@ -106,11 +103,10 @@ def _classes(init: Path) -> dict[str, tuple[str, str]]:
 
 
 @functools.cache
-def _resource(package: str, token: str, fqn: str, name: str) -> ResourceType:  # noqa: ARG001 - part of the cache's key
+def _resource(package: str, token: str, fqn: str, name: str) -> ResourceType:  # noqa: ARG001 - `package` is part of the cache key
     with _LOCK, warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # of siblings in the module, which nobody asked for
+        # Other classes in the module may be deprecated.
+        warnings.simplefilter("ignore", DeprecationWarning)
         module = importlib.import_module(fqn)
         cls = getattr(module, name)
         home = sys.modules[cls.__module__]
@@ -124,7 +120,7 @@ def _resource(package: str, token: str, fqn: str, name: str) -> ResourceType:  #
 
 @functools.cache
 def inputs_of(args: type) -> dict[str, Property]:
-    """Return the properties of an input class by the names the provider knows."""
+    """Return the properties of an input class by their wire names."""
     from pulumi import _types
 
     with _LOCK:
@@ -150,7 +146,7 @@ def inputs_of(args: type) -> dict[str, Property]:
 
 
 def documents_of(args: type) -> dict[str, str]:
-    """Return the documentation of an input class's properties by the names the provider knows."""
+    """Return the documentation of an input class's properties by their wire names."""
     from pulumi import _types
 
     with _LOCK:
@@ -162,8 +158,9 @@ def documents_of(args: type) -> dict[str, str]:
 
 @functools.cache
 def outputs_of(cls: type) -> dict[str, Property]:
-    """Return the outputs of a resource or nested output class; `required` is False where the SDK says it may
-    be absent.
+    """Return the outputs of a resource or nested output class.
+
+    `required` is False if the SDK declares the output optional.
     """
     from pulumi import _types
 
@@ -178,8 +175,9 @@ def outputs_of(cls: type) -> dict[str, Property]:
 
 
 def _is_closed(hint: type[enum.Enum], values: tuple[Any, ...]) -> bool:
-    """Azure calls the enums `Known…` of which it says itself that others may come (their API definition:
-    modelAsString).
+    """Return whether an enum lists every valid value.
+
+    In azure-native, an enum with the prefix `Known` is open (modelAsString in Azure's API definitions).
     """
     return (
         hint.__module__.startswith(_GENERATED_ENUMS)
@@ -189,7 +187,7 @@ def _is_closed(hint: type[enum.Enum], values: tuple[Any, ...]) -> bool:
 
 
 def _scalar(kind: Kind) -> str:
-    """Return the name of a scalar type, or of a list's items."""
+    """Return the name of a scalar type, or of the scalar items of a list."""
     return _scalar(kind.item) if kind.name in ("list", "map") and kind.item else kind.name
 
 
@@ -205,7 +203,7 @@ def _optional(hint: Any) -> bool:
 
 
 def kind_of(hint: Any) -> Kind:  # noqa: PLR0911 - one line per kind
-    """Return the type behind an annotation, without Output, Awaitable and Optional."""
+    """Return the type of an annotation, without Output, Awaitable and Optional."""
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         return _union([argument for argument in typing.get_args(hint) if not _is_wrapper(argument)])
@@ -228,11 +226,10 @@ def kind_of(hint: Any) -> Kind:  # noqa: PLR0911 - one line per kind
 
 
 _GENERATED_ENUMS = ("pulumi_azure_native.", "pulumi_kubernetes.")
-"""SDKs whose enums are made from the API's own description; those of others are written by hand and lag
-behind.
+"""SDKs whose enums are generated from the API's description. Other SDKs maintain theirs by hand, with a lag.
 """
 _LONGEST_CLOSED = 60
-"""Enums longer than this are catalogues (sizes of machines, regions) that grow without a new API version."""
+"""A longer enum is a catalog (machine sizes, regions) that grows without a new API version."""
 
 _SCALARS = {str: "string", bool: "boolean", int: "integer", float: "number"}
 

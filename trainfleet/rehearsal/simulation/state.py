@@ -1,10 +1,7 @@
-"""What exists in a simulated cloud, what was done to it, and what shall go wrong: the part that a rehearsal
-holds in hand.
+"""The state of a simulated cloud: what exists, which operations ran, and which fault is active.
 
-One per rehearsal, shared by its providers; every method may be called from any thread. A rehearsal lets
-things go wrong (`fault`), changes things behind the engine's back (`drift`) and reads what was done
-(`operations`). Ids and generated names come from `seed`, so that two rehearsals of one program make the
-same things. `save` writes it completely or not at all, secrets as digests.
+One `Cloud` per rehearsal is shared by its providers; every method is thread-safe. Ids and generated names
+derive from the URN, so that two rehearsals of one program create identical resources.
 """
 
 from __future__ import annotations
@@ -28,22 +25,22 @@ from trainfleet.rehearsal.simulation.values import digest
 
 @dataclass(frozen=True)
 class Operation:
-    """One thing done (or refused) in the simulated cloud."""
+    """One operation that the simulated cloud performed or refused."""
 
     verb: str
     urn: str
     token: str
     id: str
     of: str = ""
-    """What was refused, where `verb` is `fail`."""
+    """The verb that failed or was refused, if `verb` is `fail` or `refuse`."""
 
 
 class RefusedError(Exception):
-    """Raised when a cloud refuses an operation because of what else exists there."""
+    """Raised if the cloud refuses an operation because of what else exists."""
 
 
 class AlreadyExistsError(RefusedError):
-    """Raised when a physical name is taken."""
+    """Raised if a physical name is taken."""
 
 
 @dataclass
@@ -51,16 +48,17 @@ class Cloud:
     """The simulated cloud of one rehearsal."""
 
     records: dict[tuple[str, str, str], CloudObject] = field(default_factory=dict)
-    """By type, id and place."""
+    """The resources that exist, by type, id and place."""
     operations: list[Operation] = field(default_factory=list)
     mistakes: dict[str, list[Mistake]] = field(default_factory=dict)
-    """What Check refused, by URN; the rehearsal shows it instead of the engine's rendering."""
+    """The mistakes that Check found, by URN. The rehearsal prints them itself instead of the engine's output.
+    """
     unknown_functions: list[str] = field(default_factory=list)
     injector: FaultInjector = field(default_factory=FaultInjector)
     quotas: dict[str, int] = field(default_factory=dict)
-    """How many of a type may exist, where it is not as live/*.toml says."""
+    """How many resources of a type may exist, where it differs from stateful_rules/*.toml."""
     leave: bool = False
-    """Whether what was made outside of this memory stays at the end."""
+    """Whether to keep resources that were created outside this process when the rehearsal ends."""
     _made: dict[str, int] = field(default_factory=dict, repr=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
@@ -69,19 +67,20 @@ class Cloud:
         self.injector = FailOnce("create", only=[urn], message=message)
 
     def seed(self, urn: str) -> str:
-        """Return hexadecimal digits for what is generated about a resource; others once it was made, as it
-        may be replaced.
+        """Return the hexadecimal digits for a resource's generated values.
+
+        They change after each create, because a replacement coexists with the old resource.
         """
         with self._lock:
             return digest(urn, str(self._made.get(urn, 0)))
 
     def create(self, record: CloudObject, timeout: float = 0.0) -> None:
-        """Add a record; `timeout` is the program's own limit for it in seconds.
+        """Add a resource. `timeout` is the timeout that the program sets for it, in seconds.
 
         Raises:
-            InjectedFaultError: the rehearsal wanted this create to fail.
-            AlreadyThereError: the physical name is taken.
-            RefusedError: what else exists forbids it.
+            InjectedFaultError: the active fault makes this create fail.
+            AlreadyExistsError: the physical name is taken.
+            RefusedError: a stateful rule of the cloud forbids it.
         """
         with self._lock:
             self._inject("create", record, timeout)
@@ -105,7 +104,7 @@ class Cloud:
             self.operations.append(Operation("create", record.urn, record.token, record.id))
             self.injector.after_create(record, timeout)
 
-    def update(  # noqa: PLR0917 - as the protocol says them
+    def update(  # noqa: PLR0917 - the order of the protocol's fields
         self,
         token: str,
         resource_id: str,
@@ -114,12 +113,12 @@ class Cloud:
         outputs: dict[str, Any],
         place: str = "",
     ) -> None:
-        """Replace what a record is like.
+        """Replace the inputs and outputs of a resource.
 
         Raises:
-            InjectedFaultError: the rehearsal wanted this update to fail.
-            KeyError: there is none.
-            RefusedError: what else exists forbids it.
+            InjectedFaultError: the active fault makes this update fail.
+            KeyError: the resource does not exist.
+            RefusedError: a stateful rule of the cloud forbids it.
         """
         with self._lock:
             record = self.records.get((token, resource_id, place))
@@ -133,11 +132,11 @@ class Cloud:
             self.operations.append(Operation("update", urn, token, resource_id))
 
     def delete(self, token: str, resource_id: str, urn: str, place: str = "") -> None:
-        """Remove a record; one that is gone already is not an error, as with real clouds.
+        """Remove a resource. As in real clouds, it is not an error if the resource is already gone.
 
         Raises:
-            InjectedFaultError: the rehearsal wanted this delete to fail.
-            RefusedError: something else still uses it.
+            InjectedFaultError: the active fault makes this delete fail.
+            RefusedError: another resource still uses it.
         """
         with self._lock:
             record = self.records.get((token, resource_id, place)) or CloudObject(
@@ -150,11 +149,10 @@ class Cloud:
             self.operations.append(Operation("delete", urn, token, resource_id))
 
     def perform(self, verb: str, record: CloudObject) -> None:
-        """Do it: in memory there is nothing to do next to remembering; a cloud that is in part real does it
-        there.
+        """Perform an operation outside this process; a cloud that is partly real overrides this.
 
         Raises:
-            RefusedError: it is refused there.
+            RefusedError: the real part refuses the operation.
         """
 
     def _check_rules(self, verb: str, record: CloudObject) -> None:
@@ -170,13 +168,14 @@ class Cloud:
             raise
 
     def find(self, token: str, resource_id: str, place: str = "") -> CloudObject | None:
-        """Return a copy of a record, or None."""
+        """Return a copy of a resource, or None."""
         with self._lock:
             return copy.deepcopy(self.records.get((token, resource_id, place)))
 
     def remember(self, resources: Iterable[dict[str, Any]]) -> None:
-        """Take what an engine's state says exists, where it was another cloud that made it: enough for
-        questions, not for changes.
+        """Add the resources of an engine's state that another `Cloud` created.
+
+        They answer lookups; they do not support changes.
         """
         with self._lock:
             for resource in resources:
@@ -192,31 +191,31 @@ class Cloud:
                     self.records[record.key] = record
 
     def everything(self) -> list[CloudObject]:
-        """Return copies of all records."""
+        """Return copies of all resources."""
         with self._lock:
             return copy.deepcopy(list(self.records.values()))
 
     def of_urn(self, urn: str) -> CloudObject | None:
-        """Return a copy of the record that a resource owns, or None."""
+        """Return a copy of the cloud resource that a URN owns, or None."""
         with self._lock:
             return copy.deepcopy(
                 next((record for record in self.records.values() if record.urn == urn), None)
             )
 
     def drift(self, urn: str, change: Callable[[dict[str, Any]], None]) -> None:
-        """Change a thing behind the engine's back, inputs and outputs alike."""
+        """Change the inputs and outputs of a resource without the engine's knowledge."""
         with self._lock:
             record = next(record for record in self.records.values() if record.urn == urn)
             change(record.inputs)
             change(record.outputs)
 
     def refuse(self, urn: str, mistakes: list[Mistake]) -> None:
-        """Remember what Check refused."""
+        """Record the mistakes that Check found."""
         with self._lock:
             self.mistakes[urn] = mistakes
 
     def save(self, path: Path) -> None:
-        """Write everything that exists as one JSON document; secrets are digests."""
+        """Write everything that exists as one JSON document, atomically, with digests in place of secrets."""
         with self._lock:
             document = [
                 {**vars(record), "inputs": digested(record.inputs), "outputs": digested(record.outputs)}

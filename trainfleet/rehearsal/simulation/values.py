@@ -1,10 +1,7 @@
-"""Makes the outputs of a simulated resource: what went in, and a plausible value for everything the SDK says
-comes out.
+"""Computes the outputs of a simulated resource: its inputs, and a plausible value for every other output.
 
-Deterministic: the same resource id gives the same values, so an update in place changes nothing that it
-should not. In the preview of a create everything computed is unknown, as with a real provider. Outputs that
-the SDK calls optional and the program did not set stay absent; the others are all there, for a missing
-output becomes None in a program and silently drops an input of the next resource.
+Values derive from the resource id, so an update in place changes no unrelated output. In the preview of a
+create, computed outputs are unknown, as with a real provider.
 """
 
 from __future__ import annotations
@@ -26,10 +23,10 @@ _NESTED_COMPUTED = re.compile(r"(Id|Ids|Arn|Arns|Endpoint|Url|Issuer|Fingerprint
 
 @dataclass(frozen=True)
 class Identity:
-    """What a resource is known by when its outputs are made. `own` holds outputs the cloud itself knows
-    better.
+    """What the outputs of a resource derive from.
 
-    `sparse`: a setting that the program leaves out stays out, as far as nothing plausible can be said of it.
+    `own` holds outputs that the cloud's model computes itself. If `sparse`, an input that the program omits
+    is also omitted from the outputs, unless its name suggests a plausible value.
     """
 
     token: str
@@ -47,8 +44,10 @@ Scalar = Callable[[Identity, str], Any]
 def fill(
     resource: ResourceType, inputs: dict[str, Any], identity: Identity, *, preview: bool
 ) -> dict[str, Any]:
-    """Return a resource's outputs: inputs as they came (secrets wrapped), the rest computed, unknown when
-    previewing a create.
+    """Return a resource's outputs: its inputs, with secrets wrapped, and the computed outputs.
+
+    Computed outputs are unknown in the preview of a create. Optional outputs that the program did not set are
+    omitted.
     """
     outputs = {key: value for key, value in inputs.items() if not key.startswith("__")}
     for name, declared in resource.outputs.items():
@@ -57,6 +56,7 @@ def fill(
             outputs[name] = _complete(known, declared.kind, identity, (name,), preview=preview)
         elif name in identity.own:
             outputs[name] = UNKNOWN if preview and identity.own[name] is not None else identity.own[name]
+        # NOTE: a missing output becomes None in the program and silently drops an input of the next resource.
         elif declared.required and not (
             identity.sparse and name in resource.inputs and not _plausible(name, declared.kind)
         ):
@@ -74,11 +74,11 @@ _ALL_LABELS = (
     ("effectiveLabels", ("labels", "resourceLabels", "userLabels")),
     ("pulumiLabels", ("labels", "resourceLabels", "userLabels")),
 )
-"""Outputs that repeat an input with what the provider adds to it, which is nothing here."""
+"""Outputs that copy an input and add the provider's own entries. The simulated providers add none."""
 
 
 def _with_own(value: Any, own: Any, *, preview: bool) -> Any:
-    """Return what went in with what the cloud alone knows put into it; what went in stays."""
+    """Return the input with the values that only the cloud knows. The input's own values win."""
     if isinstance(value, dict) and isinstance(own, dict) and SIGNATURE not in value:
         added = {
             key: UNKNOWN if preview else item
@@ -110,8 +110,7 @@ def _complete(value: Any, kind: Kind, identity: Identity, path: tuple[str, ...],
             for index, item in enumerate(value)
         ]
     if isinstance(value, list) and kind.name == "map" and kind.item:
-        # Azure takes the identities of a resource as a list of ids, and gives them back by id, with what it
-        # knows of each.
+        # Azure accepts a resource's identities as a list of ids and returns a map from id to details.
         return (
             UNKNOWN
             if UNKNOWN in value
@@ -153,12 +152,12 @@ def _make(kind: Kind, identity: Identity, path: tuple[str, ...]) -> Any:  # noqa
 
 
 def _plausible(name: str, kind: Kind) -> bool:
-    """Return whether something can be said of a value by its name alone."""
+    """Return whether the name of a value suggests a plausible text."""
     return kind.name == "string" and any(re.search(pattern, name) for pattern, _ in _BY_NAME)
 
 
 def text(identity: Identity, path: tuple[str, ...]) -> str:
-    """Return a plausible text for a computed output, by the last word of its name."""
+    """Return a plausible text for a computed output, based on the last step of its path."""
     name = next((step for step in reversed(path) if not step.isdigit()), "")
     if name == "arn" and len(path) == 1:
         return arn(identity)
@@ -176,12 +175,12 @@ def arn(identity: Identity) -> str:
 
 
 def digest(*parts: str) -> str:
-    """Return hexadecimal digits that depend on the parts alone."""
+    """Return hexadecimal digits that depend only on the parts."""
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
 
 
 def certificate(seed: str) -> str:
-    """Return a base64 text of the form of a PEM certificate authority. It certifies nothing."""
+    """Return base64 text in the format of a PEM certificate authority. The certificate is not valid."""
     body = base64.b64encode(hashlib.sha512(seed.encode()).digest()).decode()
     return base64.b64encode(
         f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n".encode()
@@ -189,7 +188,7 @@ def certificate(seed: str) -> str:
 
 
 def address(*seed: str) -> str:
-    """Return a private IPv4 address that depends on the seed alone."""
+    """Return a private IPv4 address that depends only on the seed."""
     first, second = int(digest(*seed)[:6], 16), int(digest(*seed, "x")[:6], 16)
     return f"10.{first % 255}.0.{1 + second % 254}"
 
@@ -206,7 +205,8 @@ _BY_NAME: tuple[tuple[str, Scalar], ...] = (
     (
         r"(?i)arns?$",
         lambda i, p: (
-            f"arn:aws:{i.token.split(':')[1].split('/')[0]}:{i.region}:{i.account}:{p.rsplit('.', 1)[-1]}/{digest(i.id, p)[:17]}"
+            f"arn:aws:{i.token.split(':')[1].split('/')[0]}:{i.region}:{i.account}"
+            f":{p.rsplit('.', 1)[-1]}/{digest(i.id, p)[:17]}"
         ),
     ),
     (r"(?i)(ownerid|accountid|registryid|accountnumber)$", lambda i, _: i.account),

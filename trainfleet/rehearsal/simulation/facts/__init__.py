@@ -1,14 +1,6 @@
-"""What the clouds' own API models say of a property's value, by input class: sets of values, ranges, lengths,
-counts, patterns.
+"""The limits that the clouds' own API models set on input properties, which the SDKs mostly leave out.
 
-The SDK's classes and their documentation leave most of this out. `facts/<package>/<module>.json` is made
-from the API's model by the cloud's gatherer (`gather_aws.py` …) and never edited by hand; only the file of
-a class in use is read.
-
-A file holds `source`, `shapes` (name: facts) and `types` (input class: property: name of a shape). Facts
-are `values` (all there are; with `open` only a near miss is refused), `range` and `length` and `count`
-([least, most], null for none), `pattern` (for the whole text) and `also` (right although outside the
-range).
+A gatherer (`gather_aws.py` …) writes `facts/<package>/<module>.json`. Do not edit these files by hand.
 """
 
 from __future__ import annotations
@@ -29,9 +21,7 @@ ANY: Limits = (None, None)
 
 @dataclass(frozen=True)
 class Fact:
-    """What an API takes as one property's value; of a list, `count` is about the list and the rest about each
-    item.
-    """
+    """The limits of one property's value. In a list, `count` limits the list, the others its items."""
 
     values: tuple[str, ...] = ()
     closed: bool = True
@@ -40,15 +30,18 @@ class Fact:
     count: Limits = ANY
     pattern: str = ""
     also: tuple[str, ...] = ()
-    """What is right although it is outside the range."""
+    """Valid values outside the range."""
 
 
 NO_FACT = Fact()
+# A file has `source`, `shapes` (facts by shape name) and `types` (shape name by property, by input class).
+# Facts are `values` (with `open`, only a near miss is invalid), `range`, `length` and `count` ([min, max] or
+# null), `pattern` (for the whole text), and `also` (valid values outside the range).
 _KEYS = {"values", "open", "range", "length", "count", "pattern", "also"}
 
 
 def facts_of(args: type) -> dict[str, Fact]:
-    """Return the facts of an input class by the names the provider knows; none where nothing was gathered."""
+    """Return the facts of an input class by wire name; empty if none were gathered."""
     package, module = args.__module__.split(".")[:2] if args.__module__.count(".") >= 2 else ("", "")
     if not package.startswith("pulumi_"):
         return {}
@@ -90,9 +83,7 @@ def _limits(pair: list[float | None] | None) -> Limits:
 
 
 def faults(file: Path) -> list[str]:
-    """Return what is wrong with one file of facts: words that nothing reads, shapes that are missing or
-    unused, bad expressions.
-    """
+    """Return the mistakes in a facts file: unknown keys, missing or unused shapes, and invalid patterns."""
     held = json.loads(file.read_text())
     shapes = held["shapes"]
     used = {shape for properties in held["types"].values() for shape in properties.values()}

@@ -1,4 +1,4 @@
-"""Reads AWS's API models from botocore: structures, scalars and their constraints, and a shape as a JSON schema."""
+"""Reads AWS's API models from botocore: structures, scalars with their constraints, JSON schemas."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ KINDS = {
 
 
 def plain(name: str) -> str:
-    """Return a name as it is compared: small letters and digits."""
+    """Return a name normalized for comparison: lowercase letters and digits."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def forms(name: str) -> list[str]:
-    """Return a plain name in the numbers that a provider may give it."""
+    """Return a normalized name in the singular and plural forms that a provider may use."""
     found = [name, f"{name}s", f"{name}list", f"{name}set", f"{name}es"]
     if name.endswith("ies"):
         found.append(f"{name[:-3]}y")
@@ -49,7 +49,7 @@ def forms(name: str) -> list[str]:
 
 
 class Model:
-    """One service's API model."""
+    """The API model of one service."""
 
     def __init__(self, name: str, document: dict[str, Any]) -> None:
         self.name = name
@@ -63,7 +63,7 @@ class Model:
 
     @functools.cached_property
     def structures(self) -> dict[str, dict[str, Member]]:
-        """Return the members of every structure by plain name: plain member name to shape and documentation."""
+        """Return the members of every structure, both by normalized name."""
         return {
             name: {
                 plain(member): (held["shape"], held.get("documentation", ""))
@@ -75,7 +75,7 @@ class Model:
 
     @functools.cached_property
     def reached(self) -> frozenset[str]:
-        """Return every structure that an operation's input holds."""
+        """Return every shape that an operation's input contains."""
         found: set[str] = set()
         todo = list(self.operations.values())
         while todo:
@@ -90,7 +90,7 @@ class Model:
 
     @functools.cached_property
     def words(self) -> dict[str, list[Member]]:
-        """Return the shapes of all members of inputs by plain name."""
+        """Return the members of all input structures by normalized name."""
         found: dict[str, list[Member]] = defaultdict(list)
         for structure in sorted(self.reached & set(self.structures)):
             for name, member in self.structures[structure].items():
@@ -98,7 +98,9 @@ class Model:
         return found
 
     def inner(self, name: str) -> str:
-        """Return the structure that a shape is, is a list of, or wraps in `Items`."""
+        """Return the structure behind a shape, which may be a list or an `Items` wrapper; empty if there is
+        none.
+        """
         shape = self.shapes[name]
         while shape["type"] == "list" or (
             shape["type"] == "structure" and "Items" in shape["members"] and "Quantity" in shape["members"]
@@ -108,7 +110,7 @@ class Model:
         return name if shape["type"] == "structure" else ""
 
     def leaf(self, name: str) -> tuple[str, Shape, Shape | None]:
-        """Return the scalar that a shape is or is a list of, with its name, and the list."""
+        """Return the name and shape of a scalar or of a list's scalar items, and the list."""
         shape = self.shapes[name]
         holder = None
         while shape["type"] == "list":
@@ -117,7 +119,7 @@ class Model:
         return name, shape, holder
 
     def entry(self, member: Member) -> tuple[str, Entry, str]:
-        """Return a member's scalar by name, what it says, and its plain kind."""
+        """Return the name, the facts and the kind of a member's scalar."""
         name, document = member
         leaf, shape, holder = self.leaf(name)
         entry: Entry = {}
@@ -158,7 +160,7 @@ def read_models(folder: Path) -> dict[str, Model]:
 
 
 def schema(model: Model, name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return a shape as a JSON schema of what it refuses."""
+    """Return a JSON schema with the constraints of a shape."""
     shape = model.shapes[name]
     kind = shape["type"]
     if name in seen:

@@ -1,8 +1,7 @@
-"""Reads which properties exclude each other out of an SDK's documentation: rows for `rules/reader.py`, by
-path.
+"""Reads mutually exclusive properties from an SDK's documentation, as rows for `rules/reader.py`.
 
-The provider refuses these pairs itself (ConflictsWith, ExactlyOneOf) and its documentation says so in fixed
-words.
+The provider itself rejects these combinations (ConflictsWith, ExactlyOneOf), and its documentation describes
+them in fixed phrases.
 """
 
 from __future__ import annotations
@@ -36,9 +35,7 @@ def _class(kind: Kind) -> type | None:
 
 
 def exclusive(args: type, path: str = "", seen: tuple[type, ...] = ()) -> Iterator[Row]:
-    """Yield a row for every set of properties, of an input class and those inside, of which the documentation
-    allows one.
-    """
+    """Yield a row for every set of mutually exclusive properties in an input class and its nested classes."""
     if args in seen:
         return
     from pulumi import _types
@@ -59,7 +56,7 @@ def exclusive(args: type, path: str = "", seen: tuple[type, ...] = ()) -> Iterat
     declared = inputs_of(args)
     for relation, group in sorted(found):
         if any(declared[name].kind.name == "boolean" for name in group if name in declared):
-            continue  # false next to the other may be meant
+            continue  # an explicit false does not conflict
         yield {**place, relation: list(group)}
     for name, held in declared.items():
         if cls := _class(held.kind):

@@ -1,7 +1,6 @@
-"""The schemas of custom resources of well-known projects (Kueue, cert-manager, External Secrets, Prometheus
-operator …), by group.
+"""The schemas of custom resources of well-known projects (Kueue, cert-manager, External Secrets …), by group.
 
-Made by `gather_crds.py`, read when a kind of the group is first met, used by `kubernetes.py`.
+`gather_crds.py` writes them. A group is read on first use.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ Schema = dict[str, Any]
 
 @functools.cache
 def custom_kinds(group: str) -> dict[str, Schema]:
-    """Return the schemas of a group by `version:Kind`; none for a group that nobody gathered."""
+    """Return the schemas of a group by `version:Kind`; empty if none were gathered."""
     file = FACTS / "kubernetes" / f"{group}.json"
     if "/" in group or not file.is_file():
         return {}

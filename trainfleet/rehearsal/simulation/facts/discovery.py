@@ -1,8 +1,6 @@
-"""Reads Google's discovery documents: of each property of an API's schemas, its values, its format and what
-its description limits.
+"""Reads Google's discovery documents: the values, formats and documented limits of schema properties.
 
-`Apis(folder)` is used by `gather_gcp.py`; the folder is `googleapiclient/discovery_cache/documents` of
-google-api-python-client.
+The documents are in `googleapiclient/discovery_cache/documents` of google-api-python-client.
 """
 
 from __future__ import annotations
@@ -24,32 +22,28 @@ FORMATS: dict[str, dict[str, Any]] = {
     "uint32": {"range": [0, 2**32 - 1]},
     "uint64": {"range": [0, None]},
 }
-"""What a format says of a value. Source: developers.google.com/discovery/v1/type-format."""
+"""The facts of a format. Source: developers.google.com/discovery/v1/type-format."""
 
 
 @dataclass
 class Api:
-    """One API in all its versions: properties by schema and by name, under names without capitals and
-    plurals.
-    """
+    """All versions of one API, with normalized property names (see `normal`)."""
 
     name: str
     revision: str = ""
     versions: list[Schemas] = field(default_factory=list)
     ids: list[dict[str, dict[str, str]]] = field(default_factory=list)
-    """For each version, what is reported of the id that a caller gives: by schema and by parameter."""
+    """For each version, the description of the id that the caller chooses: by schema and parameter."""
 
     def pairs(self) -> Iterator[tuple[int, str]]:
-        """Yield every schema with its version's index."""
+        """Yield every schema with the index of its version."""
         for index, schemas in enumerate(self.versions):
             for name in schemas:
                 yield index, name
 
 
 def normal(name: str) -> str:
-    """Return a name as Pulumi, Terraform and the API agree on it: without capitals, underscores and the
-    plural.
-    """
+    """Return a name normalized for comparison: lowercase, singular, without underscores."""
     bare = name.replace("_", "").lower()
     if bare.endswith("ies"):
         return bare[:-3] + "y"
@@ -59,7 +53,7 @@ def normal(name: str) -> str:
 
 
 def read_apis(folder: Path, names: list[str]) -> list[Api]:
-    """Return the APIs of these names that the folder has."""
+    """Return the APIs with these names that the folder contains."""
     found = []
     for name in names:
         api = Api(name)
@@ -98,16 +92,14 @@ def _properties(body: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def inner(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return what a property's items are, for a list."""
+    """Return the items of a list, or the property itself."""
     while entry.get("type") == "array":
         entry = entry.get("items", {})
     return entry
 
 
 def facts(entries: list[dict[str, Any]], *, number: bool) -> dict[str, Any]:
-    """Return what all descriptions of one property agree on; `entries` are the same property in several
-    versions.
-    """
+    """Return the facts on which all versions of one property agree."""
     plain = [inner(entry) for entry in entries]
     if plain and all(entry.get("enum") for entry in plain):
         return {"values": sorted({str(value) for entry in plain for value in entry["enum"]})}
@@ -132,9 +124,8 @@ def _described(entries: list[dict[str, Any]], *, number: bool) -> dict[str, Any]
         found["length"] = list(_widest([one.length for one in docs]))
     if not number and all(one.values and one.closed for one in docs):
         values = {value for one in docs for value in (*one.values, *_words(one.mentioned))}
-        if all(
-            re.fullmatch(r"[A-Z][A-Z0-9_]+", value) for value in values
-        ):  # other words in prose are examples as often as not
+        # Other words in prose are often only examples.
+        if all(re.fullmatch(r"[A-Z][A-Z0-9_]+", value) for value in values):
             found["values"] = sorted(values)
     return found
 

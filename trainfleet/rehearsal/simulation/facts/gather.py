@@ -1,8 +1,7 @@
-"""Writes what was gathered of a cloud's API model as files that `facts/__init__.py` reads: one per module of
-the SDK, shapes stored a single time.
+"""Writes the facts from a cloud's API model as the files that `facts/__init__.py` reads, one per SDK module.
 
-Shared by the gatherers of all clouds. A gatherer yields `Found`; what the SDK's documentation contradicts
-is left out here.
+All gatherers share it: a gatherer yields `GatheredFact`s. Facts that the SDK's documentation contradicts are
+dropped, and each shape is stored once.
 """
 
 from __future__ import annotations
@@ -23,9 +22,7 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class GatheredFact:
-    """One fact: the SDK's module and input class, the property by its wire name, the shape's name in the API
-    and what it says.
-    """
+    """One fact: the property (module, class, wire name), its shape's name in the API, and its limits."""
 
     module: str
     cls: str
@@ -35,9 +32,7 @@ class GatheredFact:
 
 
 def scalar(kind: Kind) -> str:
-    """Return the plain kind of a property's value, or of a list's items: text, number, boolean, object or
-    nothing.
-    """
+    """Return the kind of a value or of a list's items: text, number, boolean, object, or empty."""
     if kind.name == "list" and kind.item:
         return scalar(kind.item)
     if kind.name == "union":
@@ -60,9 +55,7 @@ def scalar(kind: Kind) -> str:
 
 
 def agreed(name: str, declared: Property, entry: Entry) -> Entry:
-    """Return what of an entry does not contradict the SDK: what it is a fact about, and what its
-    documentation says.
-    """
+    """Return the part of an entry that fits the property's type and does not contradict its documentation."""
     kind, docs, kept = scalar(declared.kind), declared.docs, relaxed(name, entry)
     for key in {"text": ("range", "also"), "number": ("length", "pattern")}.get(kind, tuple(kept)):
         kept.pop(key, None)
@@ -90,9 +83,7 @@ def _covers(limits: list[float | None], docs: tuple[float | None, float | None])
 
 
 def anchored(pattern: str) -> str:
-    """Return an expression to ask of a whole text: one that is anchored at one end alone says nothing of the
-    other.
-    """
+    """Return a pattern that matches a whole text: `.*` replaces the missing anchor of a half-anchored one."""
     if pattern.startswith("^") == pattern.endswith("$") or "|" in pattern or not pattern:
         return pattern
     return f"{pattern}.*" if pattern.startswith("^") else f".*{pattern}"
@@ -102,9 +93,7 @@ _DIGITS = re.compile(r"(\[[^\]]+\]|\\[dwS])\{(?!12\})(\d+)(?:,\d*)?\}")
 
 
 def relaxed(name: str, entry: Entry) -> Entry:
-    """Return what an entry says of an id without how many digits it has: people shorten ids, and what they
-    shorten is not a mistake.
-    """
+    """Return the entry of an id without its exact length, because people shorten ids in examples."""
     if not re.search(r"(?<!ccount)(Id|Arn|Identifier)s?$|^(id|arn)s?$", name):
         return entry
     found = dict(entry)
@@ -118,9 +107,7 @@ def relaxed(name: str, entry: Entry) -> Entry:
 
 
 def usable(pattern: str) -> bool:
-    """Return whether an expression can be asked of a whole text: valid in Python, of more than one character,
-    not everything.
-    """
+    """Return whether a pattern can check a whole text: valid in Python, and neither trivial nor too long."""
     if (
         len(pattern) > 600
         or "\\\\" in pattern
@@ -148,10 +135,9 @@ def write(
     where: Path = FACTS,
     rules: dict[str, dict[str, list[dict[str, Any]]]] | None = None,
 ) -> dict[str, int]:
-    """Write a package's files and return how many facts each holds; files of modules without facts are
-    removed.
+    """Write a package's files and return the number of facts in each. Stale files are deleted.
 
-    `rules` are rows of `rules/reader.py` by module and type (see `relations.py`).
+    `rules` are rows for `rules/reader.py` by module and type (see `relations.py`).
     """
     modules: dict[str, list[GatheredFact]] = defaultdict(list)
     for item in found:

@@ -1,10 +1,7 @@
-"""Gathers facts about AWS's input classes from botocore's API models: `python -m
-trainfleet.rehearsal.simulation.facts.gather_aws --models FOLDER`.
+"""Gathers facts about AWS's input classes from botocore's API models.
 
-FOLDER is an installed `botocore` (`pip install --target FOLDER botocore`), which is not a dependency of the
-project. A resource is laid next to the inputs of the operations that make and change it, nested classes
-next to the structures inside, by name; what has no counterpart by name gets a fact only where the whole
-service means the same by the name.
+Run `python -m trainfleet.rehearsal.simulation.facts.gather_aws --models FOLDER`, where FOLDER is an installed
+`botocore` (`pip install --target FOLDER botocore`; not a dependency of the project).
 """
 
 from __future__ import annotations
@@ -80,7 +77,12 @@ _GENERIC = frozenset(
 
 
 class Gatherer:
-    """Lays one resource next to its service's model."""
+    """Matches one resource with the model of its service.
+
+    Input classes are matched by name with the inputs of the operations that create and change a resource, and
+    with the structures inside. A property without a match gets a fact only if its name has one meaning in the
+    whole service.
+    """
 
     def __init__(self, models: list[Model], module: str) -> None:
         self.models, self.module = models, module
@@ -97,7 +99,7 @@ class Gatherer:
             self.rest(model, args, seen=())
 
     def inputs(self, model: Model, declared: dict[str, Property], title: str) -> list[str]:
-        """Return the structures that a resource's inputs come from, the best first."""
+        """Return the structures that match a resource's inputs, best match first."""
         title_words = plain(title)
         names = {plain(name) for name in declared} - {"tags", "region", "name"}
         scored = []
@@ -123,7 +125,7 @@ class Gatherer:
         return [structure for score, _, structure in scored if score >= best - 1][:6]
 
     def members(self, model: Model, structure: str) -> dict[str, Member]:
-        """Return a structure's members, those of its wrappers among them."""
+        """Return the members of a structure and of its wrapper structures."""
         own = model.structures.get(structure, {})
         found = dict(own)
         wrappers = [
@@ -139,7 +141,7 @@ class Gatherer:
     def object(
         self, model: Model, structure: str, args: type, noun: str, seen: tuple[tuple[type, str], ...]
     ) -> None:
-        """Gather the facts of an input class that a structure is the counterpart of."""
+        """Gather the facts of an input class from the matching structure."""
         if (args, structure) in seen:
             return
         members = self.members(model, structure)
@@ -155,8 +157,10 @@ class Gatherer:
                 self.take(model, args, name, declared, member)
 
     def rest(self, model: Model, args: type, seen: tuple[type, ...]) -> None:
-        """Gather what has no counterpart by place: nested classes by structure, words by what the whole
-        service means by them.
+        """Gather the facts of unmatched properties.
+
+        Nested classes are matched by their members, other properties by the single meaning of their name in
+        the service.
         """
         if args in seen:
             return
@@ -180,7 +184,7 @@ class Gatherer:
                     self.take(model, args, name, declared, sorted(members)[0])
 
     def alike(self, model: Model, args: type) -> list[str]:
-        """Return the structures that a nested class is, by its members and the end of its name."""
+        """Return the structures that match a nested class by their members and the end of its name."""
         names = [plain(name) for name in inputs_of(args)]
         title = plain(args.__name__.removesuffix("Args"))
         found = []
@@ -193,13 +197,13 @@ class Gatherer:
         return ended if ended else [structure for _, structure in found] if len(found) == 1 else []
 
     def take(self, model: Model, args: type, name: str, declared: Property, member: Member) -> None:
-        """Keep what a shape says of a property; where two shapes say different things, what both allow."""
+        """Keep the facts of a shape for a property. Of two different shapes, keep what both allow."""
         leaf, entry, kind = model.entry(member)
         if kind != scalar(declared.kind):
             return
         key = (args.__name__, name)
         if not model.shapes[leaf].get("enum") and _FREE.fullmatch(name):
-            entry.pop("values", None)  # what prose lists for a name or a value is only some of them
+            entry.pop("values", None)  # prose lists only some of the valid values
         kept = agreed(name, declared, entry)
         if key not in self.found:
             self.found[key] = (leaf, kept)
@@ -223,7 +227,7 @@ def _wraps(member: str, structure: str) -> bool:
 
 
 def _both(one: Entry, other: Entry) -> Entry:
-    """Return the widest that two entries allow together."""
+    """Return the widest limits of two entries."""
     found: Entry = {}
     for key in sorted(set(one) & set(other)):
         if key == "values":
@@ -245,9 +249,7 @@ def _both(one: Entry, other: Entry) -> Entry:
 
 
 def _counterpart(members: dict[str, Member], name: str, noun: str, structure: str) -> Member | None:
-    """Return the shape of the member that a property is: of its name, or with the noun in front of one of the
-    two.
-    """
+    """Return the member that matches a property, by its name or with a noun as prefix."""
     for form in forms(name):
         if form in members:
             return members[form]
@@ -272,8 +274,9 @@ def _class(kind: Kind) -> type | None:
 
 
 def gather(models: dict[str, Model], package: Package, settings: dict[str, Any]) -> Iterator[GatheredFact]:
-    """Yield every fact of a package's input classes; `settings` names services and what to leave out
-    (facts/aws.toml).
+    """Yield every fact of a package's input classes.
+
+    `settings` (facts/aws.toml) maps modules to services and lists exceptions.
     """
     services: dict[str, list[str]] = settings["services"]
     left_out = {f"{entry['class']}.{entry['property']}": entry.get("facts") for entry in settings["without"]}
@@ -304,7 +307,7 @@ def gather(models: dict[str, Model], package: Package, settings: dict[str, Any])
 
 
 def relations(package: Package, settings: dict[str, Any]) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """Return the rows about properties that exclude each other, by the token's module and the type."""
+    """Return the rows about mutually exclusive properties, by module and type."""
     found: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(dict)
     for token in sorted(package.classes):
         resource, short = package.resource(token), token.split(":", 1)[1]
@@ -323,13 +326,11 @@ DOCUMENTS = {
     "batch-container": ("batch", "ContainerProperties"),
     "batch-nodes": ("batch", "NodeProperties"),
 }
-"""Text that is JSON laid out as a shape of the API: the name by which `bodies.py` asks for it, service and
-shape.
-"""
+"""Properties whose text is JSON in the form of an API shape: the name in `bodies.py`, service and shape."""
 
 
 def main(arguments: list[str]) -> int:
-    """Gather and write."""
+    """Gather and write the facts."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--models", type=Path, required=True, help="the folder that botocore was installed into"

@@ -1,10 +1,8 @@
-"""Gathers the schemas of other people's custom resources: `python -m
-trainfleet.rehearsal.simulation.facts.gather_crds --from FOLDER`.
+"""Gathers the schemas of third-party custom resources from their definitions.
 
-FOLDER holds one folder per Go module and version (`sigs.k8s.io_karpenter@v1.15.0/`, a slash written as `_`)
-with the YAML of its definitions, from `go mod download`. What does not refuse anything (descriptions,
-status, defaults) is left out, and a part that repeats is written once. Kueue's file is written by hand.
-Used through `facts/custom.py`.
+Run `python -m trainfleet.rehearsal.simulation.facts.gather_crds --from FOLDER`. FOLDER has one folder per Go
+module and version (`sigs.k8s.io_karpenter@v1.15.0/`, with `_` for a slash), from `go mod download`, that
+contains the YAML of its definitions. Kueue's file is written by hand.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ _WORTH_SHARING = 200
 
 
 class _Loader(yaml.CSafeLoader):
-    """YAML in which `=` is text, as Kubernetes reads it."""
+    """A YAML loader that reads `=` as text, as Kubernetes does."""
 
 
 def _plain_text(loader: yaml.CSafeLoader, node: yaml.ScalarNode) -> str:
@@ -58,7 +56,7 @@ _Loader.add_constructor("tag:yaml.org,2002:value", _plain_text)
 
 
 def pruned(schema: Schema) -> Schema:
-    """Return what of a schema can refuse something."""
+    """Return only the parts of a schema that can reject a value: no descriptions, status or defaults."""
     kept = {key: schema[key] for key in _KEPT if key in schema}
     if isinstance(kept.get("pattern"), str) and not _compiles(kept["pattern"]):
         kept.pop("pattern")
@@ -108,7 +106,7 @@ def definitions(folder: Path) -> Iterator[tuple[str, str, Schema]]:
 
 
 def shared(kinds: dict[str, Schema]) -> dict[str, Any]:
-    """Return kinds with every repeated part in `parts`, named by its place there."""
+    """Return the kinds with every repeated part moved to `parts` and replaced by a reference."""
     counts: Counter[str] = Counter()
 
     def count(value: Any) -> None:

@@ -1,9 +1,8 @@
-"""Writes trainfleet/rehearsal/simulation/facts/gcp from Google's discovery documents and the SDK's documentation.
+"""Gathers facts about gcp's input classes from Google's discovery documents and the SDK's documentation.
 
-    python -m trainfleet.rehearsal.simulation.facts.gather_gcp --documents FOLDER [--module NAME ...]
-
-`--documents` is `googleapiclient/discovery_cache/documents` of google-api-python-client. Run it after an SDK
-upgrade. Classes are matched by name, and only if most of their properties match.
+Run `python -m trainfleet.rehearsal.simulation.facts.gather_gcp --documents FOLDER [--module NAME ...]` after
+an SDK upgrade. FOLDER is `googleapiclient/discovery_cache/documents` of google-api-python-client. Classes are
+matched by name, and only if most of their properties match.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from trainfleet.rehearsal.simulation.facts.naming import name_rule
 from trainfleet.rehearsal.simulation.schema import Kind, Property, documents_of, inputs_of, packages
 
 LEAST = 0.5
-"""How much of an input class a schema must have."""
+"""The least share of an input class's properties that a matching schema must have."""
 _ANYWHERE = frozenset(
     map(
         normal,
@@ -51,19 +50,19 @@ Entry = dict[str, Any]
 
 @dataclass
 class GatheredFacts:
-    """What was found for one module of the SDK."""
+    """The facts of one SDK module."""
 
     types: dict[str, dict[str, Entry]] = field(default_factory=lambda: defaultdict(dict))
     sources: set[str] = field(default_factory=set)
 
     def add(self, cls: type, name: str, found: Entry) -> None:
-        """Add facts of a property; of two that differ neither holds."""
+        """Add the facts of a property. If two sources differ, keep neither."""
         held = self.types[cls.__name__]
         held[name] = found if name not in held or held[name] == found else {}
 
 
 def scalar(kind: Kind) -> str:
-    """Return the name of a scalar, or of a list's items."""
+    """Return the name of a scalar type, or of the scalar items of a list."""
     if kind.name == "union":
         return next((choice.name for choice in kind.choices if choice.name in _SCALARS), "")
     return scalar(kind.item) if kind.name == "list" and kind.item else kind.name
@@ -76,18 +75,18 @@ def input_class(kind: Kind) -> type | None:
     return input_class(kind.item) if kind.name == "list" and kind.item else kind.cls
 
 
-# The API's documents
+# API documents
 # ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Documents:
-    """The APIs behind one module."""
+    """The APIs behind one SDK module."""
 
     apis: list[Api]
 
     def best(self, cls: type, name: str) -> list[tuple[Api, int, str]]:
-        """Return the schema of each version that has most of a class, and most of its name."""
+        """Return the schema of each version that best matches a class by its properties and its name."""
         own = {normal(key) for key in inputs_of(cls)} - _ANYWHERE
         found = []
         for api in self.apis:
@@ -112,7 +111,7 @@ class Documents:
     def walk(
         self, gathered: GatheredFacts, cls: type, places: list[tuple[Api, int, str]], depth: int = 0
     ) -> None:
-        """Add the facts of the schemas at `places` to a class, and of what is inside."""
+        """Add the facts of the schemas at `places` to a class and to its nested classes."""
         for name, declared in inputs_of(cls).items():
             entries = self.entries(places, name)
             if not entries:
@@ -138,7 +137,7 @@ class Documents:
                 )
 
     def entries(self, places: list[tuple[Api, int, str]], name: str) -> list[tuple[Api, int, Entry]]:
-        """Return a property in every version, also where the SDK has drawn it out of an object inside."""
+        """Return a property in every version, even if the SDK has lifted it out of a nested object."""
         found = []
         for api, index, schema in places:
             properties = api.versions[index][schema]
@@ -169,16 +168,16 @@ class Documents:
         return len(own & set(api.versions[index].get(schema, {}))) >= LEAST * len(own)
 
     def add(self, gathered: GatheredFacts, cls: type, name: str, declared: Property, found: Entry) -> None:
-        """Add what the API says, unless the documentation says something else."""
+        """Add the facts of the API unless the SDK's documentation contradicts them."""
         docs = declared.docs
         if not found:
             return
         if docs.closed and docs.values:
-            return  # the provider takes what it documents
+            return  # the provider accepts what it documents
         values = found.get("values", [])
         known = {*docs.values, *map(str, declared.kind.values)}
         if values and known and not known & set(values):
-            return  # other words than the API's
+            return  # the provider's names differ from the API's
         if "range" in found and (
             docs.numbers != (None, None) or scalar(declared.kind) not in ("integer", "number")
         ):
@@ -190,14 +189,14 @@ class Documents:
 
 
 # Names
-# -----------------------------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------------------------------
 
 _NAMES = re.compile(r"name|id|\w+(?:Id|Name)")
 _PLACE = "(?:.+/)?"
 
 
 def from_prose(gathered: GatheredFacts, cls: type, seen: set[type]) -> None:
-    """Add the rules of names that are in the SDK's documentation alone."""
+    """Add the name rules that only the SDK's documentation contains."""
     seen.add(cls)
     documents = documents_of(cls)
     for name, declared in inputs_of(cls).items():
@@ -209,7 +208,7 @@ def from_prose(gathered: GatheredFacts, cls: type, seen: set[type]) -> None:
 
 
 def add_name(gathered: GatheredFacts, cls: type, name: str, declared: Property, text: str) -> None:
-    """Add the rule of a name, which may come with the path before it."""
+    """Add the rule of a name that may have its path as a prefix."""
     found = name_rule(text)
     if (
         not found
@@ -228,7 +227,7 @@ def add_name(gathered: GatheredFacts, cls: type, name: str, declared: Property, 
 
 
 def own_name(gathered: GatheredFacts, cls: type, places: list[tuple[Api, int, str]]) -> None:
-    """Add the rule of the id that a caller gives when a resource is made."""
+    """Add the rule of the id that the caller chooses when it creates a resource."""
     docs = [rules for api, index, schema in places if (rules := api.ids[index].get(schema))]
     inputs = inputs_of(cls)
     for parameter, text in docs[0].items() if docs else ():
@@ -238,11 +237,11 @@ def own_name(gathered: GatheredFacts, cls: type, places: list[tuple[Api, int, st
 
 
 # Files
-# -----------------------------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------------------------------
 
 
 def gather(documents: Path, only: set[str]) -> dict[str, GatheredFacts]:
-    """Return what is found for each module of the SDK."""
+    """Return the facts of each SDK module."""
     package = packages()["gcp"]
     names = tomllib.loads((FACTS / "gcp.toml").read_text())
     doubtful = {(entry["class"], entry["property"]) for entry in names["without"]}
@@ -273,7 +272,7 @@ def gather(documents: Path, only: set[str]) -> dict[str, GatheredFacts]:
 
 
 def written(gathered: GatheredFacts, source: str) -> str:
-    """Return a file of facts as text: shapes by what they say, sorted, one line each."""
+    """Return the text of a facts file: shapes named by their facts, sorted, one per line."""
     shapes: dict[str, str] = {}
     types: dict[str, dict[str, str]] = {}
     for cls in sorted(gathered.types):
@@ -296,7 +295,7 @@ def written(gathered: GatheredFacts, source: str) -> str:
 
 
 def main(options: list[str]) -> int:
-    """Gather and write."""
+    """Gather and write the facts."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--documents", type=Path, required=True, help="the discovery documents of google-api-python-client"

@@ -1,8 +1,4 @@
-"""Reads the rule for an id or a name out of prose: a literal expression, or which characters,
-beginning, end and length it names.
-
-`name_rule(text)` is used by `gather_gcp.py` on the API's descriptions and on the SDK's documentation.
-"""
+"""Reads the rule for an id or a name from prose: a literal pattern, or its characters and length."""
 
 from __future__ import annotations
 
@@ -61,7 +57,7 @@ _ELSE = re.compile(
 
 
 def name_rule(text: str) -> dict[str, Any]:
-    """Return the rule as a fact, nothing where the text has none."""
+    """Return the rule as a fact; empty if the text contains none."""
     words = " ".join(text.split())
     return _written(words) or _end_rules(words)
 
@@ -100,7 +96,7 @@ def _length(words: str) -> dict[str, Any]:
 
 def _end_rules(words: str) -> dict[str, Any]:
     if re.search(r"[\[/]\^|\{\d", words):
-        return {}  # an expression of which a part was lost
+        return {}  # the text contains a damaged pattern
     slashed = re.search(
         r"characters are `?/(a-z(?:\[?0-9\]?)?[-_]+)/|characters (?:are )?`?\[(a-z0-9[^\]]*)\]", words
     )

@@ -1,7 +1,6 @@
-"""Reads the documentation inside an API's model: HTML to the plain words that `docstrings.read` understands,
-and what they promise as facts.
+"""Reads limits from the documentation in an API model, whose HTML it converts for `docstrings.read`.
 
-Many AWS services say limits in prose alone ("Must be a value from 0 to 35").
+Many AWS services document limits only in prose ("Must be a value from 0 to 35").
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _IDENTIFIER = r"(?!.*--)[a-zA-Z][a-zA-Z0-9-]*(?<!-)"
 
 
 def text(document: str) -> str:
-    """Return a model's documentation as text: code in backticks, lists with stars."""
+    """Return the documentation in an API model as text: code in backticks, list items with asterisks."""
     plain = _CODE.sub(lambda found: " | ".join(f"`{word.strip()}`" for word in found[1].split("|")), document)
     plain = re.sub(r"\s*<li>\s*(?:<p>)?\s*", "\n* ", plain)
     plain = re.sub(r"</p>|</ul>|<br/?>", "\n\n", plain)
@@ -38,7 +37,7 @@ def text(document: str) -> str:
 
 
 def promised(document: str, kind: str) -> Entry:
-    """Return what the documentation of a member promises of a text or a number."""
+    """Return the facts about a text or a number in a member's documentation."""
     words = text(document)
     if not words or kind not in ("text", "number"):
         return {}

@@ -1,7 +1,6 @@
-"""Rules between properties that were gathered with the facts: rows like those of rules/*.toml, by type, under
-`rules` in facts/<package>/<module>.json.
+"""Rules between properties that were gathered with the facts, under `rules` in facts/<package>/<module>.json.
 
-`rules/reader.py` adds them to the rows written by hand.
+Their rows have the format of rules/*.toml, and `rules/reader.py` adds them to the rows written by hand.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ Row = dict[str, Any]
 
 
 def gathered_rows(package: str, short: str) -> tuple[Row, ...]:
-    """Return the gathered rows of a type, given without its package."""
+    """Return the gathered rows of a type, whose token has no package."""
     module = short.partition("/")[0].partition(":")[0]
     return tuple(_rules(FACTS / package.replace("-", "_") / f"{module}.json").get(short, ()))
 

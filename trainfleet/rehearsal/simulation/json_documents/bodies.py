@@ -1,9 +1,7 @@
-"""Checks JSON documents that are not policies: state machines, dashboards, filters, and lists that an API's
-own
-model describes.
+"""Checks JSON documents that are not policies: state machines, dashboards, filters, and API shapes.
 
-Sources: the Amazon States Language specification; the CloudWatch API reference, "Dashboard body structure
-and syntax"; for containers the models that `facts/gather_aws.py` reads.
+Sources: the Amazon States Language specification; the CloudWatch API reference, "Dashboard body structure and
+syntax"; for containers, the models that `facts/gather_aws.py` reads.
 """
 
 from __future__ import annotations
@@ -283,7 +281,7 @@ def _shape(name: str) -> dict[str, Any]:
 
 
 def _modelled(name: str) -> Callable[[Any], Iterator[Finding]]:
-    """Return a check of documents that are laid out as a shape of the API's model."""
+    """Return a check of documents in the form of an API shape."""
 
     def check(value: Any) -> Iterator[Finding]:
         schema = _shape(name)
@@ -297,7 +295,7 @@ def _modelled(name: str) -> Callable[[Any], Iterator[Finding]]:
 
 
 def _spelt(value: Any, schema: dict[str, Any]) -> Any:
-    """Return a document with the model's capitals, and without what is null."""
+    """Return a document with the capitalization of the model and without nulls."""
     if isinstance(value, list):
         return [_spelt(item, schema.get("items") or {}) for item in value]
     properties = schema.get("properties")
@@ -316,7 +314,7 @@ _ROLE = re.compile(r"roles/[A-Za-z0-9_.]+|(?:projects|organizations)/[^/\s]+/rol
 
 
 def _bindings(value: Any) -> Iterator[Finding]:
-    """A policy of Google's IAM (IAM API reference, Policy, Binding, AuditConfig)."""
+    """Check a Google IAM policy. Source: IAM API reference, Policy, Binding, AuditConfig."""
     if not isinstance(value, dict):
         yield "", "is not a JSON object", "a policy is {'bindings': [{'role': ..., 'members': [...]}]}"
         return
@@ -362,8 +360,9 @@ _LAYOUTS = ("gridLayout", "mosaicLayout", "rowLayout", "columnLayout")
 
 
 def _google_dashboard(value: Any) -> Iterator[Finding]:
-    """A dashboard of Cloud Monitoring (Monitoring API reference, Dashboard): one layout, widgets of one kind
-    each.
+    """Check a Cloud Monitoring dashboard: one layout, and one type per widget.
+
+    Source: Monitoring API reference, Dashboard.
     """
     if not isinstance(value, dict):
         yield "", "is not a JSON object", "a dashboard is {'displayName': ..., 'mosaicLayout': {...}}"

@@ -1,8 +1,8 @@
-"""Checks the JSON documents inside inputs: IAM policies of every kind, lifecycle policies, configurations.
+"""Checks the JSON documents in inputs: IAM policies of every kind, lifecycle policies, and configurations.
 
-A document arrives as text or, where an SDK types it, as an object. Sources: the IAM user guide, "JSON
-policy element reference" and "Grammar of the IAM JSON policy language"; the Amazon ECR user guide,
-"Lifecycle policy properties".
+A document is text or, where an SDK types it, an object. Sources: the IAM user guide, "JSON policy element
+reference" and "Grammar of the IAM JSON policy language"; the Amazon ECR user guide, "Lifecycle policy
+properties".
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN
 from trainfleet.suggestions import did_you_mean
 
 Finding = tuple[str, str, str]
-"""Where in the document, what is wrong, what would be right."""
+"""The path in the document, what is wrong, and how to fix it."""
 
 _KEYS = ("Version", "Id", "Statement")
 _STATEMENT = (
@@ -86,7 +86,7 @@ _SERVICE_HOST = re.compile(
 
 
 def document_mistakes(value: Any, kind: str) -> list[Finding]:
-    """Return what is wrong with a document of a kind: a key of `KINDS`."""
+    """Return the mistakes in a document. `kind` is a key of `KINDS`."""
     if isinstance(value, str):
         if UNKNOWN in value or (kind == "configuration" and not value.lstrip().startswith(("{", "["))):
             return []
@@ -110,10 +110,9 @@ def _policy(value: Any, kind: str) -> Iterator[Finding]:
     version = value.get("Version")
     if version is not None and version not in ("2012-10-17", "2008-10-17", UNKNOWN):
         yield "Version", f"{version!r} is not a version of the policy language", "it must be '2012-10-17'"
+    # Small programs and tests use an empty policy as a placeholder.
     statements = value.get("Statement")
-    if (
-        not value
-    ):  # what small programs and tests write for "some policy"; a policy that is meant has a statement
+    if not value:
         return
     if statements is None:
         yield "Statement", "missing", "a policy needs at least one statement"
@@ -198,8 +197,9 @@ def _parties(where: str, statement: dict[str, Any], kind: str) -> Iterator[Findi
 
 
 def _way_in(principals: set[str], actions: dict[str, str]) -> Iterator[Finding]:
-    """An outside identity comes in by a token, everybody else without one (IAM Access Analyzer, mismatched
-    action for principal).
+    """Check that federated principals assume a role with a token, and others without one.
+
+    Source: IAM Access Analyzer, mismatched action for principal.
     """
     for at, action in actions.items():
         by_token = action in ("sts:AssumeRoleWithWebIdentity", "sts:AssumeRoleWithSAML")
@@ -316,7 +316,7 @@ def _conditions(where: str, conditions: Any) -> Iterator[Finding]:
 
 
 def _texts(where: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield the known texts of a text or a list of texts."""
+    """Yield the known strings in a string or a list of strings."""
     for at, item in (
         ((f"{where}[{index}]", item) for index, item in enumerate(value))
         if isinstance(value, list)

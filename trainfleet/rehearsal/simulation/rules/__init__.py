@@ -1,9 +1,7 @@
-"""Rules about inputs that only a cloud's API knows: one readable TOML file per package, each rule with its
-source.
+"""Rules about inputs that only a cloud's API knows: one TOML file per package, each rule with its source.
 
-`CloudModel.check` asks `broken(package, token, inputs)` after the SDK's own types were checked. What a row
-may
-say is in `reader.py`; what the words mean in `words.py`.
+`CloudModel.check` calls `broken(package, token, inputs)` after it has checked the SDK's own types.
+`reader.py` defines the syntax of a row, and `predicates.py` defines the predicates.
 """
 
 from __future__ import annotations

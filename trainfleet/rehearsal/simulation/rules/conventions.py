@@ -1,9 +1,4 @@
-"""Applies rules/conventions.toml: rules that follow from a property's name or documentation, for all types.
-
-A `[[convention]]` names `packages`, `names` (an
-expression over the property's name), `kind` (number, text or json), one word of `words.py`, and may ask for
-words in the documentation (`says`) or refuse them (`unless`) and leave out `Class.property` (`but`).
-"""
+"""Applies rules/conventions.toml: rules for all types, based on a property's name or documentation."""
 
 from __future__ import annotations
 
@@ -24,7 +19,12 @@ _NUMBERS = ("integer", "number")
 
 @dataclass(frozen=True)
 class Convention:
-    """What holds for every property of that name."""
+    """A rule for every property whose name matches `names` (a pattern) and whose kind is `kind` (number,
+    text, json).
+
+    It has one predicate of `predicates.py`. It may require a pattern in the documentation (`says`), exclude
+    one (`unless`), and exclude properties (`but`, a pattern for `Class.property`).
+    """
 
     packages: tuple[str, ...]
     names: re.Pattern[str]
@@ -38,7 +38,7 @@ class Convention:
     source: str
 
     def holds_for(self, package: str, cls: str, name: str, declared: Property, document: str) -> bool:
-        """Return whether a property of an input class is meant."""
+        """Return whether the convention applies to a property of an input class."""
         scalar = _scalar(declared.kind)
         kind = "number" if scalar in _NUMBERS else "text" if scalar in ("string", "enum") else scalar
         return (
@@ -52,7 +52,7 @@ class Convention:
 
 
 def _scalar(kind: Kind) -> str:
-    if kind.name == "union":  # text, or a class for one of its enums
+    if kind.name == "union":  # text, or an enum class
         return next(
             (choice.name for choice in kind.choices if choice.name in ("string", *_NUMBERS)), kind.name
         )
@@ -61,7 +61,7 @@ def _scalar(kind: Kind) -> str:
 
 @functools.cache
 def conventions() -> tuple[Convention, ...]:
-    """Return every convention of the file."""
+    """Return every convention in the file."""
     entries = tomllib.loads((RULES / "conventions.toml").read_text())["convention"]
     return tuple(_convention(entry) for entry in entries)
 
@@ -85,7 +85,7 @@ def _convention(entry: dict[str, Any]) -> Convention:
 
 @functools.cache
 def _held(package: str, args: type) -> dict[str, tuple[Convention, ...]]:
-    """Return the conventions that hold for the properties of an input class."""
+    """Return the conventions that apply to each property of an input class."""
     documents = documents_of(args)
     found = {
         name: tuple(
@@ -101,7 +101,7 @@ def _held(package: str, args: type) -> dict[str, tuple[Convention, ...]]:
 
 
 def unusual(package: str, resource: ResourceType, inputs: dict[str, Any]) -> list[Mistake]:
-    """Return every convention that plain inputs do not keep to."""
+    """Return every convention that plain inputs violate."""
     return list(dict.fromkeys(_object(package, resource.args, "", inputs))) if resource.args else []
 
 

@@ -1,10 +1,10 @@
-"""What a rule may ask of one value: each function returns what is wrong with it, or nothing.
+"""The predicates of the rules: each function checks one value and returns what is wrong with it, or nothing.
 
-The names are the keys of a row in the TOML files. A function gets the value (known, not empty) and the
-row's argument.
+The functions' names are the keys of a row in the TOML files. A function receives the value (known and not
+empty) and the row's argument.
 """
 
-# ruff: noqa: ARG001 - every word takes the row's argument, also where it only says "yes"
+# ruff: noqa: ARG001 - every predicate takes the row's argument, even if it is only `true`
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from trainfleet.suggestions import did_you_mean, nearest
 ALL_BUT = 0.85
 
 Violation = tuple[str, str]
-"""What is wrong, and what would be right."""
+"""What is wrong, and how to fix it."""
 
 
 def shown(value: Any) -> str:
-    """Return a value as it is in a message."""
+    """Return a value in the form that a message shows."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -89,7 +89,7 @@ def count(value: Any, limits: list[int]) -> list[Violation]:
 
 
 def keys(value: Any, expression: str) -> list[Violation]:
-    """Every key of a map matches."""
+    """Check that every key of a map matches a pattern."""
     wrong = (
         [key for key in value if not re.fullmatch(expression, str(key))] if isinstance(value, dict) else []
     )
@@ -97,18 +97,18 @@ def keys(value: Any, expression: str) -> list[Violation]:
 
 
 def characters(value: Any, most: int) -> list[Violation]:
-    """At most `limit` characters that are not spaces."""
+    """Check that a text has at most `most` characters, not counting whitespace."""
     number = len(re.sub(r"\s", "", value)) if isinstance(value, str) else 0
     return [(f"has {number} characters", f"at most {most} are allowed")] if number > most else []
 
 
 def cidr(value: Any, prefix: list[int]) -> list[Violation]:
-    """A range whose prefix length is within `prefix` and which begins at its network's address."""
+    """Check an address range that starts at its network address and has a prefix length within `prefix`."""
     return _cidr(value, prefix, strict=True)
 
 
 def cidr_of_host(value: Any, prefix: list[int]) -> list[Violation]:
-    """As `cidr`, where the API takes an address inside the range too."""
+    """Check an address range as `cidr` does, but allow one that starts at any address of its network."""
     return _cidr(value, prefix, strict=False)
 
 
@@ -143,7 +143,7 @@ def address_or_range(value: Any, expected: bool) -> list[Violation]:
 
 
 def tag_or_range(value: Any, expected: bool) -> list[Violation]:
-    """A service tag, `*`, an address or a range."""
+    """Check a service tag, `*`, an address, or an address range."""
     return (
         []
         if value == "*" or (str(value)[:1].isalpha() and ":" not in str(value))
@@ -152,7 +152,7 @@ def tag_or_range(value: Any, expected: bool) -> list[Violation]:
 
 
 def port(value: Any, expected: bool) -> list[Violation]:
-    """A port or a range of ports (`80`, `"80"`, `"8000-8080"`, `"*"`)."""
+    """Check a port or a port range (`80`, `"80"`, `"8000-8080"`, `"*"`)."""
     if value == "*":
         return []
     parts = str(value).split("-") if not isinstance(value, (int, float)) else [str(value)]
@@ -167,7 +167,7 @@ def port(value: Any, expected: bool) -> list[Violation]:
 
 
 def port_or_name(value: Any, expected: bool) -> list[Violation]:
-    """A port as a number, or the name of one."""
+    """Check a port number or a port name."""
     text = str(value)
     if text.isdigit():
         return (
@@ -183,7 +183,7 @@ def port_or_name(value: Any, expected: bool) -> list[Violation]:
 
 
 def near(value: Any, values: list[Any]) -> list[Violation]:
-    """Not all but one of the names that are known, where there are others too: only a slip is refused."""
+    """Check an open set of values: reject only a value that is almost identical to a known one."""
     known = [str(choice) for choice in values]
     close = nearest(str(value), known)
     slip = (
@@ -202,7 +202,7 @@ _SCHEDULES = {
 
 
 def schedule(value: Any, kind: str) -> list[Violation]:
-    """A schedule as `kind` writes it: kubernetes, google or amazon."""
+    """Check a schedule in the format of `kind`: kubernetes, google or amazon."""
     if not isinstance(value, str) or UNKNOWN in value:
         return []
     fault = FAULTS[kind](value)
@@ -214,7 +214,7 @@ def schedule(value: Any, kind: str) -> list[Violation]:
 
 
 def time_zone(value: Any, case: str) -> list[Violation]:
-    """A name of the IANA time zone database, in its own capitals (`exact`) or in any (`any`)."""
+    """Check an IANA time zone name, with its exact case (`exact`) or in any case (`any`)."""
     fault = zone_fault(str(value), any_case=case == "any")
     return (
         [(f"{shown(value)} is not a time zone: {fault}", "a time zone is like Europe/Berlin or Etc/UTC")]
@@ -224,7 +224,7 @@ def time_zone(value: Any, case: str) -> list[Violation]:
 
 
 def json_text(value: Any, expected: bool) -> list[Violation]:
-    """Text that is JSON; text with something unknown in it is not checked."""
+    """Check text that must be JSON. Text with unknown parts is not checked."""
     if not isinstance(value, str) or UNKNOWN in value:
         return []
     try:

@@ -1,11 +1,4 @@
-"""Reads rules/<package>.toml and applies it to a resource's inputs.
-
-A `[[rule]]` names `types` (patterns over the token without its package), what it leaves out (`but`), a
-`source`, and `rows`. A row asks something of one value (`path` and a word of `words.py`), or of several
-(`exactly_one`, `at_most_one`, `at_least_one`, `together`, `ordered`, `unique`, `inside`), inside `at` where
-given and only `when` another value is as named. Paths are dotted and cover every item of a list; `**.` is
-any depth and `*` any part of a name.
-"""
+"""Reads rules/<package>.toml and applies it to a resource's inputs."""
 
 from __future__ import annotations
 
@@ -45,7 +38,13 @@ _KEYS = {"path", "at", "when", "say", "soft", *_RELATIONS, *WORDS}
 
 @dataclass(frozen=True)
 class Rule:
-    """Rows that hold for the types that match, and who says so."""
+    """Rows for the types that match (patterns for tokens without their package), and their source.
+
+    A row checks one value (`path` and a predicate of `predicates.py`) or several (`exactly_one`,
+    `at_most_one`, `at_least_one`, `together`, `ordered`, `unique`, `inside`), optionally under `at` and only
+    `when` another value matches. A dotted path covers all items of a list; `**.` is any depth, and `*` is any
+    part of a name.
+    """
 
     types: tuple[str, ...]
     source: str
@@ -53,7 +52,7 @@ class Rule:
     but: tuple[str, ...] = ()
 
     def holds_for(self, short: str) -> bool:
-        """Return whether a type, without its package, is meant."""
+        """Return whether the rule applies to a type, whose token has no package."""
         return any(fnmatchcase(short, pattern) for pattern in self.types) and not any(
             fnmatchcase(short, pattern) for pattern in self.but
         )
@@ -61,10 +60,10 @@ class Rule:
 
 @functools.cache
 def rules(package: str, where: Path = RULES) -> tuple[Rule, ...]:
-    """Return a package's rules, none where it has no file.
+    """Return the rules of a package; empty if it has no file.
 
     Raises:
-        InputError: the file is not TOML, or an entry lacks something or says something unknown.
+        InputError: the file is not valid TOML, or an entry lacks a key or has an unknown one.
     """
     file = where / f"{package}.toml"
     if not file.is_file():
@@ -98,10 +97,9 @@ def _faults(file: str, index: int, entry: dict[str, Any]) -> Iterator[Problem]:
 
 @functools.cache
 def rules_of(package: str, token: str) -> tuple[dict[str, Any], ...]:
-    """Return the rows that hold for a type."""
-    short = re.sub(
-        r"/v\d{8}\w*(?=:)", "", token.split(":", 1)[-1]
-    )  # azure-native names the API's version in the module
+    """Return the rows that apply to a type."""
+    # azure-native puts the API version in the module.
+    short = re.sub(r"/v\d{8}\w*(?=:)", "", token.split(":", 1)[-1])
     return (
         *(row for rule in rules(package) if rule.holds_for(short) for row in rule.rows),
         *gathered_rows(package, short),
@@ -109,8 +107,9 @@ def rules_of(package: str, token: str) -> tuple[dict[str, Any], ...]:
 
 
 def softened(package: str, token: str) -> frozenset[str]:
-    """Return the paths (without list indexes) whose documentation is not to be taken at its word, or is
-    reported better here.
+    """Return the paths, without list indexes, for which mistakes based on documentation are discarded.
+
+    A rule either declares the documentation unreliable (`soft`) or reports the mistake better (`one_of`).
     """
     return frozenset(
         row["path"]
@@ -120,7 +119,7 @@ def softened(package: str, token: str) -> frozenset[str]:
 
 
 def broken(package: str, token: str, inputs: dict[str, Any]) -> list[Mistake]:
-    """Return every rule that plain inputs break."""
+    """Return every rule that plain inputs violate."""
     found = dict.fromkeys(mistake for row in rules_of(package, token) for mistake in _apply(row, inputs))
     return list(found)
 
@@ -184,9 +183,8 @@ def _together(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) -
                 f"{_value(scope, given[-1])} conflicts with `{given[0]}`",
                 say or f"give one of {words}",
             )
-        empty = relation == "at_least_one" and any(
-            name in scope for name in names
-        )  # a list without entries was thought of
+        # An explicitly empty list counts as given.
+        empty = relation == "at_least_one" and any(name in scope for name in names)
         if relation in ("exactly_one", "at_least_one") and not given and not empty:
             yield Mistake(_join(path, names[0]), f"missing: one of {words} is needed", say)
         if relation == "together" and 0 < len(given) < len(names):
@@ -214,18 +212,18 @@ def _ordered(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) ->
 
 
 def _inside(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) -> Iterator[Mistake]:
-    """An address or range that must be inside another range."""
+    """Check that an address or range is inside another range."""
     inner, outer = row["inside"]
     large = scope.get(outer)
     for where, small in find(scope, inner):
         if not (isinstance(small, str) and isinstance(large, str) and known(small) and known(large)):
             continue
-        with contextlib.suppress(ValueError, TypeError):  # an invalid range was reported before
+        with contextlib.suppress(ValueError, TypeError):  # invalid ranges are reported elsewhere
             inside, outside = (
                 ipaddress.ip_network(small, strict=False),
                 ipaddress.ip_network(large, strict=False),
             )
-            if not inside.subnet_of(outside):  # type: ignore[arg-type] # TypeError for two IP versions
+            if not inside.subnet_of(outside):  # type: ignore[arg-type] # subnet_of raises TypeError if the IP versions differ
                 yield Mistake(_join(path, where), f"{small!r} is not inside `{outer}`, which is {large}", say)
 
 
@@ -243,8 +241,9 @@ def _unique(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) -> 
 
 
 def _holds(condition: Any, scope: dict[str, Any]) -> bool:
-    """Return whether a condition (or all of a list of them) holds for sure: with a value that is not known
-    yet it does not.
+    """Return whether a condition, or every condition of a list, is certain to hold.
+
+    A condition on a value that is not known yet does not hold, unless it is `given = true`.
     """
     if not isinstance(condition, dict):
         return all(_holds(part, scope) for part in condition or ())
@@ -265,7 +264,8 @@ def _reason(row: dict[str, Any], scope: dict[str, Any]) -> str:
         value = next((value for _, value in find(scope, condition["path"]) if value is not None), None)
         parts.append(
             f"`{condition['path']}` is"
-            f" {'not given' if value is None else 'given' if isinstance(value, (dict, list)) else repr(value)}"
+            " "
+            f"{'not given' if value is None else 'given' if isinstance(value, (dict, list)) else repr(value)}"
         )
     return " and ".join(parts) or "of the API's rule"
 
@@ -280,7 +280,7 @@ def _value(scope: dict[str, Any], name: str) -> str:
 
 
 def known(value: Any) -> bool:
-    """Return whether a value is known and plain."""
+    """Return whether a value is known and not a wrapped secret."""
     return not (value is None or value == UNKNOWN or (isinstance(value, dict) and SIGNATURE in value))
 
 
@@ -289,7 +289,7 @@ def _join(path: str, name: str) -> str:
 
 
 def find(value: Any, path: str, where: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every value at a path with its own path, list indexes and all."""
+    """Yield every value at a path with its own full path, including list indexes."""
     yield from _find(value, tuple(path.split(".")), where)
 
 

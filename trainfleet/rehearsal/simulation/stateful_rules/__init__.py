@@ -1,8 +1,7 @@
-"""Rules of a cloud that depend on what else exists there: what is still in use, ranges that overlap, zones,
-quotas.
+"""Rules of a cloud that depend on what else exists: resources in use, overlapping ranges, zones, and quotas.
 
-The rules are the TOML files here, one per provider, each row with its source; `cloud_refuses` checks one
-operation by them.
+The TOML files contain the rules, one file per provider, each row with its source. `cloud_refuses` checks one
+operation against them.
 """
 
 from __future__ import annotations
@@ -48,9 +47,7 @@ def rules() -> Rows:
 def cloud_refuses(
     verb: str, record: CloudObject, others: Iterable[CloudObject], quotas: Mapping[str, int]
 ) -> str:
-    """Return why a cloud refuses to create, update or delete a thing among others, or nothing when it does
-    not.
-    """
+    """Return why a cloud refuses to create, update or delete a resource; empty if it does not."""
     rest = [
         other
         for other in others
@@ -139,7 +136,7 @@ def _quota(record: CloudObject, others: list[CloudObject], quotas: Mapping[str, 
 
 
 def names_of(record: CloudObject) -> set[str]:
-    """Return everything by which a program may name a thing."""
+    """Return every value by which a program may reference a resource."""
     outputs = plain(record.outputs)
     return {
         value
@@ -152,7 +149,7 @@ def names_of(record: CloudObject) -> set[str]:
 
 
 def _texts(record: CloudObject, path: str) -> Iterator[str]:
-    """Yield the texts at a path; lists on the way are looked through, and what the cloud filled in counts."""
+    """Yield the strings at a path, also inside lists. A path without dots also matches the outputs."""
     yield from _at(plain(record.inputs), path.split("."))
     if "." not in path:
         yield from _at(plain(record.outputs), [path])
@@ -175,12 +172,12 @@ def _networks(record: CloudObject, path: str) -> list[Network]:
         try:
             found.append(ipaddress.ip_network(text))
         except ValueError:
-            continue  # no range at all: said by the checks of inputs
+            continue  # not a range; the input checks report it
     return found
 
 
 def _is_inside(network: Network, whole: Network) -> bool:
-    return network.version == whole.version and network.subnet_of(whole)  # type: ignore[arg-type]  # the versions are the same
+    return network.version == whole.version and network.subnet_of(whole)  # type: ignore[arg-type]  # both versions are the same
 
 
 def _logical(record: CloudObject) -> str:
