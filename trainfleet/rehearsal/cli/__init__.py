@@ -1,1 +1,1 @@
-"""Commands of the rehearsal, one file per command."""
+"""The rehearsal's commands, one file per command."""

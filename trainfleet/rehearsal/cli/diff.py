@@ -1,6 +1,6 @@
-"""`trainfleet diff`: reads arguments, shows progress on stderr and the diff on stdout or in a file.
+"""`trainfleet diff`: parses arguments, shows progress on stderr, and writes the diff to stdout or a file.
 
-Its exit codes are its own: 2 and 3 tell what the change is, so every error, also wrong input, ends with 1.
+Exit codes 2 and 3 describe the change, so all errors, including invalid input, exit with 1.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ EXIT_CODES = (
     " 130 interrupted."
 )
 
-_HELP = f"""Say what a change would do to a stack: made, changed, [bold]replaced[/] or lost, what it costs, which policy it breaks.
+_HELP = (
+    """Say what a change would do to a stack: made, changed, [bold]replaced[/] or lost, what it costs, """
+    """which policy it breaks.
 
-Base and head are built from git in clean folders; the base is applied to a simulated cloud by the real engine and the head is
+Base and head are built from git in clean folders; the base is applied to a simulated cloud by the real """
+    """engine and the head is
 previewed on it. No account, no key, no network.
 
-BASE is where the head left main (on main: the commit before). HEAD is the commit that is checked out; the working tree has to be
+BASE is where the head left main (on main: the commit before). HEAD is the commit that is checked out; """
+    """the working tree has to be
 clean, or say --worktree.
 
 [bold]Examples[/]
@@ -42,12 +46,13 @@ clean, or say --worktree.
 
   trainfleet diff gcp-prod --base origin/main --format html --output diff.html
 
-{EXIT_CODES}
 """
+    f"{EXIT_CODES}\n"
+)
 
 
 class DiffCommand(TyperCommand):
-    """Ends with 1 on a wrong flag, where other commands end with 2: here 2 means that something changes."""
+    """Exits with 1 on a usage error; Click's default of 2 means here that something changes."""
 
     def make_context(self, *arguments: Any, **settings: Any) -> Any:
         try:
@@ -165,7 +170,7 @@ def _engine() -> Engine:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Show]:
-    """One line on stderr while it runs, on a terminal; nothing in a log."""
+    """Show one progress line on a terminal; print nothing to a log."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from trainfleet.console import err

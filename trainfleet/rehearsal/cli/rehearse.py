@@ -1,6 +1,6 @@
-"""`trainfleet rehearse`: a stack of this project, or any folder with a Python Pulumi program.
+"""`trainfleet rehearse`: rehearses a stack of this project, or any folder with a Python Pulumi program.
 
-Reads arguments, shows progress on stderr and the result on stdout; the work is in `rehearse.py`.
+Parses arguments, shows progress on stderr and writes the result to stdout; the work is in `rehearse.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ON_CLUSTER = "--on-cluster"
 
 
 class _Command(typer.core.TyperCommand):
-    """The command, whose `--on-cluster` may stand without a name: it is then the usual cluster."""
+    """Accepts `--on-cluster` without a name, which selects the default cluster."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for index, word in enumerate(args):
@@ -35,9 +35,11 @@ class _Command(typer.core.TyperCommand):
         return super().parse_args(ctx, args)
 
 
-_HELP = """Try a stack on the real Pulumi engine over simulated clouds: no account, no key, no network.
+_HELP = (
+    """Try a stack on the real Pulumi engine over simulated clouds: no account, no key, no network.
 
-Every step from the first preview to the last delete, with an apply that is broken in the middle and resumed. Properties are checked
+Every step from the first preview to the last delete, with an apply that is broken in the middle """
+    """and resumed. Properties are checked
 against the installed provider SDKs. Exit code 0 only if each step was as expected.
 
 [bold]Examples[/]
@@ -62,6 +64,7 @@ against the installed provider SDKs. Exit code 0 only if each step was as expect
 
   trainfleet rehearse local --on-cluster --leave --outputs platform.json
 """
+)
 
 
 @rehearse.command(help=_HELP, cls=_Command)
@@ -308,7 +311,7 @@ def _quotas(given: list[str]) -> dict[str, int]:
 def _subject(
     target: str, stack: str, overrides: list[str]
 ) -> tuple[Project, dict[str, Any] | None, list[Path], str]:
-    """Return the project, changed settings (or None), its default policy packs, and what to call it."""
+    """Return the project, changed settings (or None), the default policy packs, and the display name."""
     from trainfleet.errors import InputError, Problem
     from trainfleet.rehearsal.engine.sandbox import read_project
     from trainfleet.rehearsal.project_lookup import project_root, stack_settings

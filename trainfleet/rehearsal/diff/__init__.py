@@ -1,3 +1,1 @@
-"""`trainfleet diff`: what a change of the code or of a spec would do to a platform, for reviewers, without an
-account.
-"""
+"""`trainfleet diff`: shows what a change of code or spec would do to a platform, without an account."""

@@ -1,7 +1,6 @@
-"""Applied bases, kept in the user's cache folder: the second diff against the same base need not apply it
-again.
+"""Caches applied bases in the user's cache folder; the next diff against the same base is faster.
 
-An entry is one file, complete or absent, and there are at most KEEP of them.
+An entry is one file that is never partial. At most KEEP entries are kept.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _PACKAGES = (
 
 
 def folder() -> Path:
-    """Return where entries are."""
+    """Return the cache folder."""
     from trainfleet.toolchain import cache_folder
 
     return cache_folder() / "diff"
@@ -61,7 +60,7 @@ def key(tree: str, project: str, stack: str, engine: str) -> str:
 
 
 def load(name: str) -> dict[str, Any] | None:
-    """Return an entry, or None when it is absent or cannot be read."""
+    """Return an entry, or None if it is missing or unreadable."""
     file = folder() / f"{name}.json.gz"
     try:
         document = json.loads(gzip.decompress(file.read_bytes()))
@@ -72,7 +71,7 @@ def load(name: str) -> dict[str, Any] | None:
 
 
 def save(name: str, document: dict[str, Any]) -> None:
-    """Keep an entry and drop the least used ones; a cache that cannot be written to is not an error."""
+    """Store an entry and evict the least recently used ones. An unwritable cache is not an error."""
     with contextlib.suppress(OSError, TrainfleetError):
         target = folder()
         write_whole(target / f"{name}.json.gz", gzip.compress(json.dumps(document).encode(), 3))

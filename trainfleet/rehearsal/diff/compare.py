@@ -1,7 +1,6 @@
-"""From the engine's events to changes: which resources, which properties from what to what, and what forces a
-replacement.
+"""Converts engine events to changes: resources, old and new values, and what forces a replacement.
 
-Pure functions over the event log's documents.
+Pure functions over the event log.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ from trainfleet.rehearsal.simulation.replacement import join_path, split_path
 from trainfleet.rehearsal.steps.selection import is_real
 
 HIDDEN = {"kubernetes:core/v1:Secret": ("data", "stringData")}
-"""Properties that are secret whatever the program says of them."""
+"""Properties that are always treated as secret, even if the program does not mark them."""
 _QUIET = {"same", "read", "refresh", "read-replacement", "read-discard", "discard", "import"}
 INSIDE = " → "
-"""Between a property and the place inside the JSON document that it holds as text."""
+"""Separates a property from the path inside the JSON document in its value."""
 Path = tuple[str, ...]
 Event = Mapping[str, Any]
 Words = Callable[[str], str]
 
 
 def changes(events: Iterable[Event], before: Iterable[Mapping[str, Any]]) -> tuple[list[Change], int]:
-    """Return what a preview does to things in a cloud, and how many of them it leaves alone.
+    """Return the changes that a preview makes to cloud resources, and the number of unchanged resources.
 
     Args:
         events: the metadata of the engine's resource events.
-        before: the resources in the state before, as they were protected.
+        before: the resources in the state before the preview, with their original protection.
     """
     events, by_urn = list(events), dict[str, list[Event]]()
     for event in events:
@@ -54,7 +53,7 @@ def changes(events: Iterable[Event], before: Iterable[Mapping[str, Any]]) -> tup
 
 
 def deletions(before: Iterable[Mapping[str, Any]]) -> list[Change]:
-    """Return the change that takes everything away: the stack is gone."""
+    """Return the changes that delete a whole stack."""
     events = [
         {"op": "delete", "urn": each["urn"], "type": each["type"], "old": each, "new": None}
         for each in before
@@ -64,8 +63,9 @@ def deletions(before: Iterable[Mapping[str, Any]]) -> list[Change]:
 
 
 def _shown(token: str, urn: str) -> bool:
-    """Leave out components, the stack and the engine's own default providers; the programs' providers are
-    settings of theirs.
+    """Return whether to show a resource: no components, no stack, no default providers of the engine.
+
+    Explicit providers are shown, because they are settings of the program.
     """
     if token.startswith("pulumi:providers:"):
         return "::default_" not in urn
@@ -143,13 +143,14 @@ def _properties(event: Event, words: Words) -> Iterator[Property]:
 
 
 def _natural(text: str) -> list[Any]:
-    """Sort `[2]` before `[10]`."""
+    """Return a sort key that puts `[2]` before `[10]`."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
 def _whole_list(path: Path, old: Any, new: Any) -> tuple[Path, Any, Any]:
-    """Return the two values at a path; an item of a list of plain values represents the list, whose items
-    have no names.
+    """Return a path and its old and new values.
+
+    If the path points into a list of scalars, return the whole list, because its items have no identity.
     """
     for length in range(len(path)):
         if path[length].startswith("["):
@@ -177,9 +178,7 @@ def _at(value: Any, path: Path) -> Any:
 
 
 def _inside(old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the leaves that differ inside two JSON documents written as text; the two values themselves when
-    they are none.
-    """
+    """Yield the differing leaves of two strings that contain JSON; for other values, yield the values."""
     one, two = _document(old), _document(new)
     if one is None or two is None:
         yield "", old, new
@@ -213,9 +212,7 @@ def _leaves(old: Any, new: Any, path: Path) -> Iterator[tuple[Path, Any, Any]]:
 
 
 def _value(value: Any, words: Words) -> Any:
-    """Return a value as it may be shown: secrets hidden, what only the apply will know and generated ids said
-    in words.
-    """
+    """Return a value for display: hides secrets, and describes unknown values and generated IDs."""
     if is_secret(value):
         return SECRET
     if isinstance(value, str):
@@ -228,11 +225,10 @@ def _value(value: Any, words: Words) -> Any:
 
 
 def _made_up(before: Iterable[Mapping[str, Any]], events: Iterable[Event]) -> Words:
-    """Return what puts the name of a resource in place of an id, ARN, address or name that the simulated
-    cloud generated.
+    """Return a function that replaces generated IDs, ARNs, addresses and names with the resource's name.
 
-    A reviewer knows `prod-vpc` and not `vpc-061b374a7955f4dc2`, which no cloud has ever seen and which
-    differs in each run.
+    A reviewer knows `prod-vpc`, but not `vpc-061b374a7955f4dc2`, which exists in no cloud and differs in each
+    run.
     """
     names: dict[str, str] = {}
     made = [each for each in before if each.get("custom")]

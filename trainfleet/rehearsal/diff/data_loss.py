@@ -1,8 +1,4 @@
-"""What is lost when a resource of a type is deleted or replaced: the table losses.toml, a row per type or per
-family of types.
-
-Read by the diff.
-"""
+"""What is lost when a resource is deleted or replaced: data_loss.toml, a row per type or family of types."""
 
 from __future__ import annotations
 
@@ -16,12 +12,12 @@ from trainfleet.errors import InputError, Problem
 TABLE = Path(__file__).with_name("data_loss.toml")
 KINDS = ("data", "keys", "access", "work", "addresses", "secrets", "downtime", "nothing")
 QUIET = frozenset({"nothing", "downtime"})
-"""Kinds that a later apply fixes by itself."""
+"""Losses that a later apply repairs."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What goes with a resource of one type. `loud`: a later apply does not bring it back."""
+    """What is lost with a resource of one type. `loud`: a later apply does not restore it."""
 
     kinds: tuple[str, ...]
     why: str
@@ -30,7 +26,7 @@ class Loss:
 
 @functools.cache
 def table(file: Path = TABLE) -> dict[str, Loss]:
-    """Return the rows by type token, or by the beginning of tokens (ends with `*`).
+    """Return the rows by type token, or by token prefix (keys that end with `*`).
 
     Raises:
         InputError: the file is not TOML, or a row lacks its kinds or its reason.
@@ -53,7 +49,7 @@ def table(file: Path = TABLE) -> dict[str, Loss]:
 
 
 def loss_of(token: str) -> Loss | None:
-    """Return what goes with a resource of this type; None when no row says it. The longest beginning decides."""
+    """Return what is lost with a resource of this type, or None without a row. The longest prefix wins."""
     rows = table()
     if token in rows:
         return rows[token]
@@ -62,6 +58,6 @@ def loss_of(token: str) -> Loss | None:
 
 
 def weight(loss: Loss | None) -> int:
-    """Return where a loss is in the table, what matters most first; an unknown one before all."""
+    """Return the rank of a loss in the table (most important first); an unknown loss ranks first."""
     rows = list(table().values())
     return rows.index(loss) if loss in rows else -1

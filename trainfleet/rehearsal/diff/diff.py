@@ -1,7 +1,6 @@
-"""Computes a diff: two checkouts, the base applied to a simulated cloud (or taken from the cache), the head
-previewed on it.
+"""Computes a diff: applies the base to a simulated cloud (or loads it from the cache) and previews the head.
 
-`compute` is what the command line calls; it raises a `TrainfleetError` that says which side is wrong.
+`compute` is the entry point. It raises a `TrainfleetError` that names the side at fault.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from trainfleet.suggestions import did_you_mean
 
 @dataclass(frozen=True)
 class DiffOptions:
-    """Which sides, and how: empty names are chosen by `sides`."""
+    """Options of a diff; empty revisions are chosen by `sides`."""
 
     base: str = ""
     head: str = ""
@@ -39,7 +38,7 @@ class DiffOptions:
 
 @dataclass(frozen=True)
 class Show:
-    """Where progress goes: what begins, and a resource that is done."""
+    """Progress callbacks: a phase begins, a resource is done."""
 
     begin: Callable[[str], None] = lambda _: None
     resource: Callable[[str, int], None] = lambda *_: None
@@ -49,7 +48,7 @@ def sides(repository: Repository, options: DiffOptions) -> tuple[Revision, Revis
     """Return the base and the head.
 
     Raises:
-        InputError: an unknown revision, uncommitted changes in the way, nothing to compare with.
+        InputError: an unknown revision, uncommitted changes, or nothing to compare with.
     """
     if options.worktree and options.head not in ("", "."):
         raise InputError(
@@ -76,12 +75,14 @@ def compute(
     """Compute the diff of a stack.
 
     Args:
-        stack: its name; a stack that only one side has is new or deleted.
-        root: the project's folder in the user's checkout.
-        find_engine: returns the engine; called when everything else is known to be right.
+        stack: name of the stack; a stack on only one side is new or deleted.
+        root: the project folder in the user's checkout.
+        find_engine: returns the engine; called after the input is validated.
+        options: the revisions and how to compare them.
+        show: progress callbacks.
 
     Raises:
-        TrainfleetError: a side that cannot be found, read or built.
+        TrainfleetError: a side cannot be found, read or built.
     """
     options, show = options or DiffOptions(), show or Show()
     began = time.monotonic()
@@ -127,7 +128,7 @@ def compute(
 
 
 class _Result:
-    """What the engine found."""
+    """The results of the engine."""
 
     def __init__(self, notes: Iterable[str] = ()) -> None:
         self.changes: list[Change] = []
@@ -212,7 +213,7 @@ class _Prepared:
 
 
 def newly_failing(before: Iterable[Violation], after: Iterable[Violation]) -> tuple[Failing, ...]:
-    """Return the policies that resources of the head break and did not break in the base."""
+    """Return the policy violations of the head that the base does not have."""
     old, new = _failing(before), _failing(after)
     return tuple(failing for key, failing in sorted(new.items()) if key not in old)
 
@@ -242,14 +243,15 @@ def _exists(stack: str, base: StackFile | None, head: StackFile | None, roots: t
 
 
 def _check_head(file: StackFile | None, head: Revision) -> list[str]:
-    """Refuse a head whose settings are wrong, every mistake with its line, before the engine starts."""
+    """Reject a head with invalid settings before the engine starts; report every problem with its line."""
     if file is None:
         return []
     try:
         load_stack(str(file.path), file.path.parent)
     except TrainfleetError as error:
         root = str(file.path)[: -len(file.shown_as)]
-        places = (f"{os.path.relpath(root)}/", root)  # as the check shows a file: from here, or in full
+        # The check shows a file relative to the current folder or with its full path.
+        places = (f"{os.path.relpath(root)}/", root)
 
         def plain(text: str) -> str:
             for place in places:

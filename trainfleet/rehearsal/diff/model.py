@@ -1,7 +1,6 @@
-"""What a diff is made of, in the order a reviewer reads it; everything here is plain data that can be written
-as JSON.
+"""The data model of a diff, in the order of a review. Everything is plain data that serializes to JSON.
 
-Values are as shown: secrets are `[secret]`, what only the apply will know is UNKNOWN.
+Values are ready for display: secrets are `[secret]`, values unknown before the apply are UNKNOWN.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Verb(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What the whole change is; each has an exit code of its own."""
+    """The result of the whole diff; each has its own exit code."""
 
     NONE = "no change"
     CHANGE = "change"
@@ -42,7 +41,7 @@ EXIT = {Verdict.NONE: 0, Verdict.CHANGE: 2, Verdict.DESTRUCTIVE: 3}
 
 @dataclass(frozen=True)
 class Property:
-    """One property, old and new; None means absent."""
+    """A property with its old and new value; None means absent."""
 
     path: str
     old: Any
@@ -52,7 +51,7 @@ class Property:
 
 @dataclass(frozen=True)
 class Change:
-    """One resource that a change touches."""
+    """A changed resource."""
 
     verb: Verb
     urn: str
@@ -60,24 +59,24 @@ class Change:
     name: str
     properties: tuple[Property, ...] = ()
     forced_by: tuple[str, ...] = ()
-    """Properties that force a replacement."""
+    """Properties that force the replacement."""
     loss: Loss | None = None
-    """What goes away with the old one (replacements and deletions)."""
+    """What is lost with the old resource (replacements and deletions)."""
     protected: bool = False
-    """Pulumi refuses to replace or delete it until someone lifts the protection."""
+    """Pulumi refuses to replace or delete it until the protection is removed."""
     kept: bool = False
-    """The old one stays in the cloud, out of the stack (retain on delete)."""
+    """The old resource stays in the cloud, outside the stack (retain on delete)."""
     delete_first: bool = False
-    """The old one goes before the new one exists."""
+    """The old resource is deleted before the new one is created."""
 
     @property
     def destructive(self) -> bool:
-        """Whether something is lost that a later apply does not bring back."""
+        """Whether something is lost that a later apply does not restore."""
         return self.verb in (Verb.REPLACE, Verb.DELETE) and (self.loss is None or self.loss.loud)
 
     @property
     def type(self) -> str:
-        """The type without the module's file name: aws:s3:Bucket."""
+        """The type token without the module's file name, for example aws:s3:Bucket."""
         package, module, kind = (*self.token.split(":", 2), "", "")[:3]
         module = module.split("/")[0]
         return ":".join(part for part in (package, module, kind) if part and part != "index")
@@ -85,7 +84,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Failing:
-    """A policy that a resource breaks."""
+    """A policy violation of one resource."""
 
     policy: str
     resource: str
@@ -95,7 +94,7 @@ class Failing:
 
 @dataclass(frozen=True)
 class SpecChange:
-    """One setting of the stack's file that differs, and where it is set."""
+    """A changed setting in the stack file and its location."""
 
     path: str
     old: Any
@@ -105,13 +104,13 @@ class SpecChange:
 
 @dataclass(frozen=True)
 class Diff:
-    """A whole diff. `bills` are None where the stack does not exist or its spec cannot be read."""
+    """A complete diff. `before` and `after` are None if the stack does not exist or its spec is invalid."""
 
     stack: str
     base: Revision
     head: Revision
     stack_is: str
-    """`there` in both; `new` in head; `deleted` in head."""
+    """`there` on both sides, `new` in the head, or `deleted` in the head."""
     changes: tuple[Change, ...]
     before: Bill | None
     after: Bill | None
@@ -124,24 +123,24 @@ class Diff:
     unchanged: int = 0
 
     def of(self, verb: Verb) -> list[Change]:
-        """The changes of one kind, in the order of their names."""
+        """Return the changes with one verb, sorted by name."""
         return [change for change in self.changes if change.verb is verb]
 
     @property
     def verdict(self) -> Verdict:
-        """What the change comes to. A setting or a policy alone changes nothing in a cloud."""
+        """The verdict. A spec change alone changes nothing in a cloud."""
         if any(change.destructive for change in self.changes):
             return Verdict.DESTRUCTIVE
         return Verdict.CHANGE if self.changes or self.newly_failing else Verdict.NONE
 
     @property
     def exit_code(self) -> int:
-        """0 nothing changes, 2 something does, 3 something is lost."""
+        """0: no change, 2: change, 3: destructive change."""
         return EXIT[self.verdict]
 
     @property
     def destructive(self) -> list[Change]:
-        """The changes that lose something, the deletions first."""
+        """The destructive changes, deletions first."""
         return sorted(
             (change for change in self.changes if change.destructive),
             key=lambda change: (change.verb is not Verb.DELETE, change.name),
@@ -149,7 +148,7 @@ class Diff:
 
     @property
     def blast_radius(self) -> str:
-        """One line that says it all: how many, what is lost, what it costs, what it breaks."""
+        """A one-line summary: counts, losses, cost difference and newly failing policies."""
         words = {
             Verb.CREATE: "created",
             Verb.UPDATE: "updated",
@@ -163,7 +162,7 @@ class Diff:
         return "; ".join(parts)
 
     def _lost(self, changes: Sequence[Change]) -> str:
-        """Name what goes, the data first; a handful by name."""
+        """Summarize the losses, data first, with the names of a few resources."""
         if not (loud := [change for change in changes if change.destructive]):
             return ""
         groups: dict[str, list[str]] = {}
@@ -194,7 +193,7 @@ class Diff:
         return [f"{count} {'policy newly fails' if count == 1 else 'policies newly fail'}"] if count else []
 
     def as_json(self) -> dict[str, Any]:
-        """The document of `--format json`; `schema_version` rises when a key changes its meaning."""
+        """Return the `--format json` document; `schema_version` increases when a key changes its meaning."""
         return {
             "schema_version": SCHEMA_VERSION,
             "stack": self.stack,
@@ -255,7 +254,7 @@ def _some(names: list[str], most: int = 4) -> str:
 
 
 def _difference(low: float, high: float) -> str:
-    """Say what a month costs more or less, with the fewest nodes and with the most."""
+    """Return the monthly cost difference, with the minimum and the maximum number of nodes."""
     if abs(low) < 0.5 and abs(high) < 0.5:
         return "cost as before"
     if abs(low - high) < 0.5:
@@ -265,6 +264,6 @@ def _difference(low: float, high: float) -> str:
 
 
 def money(usd: float, *, sign: bool = True) -> str:
-    """Dollars without cents, with a sign where they are a difference."""
+    """Format dollars without cents; with `sign`, prefix an increase with +."""
     mark = "−" if usd < -0.5 else ("+" if sign else "")
     return f"{mark}${abs(usd):,.0f}"

@@ -1,6 +1,4 @@
-"""What every way of showing a diff has in common: groups of alike changes, values in short, the rows of the
-cost.
-"""
+"""Shared by all output formats of a diff: groups of similar changes, shortened values, and cost rows."""
 
 from __future__ import annotations
 
@@ -15,42 +13,42 @@ from trainfleet.rehearsal.diff.data_loss import Loss, weight
 from trainfleet.rehearsal.diff.model import Change, Diff, Property, Verb, money
 
 TITLES = {Verb.DELETE: "Deleted", Verb.REPLACE: "Replaced", Verb.UPDATE: "Updated", Verb.CREATE: "Created"}
-"""In the order in which a reviewer wants them: what is lost first."""
+"""In the order of a review: destructive changes first."""
 _PAGE = 160
 _LONG, _AROUND = 80, 24
 
 
 @dataclass(frozen=True)
 class Group:
-    """Changes that happen for the same reason: of one type, or updates of one and the same property."""
+    """Similar changes: of one type for the same reason, or updates of the same properties."""
 
     type: str
     changes: tuple[Change, ...]
 
     @property
     def first(self) -> Change:
-        """One of them: the others are like it."""
+        """A representative change."""
         return self.changes[0]
 
     @property
     def names(self) -> list[str]:
-        """The resources."""
+        """The names of the resources."""
         return [change.name for change in self.changes]
 
     @property
     def loss(self) -> Loss | None:
-        """What goes with each."""
+        """What is lost with each resource."""
         return self.first.loss
 
     @property
     def properties(self) -> Sequence[Property]:
-        """The properties, where it is one resource, or where all change alike."""
+        """The changed properties, if all resources of the group have the same changes."""
         same = all(change.properties == self.first.properties for change in self.changes)
         return _merged(self.first.properties) if same else ()
 
     @property
     def fate(self) -> str:
-        """What becomes of the old ones, in words; empty for what is made or changed in place."""
+        """A description of what happens to the old resources; empty for creates and updates."""
         if self.first.verb not in (Verb.REPLACE, Verb.DELETE):
             return ""
         first = self.first
@@ -77,7 +75,7 @@ class Group:
 
     @property
     def mark(self) -> str:
-        """The loud mark: LOSES DATA, LEAVES BEHIND, or nothing."""
+        """The label of a destructive change: LOSES DATA, LEAVES BEHIND, or empty."""
         if not self.first.destructive:
             return ""
         if self.first.kept:
@@ -86,7 +84,7 @@ class Group:
 
 
 def _merged(properties: Sequence[Property]) -> list[Property]:
-    """Return properties with those of many list items that change alike as one: `interfaces[0-31].groups`."""
+    """Merge equal changes of three or more list items into one: `interfaces[*].groups (32 items)`."""
     alike: dict[Any, list[Property]] = {}
     for each in properties:
         alike.setdefault(
@@ -104,12 +102,11 @@ def _merged(properties: Sequence[Property]) -> list[Property]:
 
 
 def groups(diff: Diff, verb: Verb) -> list[Group]:
-    """Return the changes of one kind, alike ones together, what loses most first."""
+    """Return the changes with one verb, grouped by similarity, most destructive first."""
     found: dict[Any, list[Change]] = {}
     for change in diff.of(verb):
         reason = (change.forced_by, change.kept, change.protected, change.delete_first)
-        # What all resources have in common, such as a tag, is one change for a reviewer, whatever their
-        # types.
+        # An update that all resources share, such as a tag, is one group across types.
         key = repr(change.properties) if verb is Verb.UPDATE else (change.type, reason)
         found.setdefault(key, []).append(change)
     made = [Group(_types(changes), tuple(changes)) for changes in found.values()]
@@ -125,12 +122,12 @@ def _types(changes: Sequence[Change]) -> str:
 
 
 def some(names: Sequence[str], most: int = 8) -> str:
-    """Return a list of names, cut to a handful."""
+    """Return a comma-separated list of names, truncated after `most` names."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def short(value: Any, most: int = _PAGE) -> str:
-    """Return a value as a reviewer reads it: text as it is, the rest as JSON, cut to a length."""
+    """Return a value for display, truncated: strings unchanged, everything else as JSON."""
     if value is None:
         return "(none)"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
@@ -139,7 +136,7 @@ def short(value: Any, most: int = _PAGE) -> str:
 
 
 def arrow(each: Property, most: int = _PAGE) -> str:
-    """Return `old → new`; lists of plain values as what came and went."""
+    """Return `old → new`; for lists of scalars, the removed and added items."""
     old, new = each.old, each.new
     if isinstance(old, list) and isinstance(new, list):
         gone, come = [item for item in old if item not in new], [item for item in new if item not in old]
@@ -158,14 +155,14 @@ def arrow(each: Property, most: int = _PAGE) -> str:
 
 
 def _alike(one: str, two: str) -> int:
-    """Return how many letters two texts share from the start."""
+    """Return the length of the common prefix."""
     return next(
         (index for index, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two))
     )
 
 
 def _apart(old: str, new: str) -> tuple[str, str]:
-    """Return two long texts cut to where they differ, with a few words around it."""
+    """Cut two long strings to the part that differs, with some context."""
     start = _alike(old, new)
     end = _alike(old[start:][::-1], new[start:][::-1])
     start, end = max(0, start - _AROUND), max(0, end - _AROUND)
@@ -175,7 +172,7 @@ def _apart(old: str, new: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class CostRow:
-    """One line of the cost, as text: before and after, each from the least to the most."""
+    """One cost row as text: minimum and maximum, before and after."""
 
     name: str
     what: str
@@ -187,7 +184,7 @@ class CostRow:
 
 
 def cost_rows(diff: Diff) -> list[CostRow]:
-    """Return a line for each part on either side, the sums last."""
+    """Return a row for each cost item on either side, totals last."""
     before, after = _parts(diff.before), _parts(diff.after)
     rows = [_row(name, before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after])]
     if not rows:
@@ -260,7 +257,7 @@ def _delta(low: float, high: float) -> str:
 
 
 def cost_notes(diff: Diff) -> list[str]:
-    """Return the notes below a cost: whose prices, what is unknown, what is not counted."""
+    """Return the notes below the costs: price source, unknown prices, items that are not counted."""
     if diff.before is None and diff.after is None:
         return ["The cost is not known."]
     if not any(bill and bill.parts for bill in (diff.before, diff.after)):
@@ -289,7 +286,7 @@ def cost_notes(diff: Diff) -> list[str]:
 
 
 def sides(diff: Diff) -> str:
-    """Return `abc123 (merge base with main) → def456 (HEAD)`."""
+    """Return the two revisions, for example `abc123 (merge base with main) → def456 (HEAD)`."""
     return f"{_side(diff.base)} → {_side(diff.head)}"
 
 

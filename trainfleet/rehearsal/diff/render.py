@@ -1,7 +1,7 @@
-"""A diff for people: a Rich table on a terminal, Markdown for a comment under a pull request, one HTML page.
+"""Renders a diff as a Rich table, as Markdown for a pull request comment, or as an HTML page.
 
-All three show the same in the same order: the blast radius, what is deleted, replaced, updated, created,
-the cost, the policies, the settings.
+All formats have the same content in the same order: blast radius, deleted, replaced, updated and created
+resources, cost, policies, settings.
 """
 
 from __future__ import annotations
@@ -28,19 +28,17 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MARKDOWN_LIMIT = 60_000
-"""Below what GitHub and GitLab take in one comment (65,536 characters), with space for what a bot writes
-around it.
-"""
+"""GitHub and GitLab limit a comment to 65,536 characters; this leaves space for text added by a bot."""
 _COLOURS = {Verdict.NONE: "green", Verdict.CHANGE: "yellow", Verdict.DESTRUCTIVE: "red"}
 _SIGNS = {Verb.CREATE: "+", Verb.UPDATE: "~", Verb.REPLACE: "±", Verb.DELETE: "−"}
 _WIDTH = 120
-"""Of the table where there is no terminal."""
+"""Table width without a terminal."""
 _ROWS = 12
-"""Properties of one resource that the table and the Markdown show."""
+"""Maximum number of properties per resource in the table and in Markdown."""
 
 
 def as_text(diff: Diff) -> str:
-    """The table without colours, for a file."""
+    """Return the table without colors, for a file."""
     from rich.console import Console
 
     sink = StringIO()
@@ -157,7 +155,7 @@ def _notes(diff: Diff) -> list[str]:
 
 
 def as_markdown(diff: Diff) -> str:
-    """Return the diff for a comment; what does not fit is left out from the end, and said."""
+    """Return the diff as a comment. If it is too long, truncate the end and add a note."""
     blocks = [
         f"### `{diff.stack}`: {diff.verdict}\n\n**{_plain(diff.blast_radius)}**\n\n{_plain(sides(diff))}\n"
     ]
@@ -237,7 +235,7 @@ def _plain(text: str) -> str:
 
 
 def as_html(diff: Diff) -> str:
-    """Return one page: no script, nothing loaded from elsewhere, light and dark, for any width."""
+    """Return a self-contained page: no scripts, no external resources, light and dark mode, responsive."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(

@@ -1,6 +1,4 @@
-"""The stack's settings on both sides: what is built from them, what they cost, and which of them differ, with
-their line.
-"""
+"""The stack settings of both sides: what to build, what it costs, and which settings differ where."""
 
 from __future__ import annotations
 
@@ -22,11 +20,12 @@ STAND_IN = "rehearsal-secret"
 
 
 def stack_file(root: Path, stack: str, shown_as: str) -> StackFile | None:
-    """Read a stack's file in a checkout, shown as it is called in the user's; None when the checkout has no
-    such stack.
+    """Read a stack's file in a checkout, or return None if the stack does not exist there.
+
+    Messages show the file under `shown_as`, its name in the user's checkout.
 
     Raises:
-        InputError: it is not YAML, or no group of keys.
+        InputError: the file is not YAML or not a mapping.
     """
     folder = root / _settings_folder(root)
     file = next(
@@ -61,11 +60,10 @@ def _shown(file: Path) -> str:
 
 
 def for_build(document: Mapping[str, Any], today: date) -> tuple[dict[str, Any], list[str]]:
-    """Return settings that can be built without a key and on a later day, and what was left out of them.
+    """Return settings that build without the secrets key and on a later day, and notes on what was left out.
 
-    The sandbox replaces secrets that are a whole value; here those inside a value follow. An exception that
-    has run out is
-    dropped: it makes no resource, and the program would refuse the whole spec for it.
+    The sandbox replaces secrets that are a whole value; this function replaces nested ones. Expired policy
+    exceptions are dropped: they create no resource, but the program would reject the spec because of them.
     """
     config = {
         key: _without_ciphertext(value, top=True) for key, value in (document.get("config") or {}).items()
@@ -96,7 +94,7 @@ def _past(exception: Any, today: date) -> bool:
 
 
 def bill_of(file: StackFile | None) -> tuple[Bill | None, str]:
-    """Return what a stack costs; None and why, where its spec cannot be read (an old one, by today's fields)."""
+    """Return the cost of a stack; or None and the reason if the current version cannot parse its spec."""
     if file is None:
         return None, ""
     try:
@@ -106,8 +104,9 @@ def bill_of(file: StackFile | None) -> tuple[Bill | None, str]:
 
 
 def spec_changes(base: StackFile | None, head: StackFile | None) -> list[SpecChange]:
-    """Return the settings that differ, platform settings by their short path; pools and exceptions by name,
-    not by place.
+    """Return the settings that differ.
+
+    Platform settings have short paths. Pools and exceptions are matched by name, not by position.
     """
     if base is None and head is None:
         return []
@@ -130,7 +129,7 @@ def spec_changes(base: StackFile | None, head: StackFile | None) -> list[SpecCha
 
 
 def _leaves(value: Any, path: KeyPath, real: KeyPath = ()) -> Iterator[tuple[KeyPath, tuple[Any, KeyPath]]]:
-    """Yield each leaf by a path that survives reordering, with its real path in the document."""
+    """Yield each leaf by a path that is stable under reordering, with its real path in the document."""
     if isinstance(value, dict) and set(value) != {"secure"} and value:
         for key, item in value.items():
             yield from _leaves(item, (*path, str(key)), (*real, key))

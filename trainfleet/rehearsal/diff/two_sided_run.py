@@ -1,8 +1,7 @@
-"""Runs the two sides on the real engine over one simulated cloud: applies the base, previews the head on what
-came of it.
+"""Runs both sides with the real engine on one simulated cloud: applies the base, then previews the head.
 
-Each program runs from its own checkout with this interpreter: a small entry puts the checkout before
-everything else on sys.path.
+Each program runs from its own checkout with this interpreter. A small entry script puts the checkout first on
+sys.path.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ Events = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a diff: its checkout's project and the stack's settings there."""
+    """One side of a diff: the project in its checkout and the stack settings."""
 
     label: str
     revision: Revision
@@ -49,22 +48,21 @@ class Side:
 
     @property
     def shown(self) -> str:
-        """How messages call it."""
+        """The display name."""
         return f"{self.label} ({self.revision.short})"
 
     @property
     def pack(self) -> Path | None:
-        """The checkout's policy pack, where it has one."""
+        """The checkout's policy pack, if it has one."""
         pack = self.project.root / "policies"
         return pack if (pack / "PulumiPolicy.yaml").is_file() else None
 
 
 @dataclass
 class Applied:
-    """What is left of an applied base: the engine's files by their path, the salt of its settings, the
-    policies it breaks.
+    """An applied base: the engine's state files by path, the encryption salt, and the policy violations.
 
-    `violations` is None as long as nobody asked: a head that breaks no policy breaks none newly.
+    `violations` is None until requested: if the head has no violations, those of the base are not needed.
     """
 
     files: dict[str, str] = field(default_factory=dict)
@@ -72,11 +70,11 @@ class Applied:
     violations: list[Violation] | None = None
 
     def resources(self) -> list[dict[str, Any]]:
-        """The resources in the state."""
+        """Return the resources in the state."""
         return [resource for document in self._states().values() for resource in _resources(document)]
 
     def without_protection(self) -> Applied:
-        """The same with nothing protected, so that a preview shows every replacement and deletion."""
+        """Return a copy without protection, so that a preview shows all replacements and deletions."""
         files = dict(self.files)
         for name, document in self._states().items():
             for resource in _resources(document):
@@ -85,13 +83,13 @@ class Applied:
         return Applied(files, self.salt, self.violations)
 
     def as_json(self) -> dict[str, Any]:
-        """For the cache."""
+        """Return a JSON document for the cache."""
         violations = None if self.violations is None else [vars(violation) for violation in self.violations]
         return {"files": self.files, "salt": self.salt, "violations": violations}
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Applied:
-        """From the cache."""
+        """Restore from a document of the cache."""
         kept = document["violations"]
         return cls(
             document["files"],
@@ -111,7 +109,7 @@ def _resources(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 @dataclass
 class Session:
-    """The simulated cloud, its providers and the language host, shared by both sides."""
+    """The simulated cloud, the providers and the language host, shared by both sides."""
 
     engine: Engine
     cloud: Cloud
@@ -122,10 +120,10 @@ class Session:
     progress: Callable[[str, int], None]
 
     def apply(self, side: Side) -> Applied:
-        """Apply a side to the empty cloud, without its policies.
+        """Apply a side to the empty cloud, without policies.
 
         Raises:
-            TrainfleetError: its program fails, or a cloud would refuse it; says which side.
+            TrainfleetError: the program fails, or a simulated cloud rejects a resource; names the side.
         """
         runner = self._runner(side)
         runner.init()
@@ -133,10 +131,10 @@ class Session:
         return Applied(*_kept(runner.sandbox), None if side.pack else [])
 
     def violations(self, side: Side, applied: Applied) -> list[Violation]:
-        """Return the policies that an applied side breaks by its own policy pack.
+        """Return the violations of an applied side, checked with its own policy pack.
 
         Raises:
-            TrainfleetError: its program fails now; says which side.
+            TrainfleetError: the program fails on the second run; names the side.
         """
         runner = self._runner(side)
         self._restore(runner.sandbox, applied)
@@ -145,11 +143,10 @@ class Session:
         return outcome.violations
 
     def preview(self, side: Side, on: Applied | None) -> tuple[Outcome, Events]:
-        """Preview a side on an applied one, or on nothing; return the outcome and the engine's resource
-        events.
+        """Preview a side on an applied one, or on an empty stack; return the outcome and the resource events.
 
         Raises:
-            TrainfleetError: its program fails; says which side.
+            TrainfleetError: the program fails; names the side.
         """
         runner = self._runner(side)
         if on is None:
@@ -158,8 +155,8 @@ class Session:
             self._restore(runner.sandbox, on)
         outcome = runner.run("preview", *self._policies(side, advise=False))
         if strict := diagnostics.mandatory(outcome):
-            # A mandatory violation keeps the engine from checking the stack as a whole: once more, only
-            # advising.
+            # After a mandatory violation, the engine skips the stack policies. Run again with all policies
+            # advisory.
             outcome = runner.run("preview", *self._policies(side, advise=True))
             levels = {violation.policy: violation.level for violation in strict}
             outcome.violations = [
@@ -186,8 +183,8 @@ class Session:
         self.programs.failure_file = box.file("failure.json")
         self.cloud.mistakes.clear()
         self.cloud.unknown_functions.clear()
-        # The policy pack is started by the engine; it has to find the checkout's `policies`, not the
-        # installed one.
+        # The engine starts the policy pack, which has to import the checkout's `policies`, not the installed
+        # package.
         path = os.pathsep.join(filter(None, (str(side.project.root), os.environ.get("PYTHONPATH", ""))))
         return Runner(self.engine.path, box, {**self.environment, "PYTHONPATH": path}, self.progress)
 
@@ -208,7 +205,7 @@ class Session:
 
 @contextlib.contextmanager
 def session(engine: Engine, scratch: Path, progress: Callable[[str, int], None]) -> Iterator[Session]:
-    """Set the stage; everything on it is gone at the end, also after Ctrl-C or SIGTERM."""
+    """Start the simulated cloud, providers and language host; clean up on exit, Ctrl-C and SIGTERM."""
     cloud, programs = Cloud(), language.Programs(python=sys.executable)
     with (
         sigterm_as_interrupt(),
@@ -221,7 +218,7 @@ def session(engine: Engine, scratch: Path, progress: Callable[[str, int], None])
 
 
 def _kept(box: Sandbox) -> tuple[dict[str, str], str]:
-    """Return the engine's state files and the salt of the settings, as far as a later command needs them."""
+    """Return the engine's state files and the encryption salt of the settings, which later commands need."""
     import yaml
 
     state = box.folder / "state"

@@ -1,7 +1,7 @@
-"""Two clean copies of the project out of git: the base and the head of a diff, gone at the end.
+"""Clean copies of the project from git for the base and the head of a diff, deleted at the end.
 
-Git's own index and folder are never written to (a private index, no `git worktree`), so a read-only
-checkout will do and nothing is left to prune.
+Git's index and folder are never written to (private index, no `git worktree`), so a read-only checkout works
+and nothing has to be pruned.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from trainfleet.rehearsal.engine.sandbox import unwritable
 from trainfleet.suggestions import did_you_mean
 
 MAIN_BRANCHES = ("origin/HEAD", "origin/main", "origin/master", "main", "master")
-"""Where a change will be merged, in the order in which they are looked for."""
+"""Candidates for the branch that the change will be merged into, in order of preference."""
 SOURCES = (".py", ".yaml", ".yml", ".toml")
-"""Files that git does not know yet and that a build would read; a report written into the checkout is none."""
+"""Untracked files that affect a build; others, such as a report in the checkout, are ignored."""
 _WORKTREE = "working tree"
 
 
 @dataclass(frozen=True)
 class Revision:
-    """What one side of the diff is made of: a commit, or the working tree as it is (`tree` is empty then)."""
+    """One side of a diff: a commit, or the working tree (then `tree` is empty)."""
 
     shown_as: str
     commit: str
@@ -37,16 +37,16 @@ class Revision:
 
     @property
     def short(self) -> str:
-        """The commit in short, or what represents it."""
+        """The abbreviated commit, or a name for the working tree."""
         return self.commit[:9] or self.shown_as
 
 
 class Repository:
-    """The git repository around a project's folder.
+    """The git repository that contains a project folder.
 
     Raises:
-        InputError: the folder is in no repository, or git refuses to read it.
-        MissingToolError: there is no git.
+        InputError: the folder is in no repository, or git cannot read it.
+        MissingToolError: git is not installed.
     """
 
     def __init__(self, root: Path) -> None:
@@ -62,7 +62,11 @@ class Repository:
         self.prefix = self.git("rev-parse", "--show-prefix").strip("/")
 
     def git(self, *arguments: str, index: Path | None = None) -> str:
-        """Run git and return what it said, or raise with its words."""
+        """Run git and return its output.
+
+        Raises:
+            InputError: git failed; contains its message.
+        """
         code, output = self._try(*arguments, index=index)
         if code != 0:
             raise InputError("git could not do it", [Problem("git", output.removeprefix("fatal: "))])
@@ -105,10 +109,10 @@ class Repository:
         )
 
     def revision(self, ref: str, flag: str) -> Revision:
-        """Return the commit that a name represents.
+        """Resolve a revision name to a commit.
 
         Raises:
-            InputError: there is none; the nearest branch or tag is offered.
+            InputError: the revision does not exist; suggests a similar branch or tag.
         """
         code, commit = self._try("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
         if code != 0:
@@ -127,8 +131,9 @@ class Repository:
         return did_you_mean(ref, names) if names else "commit something first"
 
     def default_base(self, head: Revision) -> Revision:
-        """Return where the head left the main branch; on the main branch itself the commit before (with a
-        working tree: HEAD).
+        """Return the merge base of the head and the main branch.
+
+        On the main branch itself, return the previous commit, or HEAD if the head is the working tree.
 
         Raises:
             InputError: there is nothing to compare with.
@@ -152,16 +157,16 @@ class Repository:
         return self.named(parent, "the commit before")
 
     def named(self, commit: str, shown_as: str) -> Revision:
-        """Return a commit under a name of its own."""
+        """Return a commit with a display name."""
         found = self.revision(commit, "--base")
         return Revision(shown_as, found.commit, found.tree, found.subject)
 
     def working_tree(self) -> Revision:
-        """Return the files as they are."""
+        """Return the working tree as a revision."""
         return Revision(_WORKTREE, "", "")
 
     def uncommitted(self) -> list[str]:
-        """Return the files of the project that are not as committed, in git's two letters and the path."""
+        """Return the uncommitted files of the project as lines of `git status --porcelain`."""
         output = self.git("status", "--porcelain", "--untracked-files=all", "--no-renames", "--", ".")
         return [
             line
@@ -170,10 +175,10 @@ class Repository:
         ]
 
     def check_out(self, revision: Revision, folder: Path) -> Path:
-        """Write a revision's files below a folder and return where the project is in it.
+        """Write the files of a revision to a folder and return the project's path in it.
 
         Raises:
-            InputError: no space, or git cannot read an object.
+            InputError: no space left, or git cannot read an object.
         """
         folder.mkdir()
         if revision.tree:
@@ -206,10 +211,10 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def refuse_uncommitted(repository: Repository) -> None:
-    """Say which files would be missing in a diff of commits.
+    """Reject uncommitted changes, which a diff of commits would miss.
 
     Raises:
-        InputError: there are some.
+        InputError: there are uncommitted changes; lists the files.
     """
     found = repository.uncommitted()
     if not found:
@@ -241,10 +246,10 @@ _STATES = {
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """Make a folder for both copies, and remove it whatever happens.
+    """Create a temporary folder for both copies and always delete it.
 
     Raises:
-        InputError: it cannot be made.
+        InputError: the folder cannot be created.
     """
     import signal
 

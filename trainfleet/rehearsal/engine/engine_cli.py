@@ -227,7 +227,7 @@ def _without_description(message: str) -> str:
 
 
 def resources_of(state: Path) -> list[dict[str, Any]]:
-    """Return the resources in a state file (the engine's export format), or none if the file does not exist."""
+    """Return the resources in a state file (the engine's export format); none if the file does not exist."""
     return list(_latest(state).get("resources") or [])
 
 

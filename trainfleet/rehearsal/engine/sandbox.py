@@ -204,7 +204,7 @@ def _without_ciphertext(config: dict[str, Any]) -> tuple[dict[str, Any], list[st
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Return the engine's environment: no cloud credentials, state in the folder, no downloads, no telemetry."""
+    """Return the engine's environment: no credentials, state in the folder, no downloads, no telemetry."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(_CREDENTIALS)}
     nothing = str(folder / "home" / "none")
     return {

@@ -1,8 +1,6 @@
-"""A rehearsal whose Kubernetes objects are made for real: on the cluster of `trainfleet cluster up`, or on
-any
-that a kubeconfig names.
+"""Rehearsals with real Kubernetes objects, on the built-in cluster or one from a kubeconfig context.
 
-The engine, the program and the clouds are as in every rehearsal. What the simulated provider of Kubernetes
-is asked to make is sent to a real API server by server-side apply, so that admission, validation, rights,
-Pod Security and quotas answer; at the end the cluster is as before.
+Only the simulated Kubernetes provider differs from other rehearsals: it sends every object to a real API
+server with server-side apply, so admission, validation, RBAC, Pod Security and quotas take effect. Everything
+is removed at the end.
 """

@@ -1,8 +1,6 @@
-"""The API server of a real cluster: asked through `kubectl proxy`, so that every way of logging in that
-kubectl knows will do.
+"""A client for a real cluster's API server; `kubectl proxy` supports every login method of kubectl.
 
-Used by everything in `trainfleet.rehearsal.on_cluster`. The proxy listens on a socket in a folder of this
-process alone.
+The proxy listens on a Unix socket in a private temporary folder.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from trainfleet.toolchain import kill_tree, spawn
 
 Document = dict[str, Any]
 MANAGER = "trainfleet-rehearsal"
-"""The field manager: not that of the launchers, so that a rehearsal's objects differ from those of runs."""
+"""Field manager of rehearsals; different from the launchers', which distinguishes their objects."""
 APPLY = "application/apply-patch+yaml"
 _LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _TIMEOUT_S = 30.0
@@ -38,7 +36,7 @@ POLL_INTERVAL_S = 0.05
 
 
 class ApiError(TrainfleetError):
-    """The API server's refusal, in its own words; status 0: it was not reached."""
+    """An error response of the API server; status 0: the server could not be reached."""
 
     def __init__(self, status: int, message: str, reason: str = "") -> None:
         self.status, self.message, self.reason = status, message, reason
@@ -49,7 +47,7 @@ class ApiError(TrainfleetError):
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind as the API server lists it."""
+    """A resource kind as listed by the API server."""
 
     api_version: str
     kind: str
@@ -58,14 +56,14 @@ class Kind:
     verbs: tuple[str, ...] = ()
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """The path of its objects, or of one of them."""
+        """Return the path of the collection, or of one object."""
         root = f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
         place = f"/namespaces/{quote(namespace)}" if self.namespaced and namespace else ""
         return f"{root}{place}/{self.plural}" + (f"/{quote(name, safe=':')}" if name else "")
 
 
 class UnknownKindError(TrainfleetError):
-    """The API server has no such kind: its definition is not installed."""
+    """The API server does not serve this kind: its CustomResourceDefinition is not installed."""
 
 
 class _Connection(http.client.HTTPConnection):
@@ -80,16 +78,16 @@ class _Connection(http.client.HTTPConnection):
 
 
 class Api:
-    """One cluster's API server; may be asked from any thread."""
+    """A thread-safe client of one API server."""
 
     def __init__(self, socket_path: str, context: str) -> None:
         self._socket, self.context = socket_path, context
         self._kinds: dict[str, dict[str, Kind]] = {}
         self._local = threading.local()
         self.warnings: dict[str, list[str]] = {}
-        """What the API server let pass and warned of, by object."""
+        """Warnings of the API server, by object path."""
 
-    def request(  # noqa: PLR0917 - as HTTP has them
+    def request(  # noqa: PLR0917 - the parts of an HTTP request
         self,
         method: str,
         path: str,
@@ -98,10 +96,10 @@ class Api:
         content: str = "application/json",
         accept: str = "",
     ) -> Document:
-        """One call.
+        """Send one request.
 
         Raises:
-            ApiError: it was refused, or nobody answered.
+            ApiError: the server rejected the request or could not be reached.
         """
         url = f"{path}?{urlencode(query)}" if query else path
         headers = {
@@ -139,17 +137,17 @@ class Api:
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 self._local.connection = None
-                # A kept connection may have been closed by the server. If a new one fails too, the
-                # server does not answer.
+                # The server may have closed a kept-alive connection, so retry once. If a new connection fails
+                # too, the server is unreachable.
                 if fresh or last or not isinstance(error, (ConnectionError, http.client.RemoteDisconnected)):
                     raise ApiError(0, f"{self.context}: {error or type(error).__name__}") from error
         raise AssertionError("unreachable")
 
     def kind(self, api_version: str, kind: str) -> Kind:
-        """A kind of the API.
+        """Look up a kind.
 
         Raises:
-            UnknownKindError: the API server does not have it.
+            UnknownKindError: the API server does not serve it.
         """
         if kind not in self._kinds.get(api_version, {}):
             self._kinds[api_version] = self._listed(api_version)
@@ -178,17 +176,17 @@ class Api:
         }
 
     def kinds(self) -> list[Kind]:
-        """Every kind that can be listed, each in the version that the API server prefers."""
+        """Return all listable kinds, each in the API server's preferred version."""
         groups = self.request("GET", "/apis").get("groups", [])
         versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
         found = [kind for version in versions for kind in self._listed(version).values()]
         return [kind for kind in found if "list" in kind.verbs]
 
     def path_of(self, document: Document) -> str:
-        """The path of an object.
+        """Return the path of an object.
 
         Raises:
-            UnknownKindError: the API server does not have its kind.
+            UnknownKindError: the API server does not serve its kind.
         """
         metadata = document["metadata"]
         return self.kind(document["apiVersion"], document["kind"]).path(
@@ -196,7 +194,7 @@ class Api:
         )
 
     def get(self, path: str) -> Document | None:
-        """An object, or None where there is none."""
+        """Return an object, or None if it does not exist."""
         try:
             return self.request("GET", path)
         except ApiError as error:
@@ -205,8 +203,9 @@ class Api:
             raise
 
     def apply(self, document: Document, *, dry_run: bool = False, force: bool = False) -> Document:
-        """Make an object or bring it to this state, by server-side apply; a field that another manager set
-        otherwise is a conflict.
+        """Create or update an object with server-side apply.
+
+        Without `force`, a field that another manager set to a different value is a conflict.
         """
         query = {
             "fieldManager": MANAGER,
@@ -217,7 +216,7 @@ class Api:
         return self.request("PATCH", self.path_of(document), query, document, APPLY)
 
     def create(self, document: Document, *, dry_run: bool = False, manager: str = MANAGER) -> Document:
-        """Make an object that does not exist."""
+        """Create an object that does not exist."""
         path = self.path_of(document).rpartition("/")[0]
         query = {
             "fieldManager": manager,
@@ -227,9 +226,7 @@ class Api:
         return self.request("POST", path, query, document)
 
     def delete(self, path: str, uid: str = "") -> bool:
-        """Begin to take an object away, with what belongs to it; whether it existed. With `uid` only if it is
-        still that one.
-        """
+        """Start a foreground deletion; return whether the object existed. `uid`: only this instance."""
         options: Document = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
         options |= {"preconditions": {"uid": uid}} if uid else {}
         try:
@@ -241,11 +238,11 @@ class Api:
         return True
 
     def listed(self, kind: Kind) -> list[Document]:
-        """The metadata of all objects of a kind."""
+        """Return the metadata of all objects of a kind."""
         return list(self.request("GET", kind.path(), accept=_LIST).get("items") or [])
 
     def wait(self, done: Any, limit: float) -> bool:
-        """Wait until `done()`; whether it came true in time."""
+        """Poll `done` for up to `limit` seconds; return whether it became true."""
         deadline, pause = time.monotonic() + limit, POLL_INTERVAL_S
         while not done():
             if time.monotonic() > deadline:
@@ -255,14 +252,14 @@ class Api:
         return True
 
     def gone(self, path: str, limit: float, uid: str = "") -> bool:
-        """Wait until an object is no longer there."""
+        """Wait up to `limit` seconds until an object is deleted; return whether it is."""
         return self.wait(
             lambda: (found := self.get(path)) is None or bool(uid and found["metadata"]["uid"] != uid), limit
         )
 
 
 def _warning(header: str) -> str:
-    """The text of `299 - "text"`."""
+    """Return the text of a Warning header (`299 - "text"`)."""
     match = re.search(r'"(.*)"', header, re.S)
     return match.group(1).replace('\\"', '"') if match else header
 
@@ -278,10 +275,10 @@ def _is_listening(path: Path) -> bool:
 
 @contextlib.contextmanager
 def connected(target: Target) -> Iterator[Api]:
-    """Connect to a cluster for as long as the block runs.
+    """Connect to a cluster for the duration of the block.
 
     Raises:
-        TrainfleetError: it cannot be reached, or does not know its caller.
+        TrainfleetError: the cluster cannot be reached or rejects the credentials.
     """
     folder = Path(tempfile.mkdtemp(prefix="trainfleet-api-"))
     child: subprocess.Popen[bytes] | None = None

@@ -1,7 +1,6 @@
-"""Makes objects on a real cluster, and knows of each whether it is ours: what somebody else made is never
-changed and never removed.
+"""Applies objects to a real cluster. Objects that it did not create are never changed or deleted.
 
-What already exists and says just the same is shared: it is used, and left as it is.
+An existing object with identical content is shared: it is used and left as it is.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ CLEAN_UP = "`trainfleet rehearse STACK --on-cluster NAME --clean-up` removes it"
 
 @dataclass(frozen=True)
 class AppliedObject:
-    """An object of ours on the cluster."""
+    """An object that this rehearsal created on the cluster."""
 
     path: str
     uid: str
@@ -32,29 +31,28 @@ class AppliedObject:
 class Applier:
     """The objects of one rehearsal on one cluster.
 
-    With `shares_namespaces` an existing namespace is used with its own labels and kept. Otherwise it needs
-    the
-    labels of the stack: on a cluster with other users, that refusal keeps the stack's quotas and network
-    policies away from their pods.
+    With `shares_namespaces`, an existing namespace is used with its own labels and kept. Without it, an
+    existing namespace must have the stack's labels. On a cluster with other users, this keeps the stack's
+    quotas and network policies away from their pods.
     """
 
     def __init__(self, api: Api, *, shares_namespaces: bool = False) -> None:
         self.api = api
         self.shares_namespaces = shares_namespaces
         self.namespaces: dict[str, str] = {}
-        """Existing namespaces that are used with their own labels: who made them, by name."""
+        """Existing namespaces that are used with their own labels: their owners, by name."""
         self.made: dict[str, AppliedObject] = {}
-        """By path, in the order in which they were made."""
+        """Created objects by path, in creation order."""
         self.shared: dict[str, str] = {}
-        """Existing objects with the same content: their owners, by path."""
+        """Existing objects with identical content: their owners, by path."""
         self._lock = threading.RLock()
         self._closed = False
 
     def make(self, document: Document) -> Document:
-        """Make an object, and wait until a definition is in use.
+        """Create an object. For a CustomResourceDefinition, wait until it is established.
 
         Raises:
-            RefusedError: in the API server's words; or somebody else's object has this name.
+            RefusedError: the API server rejects the object, or it exists and has another owner.
         """
         with self._lock:
             if self._closed:
@@ -114,11 +112,11 @@ class Applier:
             raise RefusedError(f"{shown(document)} did not become established in {ESTABLISHED_S:.0f} s")
 
     def change(self, document: Document) -> Document:
-        """Bring an object of ours to this state.
+        """Update an object of this rehearsal.
 
         Raises:
-            RefusedError: in the API server's words; or it is somebody else's, or another manager changed the
-            same field.
+            RefusedError: the API server rejects it, it has another owner, or another manager changed the same
+            field.
         """
         with self._lock:
             path = _asked(lambda: self.api.path_of(document))
@@ -130,17 +128,17 @@ class Applier:
             return live
 
     def remove(self, path: str) -> None:
-        """Begin to remove an object, if it is ours; `wait_gone` waits for its end."""
+        """Start to delete an object if this rehearsal created it; `wait_gone` waits until it is deleted."""
         with self._lock:
             self.shared.pop(path, None)
             if (ours := self.made.get(path)) is not None:
                 _asked(lambda: self.api.delete(path, ours.uid))
 
     def wait_gone(self, path: str, limit: float = GONE_S) -> None:
-        """Wait until an object of ours is no longer there.
+        """Wait until an object of this rehearsal is deleted.
 
         Raises:
-            RefusedError: it did not go in time; with what it waits for.
+            RefusedError: it still exists after `limit` seconds; names the finalizers or conditions.
         """
         if (ours := self.made.get(path)) is None:
             return
@@ -150,19 +148,20 @@ class Applier:
             self.made.pop(path, None)
 
     def close(self) -> None:
-        """Let nothing more be made; a call that is under way ends first."""
+        """Reject further creates; a create in progress finishes first."""
         with self._lock:
             self._closed = True
 
     def clear(self, limit: float = GONE_S) -> list[str]:
-        """Remove what is left of ours, the last made first; returns what could not be removed."""
+        """Delete the remaining objects, newest first; return what could not be deleted."""
         left = [*reversed(self.made.values())]
         return remove_all(self.api, left, limit)
 
 
 def remove_all(api: Api, left: list[AppliedObject], limit: float = GONE_S) -> list[str]:
-    """Ask for the end of each, then wait for it; definitions go last, because a kind without one can no
-    longer be looked at.
+    """Delete objects and wait until they are gone; return what could not be deleted.
+
+    CustomResourceDefinitions go last, because the objects of a kind without one cannot be read.
     """
     refused = []
     for some in (
@@ -190,7 +189,7 @@ def _is_definition(made: AppliedObject) -> bool:
 
 
 def managers(document: Document) -> set[str]:
-    """Who set the fields of an object, controllers' reports of its state left out."""
+    """Return the field managers of an object, except those that only report status."""
     return {
         row["manager"]
         for row in document["metadata"].get("managedFields", ())
@@ -199,7 +198,7 @@ def managers(document: Document) -> set[str]:
 
 
 def _content(document: Document) -> Document:
-    """What an object says, without what the API server notes about it."""
+    """Return an object without the metadata that the API server maintains."""
     kept = {
         key: value
         for key, value in document["metadata"].items()

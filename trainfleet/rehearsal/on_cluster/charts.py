@@ -1,8 +1,7 @@
-"""What represents each Helm release on the cluster: charts cannot be had here, so their parts are made as far
-as there are any, and it is reported.
+"""Stand-ins for Helm releases: a rehearsal downloads no charts and applies the parts that it has.
 
-KubeRay's operator is the one built from source, started as its chart would start it (`operator.py`); charts
-that bring definitions of kinds are these definitions (`definitions.py`); nothing represents the others.
+KubeRay's operator is built from source and started like its chart does (`operator.py`).
+CustomResourceDefinitions are generated from schemas (`definitions.py`). Other charts have no stand-in.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 class Charts:
-    """The releases of one rehearsal."""
+    """The Helm releases of one rehearsal."""
 
     def __init__(self, target: Target, applier: Applier) -> None:
         self.applier = applier
         self.operator = Operator(target.built_in, target, applier) if target.built_in else None
         self.reports: dict[str, str] = {}
-        """What represents each chart, in words."""
+        """The stand-in for each chart, for display."""
         self.provided: list[str] = []
-        """Definitions that no release brings, or whose release went before their objects: they go at the end."""
+        """CustomResourceDefinitions without a release, or in use when it was removed; deleted at the end."""
         self._paths: dict[str, list[str]] = {}
         self._lock = threading.Lock()
 
     def perform(self, verb: str, release: dict[str, Any]) -> None:
-        """Install, change or remove what represents a release.
+        """Install, change or remove the stand-in for a release.
 
         Raises:
-            RefusedError: its namespace is missing, or the API server refuses a part.
+            RefusedError: its namespace is missing, or the API server rejects a part.
         """
         name = str(release.get("chart", "")).rsplit("/", 1)[-1]
         with self._lock:
@@ -77,10 +76,10 @@ class Charts:
         return "; ".join(words + ([f"{', '.join(there)} as they were"] if there else []))
 
     def provide(self, api_version: str, kind: str) -> None:
-        """Define a kind that a cloud's own clusters know and this one does not.
+        """Define a kind that is built into a cloud's managed clusters and missing in this cluster.
 
         Raises:
-            RefusedError: the API server refuses the definition.
+            RefusedError: the API server rejects the definition.
         """
         definition = provided(f"{api_version}:{kind}")
         if definition is None:
@@ -105,8 +104,8 @@ class Charts:
         if name == KUBERAY and self.operator is not None:
             self.operator.stop()
         paths = self._paths.pop(name, [])
-        # A definition takes every object of its kind with it. When a release is replaced its objects are
-        # still there: the definition stays.
+        # NOTE: deleting a CustomResourceDefinition deletes all objects of its kind. While a release is being
+        # replaced, its objects still exist, so the definition must stay.
         used = [path for path in paths if self._is_used(path)]
         self.provided += used
         for path in paths:
@@ -121,6 +120,6 @@ class Charts:
         return any(made.startswith(f"/apis/{group}/") and f"/{plural}/" in made for made in self.applier.made)
 
     def end(self) -> list[str]:
-        """Put the built-in cluster's own operator back; returns what could not be."""
-        with self._lock:  # a start that is under way ends first
+        """Restore the built-in cluster's own operator; return what could not be restored."""
+        with self._lock:  # wait for a start in progress
             return self.operator.end() if self.operator is not None else []

@@ -1,6 +1,6 @@
-"""The simulated cloud with a real Kubernetes: requests to the Kubernetes provider go to an API server.
+"""A simulated cloud whose Kubernetes provider talks to a real API server.
 
-Faults of the simulated cloud are injected before a request reaches the API server.
+Faults are injected before a request reaches the API server.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from trainfleet.rehearsal.simulation.state import Cloud, RefusedError
 
 @dataclass
 class ClusterCloud(Cloud):
-    """A simulated cloud with one real part."""
+    """A simulated cloud with a real Kubernetes API."""
 
     target: Target = field(kw_only=True)
     applier: Applier = field(kw_only=True)
     charts: Charts = field(kw_only=True)
     before: Inventory = field(kw_only=True)
-    """What was on the cluster when the rehearsal began."""
+    """The objects on the cluster when the rehearsal started."""
 
     @property
     def api(self) -> Api:
-        """The cluster's API server."""
+        """The client of the cluster's API server."""
         return self.applier.api
 
     def perform(self, verb: str, record: CloudObject) -> None:
@@ -72,7 +72,7 @@ class ClusterCloud(Cloud):
             self.applier.wait_gone(path)
 
     def find(self, token: str, resource_id: str, place: str = "") -> CloudObject | None:
-        """What a record is like now; None also when somebody removed it from the cluster."""
+        """Return a record with its live values; None also if the object was deleted from the cluster."""
         found = super().find(token, resource_id, place)
         path = self._path(found)
         if found is None or path not in self.applier.made:
@@ -101,20 +101,20 @@ class ClusterCloud(Cloud):
         return found
 
     def live_path(self, urn: str) -> str:
-        """The path of the object that a resource made on the cluster; nothing when it made none."""
+        """Return the path of the object that a resource created on the cluster, or an empty string."""
         path = self._path(self.of_urn(urn))
         return path if path in self.applier.made else ""
 
 
 def _note(outputs: dict[str, Any], metadata: dict[str, Any]) -> None:
-    """Let the outputs name the live object."""
+    """Copy the live object's UID and creation time to the outputs."""
     known = outputs.get("metadata")
     if isinstance(known, dict):
         known |= {key: metadata[key] for key in ("uid", "creationTimestamp") if key in metadata}
 
 
 def _drop_missing(known: Any, now: Any) -> None:
-    """Labels and annotations that went show in the outputs too."""
+    """Remove deleted labels and annotations from the outputs."""
     for name in ("labels", "annotations"):
         if isinstance(known, dict) and isinstance(now, dict) and name in known:
             known[name] = now.get(name) or {}
@@ -122,11 +122,12 @@ def _drop_missing(known: Any, now: Any) -> None:
 
 @contextlib.contextmanager
 def on(target: Target, quotas: dict[str, int] | None = None) -> Iterator[ClusterCloud]:
-    """A cloud whose Kubernetes objects are made on `target`; at the end, whatever happened, what it made
-    there is gone, but for `leave`.
+    """Return a cloud that creates its Kubernetes objects on `target`.
+
+    On exit, also after an error, everything that it created is deleted, unless `leave` is set.
 
     Raises:
-        TrainfleetError: the cluster cannot be reached, or something of ours could not be removed.
+        TrainfleetError: the cluster cannot be reached, or an object cannot be deleted.
     """
     with connected(target) as api:
         applier = Applier(api, shares_namespaces=target.built_in is not None)

@@ -1,6 +1,4 @@
-"""Which cluster is meant, and whether its owner agreed: the built-in one by its name, any other by a context
-of a kubeconfig.
-"""
+"""Resolves the target cluster: the built-in one by name, or any other by context and with consent."""
 
 from __future__ import annotations
 
@@ -22,19 +20,17 @@ _TIMEOUT_S = 30
 
 @dataclass(frozen=True)
 class Target:
-    """A cluster that can be reached: the kubectl that reaches it, with its flags, and the cluster's state
-    where it is the built-in one.
-    """
+    """A reachable cluster: the kubectl command with its flags and, for the built-in cluster, its state."""
 
     context: str
     kubectl: tuple[str, ...]
     built_in: State | None = None
     document: dict[str, Any] = field(default_factory=dict, repr=False)
-    """A kubeconfig of the cluster without anybody's credentials, for the program."""
+    """A kubeconfig of the cluster without credentials, for the program."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment for kubectl: the way to the built-in cluster leads through no proxy."""
+        """The environment for kubectl; the built-in cluster is reached without a proxy."""
         return {
             key: value
             for key, value in os.environ.items()
@@ -42,18 +38,16 @@ class Target:
         }
 
     def write_kubeconfig(self, path: Path) -> Path:
-        """Write the file by which the program learns where the cluster is; there is nobody's credential in
-        it.
-        """
+        """Write a kubeconfig with the cluster's address and no credentials for the program."""
         path.write_text(json.dumps(self.document))
         return path
 
 
 def built_in(name: str) -> Target:
-    """The cluster of `trainfleet cluster up --name NAME`.
+    """Return the cluster of `trainfleet cluster up --name NAME`.
 
     Raises:
-        InputError: there is none, or it does not run.
+        InputError: the cluster does not exist or is not running.
     """
     from trainfleet.local_cluster import builds, node, pins, state
 
@@ -83,12 +77,11 @@ def built_in(name: str) -> Target:
 
 
 def named(context: str, *, agreed: bool) -> Target:
-    """The cluster of a context in the user's own kubeconfig, if the user wants objects made and removed
-    there.
+    """Return the cluster of a kubeconfig context, if the user agrees to create and delete objects there.
 
     Raises:
-        InputError: no such context, or no consent.
-        MissingToolError: there is no kubectl.
+        InputError: the context does not exist, or the user did not agree.
+        MissingToolError: kubectl is not installed.
     """
     found = shutil.which("kubectl")
     if found is None:

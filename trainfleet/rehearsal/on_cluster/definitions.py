@@ -1,6 +1,4 @@
-"""Definitions of other projects' kinds, made of the schemas that the project holds of them: as much as a
-chart
-brings that validates.
+"""CustomResourceDefinitions generated from the bundled schemas; they validate objects without the charts.
 
 Source of the schemas: `trainfleet/rehearsal/simulation/facts/kubernetes`.
 """
@@ -34,22 +32,22 @@ KINDS: dict[str, dict[str, tuple[str, str]]] = {
         "cert-manager.io/v1:Issuer": ("issuers", "Namespaced"),
     },
 }
-"""Of each chart the kinds that the stacks use, with their plurals and scopes."""
+"""The kinds that the stacks use from each chart, with plural and scope."""
 PROVIDED: dict[str, tuple[str, str]] = {
     "networking.gke.io/v1:Network": ("networks", "Cluster"),
     "networking.gke.io/v1:GKENetworkParamSet": ("gkenetworkparamsets", "Cluster"),
 }
-"""Kinds whose definitions come with a cloud's own clusters and with no chart."""
+"""Kinds that are built into a cloud's managed clusters and belong to no chart."""
 OPEN = {"x-kubernetes-preserve-unknown-fields": True}
 
 
 def definitions_of(chart: str) -> list[dict[str, Any]]:
-    """The definitions used in place of a chart's; empty if the stacks use none of its definitions."""
+    """Return the definitions that replace a chart's own; empty if the stacks use none of them."""
     return [_definition(kind, plural, scope) for kind, (plural, scope) in KINDS.get(chart, {}).items()]
 
 
 def provided(kind: str) -> dict[str, Any] | None:
-    """The definition of a kind (group/version:Kind) that a cloud's own clusters bring; None for others."""
+    """Return the definition of a kind (group/version:Kind) that is built into managed clusters, else None."""
     return _definition(kind, *PROVIDED[kind]) if kind in PROVIDED else None
 
 
@@ -69,8 +67,9 @@ def _definition(kind: str, plural: str, scope: str) -> dict[str, Any]:
 
 
 def structural(schema: Schema) -> Schema:
-    """A schema as the API server takes it: a type everywhere, and open where nothing is known of what is
-    inside.
+    """Return the structural form of a schema, which the API server requires.
+
+    Every node gets a type, and nodes without a known schema preserve unknown fields.
     """
     if schema.get("x-kubernetes-int-or-string"):
         return {
@@ -101,7 +100,7 @@ def structural(schema: Schema) -> Schema:
 
 
 def _without_unkeyed_maps(made: Schema) -> None:
-    """The keys of a list that is a map must be required or have a default, and defaults were left out."""
+    """Drop list-map keys that are not required: they would need a default, and defaults are omitted."""
     keys = made.get("x-kubernetes-list-map-keys") or ()
     if not set(keys) <= set(made["items"].get("required") or ()):
         made.pop("x-kubernetes-list-map-keys", None)

@@ -1,6 +1,6 @@
-"""Sends every Kubernetes object of a stack through the API server's dry run, which validates and stores nothing.
+"""Sends a stack's Kubernetes objects through the API server's dry run, which validates and stores nothing.
 
-`documents_of` applies a stack to simulated clouds, so that IDs and addresses are known. `dry_run` sends the
+`objects_of` applies a stack to simulated clouds, so that IDs and addresses are known. `dry_run` sends the
 objects to a cluster.
 """
 
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FIRST = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "PriorityClass")
-"""What others need to be checked: made for real, in this order."""
+"""Kinds that the validation of other objects depends on: really created, in this order."""
 
 
 @dataclass
 class DryRunResult:
-    """What the API server said of one stack's objects."""
+    """The dry-run result of one stack."""
 
     stack: str
     objects: int = 0
     refused: list[tuple[str, str]] = field(default_factory=list)
-    """Objects, and why."""
+    """Objects and the reason for the rejection."""
     unchecked: list[str] = field(default_factory=list)
-    """Objects of kinds whose definition is nowhere to be had."""
+    """Objects whose kind has no available definition."""
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class Objects:
-    """A stack's objects, and the charts that it installs."""
+    """A stack's objects and the charts that it installs."""
 
     stack: str
     documents: list[Document]
@@ -54,7 +54,7 @@ class Objects:
 
 
 def objects_of(stack: str) -> Objects:
-    """Apply a stack of this project to simulated clouds, and return what it makes in Kubernetes.
+    """Apply a stack of this project to simulated clouds and return its Kubernetes objects.
 
     Raises:
         TrainfleetError: the apply fails.
@@ -85,10 +85,10 @@ def objects_of(stack: str) -> Objects:
 
 
 def dry_run(target: Target, stacks: Iterable[Objects]) -> Iterator[DryRunResult]:
-    """Ask a cluster about each stack in turn; when the iteration ends, the cluster is as before.
+    """Check each stack on a cluster; everything that was created is deleted at the end of the iteration.
 
     Raises:
-        TrainfleetError: the cluster cannot be reached, or what was made for the questions cannot be removed.
+        TrainfleetError: the cluster cannot be reached, or a created object cannot be deleted.
     """
     with sharing(), connected(target) as api:
         applier = Applier(api, shares_namespaces=target.built_in is not None)
@@ -135,7 +135,7 @@ def _check_stack(applier: Applier, stack: Objects) -> DryRunResult:
 
 
 def _try(applier: Applier, document: Document, result: DryRunResult, *, keep: bool = False) -> None:
-    """Make what others need; with `keep` one that already exists will do."""
+    """Create an object that others depend on; with `keep`, accept an existing one as it is."""
     if keep and applier.api.get(applier.api.path_of(document)) is not None:
         return
     try:
@@ -145,8 +145,9 @@ def _try(applier: Applier, document: Document, result: DryRunResult, *, keep: bo
 
 
 def pods_refused(api: Api, documents: Sequence[Document]) -> list[tuple[str, str]]:
-    """The workloads whose pods admission would refuse (Pod Security, quota, account), and why; admission of
-    workloads themselves only warns.
+    """Return the workloads whose pods admission rejects (Pod Security, quota, account), and the reason.
+
+    Pods are checked separately because admission only warns about the workloads themselves.
     """
     refused = []
     for document in documents:
@@ -159,7 +160,7 @@ def pods_refused(api: Api, documents: Sequence[Document]) -> list[tuple[str, str
 
 
 def table(context: str, stacks: Sequence[DryRunResult]) -> Table:
-    """A row per stack, for people."""
+    """Return a table with a row per stack."""
     from rich.table import Table
 
     made = Table(title=f"Dry run of Kubernetes' objects on {context}", title_justify="left")
@@ -179,7 +180,7 @@ def table(context: str, stacks: Sequence[DryRunResult]) -> Table:
 
 
 def as_json(result: DryRunResult) -> dict[str, Any]:
-    """One stack's row, for scripts."""
+    """Return one stack's row for `--json`."""
     return {
         "stack": result.stack,
         "objects": result.objects,

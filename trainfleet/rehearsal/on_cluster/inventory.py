@@ -1,4 +1,4 @@
-"""Lists every object on a cluster, kind by kind. A rehearsal compares the list before and after."""
+"""Lists all objects on a cluster, so that a rehearsal can compare the cluster before and after."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from trainfleet.rehearsal.on_cluster.api import MANAGER, Api, ApiError, Document
 from trainfleet.rehearsal.on_cluster.applier import AppliedObject, managers
 
 PASSING = frozenset({"events", "leases"})
-"""Kinds that come and go by themselves."""
+"""Kinds whose objects come and go on their own."""
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """Paths of all objects with their uids."""
+    """The UIDs of all objects, by path."""
 
     objects: dict[str, str] = field(default_factory=dict)
     ours: tuple[AppliedObject, ...] = ()
-    """Those with our field manager."""
+    """Objects with the rehearsal's field manager."""
 
     def news(self, before: Inventory) -> list[str]:
-        """Paths that did not exist before, or are another object now."""
+        """Return the paths that are new or have a different UID."""
         return sorted(path for path, uid in self.objects.items() if before.objects.get(path) != uid)
 
     def lost(self, before: Inventory) -> list[str]:
-        """Paths that are no longer there."""
+        """Return the paths that no longer exist."""
         return sorted(set(before.objects) - set(self.objects))
 
 
 def inventory(api: Api) -> Inventory:
-    """List everything that may be listed."""
+    """List all objects that the caller may list."""
     objects: dict[str, str] = {}
     ours: list[AppliedObject] = []
     for kind in api.kinds():
@@ -44,7 +44,7 @@ def inventory(api: Api) -> Inventory:
                 ours.append(
                     AppliedObject(path, metadata.get("uid", ""), f"{kind.kind} {place}{metadata['name']}")
                 )
-    api.warnings.clear()  # of old kinds, which only a list of everything asks for
+    api.warnings.clear()  # deprecation warnings of kinds that only a complete listing requests
     return Inventory(objects, tuple(ours))
 
 
@@ -52,13 +52,13 @@ def _listed(api: Api, kind: Kind) -> list[Document]:
     try:
         return api.listed(kind)
     except ApiError as error:
-        if error.status in (403, 404, 405):  # not ours to see, or its definition went just now
+        if error.status in (403, 404, 405):  # forbidden, not listable, or its definition was just deleted
             return []
         raise
 
 
 def leftover(before: Inventory, after: Inventory, namespaces: set[str], kinds: set[str]) -> list[str]:
-    """What a rehearsal left: what has our name, and what is new in its namespaces or of its kinds."""
+    """Return leftovers: objects with our field manager, and new ones in our namespaces or of our kinds."""
     named = {made.path for made in after.ours}
     new = after.news(before)
     return sorted(
@@ -71,6 +71,6 @@ def leftover(before: Inventory, after: Inventory, namespaces: set[str], kinds: s
 
 
 def _kind(path: str) -> str:
-    """`rayjobs.ray.io` of `/apis/ray.io/v1/namespaces/x/rayjobs/y`: the name of its definition."""
+    """Return the definition name of a path: `rayjobs.ray.io` for `/apis/ray.io/v1/namespaces/x/rayjobs/y`."""
     parts = path.strip("/").split("/")
     return f"{parts[-2]}.{parts[1]}" if parts[0] == "apis" else ""

@@ -1,6 +1,4 @@
-"""Removes what a rehearsal with `--leave`, or one that was killed, left on a cluster: every object with our
-field manager, and the operator that it started.
-"""
+"""Removes what a rehearsal with `--leave` or a killed one left: its objects and its KubeRay operator."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from trainfleet.rehearsal.on_cluster.operator import SERVER, login
 
 
 def clean(target: Target) -> list[str]:
-    """Remove it; returns what was removed.
+    """Remove the leftovers and return them.
 
     Raises:
         TrainfleetError: the cluster cannot be reached, or something cannot be removed.

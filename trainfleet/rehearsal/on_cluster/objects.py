@@ -1,7 +1,4 @@
-"""Pulumi's inputs as objects of the API, and what of a live object a program asked for.
-
-Pure.
-"""
+"""Pure conversions between Pulumi inputs and Kubernetes API objects."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ _WORKLOADS = {"Job", "DaemonSet", "Deployment", "StatefulSet", "ReplicaSet"}
 
 
 def to_object(inputs: dict[str, Json]) -> dict[str, Json]:
-    """The object that a resource's inputs (wire values) ask for."""
+    """Return the API object for a resource's inputs (wire values)."""
     made = _named_as_in_the_api(_without_nothing(plain(inputs)))
     return {key: value for key, value in made.items() if not key.startswith("__")}
 
@@ -38,10 +35,9 @@ def _named_as_in_the_api(value: Json) -> Json:
 
 
 def as_it_is(inputs: Json, live: Json) -> Json:
-    """The inputs as the live object has them now: what is ours and was changed there shows, what others added
-    does not.
+    """Return the inputs with the live object's values; fields that are not in the inputs are ignored.
 
-    Secrets keep what was asked for: they are not read back.
+    Secrets keep their input value, because they are not read back.
     """
     if is_secret(inputs) or inputs is None:
         return inputs
@@ -61,7 +57,7 @@ def _member(item: Json, live: dict[str, Json], key: str) -> Json:
 
 
 def _is_present(key: str, item: Json, live: dict[str, Json]) -> bool:
-    """An empty value is dropped by the API server; data of a secret given as text is never shown again."""
+    """Return whether a key counts as present: the server drops empty values and never returns stringData."""
     return (
         key.startswith("__")
         or _api_name(key) in live
@@ -78,8 +74,9 @@ def _same(mine: Json, theirs: Json) -> bool:
 
 
 def pods(document: dict[str, Json]) -> Iterator[dict[str, Json]]:
-    """The pod that a workload would make, as a document of its own: admission of workloads only warns, that
-    of pods refuses.
+    """Yield the pod that a workload would create, as a separate object.
+
+    Admission only warns about a workload, but rejects its pods.
     """
     if document["kind"] not in _WORKLOADS:
         return
@@ -90,7 +87,7 @@ def pods(document: dict[str, Json]) -> Iterator[dict[str, Json]]:
 
 
 def shown(document: dict[str, Json]) -> str:
-    """`Role training/trainfleet-launcher`, for a person."""
+    """Return the display name, for example `Role training/trainfleet-launcher`."""
     metadata = document.get("metadata") or {}
     place = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
     return f"{document.get('kind', '')} {place}{metadata.get('name', '')}"

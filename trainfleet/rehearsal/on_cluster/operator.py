@@ -1,8 +1,7 @@
-"""KubeRay's operator on the built-in cluster, as the stack's Helm release would have it: its flags, its
-account, its rights and no others.
+"""Runs KubeRay's operator on the built-in cluster with the flags and permissions of the stack's Helm release.
 
-While it runs, the cluster's own operator (all namespaces, KubeRay's whole ClusterRole) does not; afterwards
-that one is back. Source of flags and rights: the chart's deployment.yaml, multiple_namespaces_role.yaml and
+It replaces the cluster's own operator (all namespaces, KubeRay's complete ClusterRole), which is restored
+afterwards. Flags and permissions come from the chart's deployment.yaml, multiple_namespaces_role.yaml and
 leader_election_role.yaml at ray-project/kuberay v1.6.0.
 """
 
@@ -45,7 +44,7 @@ LEADER_RULES = (
 
 
 def flags(values: dict[str, Any], namespace: str) -> list[str]:
-    """The flags that the chart makes of its values."""
+    """Return the flags that the chart derives from its values."""
     watched = values.get("watchNamespace") or ([namespace] if values.get("singleNamespaceInstall") else [])
     given = [f"--watch-namespace={','.join(watched)}"] if watched else []
     given.append(f"--enable-leader-election={str(values.get('leaderElectionEnabled', True)).lower()}")
@@ -53,12 +52,12 @@ def flags(values: dict[str, Any], namespace: str) -> list[str]:
 
 
 def variables(values: dict[str, Any]) -> dict[str, str]:
-    """The environment that the chart makes of its values."""
+    """Return the environment variables that the chart derives from its values."""
     return {str(each["name"]): str(each["value"]) for each in values.get("env") or []}
 
 
 def rights(values: dict[str, Any], namespace: str) -> list[Document]:
-    """The account, and its rights in the namespaces that it watches."""
+    """Return the service account and its permissions in the watched namespaces."""
     rules = yaml.safe_load((builds.folder_of(pins.RAY_OPERATOR) / builds.ROLE_FILE).read_text())["rules"]
     account = {
         "apiVersion": "v1",
@@ -88,12 +87,12 @@ def _bound(name: str, place: str, namespace: str, rules: list[Any]) -> list[Docu
 
 
 def login(it: State) -> Path:
-    """The file with the operator's login on the cluster."""
+    """Return the path of the operator's kubeconfig."""
     return it.file("config", "stack-operator.kubeconfig")
 
 
 class Operator:
-    """The operator of one rehearsal."""
+    """The KubeRay operator of one rehearsal."""
 
     def __init__(self, it: State, target: Target, applier: Applier) -> None:
         self.it, self.target, self.applier = it, target, applier
@@ -102,10 +101,11 @@ class Operator:
         self.kubeconfig = login(it)
 
     def start(self, namespace: str, values: dict[str, Any]) -> str:
-        """Start it, or start it again with other flags; returns the flags.
+        """Start the operator, or restart it with other flags; return the flags.
 
         Raises:
-            RefusedError: the API server refuses its account or rights, or it does not answer.
+            RefusedError: the API server rejects its account or permissions, or the operator does not become
+            ready.
         """
         for document in rights(values, namespace):
             path = self.applier.api.path_of(document)
@@ -176,10 +176,10 @@ class Operator:
         return " / ".join(lines[-3:]) or "it says nothing"
 
     def stop(self) -> None:
-        """Put the cluster's own operator back, and take ours away.
+        """Restore the cluster's own operator and remove this one with its account and permissions.
 
         Raises:
-            RefusedError: the cluster's own does not answer.
+            RefusedError: the cluster's own operator does not become ready.
         """
         if self._before is not None:
             self._run(self._before)
@@ -192,7 +192,7 @@ class Operator:
             self.applier.wait_gone(path)
 
     def end(self) -> list[str]:
-        """Put the cluster's own operator back, if it is not; returns what went wrong."""
+        """Restore the cluster's own operator if necessary; return the errors."""
         try:
             self.stop()
         except (RefusedError, TrainfleetError, OSError) as error:

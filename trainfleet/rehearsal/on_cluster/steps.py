@@ -1,6 +1,4 @@
-"""The steps of a rehearsal on a cluster: those of every rehearsal, with a look at the cluster after the apply
-and after the destroy.
-"""
+"""The steps of a rehearsal on a cluster: the usual ones and cluster checks after apply and destroy."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from trainfleet.rehearsal.steps.steps import STEPS as SIMULATED
 from trainfleet.rehearsal.steps.steps import found_and_put_right
 
 SOMEONE_ELSE = "somebody-else"
-"""The field manager of what happens behind the engine's back."""
+"""Field manager of the simulated drift."""
 
 
 def _cloud(r: Rehearsal) -> ClusterCloud:
@@ -30,8 +28,9 @@ def _cloud(r: Rehearsal) -> ClusterCloud:
 
 
 def on_the_cluster(r: Rehearsal, step: Step) -> None:
-    """Look at what the apply made: each object exists, admission lets its pods in, and what represents the
-    charts is reported.
+    """Check the cluster after the apply: every object exists and admission accepts its pods.
+
+    The row also reports the stand-ins for charts.
     """
     began = time.monotonic()
     cloud = _cloud(r)
@@ -70,7 +69,7 @@ def _is_live(token: str) -> bool:
 
 
 def drift(r: Rehearsal, step: Step) -> None:
-    """Let somebody else take a label away from an object: refresh finds it, the next apply puts it back."""
+    """Remove a label as another field manager: refresh detects it, and the next apply restores it."""
     cloud = _cloud(r)
     found = next(
         (
@@ -97,7 +96,7 @@ def drift(r: Rehearsal, step: Step) -> None:
 
 
 def _own_key(r: Rehearsal, choice: selection.Choice) -> str:
-    """A label or annotation that the program itself gave to an object of ours on the cluster."""
+    """Return a label or annotation that the program set on an object it created, or an empty string."""
     if choice.path[:1] != ("metadata",) or not _cloud(r).live_path(choice.urn):
         return ""
     record = r.cloud.of_urn(choice.urn)
@@ -106,8 +105,9 @@ def _own_key(r: Rehearsal, choice: selection.Choice) -> str:
 
 
 def nothing_left(r: Rehearsal, step: Step) -> None:
-    """List the whole cluster: nothing of this stack may be there. What the program keeps on purpose is
-    removed here, and said.
+    """Check that nothing of the stack is left on the cluster.
+
+    Resources that the program retains are deleted here and reported.
     """
     began = time.monotonic()
     cloud = _cloud(r)
@@ -130,7 +130,7 @@ def nothing_left(r: Rehearsal, step: Step) -> None:
 
 
 def _places(r: Rehearsal, cloud: ClusterCloud) -> tuple[set[str], set[str]]:
-    """The stack's namespaces and definitions that did not exist before it."""
+    """Return the namespaces and definitions that the stack itself created."""
 
     def names(kind: str) -> set[str]:
         found = (
@@ -143,7 +143,8 @@ def _places(r: Rehearsal, cloud: ClusterCloud) -> tuple[set[str], set[str]]:
     there = {
         path.rpartition("/")[2] for path in cloud.before.objects if "/customresourcedefinitions/" in path
     }
-    # NOTE: others may make objects in an existing namespace meanwhile; the stack's have its field manager.
+    # NOTE: others may create objects in a namespace that already existed. The stack's own are found by field
+    # manager.
     return names("Namespace") - set(cloud.applier.namespaces), names("CustomResourceDefinition") - there
 
 

@@ -167,7 +167,7 @@ def replaceable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: i
 
 
 def _other(token: str, value: str) -> str:
-    """Return another valid name. Azure names are short and often allow no hyphen: change the last character."""
+    """Return another valid name. Azure names are short, often without hyphens: change the last character."""
     if token.startswith("azure-native:"):
         return value[:-1] + ("1" if value[-1] == "0" else "0")
     return f"{value}-2"
