@@ -160,7 +160,7 @@ def documented_examples(package: Package, token: str) -> list[str]:
 def run_text(code: str) -> list[Sent]:
     """Return what a program, given as text, registers.
 
-    A name that the excerpt does not define, such as an SDK that is not installed, is an unknown value.
+    A name that the excerpt does not define, or an SDK that is not installed, becomes an unknown value.
     """
     known: dict[str, Any] = {}
     for _ in range(_ATTEMPTS):

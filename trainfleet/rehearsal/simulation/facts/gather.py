@@ -93,7 +93,7 @@ _DIGITS = re.compile(r"(\[[^\]]+\]|\\[dwS])\{(?!12\})(\d+)(?:,\d*)?\}")
 
 
 def relaxed(name: str, entry: Entry) -> Entry:
-    """Return the entry of an id without its exact length, because people shorten ids in examples."""
+    """Return the entry of an id without its exact length, because people shorten ids."""
     if not re.search(r"(?<!ccount)(Id|Arn|Identifier)s?$|^(id|arn)s?$", name):
         return entry
     found = dict(entry)
