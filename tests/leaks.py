@@ -1,9 +1,9 @@
-"""Fail a test session that leaves something behind: a process, a file, a mount, a network interface or namespace.
+"""Fail a test session that leaves processes, files, mounts, network interfaces or namespaces behind.
 
-`tests/conftest.py` registers one `LeakCheck` in every pytest process. A process that runs tests records during which
-test a child process or a temporary file first appeared. The controller compares the machine before and after, once
-every worker of pytest-xdist has ended. Changes to tracked files are not compared: developers edit while tests run.
-`-p no:leaks` turns the check off.
+`tests/conftest.py` registers one `LeakCheck` in every pytest process. A process that runs tests records the
+test during which a child process or a temporary file first appeared. The controller compares the machine
+before and after, once every worker of pytest-xdist has ended. Changes to tracked files are not compared,
+because developers edit while tests run. `-p no:leaks` turns the check off.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import psutil
 import pytest
 
 SESSION = "TRAINFLEET_TEST_SESSION"
-"""Set for every process that a session starts. A pytest session inside a test appends its own part after a slash."""
+"""Set for every process of a session. A session inside a test appends its own part after a slash."""
 CURRENT_TEST = "PYTEST_CURRENT_TEST"
 """Set by pytest: the test that was running when a process was started."""
 NAME = "leaks"
@@ -140,7 +140,7 @@ Entries = dict[str, str]
 
 
 def mounts(mountinfo: str) -> Entries:
-    """The mount points of /proc/PID/mountinfo (proc_pid_mountinfo(5)), each with its ids: mounting twice is seen."""
+    """The mount points of /proc/PID/mountinfo (proc_pid_mountinfo(5)), each with the ids of its mounts."""
     found: dict[str, list[str]] = {}
     for row in mountinfo.splitlines():
         columns = row.split(" ")
@@ -178,7 +178,7 @@ def checkout_files(root: Path) -> Entries:
 
 
 def home_files(home: Path) -> Entries:
-    """The top of the home directory, the folders with credentials, and what Trainfleet keeps between commands."""
+    """The top of the home directory, folders with credentials, and what Trainfleet keeps between commands."""
     found = names_in(home)
     for folder, files in CREDENTIALS.items():
         found |= {f"{folder}/{name}": "" for name in names_in(home / folder)}
@@ -265,10 +265,11 @@ class Child:
 
 
 def children_left(session: str, folder: Path, seen: Iterable[Child], since: float) -> list[Child]:
-    """The processes of a session that still run: marked in the environment, seen as children, or at work in its `folder`.
+    """The processes of a session that still run.
 
-    The mark also finds processes whose parent has ended. The folder finds those that were given another environment;
-    a process with a terminal is left out there, because it is somebody's shell, pager or editor.
+    The mark in the environment also finds processes whose parent has ended. Processes with another
+    environment are found as children that were `seen`, or because they use `folder`. There, a process with a
+    terminal is left out: it is somebody's shell, pager or editor.
     """
     known = {child.pid: child for child in seen}
     inside = re.compile(re.escape(str(folder)) + r"(?![\w-])(?:/popen-\w+)?(?:/([\w-]+))?")
@@ -305,7 +306,7 @@ class LeakCheck:
         self.started = time.time()
         self.children: dict[int, Child] = {}
         self.first_seen: dict[str, str] = {}
-        """Temporary files by the test during which they appeared; the names start with the worker's folder."""
+        """The test during which a temporary file appeared; names start with the worker's folder."""
 
     @pytest.hookimpl(tryfirst=True)  # before pytest-xdist starts its workers
     def pytest_sessionstart(self) -> None:
@@ -320,7 +321,7 @@ class LeakCheck:
         tempfile.tempdir = None
 
     def _begin(self) -> None:
-        # NOTE: the folder of `tmp_path` is chosen before TMPDIR changes, because sockets in it need short paths.
+        # NOTE: the folder of `tmp_path` is chosen before TMPDIR changes: sockets in it need short paths.
         self.base: Path = self.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         self.before = snapshot(self.places)
         outer = os.environ.get(SESSION)
