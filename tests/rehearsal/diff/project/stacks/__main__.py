@@ -4,6 +4,6 @@ own.
 
 import pulumi
 
-from trainfleet.infra import parts
+from infra import parts
 
 parts.build(pulumi.Config("trainfleet").require_object("platform"), pulumi.Config("extra"))
