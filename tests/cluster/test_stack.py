@@ -17,8 +17,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.cluster.conftest import Cluster, trainfleet, until
+from tests.cluster.conftest import Cluster, parsed, trainfleet, until
 from tests.cluster.stack import everything, unlike
+from trainfleet.local_cluster.store import SECRET, Store, grant_access
 from trainfleet.rehearsal.engine.find import find_engine
 from trainfleet.rehearsal.engine.sandbox import read_project
 from trainfleet.rehearsal.on_cluster.cluster_target import Target, built_in
@@ -80,6 +81,54 @@ def test_the_local_stack_goes_through_every_step_and_leaves_the_cluster_as_it_wa
     assert cluster.state.file("processes.json").read_text() == operator
 
 
+@pytest.fixture
+def namespace_of_runs(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
+    """The namespace and the Secret that `trainfleet cluster store` makes."""
+    name = "training"
+    grant_access(cluster.state, name, Store("https://10.0.0.1:9000", tmp_path, tmp_path, ("key", "secret"), 0))
+    yield name
+    cluster.kubectl("delete", "namespace", name)
+
+
+def test_the_local_stack_is_rehearsed_beside_the_namespace_of_the_store(
+    namespace_of_runs: str, cluster: Cluster, target: Target
+) -> None:
+    def objects() -> str:
+        names = (f"namespace/{namespace_of_runs}", f"secret/{SECRET}")
+        return cluster.kubectl("-n", namespace_of_runs, "get", *names, "-o", "json", "--show-managed-fields")
+
+    before = objects()
+    done = trainfleet("rehearse", "local", "--on-cluster", cluster.name, "--json", timeout=2000)
+    steps = {step["name"]: step for step in parsed(done)["steps"]}
+    assert f"namespace {namespace_of_runs} already exists, made by kubectl" in steps["cluster"]["detail"]
+    assert steps["cluster"]["resources"] >= 50
+    asked = trainfleet("rehearse", "local", "--on-cluster", cluster.name, "--dry-run", "--json", timeout=2000)
+    (row,) = parsed(asked)["stacks"]
+    assert row["refused"] == []
+    assert objects() == before
+
+
+def test_an_existing_namespace_is_used_on_the_local_cluster_and_refused_on_one_of_your_own(
+    tmp_path: Path, cluster: Cluster, target: Target
+) -> None:
+    folder = program(tmp_path, CONFIG.format(SPACE))
+    cluster.kubectl("create", "namespace", SPACE)
+    try:
+        kubeconfig = {"KUBECONFIG": str(cluster.state.kubeconfig)}
+        own = ("rehearse", str(folder), "--context", cluster.state.context, "--yes", "--until", "cluster")
+        refused = trainfleet(*own, **kubeconfig)
+        assert refused.returncode == 1
+        assert (
+            f"Namespace {SPACE} already exists, made by kubectl-create, with other content" in refused.stderr
+        )
+        done = trainfleet("rehearse", str(folder), "--on-cluster", cluster.name)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert cluster.kubectl("get", "namespace", SPACE, "-o", "jsonpath={.metadata.labels.of}") == ""
+        assert not cluster.kubectl("-n", SPACE, "get", "configmap", "config", "--ignore-not-found")
+    finally:
+        cluster.kubectl("delete", "namespace", SPACE)
+
+
 def test_an_object_that_the_api_server_refuses_fails_by_name_and_in_its_words(
     tmp_path: Path, target: Target
 ) -> None:
@@ -123,7 +172,7 @@ def test_what_is_there_and_says_the_same_is_shared_and_stays(
     try:
         report = rehearsed(tmp_path, target, CONFIG.format("default"), "no-op")
         assert report.ok, report.problems
-        assert "there already, saying the same, and left alone: 1" in next(
+        assert "already present with the same content, left unchanged: 1" in next(
             step.detail for step in report.steps if step.name == "cluster"
         )
         assert cluster.kubectl("get", "configmap", "config", "-o", "jsonpath={.data.a}") == "b"
