@@ -85,7 +85,9 @@ def test_the_local_stack_goes_through_every_step_and_leaves_the_cluster_as_it_wa
 def namespace_of_runs(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
     """The namespace and the Secret that `trainfleet cluster store` makes."""
     name = "training"
-    grant_access(cluster.state, name, Store("https://10.0.0.1:9000", tmp_path, tmp_path, ("key", "secret"), 0))
+    grant_access(
+        cluster.state, name, Store("https://10.0.0.1:9000", tmp_path, tmp_path, ("key", "secret"), 0)
+    )
     yield name
     cluster.kubectl("delete", "namespace", name)
 
