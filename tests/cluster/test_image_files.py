@@ -19,7 +19,9 @@ def dockerfile(root: Path) -> str:
 
 
 def test_the_images_lock_is_the_part_of_the_projects_lock_that_is_written_today(root: Path) -> None:
-    expected = lock.render_lock((root / "requirements.lock").read_text(), (root / "pyproject.toml").read_text())
+    expected = lock.render_lock(
+        (root / "requirements.lock").read_text(), (root / "pyproject.toml").read_text()
+    )
     assert (root / "images" / "requirements.lock").read_text() == expected, "run `python -m tools.images`"
 
 

@@ -33,7 +33,9 @@ def test_the_newest_has_the_figures_the_run_ended_with(trained: RunResult, cache
     batch = opened.workload.batch("validation", seen)
     with torch.no_grad():
         output = opened.workload.forward_loss(opened.model, batch)
-    assert float(output.loss) / output.num_targets == pytest.approx(trained.metrics["validation/loss"], rel=1e-5)
+    assert float(output.loss) / output.num_targets == pytest.approx(
+        trained.metrics["validation/loss"], rel=1e-5
+    )
 
 
 def test_a_step_the_best_and_a_checkpoint_itself_can_be_named(trained: RunResult, cache: Path) -> None:

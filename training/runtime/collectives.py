@@ -1,6 +1,7 @@
 """Collectives over plain values, in a gloo group apart from the step loop's.
 
-NOTE: a group belongs to one thread, because collectives of two threads on one group crash. Every rank must create
+NOTE: a group belongs to one thread, because collectives of two threads on one group crash. Every rank must
+create
 its groups in the same order.
 """
 
@@ -64,7 +65,9 @@ class Ranks:
         return message[0]
 
     def on_first(self, action: Callable[[], Result]) -> Result:
-        """Run `action` on rank 0 and return its plain result on all ranks; its `TrainfleetError` is raised on all."""
+        """Run `action` on rank 0 and return its plain result on all ranks; its `TrainfleetError` is raised on
+        all.
+        """
         outcome: tuple[Any, TrainfleetError | None] = (None, None)
         if self.rank == 0:
             try:

@@ -19,7 +19,8 @@ from typing import Any
 from trainfleet.training.runtime.ray_events import SCHEME, EventSender
 
 EVENTS = "TRAINFLEET_EVENTS"
-"""Path of the launcher's Unix socket, or `stdout` for a remote launcher that reads a log. Without it, rank 0 prints
+"""Path of the launcher's Unix socket, or `stdout` for a remote launcher that reads a log. Without it, rank 0
+prints
 readable lines."""
 STDOUT = "stdout"
 FINAL_EVENTS = ("result", "error", "crash")

@@ -1,6 +1,7 @@
 """Kills a run at a named point, to test that it resumes: TRAINFLEET_FAULT=POINT:STEP.
 
-The points of a step are in POINTS; data preparation adds `in-preparation` and `in-assembly` (with the number of
+The points of a step are in POINTS; data preparation adds `in-preparation` and `in-assembly` (with the number
+of
 parts read or blocks written). Launcher and process get SIGKILL, so nothing can clean up.
 """
 
@@ -21,7 +22,9 @@ POINTS = (
 
 
 def hit(point: str, step: int | str) -> None:
-    """Kill the run if TRAINFLEET_FAULT names this point and step; the name of a checkpoint counts as its step."""
+    """Kill the run if TRAINFLEET_FAULT names this point and step; the name of a checkpoint counts as its
+    step.
+    """
     fault = os.environ.get(FAULT)
     if fault is None or fault != f"{point}:{int(str(step).rpartition('-')[2])}":
         return

@@ -1,6 +1,7 @@
 """Prestarted spare processes, so that a restart after a failure does not wait for 5 to 7 s of imports.
 
-A running rank asks Ray to start as many more processes as its machine has ranks. Ray gives a spare process to the
+A running rank asks Ray to start as many more processes as its machine has ranks. Ray gives a spare process to
+the
 next actor with the same job and environment. Failures only make a restart slower. Source: Ray's
 node_manager.proto, PrestartWorkers.
 """
@@ -13,7 +14,8 @@ import threading
 from typing import Any
 
 HOOK = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
-"""Names the function that Ray calls in each process of an environment before its work (`runtime_env` offers this
+"""Names the function that Ray calls in each process of an environment before its work (`runtime_env` offers
+this
 for whole jobs only).
 """
 MODULES = ("trainfleet.training.trainer.loop", "ray.train.torch")

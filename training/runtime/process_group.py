@@ -20,7 +20,8 @@ LOOPBACK = ("127.0.0.1", "localhost")
 
 @dataclass(frozen=True)
 class World:
-    """This process among all: `rank` of `world_size`, on its machine `local_rank` of `local_world_size`, and its
+    """This process among all: `rank` of `world_size`, on its machine `local_rank` of `local_world_size`, and
+    its
     `device` (`cpu` or `cuda:N`).
     """
 
@@ -95,7 +96,8 @@ def gather(value: Any, rank: int, world_size: int) -> list[Any]:
 
 
 def on_first(action: Callable[[], Any], rank: int) -> Any:
-    """Run `action` on rank 0 and return its plain result on all ranks; its `TrainfleetError` is raised on all.
+    """Run `action` on rank 0 and return its plain result on all ranks; its `TrainfleetError` is raised on
+    all.
 
     NOTE: an error on one rank alone would leave the others waiting in a collective.
     """

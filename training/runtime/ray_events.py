@@ -1,4 +1,5 @@
-"""Sends the events of ranks on other machines through Ray to the driver's stdout, which a remote launcher reads
+"""Sends the events of ranks on other machines through Ray to the driver's stdout, which a remote launcher
+reads
 as a log.
 
 Ray does not order events of different ranks, and loses pending ones of a dead worker.
@@ -51,7 +52,9 @@ class EventSender:
 
 @contextlib.contextmanager
 def to_stdout() -> Iterator[str]:
-    """The address for ranks; what they send is written to stdout inside the context. Requires a connected Ray."""
+    """The address for ranks; what they send is written to stdout inside the context. Requires a connected
+    Ray.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

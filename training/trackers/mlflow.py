@@ -1,6 +1,7 @@
 """MLflow: one MLflow run per run folder, which a resumed run continues.
 
-The address is a tracking URI (`http://...`, `sqlite:///file.db`, a folder). Credentials are MLflow's own variables.
+The address is a tracking URI (`http://...`, `sqlite:///file.db`, a folder). Credentials are MLflow's own
+variables.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Prometheus gauges: `trainfleet_loss{run, workload, split}`, `trainfleet_tokens_per_second`, `trainfleet_step`.
+"""Prometheus gauges: `trainfleet_loss{run, workload, split}`, `trainfleet_tokens_per_second`,
+`trainfleet_step`.
 
-They are served from a port of rank 0's machine, or by Ray's node agents (as `ray_trainfleet_loss`) where a cluster
+They are served from a port of rank 0's machine, or by Ray's node agents (as `ray_trainfleet_loss`) where a
+cluster
 scrapes Ray. A name can be registered only once in a process.
 """
 

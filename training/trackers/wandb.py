@@ -1,6 +1,7 @@
 """Weights & Biases: one W&B run per run folder, which a resumed run continues.
 
-Keys and addresses are wandb's own variables (WANDB_API_KEY, WANDB_BASE_URL); WANDB_MODE=offline needs no network.
+Keys and addresses are wandb's own variables (WANDB_API_KEY, WANDB_BASE_URL); WANDB_MODE=offline needs no
+network.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The interface between the step loop and a workload: a model, samples and a loss.
 
-A workload knows neither ranks nor steps. It returns sums and counts, never means, so that means over ranks and
+A workload knows neither ranks nor steps. It returns sums and counts, never means, so that means over ranks
+and
 uneven batches are exact.
 """
 
@@ -31,7 +32,8 @@ class StepOutput:
     Attributes:
         loss: sum over the targets, a scalar to differentiate.
         num_targets: number of targets in the sum.
-        metric_sums: by name, a detached sum and its count: metrics besides `loss`, reported as sum over count.
+        metric_sums: by name, a detached sum and its count: metrics besides `loss`, reported as sum over
+        count.
         metric_inputs: by name, the detached arguments of `update` of the workload's torchmetrics.
     """
 

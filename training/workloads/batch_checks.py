@@ -29,7 +29,8 @@ class BatchChecker:
         """Check the result of `batch(split, indices)`.
 
         Raises:
-            InputError: it is not a dictionary of tensors, or tensors have a wrong type or shape (all of them).
+            InputError: it is not a dictionary of tensors, or tensors have a wrong type or shape (all of
+            them).
         """
         where = f"batch of {split}"
         if not isinstance(batch, dict) or not batch:

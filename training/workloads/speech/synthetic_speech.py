@@ -190,7 +190,9 @@ def _library_paths() -> tuple[str, str | None]:
     except ImportError:
         path = ctypes.util.find_library("espeak-ng")
         if path is None:
-            fix = "pip install espeakng-loader, apt install espeak-ng, or use recordings (workload.data.source)"
+            fix = (
+                "pip install espeakng-loader, apt install espeak-ng, or use recordings (workload.data.source)"
+            )
             raise InputError(
                 "espeak-ng is not installed",
                 [Problem("workload.data.source", "`spoken` requires it", fix)],
