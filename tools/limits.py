@@ -21,6 +21,40 @@ EXEMPT = {
 }
 
 
+KNOWN = (
+    "infra/kubernetes/dashboards/boards.py",
+    "tests/cluster/cloud_stores.py",
+    "tests/cluster/test_secrets.py",
+    "tests/cluster/watching.py",
+    "tests/infra/kubernetes/api_server.py",
+    "tests/leaks.py",
+    "tests/rehearsal/diff/test_diff.py",
+    "tests/training/launch/test_kuberay_faults.py",
+    "tests/training/launch/test_kuberay_manifest.py",
+    "tests/training/launch/test_sky_follow.py",
+    "tests/training/launch/test_sky_task.py",
+    "tests/training/test_report.py",
+    "tests/training/test_strategies.py",
+    "tools/diagrams.py",
+    "trainfleet/doctor.py",
+    "trainfleet/rehearsal/cli/rehearse.py",
+    "trainfleet/rehearsal/simulation/azure.py",
+    "trainfleet/rehearsal/simulation/gcp.py",
+    "trainfleet/rehearsal/simulation/json_documents/documents.py",
+    "trainfleet/rehearsal/simulation/kubernetes_validation.py",
+    "training/checkpoint/checkpoints.py",
+    "training/cli/plan.py",
+    "training/cli/predict.py",
+    "training/cli/sky.py",
+    "training/cli/tune.py",
+    "training/data/prepare.py",
+    "training/report/page.py",
+    "training/runtime/subprocess_jobs.py",
+    "training/worker.py",
+)
+"""Files over a limit that have not been split yet. Remove a row with the split; never add one."""
+
+
 def files() -> list[Path]:
     """The Python files that git tracks or does not ignore."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"]

@@ -252,7 +252,7 @@ def _engine_build(title: str, go_version: str) -> Check:
 
 
 def usable_go(required: str) -> str:
-    """Return the Go on PATH if it is new enough, else an empty text."""
+    """Return the path of the `go` command if it is new enough, else an empty text."""
     go = shutil.which("go")
     match = re.search(r"go(\d+)\.(\d+)(?:\.(\d+))?", answer([go, "version"])) if go else None
     numbers = tuple(int(number or 0) for number in match.groups()) if match else ()

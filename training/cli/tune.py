@@ -76,13 +76,13 @@ def tune_command(  # noqa: PLR0917 - Typer passes options by name
     check_space(search_recipe)
     folder = folder_of(search_recipe)
     with _locked(folder, fresh):
-        with CountedProgress("trials", quiet=as_json) as headway:
+        with CountedProgress("trials", quiet=as_json) as counter:
 
             def hear(event: Mapping[str, Any]) -> None:
                 if event["kind"] == "trial":
-                    headway(event["done"], event["total"])
+                    counter(event["done"], event["total"])
                     if event["status"] != "running":
-                        headway.say(_line(event))
+                        counter.say(_line(event))
 
             found = search_for(search_recipe, folder, hear)
         _write(found, folder)

@@ -1,9 +1,6 @@
-"""What a recipe may say, as a document: one table per section, made from the sections themselves.
+"""The recipe reference as Markdown: one table per section, generated from the schema.
 
-`python -m trainfleet.training.recipe.docs > docs/reference/recipe.md` writes it and a test compares the two.
-Easy to
-get wrong: workloads bring sections
-of their own, so each of Trainfleet's is asked for its settings; none of that imports torch.
+Each built-in workload adds its own section. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ A recipe is a YAML file. Every key can also be given on the command line (`optim
 (`TRAINFLEET_OPTIMIZER__LR=3e-4`); the command line wins over variables, and these over the file. Unknown keys, values out of range and
 rules between keys are reported all at once, each where it was written. [training.md](training.md) says what the keys do together.
 
-A run that goes on may not change what decides its losses. Free to change are {free}; any other key by `--allow-change KEY`.
+A resumed run may not change keys that affect its losses. These may change: {free}. Allow any other key with `--allow-change KEY`.
 """
 
 
@@ -100,7 +97,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _value(field: FieldInfo) -> str:
-    """What may stand there: the type in words, with its limits."""
+    """The valid values: the type in words, with its limits."""
     limits = [text for each in field.metadata for text in _limits(each)]
     return ", ".join(
         [" or ".join(dict.fromkeys(_words(choice) for choice in _choices(field.annotation))), *limits]

@@ -18,11 +18,11 @@ LINE_EVERY_S = 5.0
 
 
 class CountedProgress:
-    """Told how far the work is; a context, so that a bar does not outlive it. With `quiet` it says nothing."""
+    """Shows how much of the work is done; a context manager that removes its bar. `quiet` prints nothing."""
 
     def __init__(self, what: str, quiet: bool = False) -> None:
         self.what, self.quiet = what, quiet
-        self._said = time.monotonic()
+        self._reported_at = time.monotonic()
         self._bar: Progress | None = None
 
     def __enter__(self) -> CountedProgress:
@@ -57,15 +57,15 @@ class CountedProgress:
             self._bar.stop()
 
     def __call__(self, done: int, total: int) -> None:
-        """So much is done of so much."""
+        """Report that `done` of `total` items are done."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=done, total=total)
-        elif time.monotonic() - self._said >= LINE_EVERY_S:
+        elif time.monotonic() - self._reported_at >= LINE_EVERY_S:
             self.say(f"{self.what}: {done}/{total}")
 
     def say(self, text: str) -> None:
-        """A line worth reading."""
-        self._said = time.monotonic()
+        """Print a line."""
+        self._reported_at = time.monotonic()
         if self.quiet:
             return
         if self._bar is not None:

@@ -1,9 +1,6 @@
-"""What a person sees while a run goes on: one dense line per interval, and a progress bar where there is a
-terminal.
+"""Shows a run's progress: one line per log interval, and a progress bar on a terminal.
 
-Used by the launchers (from events) and by `trainfleet.training.run` on a cluster (straight from the loop). A
-line holds the same
-figures as a row of metrics.jsonl; only how they are written differs.
+A line has the same values as a row of metrics.jsonl, formatted for people.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""Ray for a run: one of its own on this machine, or the cluster of RAY_ADDRESS. Used by
-`trainfleet.training.run` alone.
+"""Ray for one run: a cluster of its own on this machine, or the one at RAY_ADDRESS.
 
-A local Ray is started small (no dashboard, a small object store, a token of its own) because a start on two
-cores is
-mostly Python imports. Easy to get wrong: Ray 2.60 writes its token to the home folder unless it is given one,
-and its
-session folder must have a short path, for the sockets in it may have 107 characters.
+A local Ray starts small (no dashboard, a small object store, its own token), because a start on two cores is mostly
+Python imports.
 """
 
 from __future__ import annotations

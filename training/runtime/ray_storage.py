@@ -1,11 +1,7 @@
-"""A file system that keeps nothing, for Ray Train on a cluster: a run's checkpoints are the loop's own, and
-Ray gets none.
+"""A filesystem for Ray Train that stores nothing, because the step loop writes the checkpoints itself.
 
-Used by `trainfleet.training.runtime.ray_cluster`. Ray Train writes a marker to its storage and refuses to
-train when a worker on another machine does
-not see it, so a cluster without a shared disk would need a bucket for nothing. Easy to get wrong: the marker
-must seem to be there, and
-everything else must not, or Ray tries to restore what was never written.
+Ray Train writes a marker to its storage and refuses to train if a worker on another machine does not see it.
+NOTE: the marker must appear to exist and everything else must not, or Ray restores what was never written.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class GptSettings(Section):
         None, description="A Hugging Face causal model by name or folder; goes with data.tokens=model."
     )
     lora: LoraSettings | None = Field(
-        None, description="Train low-rank parts beside the pretrained weights; null: train all."
+        None, description="Train low-rank adapters on frozen pretrained weights; null: train all weights."
     )
     layers: int = Field(4, ge=1)
     width: int = Field(128, ge=2)

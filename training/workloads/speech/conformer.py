@@ -86,12 +86,12 @@ class Block(nn.Module):
 
 
 def shortened(counts: Tensor) -> Tensor:
-    """Steps that a convolution of stride 2 makes of so many."""
+    """Number of steps after a convolution of stride 2."""
     return (counts + 1) // 2
 
 
 def steps_of(counts: Tensor) -> Tensor:
-    """Steps of the model's output for so many frames."""
+    """Number of output steps for a number of frames."""
     return shortened(shortened(counts))
 
 

@@ -51,7 +51,7 @@ class SoundSettings(Section):
 
     source: str = Field(
         "spoken",
-        description="`spoken`: German sentences spoken by espeak-ng; a folder of sounds with a .txt beside each; Common Voice's own folder "
+        description="`spoken`: German sentences spoken by espeak-ng; a folder of audio files with a .txt next to each; Common Voice's own folder "
         "(train.tsv and clips); parquet, an object store's URL, or hf:NAME@CONFIG.",
     )
     glob: str = Field("**/*", description="Which files of a folder.")

@@ -45,23 +45,19 @@ class ImageSettings(Section):
     )
     label: str = Field("label", description="Column of the class.")
     size: int = Field(
-        8, ge=4, description="Side of the square that pictures are cut and scaled to, in pixels."
+        8, ge=4, description="Side of the square that images are cropped and scaled to, in pixels."
     )
     channels: Literal[1, 3] = 1
-    shift: int = Field(
-        0, ge=0, description="In training pictures are moved by up to so many pixels at random."
-    )
-    flip: bool = Field(False, description="In training every other picture is mirrored, at random.")
+    shift: int = Field(0, ge=0, description="Maximum random shift of training images, in pixels.")
+    flip: bool = Field(False, description="Mirror training images at random.")
     validation_share: float = Field(0.1, gt=0, lt=0.5)
     test_share: float = Field(0.1, gt=0, lt=0.5)
-    split_seed: int = Field(
-        0, ge=0, description="Changes which picture goes where, independent of the run's seed."
-    )
+    split_seed: int = Field(0, ge=0, description="Seed of the split, independent of the run's seed.")
     integrity: Literal["refuse", "quarantine"] = Field(
-        "refuse", description="What happens to files that are no pictures."
+        "refuse", description="What to do with files that are not images."
     )
     quarantine_limit: float = Field(
-        0.01, ge=0, le=1, description="The largest share of pictures that `quarantine` leaves out."
+        0.01, ge=0, le=1, description="Largest share of images that `quarantine` may skip."
     )
 
 
