@@ -71,5 +71,5 @@ def test_a_folder_of_another_storage_is_not_mixed_up(
     (tmp_path / "metrics.jsonl").write_text("{}\n")
     first.send()
     assert not first.fetch()
-    with pytest.raises(InputError, match="belongs to a run of another storage"):
+    with pytest.raises(InputError, match="belongs to a run with another storage"):
         second.fetch()

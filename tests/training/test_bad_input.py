@@ -149,7 +149,7 @@ STORES = [
     (
         "AWS Error UNKNOWN (HTTP status 507) during UploadPart operation: Storage backend has reached its minimum free drive",
         "the store is full",
-        "make room",
+        "free space",
     ),
     (
         "When resolving region for bucket 'b': AWS Error NETWORK_CONNECTION during HeadBucket operation: curlCode: 6, Could not resolve host: s3.eu",
@@ -158,8 +158,8 @@ STORES = [
     ),
     (
         "When resolving region for bucket 'b': AWS Error UNKNOWN (HTTP status 404) during HeadBucket operation: No response body.",
-        "no such bucket",
-        "make it",
+        "bucket or container does not exist",
+        "create it",
     ),
     ("QuotaExceeded: the account's quota", "the store is full", "raise its quota"),
 ]
@@ -198,7 +198,7 @@ def test_a_folder_in_use_is_refused_before_anything_is_written(tmp_path: Path, t
     request = Request("lm-tiny", ("scaling.workers=1",), "torchrun", storage=str(tmp_path))
     with (
         FileLock(folder / ".lock"),
-        pytest.raises(InputError, match="this run is going on already") as caught,
+        pytest.raises(InputError, match="this run is already in progress") as caught,
     ):
         start(request, {})
     assert "wait for it, or use --run NAME" in str(caught.value)

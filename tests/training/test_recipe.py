@@ -59,7 +59,7 @@ MISTAKES = [
     ),
     (
         "workload: {name: lm, model: {width: 30, heads: 4}}",
-        "workload.model.width: 30 cannot be cut into 4 heads",
+        "workload.model.width: 30 cannot be split into 4 heads",
     ),
     ("storage: ftp://bucket", "storage: `ftp://bucket`"),
     (

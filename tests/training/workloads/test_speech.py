@@ -186,7 +186,7 @@ def test_an_export_comes_back_and_writes_the_same(cache: Path, tmp_path: Path) -
 
 
 NO_SOUNDS: list[tuple[dict[str, Any], str]] = [
-    ({"audio": b"no sound"}, "is no audio"),
+    ({"audio": b"no sound"}, "is not audio"),
     ({"audio": "/nowhere.wav"}, "cannot be read"),
     ({"audio": np.zeros(9, np.float32)}, "has no rate"),
     ({"audio": np.full(9, np.nan), "rate": 16_000}, "no finite number"),

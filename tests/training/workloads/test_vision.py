@@ -153,7 +153,7 @@ def test_a_picture_is_cut_to_its_middle_and_keeps_its_colours() -> None:
 
 
 NO_PICTURES: list[tuple[Any, str]] = [
-    (b"nothing", "is no image"),
+    (b"nothing", "is not an image"),
     ("/nowhere.png", "cannot be read"),
     (np.zeros((4, 4)), "float64"),
     (np.zeros((4, 4, 7), np.uint8), "7 channels"),
@@ -230,13 +230,13 @@ MISTAKES = [
     ("workload.model={kind: vit, patch: 3}", "workload.model.patch: 3 does not divide the side of 8"),
     (
         "workload.model={kind: vit, width: 30, patch: 4}",
-        "workload.model.width: 30 cannot be cut into 4 heads",
+        "workload.model.width: 30 cannot be split into 4 heads",
     ),
     (
         "workload.model.stages=[1,1,1,1]",
-        "workload.model.stages: 4 stages halve pictures of side 8 to nothing",
+        "workload.model.stages: 4 stages halve images of side 8 to nothing",
     ),
-    ("workload.data.shift=9", "workload.data.shift: 9 moves pictures of side 8 out of sight"),
+    ("workload.data.shift=9", "workload.data.shift: 9 shifts images of side 8 out of view"),
     ("workload.data.pictures=x", "workload.data.pictures: unknown key"),
 ]
 
