@@ -128,7 +128,7 @@ def test_text_that_leaves_a_split_empty_says_which(tmp_path: Path, tiny: Make, c
 STORES = [
     (
         "When uploading: AWS Error RequestTimeTooSkewed during PutObject operation: The difference between the request time and the current time is too large.",
-        "the store refuses this machine's clock",
+        "the store rejects this machine's clock",
         "set the clock",
     ),
     (
@@ -143,7 +143,7 @@ STORES = [
     ),
     (
         "Server failed to authenticate the request. Request date header too old: Fri",
-        "the store refuses this machine's clock",
+        "the store rejects this machine's clock",
         "set the clock",
     ),
     (

@@ -295,7 +295,7 @@ def test_a_model_that_reads_its_weights_while_it_is_built_is_refused_late_and_fi
         layer.weight.data.fill_(float(layer.bias.detach().sum()))
         return layer
 
-    with pytest.raises(InputError, match="meta_init does not suit this model"):
+    with pytest.raises(InputError, match="the model does not support meta_init"):
         build(model, 0, meta=True)
     assert build(model, 0, meta=False).materialise().get_parameter("weight").shape == (2, 2)
 

@@ -293,8 +293,8 @@ def test_a_wav2vec2_is_trained_exported_and_loaded_by_transformers(
     theirs = transformers.AutoModelForCTC.from_pretrained(tmp_path / "export").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "export")
     batch = trained.workload.batch("test", [0, 1])
-    logits, steps = trained.model(batch["sound"], batch["heard"])
-    torch.testing.assert_close(theirs(batch["sound"], attention_mask=batch["heard"]).logits, logits)
+    logits, steps = trained.model(batch["sound"], batch["attention_mask"])
+    torch.testing.assert_close(theirs(batch["sound"], attention_mask=batch["attention_mask"]).logits, logits)
     written = [each["text"] for each in trained.workload.predict(trained.model, batch)]
     decoded = [
         tokenizer.decode(row[:count]) for row, count in zip(logits.argmax(-1), steps.tolist(), strict=True)

@@ -159,7 +159,7 @@ NO_PICTURES: list[tuple[Any, str]] = [
     (np.zeros((4, 4, 7), np.uint8), "7 channels"),
     (np.full((2, 2), 300), "pixels from 300 to 300"),
     ([[1, 2], [3]], "differ in length"),
-    (None, "is no picture"),
+    (None, "is not an image"),
 ]
 
 
