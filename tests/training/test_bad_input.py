@@ -56,14 +56,14 @@ def begun(tmp_path: Path, tiny: Make, run: Run) -> Callable[..., Recipe]:
         (
             "workload.data.vocabulary=290",
             ("workload.data.vocabulary", "workload.data"),
-            "the checkpoint's vocabulary has 270 tokens, this run's 290",
-            "use the tokens that it was trained with",
+            "the checkpoint's vocabulary has 270 tokens, this run's has 290",
+            "",
         ),
         (
             "workload.model.width=64",
             ("workload.model.width",),
             "has shape [270, 32] in the checkpoint and [270, 64] here",
-            "use the recipe that it was",
+            "use its own recipe",
         ),
         (
             "workload.model.layers=2",
@@ -134,12 +134,12 @@ STORES = [
     (
         "When creating bucket 'b': AWS Error ACCESS_DENIED during PutObject operation: Access Denied.",
         "no permission",
-        "let this identity read, list, write",
+        "grant this identity read, list, write",
     ),
     (
         "PERMISSION_DENIED: Permanent error, with a last message of robot does not have storage.objects.create access",
         "no permission",
-        "let this identity",
+        "grant this identity",
     ),
     (
         "Server failed to authenticate the request. Request date header too old: Fri",
