@@ -57,7 +57,7 @@ def begun(tmp_path: Path, tiny: Make, run: Run) -> Callable[..., Recipe]:
             "workload.data.vocabulary=290",
             ("workload.data.vocabulary", "workload.data"),
             "the checkpoint's vocabulary has 270 tokens, this run's has 290",
-            "",
+            "use its tokens",
         ),
         (
             "workload.model.width=64",
