@@ -7,6 +7,7 @@ A block is marked by a comment on the line before it:
 
     <!-- run: ci -->                run by `.ci/run` through this script
     <!-- run: ci, root -->          the same, only as root on Linux
+    <!-- run: ci, exit 2 -->        the same; its last command must exit with this code
     <!-- run: FILE -->              run by another script or test of the checkout, which names the page
     <!-- not run: REASON -->        not run, and why
     <!-- file: PATH -->             not a command: the file that the commands after it use
@@ -52,6 +53,11 @@ class Block:
         words = [word.strip() for word in self.value.split(",")]
         return self.kind == "run" and words[0] == "ci" and ("root" not in words or _is_root())
 
+    def exit_code(self) -> int:
+        """The code that the block's last command must exit with."""
+        found = re.search(r"\bexit (\d+)\b", self.value) if self.kind == "run" else None
+        return int(found[1]) if found else 0
+
 
 def _is_root() -> bool:
     return sys.platform == "linux" and os.geteuid() == 0
@@ -86,7 +92,11 @@ def script(found: list[Block]) -> str:
     lines = ["set -eu -o pipefail", "set -v"]
     for block in found:
         if block.runs_here():
-            lines += [f": line {block.line}", block.body.rstrip("\n")]
+            lines.append(f": line {block.line}")
+            if code := block.exit_code():
+                lines += ["set +e", block.body.rstrip("\n"), f"test $? -eq {code} || exit 1", "set -e"]
+            else:
+                lines.append(block.body.rstrip("\n"))
     return "\n".join(lines) + "\n"
 
 

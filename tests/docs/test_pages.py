@@ -5,6 +5,7 @@ source.
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,15 @@ def test_blocks_are_found_with_their_markers_and_lines() -> None:
     ]
     assert "ls" in script(found)
     assert "rm" not in script(found)
+
+
+@pytest.mark.parametrize(
+    ("marker", "command", "code"),
+    [("ci", "true", 0), ("ci", "false", 1), ("ci, exit 2", "(exit 2)", 0), ("ci, exit 2", "true", 1)],
+)
+def test_a_block_exits_as_its_marker_says(marker: str, command: str, code: int) -> None:
+    text = script(blocks(f"<!-- run: {marker} -->\n```sh\n{command}\n```\n"))
+    assert subprocess.run(["bash", "-c", text], capture_output=True, check=False).returncode == code
 
 
 @pytest.mark.parametrize(

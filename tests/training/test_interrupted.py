@@ -66,14 +66,14 @@ def test_a_notice_of_preemption_saves_once_and_the_run_goes_on(
     tmp_path: Path, tiny: Make, run: Run, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tiny(), tmp_path / "whole")
-    monkeypatch.setattr("trainfleet.training.trainer.loop.LOOK_EVERY_S", -1.0)
+    monkeypatch.setattr("trainfleet.training.trainer.loop.PREEMPTION_CHECK_INTERVAL_S", -1.0)
     looks, events = (
         iter(
             [
                 None,
-                "one machine will be taken away",
-                "one machine will be taken away",
-                "one machine will be taken away",
+                "one machine will be preempted",
+                "one machine will be preempted",
+                "one machine will be preempted",
             ]
         ),
         [],
@@ -90,7 +90,7 @@ def test_a_notice_of_preemption_saves_once_and_the_run_goes_on(
     assert (result.status, result.step) == ("finished", 12)
     assert saved_steps(tmp_path / "told") == {2, 12}
     assert [text for what, text in events if what == "preemption"] == [
-        "one machine will be taken away; saving at step 2"
+        "one machine will be preempted; saving at step 2"
     ]
     assert told(rows_of(tmp_path / "told"), "loss") == told(rows_of(tmp_path / "whole"), "loss")
 
@@ -105,7 +105,7 @@ def test_with_fewer_workers_the_global_batch_stays(tmp_path: Path, tiny: Make, c
 
 
 def test_more_ranks_than_samples_in_a_batch_are_refused(tmp_path: Path, tiny: Make, cache: Path) -> None:
-    with pytest.raises(InputError, match="the batch does not fit the ranks"):
+    with pytest.raises(InputError, match="the batch is smaller than the number of ranks"):
         train(tiny("batch.global_batch=4"), RunContext(tmp_path, 0, 5, cache=cache))
 
 
@@ -152,4 +152,4 @@ def test_what_ray_knows_becomes_a_sentence(monkeypatch: pytest.MonkeyPatch) -> N
         "ray.train.get_preemption_info",
         lambda: SimpleNamespace(preempted_node_to_ranks={"a": [1, 0]}, deadline_ms=1),
     )
-    assert preemption_notice() == "1 machine(s) with ranks [0, 1] will be taken away"
+    assert preemption_notice() == "1 machine(s) with ranks [0, 1] will be preempted"

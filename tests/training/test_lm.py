@@ -214,8 +214,8 @@ def test_a_failed_build_leaves_nothing_that_could_be_taken_for_data(
 
 
 NO_TEXT: list[tuple[Callable[[Path], dict[str, object]], str]] = [
-    (lambda folder: {"source": str(folder / "missing")}, "is no folder and no file"),
-    (lambda folder: {"glob": "*.md"}, r"no file fits \*\.md"),
+    (lambda folder: {"source": str(folder / "missing")}, "does not exist"),
+    (lambda folder: {"glob": "*.md"}, r"no file matches \*\.md"),
 ]
 
 

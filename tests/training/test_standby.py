@@ -110,7 +110,7 @@ def test_a_module_that_is_not_there_is_told_and_left_out(
 
 def test_without_ray_nothing_waits_and_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:
     prestart._start_spares(1)
-    assert capsys.readouterr().err.startswith("no process waits for a restart: ")
+    assert capsys.readouterr().err.startswith("no spare processes for restarts: ")
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -55,7 +55,9 @@ class Repo:
 def make_repo(folder: Path, source: Path, below: str = "") -> Repo:
     """Copy a project into a new repository, committed on main."""
     root = folder / below if below else folder
-    shutil.copytree(source, root, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    shutil.copytree(
+        source, root, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True
+    )
     repo = Repo(root, folder)
     subprocess.run(["git", "init", "-q", "-b", "main", str(folder)], check=True)
     (folder / ".gitignore").write_text("__pycache__/\nignored.py\n")

@@ -54,7 +54,7 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
         ),
         (PARTS, '"tiny-runs"', '"tiny-runs-2"', 3, {"runs": "replace"}),
         (PARTS, 'description="data"', 'description="more data"', 2, {"key": "update"}),
-        (PARTS, '    aws.kms.Key("key", ', "    (lambda *_, **__: None)(", 3, {"key": "delete"}),
+        (PARTS, "    aws.kms.Key(\n", "    (lambda *_, **__: None)(\n", 3, {"key": "delete"}),
     ],
     ids=["readme", "label", "cidr", "bucket", "description", "protected"],
 )
@@ -316,7 +316,7 @@ def test_a_head_whose_settings_are_wrong(repo: Repo, diff: Diffs, old: str, new:
 def test_a_platform_that_already_exists_is_named_by_its_file(repo: Repo, diff: Diffs) -> None:
     repo.write("stacks/Pulumi.two.yaml", (repo.root / STACK).read_text())
     repo.commit()
-    assert "already the platform of stacks/Pulumi.one.yaml" in refused(diff("two"))
+    assert "also the platform of stacks/Pulumi.one.yaml" in refused(diff("two"))
 
 
 def test_a_base_with_an_exception_that_ran_out_can_be_compared(repo: Repo, diff: Diffs) -> None:

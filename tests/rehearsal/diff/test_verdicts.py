@@ -20,7 +20,7 @@ import pytest
 from tests.rehearsal.diff.repos import Repo, make_repo
 from trainfleet.infra.catalog.cost import HOURS_PER_MONTH
 
-PARTS = ("infra", "policies", "stacks", "trainfleet", "rehearsal", "Pulumi.yaml")
+PARTS = ("infra", "policies", "recipes", "stacks", "training", "trainfleet", "Pulumi.yaml")
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def project(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Repo:
     source = tmp_path_factory.mktemp("source")
     for part in PARTS:
         if (root / part).is_dir():
-            shutil.copytree(root / part, source / part, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(root / part, source / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(root / part, source / part)
     return make_repo(tmp_path_factory.mktemp("project") / "repo", source)

@@ -86,5 +86,5 @@ def test_prepared_data_can_be_the_source_when_it_is_what_the_recipe_says(
     where = first.files.prepared.where
     again = LanguageModel(tiny(f"workload.data.source={where}").workload, cache)  # type: ignore[arg-type]  # the same
     assert again.fingerprint() == first.fingerprint()
-    with pytest.raises(InputError, match="was prepared with context 32, the recipe says 16"):
+    with pytest.raises(InputError, match="was prepared with context 32, the recipe has 16"):
         LanguageModel(tiny(f"workload.data.source={where}", "workload.model.context=16").workload, cache)  # type: ignore[arg-type]  # the same
