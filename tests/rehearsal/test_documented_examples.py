@@ -79,7 +79,7 @@ WRONG = {
     "mysqlProfile.database: unknown": "a property of another type",
     "mysqlSourceConfig.includeObjects": "a list of schemas where the class has databases",
     "excludee_objects: unknown": "misspelt",
-    "conflicts with `embeddingManagement`": "an old block beside the new one, which the provider refuses",
+    "conflicts with `embeddingManagement`": "an old block next to the new one, which the provider rejects",
     "git.secretType: missing": "an example that leaves out what the class requires",
     "is not a valid name": "names with a placeholder (`tf-test-network-_75092`, `%s`), which the API refuses",
     "beginning with a letter and not ending with -": "as above",

@@ -42,7 +42,7 @@ _BULLETS = re.compile(
     re.I,
 )
 _NO_VALUES = re.compile(r"disallowed values", re.I)
-"""The list is of what must not be there."""
+"""The list names values that are not allowed."""
 _REFUSED = re.compile(r"not one of|not valid|no valid|out of range|characters|is no |is not (?!known)")
 
 

@@ -149,7 +149,7 @@ def expected(row: list[Any]) -> str:
     return str(value[0]) if kind == "misspelt" else path.rsplit("|", 1)[-1].rsplit(".", 1)[-1]
 
 
-def wanted_value(row: list[Any]) -> Any:
+def expected_value(row: list[Any]) -> Any:
     """Return the wrong value when it is plain text or a number that the message has to show."""
     kind, _, *value = row
     plain = (
@@ -184,7 +184,7 @@ def test_a_mistake_is_refused_by_name_and_value(
 ) -> None:
     output = mistakes_of(package, name, changed(right, row), style)
     assert any(plainly(expected(row)) in plainly(message) for message in output), output
-    if (value := wanted_value(row)) is not None:
+    if (value := expected_value(row)) is not None:
         assert any(str(value) in message or repr(value) in message for message in output), output
 
 

@@ -64,7 +64,7 @@ def test_inputs_become_the_object_that_the_api_knows() -> None:
     ],
     ids=[
         "what others add",
-        "what is taken away",
+        "what is removed",
         "what is changed",
         "quantities",
         "defaults",

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 class FailTimes(FaultInjector):
-    """One kind of operation on one resource fails so many times in a row."""
+    """One kind of operation on one resource fails a number of times in a row."""
 
     def __init__(self, verb: str, name: str, times: int) -> None:
         self.verb, self.name, self.left, self.injected = verb, name, times, 0
@@ -167,7 +167,7 @@ def inside(r: Rehearsal) -> dict[str, str]:
 
 
 def moved(before: dict[str, str], after: dict[str, str]) -> bool:
-    """Whether everything is there again, in one other cluster."""
+    """Whether every resource exists again, in one other cluster."""
     return (
         before.keys() == after.keys()
         and len({*before.values()}) == len({*after.values()}) == 1

@@ -45,7 +45,7 @@ def test_a_rule_of_one_type_names_a_property_of_it(package: str) -> None:
         if len(rule.types) != 1 or "*" in rule.types[0]:
             continue
         resource = installed.resource(f"{package}:{rule.types[0]}")
-        if resource is None:  # said above
+        if resource is None:  # reported above
             continue
         for row in rule.rows:
             first = str(row.get("at") or row.get("path") or "**").split(".")[0]

@@ -158,7 +158,7 @@ def test_what_else_exists_can_forbid_an_operation(
 
 ALLOWED: list[tuple[str, list[CloudObject], str, CloudObject]] = [
     (
-        "ranges beside each other",
+        "adjacent ranges",
         [VPC, subnet("subnet-1", "10.0.0.0/20")],
         "create",
         subnet("subnet-2", "10.0.16.0/20"),
