@@ -44,7 +44,7 @@ lint: setup ## Ruff, mypy (strict), import boundaries, spelling, vocabulary, gen
 	@$(VENV)/ruff format --check .
 	@$(VENV)/mypy
 	@$(VENV)/lint-imports
-	@$(VENV)/codespell .
+	@git ls-files -z | xargs -0 $(VENV)/codespell
 	@$(VENV)/python -m tools.vocabulary
 	@$(VENV)/python -m tools.reference --check
 

@@ -210,7 +210,9 @@ def project(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Repo:
     source = tmp_path_factory.mktemp("source")
     for part in PARTS:
         if (root / part).is_dir():
-            shutil.copytree(root / part, source / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                root / part, source / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+            )
         else:
             shutil.copy(root / part, source / part)
     return make_repo(tmp_path_factory.mktemp("project") / "repo", source)
