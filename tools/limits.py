@@ -48,7 +48,6 @@ KNOWN = (
     "training/cli/sky.py",
     "training/cli/tune.py",
     "training/data/prepare.py",
-    "training/report/page.py",
     "training/runtime/subprocess_jobs.py",
     "training/worker.py",
 )

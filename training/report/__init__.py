@@ -1,7 +1,7 @@
 """`trainfleet report`: one run, or a comparison of several, as a single HTML file. Never imports torch.
 
-`run_summary` reads a run, `time_breakdown` and `cost` compute where time and money went, `page` and
-`compare` write the HTML.
+`run_summary` reads a run, `time_breakdown` and `cost` compute where time and money went, `run_charts` selects
+the charts, `page` and `compare` write the HTML.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from typing import Any
 
 from trainfleet.files import write_whole
 from trainfleet.training.report.charts import COLOURS, Chart, Series, draw
-from trainfleet.training.report.page import counts_tokens, fill, markup, time_bar
+from trainfleet.training.report.page import fill, markup
+from trainfleet.training.report.run_charts import counts_tokens, time_bar
 from trainfleet.training.report.run_summary import Figure, RunSummary, read_run_summary
 from trainfleet.training.report.time_breakdown import intervals
 from trainfleet.training.runtime.progress import duration, number

@@ -1,7 +1,7 @@
-"""The page of one run: which charts are drawn, the headline numbers, what happened, and its provenance.
+"""The page of one run: its charts, the headline numbers, what happened, and its provenance.
 
-`charts` decides how charts look, templates/ how the page looks. NOTE: everything that a run wrote must be
-escaped before it reaches the page.
+`run_charts` decides which charts are drawn, `charts` how they look, templates/ how the page looks.
+NOTE: everything that a run wrote must be escaped before it reaches the page.
 """
 
 from __future__ import annotations
@@ -13,40 +13,17 @@ from typing import Any
 
 from trainfleet import __version__
 from trainfleet.files import write_whole
-from trainfleet.training.report.charts import (
-    COLOURS,
-    Chart,
-    Mark,
-    Series,
-    Stack,
-    draw,
-    draw_stack,
-    library,
-    smooth,
+from trainfleet.training.report.charts import draw, draw_stack, library
+from trainfleet.training.report.run_charts import (
+    charts_of,
+    counts_tokens,
+    decision_change,
+    stack_of,
+    time_bar,
 )
-from trainfleet.training.report.run_summary import Figure, RunSummary, read_run_summary
-from trainfleet.training.report.time_breakdown import (
-    COMMUNICATING,
-    COMPUTING,
-    DATA,
-    LOST,
-    PARTS,
-    SAVING,
-    STARTING,
-    VALIDATING,
-    stacked,
-)
+from trainfleet.training.report.run_summary import RunSummary, read_run_summary
 from trainfleet.training.runtime.progress import duration, number
 
-SMOOTH_FROM_POINTS = 100
-"""Minimum number of points for a smoothed curve over the measured one."""
-PART_COLOURS = dict(
-    zip(
-        (COMPUTING, DATA, SAVING, VALIDATING, STARTING, COMMUNICATING, LOST),
-        (*COLOURS[:4], *COLOURS[5:7], COLOURS[4]),
-        strict=True,
-    )
-)
 VERSION_KEYS = ("trainfleet", "revision", "torch", "ray", "python", "platform")
 
 
@@ -64,8 +41,8 @@ def write_report(place: str | Path, target: Path) -> RunSummary:
 
 def render(summary: RunSummary) -> str:
     """The report as HTML."""
-    charts = [(chart, draw(chart)) for chart in _charts(summary)]
-    stack = draw_stack(_stack(summary))
+    charts = [(chart, draw(chart)) for chart in charts_of(summary)]
+    stack = draw_stack(stack_of(summary))
     return fill(
         "report.html",
         any(drawing for _, drawing in charts),
@@ -111,131 +88,6 @@ def markup(html: str) -> Any:
     from markupsafe import Markup
 
     return Markup(html)
-
-
-def _charts(summary: RunSummary) -> list[Chart]:
-    resumes = tuple(float(step) for step in summary.resumes if step)
-    main, *others = summary.measured() or [summary.main()]
-    charts = [_figure_chart(summary, main, resumes, wide=True)]
-    if main.name != "loss" and not _same(summary, "loss", main.name):
-        charts.append(_figure_chart(summary, Figure("loss", "min"), resumes))
-    charts += [_figure_chart(summary, each, resumes) for each in others if each.name != "loss"]
-    rate, batch = summary.curve("lr"), summary.curve("global_batch")
-    charts.append(
-        Chart(
-            "Learning rate",
-            [Series("learning rate", rate)],
-            "",
-            (),
-            resumes,
-            zero=True,
-            marks=_marks(summary, rate, "rate"),
-        )
-    )
-    batch_marks = _marks(summary, batch, "batch")
-    if batch_marks or len({value for _, value in batch}) > 1:
-        charts.append(
-            Chart(
-                "Samples per step",
-                [Series("global batch", batch)],
-                "samples",
-                (),
-                resumes,
-                zero=True,
-                marks=batch_marks,
-            )
-        )
-    tokens, samples = summary.curve("tokens_per_second"), summary.curve("samples_per_second")
-    words = ("tokens", tokens) if counts_tokens(summary) else ("samples", samples)
-    charts.append(
-        Chart(
-            "Throughput",
-            [Series(f"{words[0]} per second", words[1])],
-            f"{words[0]}/s",
-            (),
-            resumes,
-            zero=True,
-        )
-    )
-    charts.append(
-        Chart(
-            "Gradient norm before clipping",
-            [Series("gradient norm", summary.curve("grad_norm"))],
-            "",
-            (),
-            resumes,
-            zero=True,
-        )
-    )
-    mfu = [(step, 100 * value) for step, value in summary.curve("mfu")]
-    charts.append(Chart("Model FLOPs utilisation", [Series("MFU", mfu)], "%", (), resumes, zero=True))
-    return charts
-
-
-def _figure_chart(
-    summary: RunSummary, figure: Figure, resumes: tuple[float, ...], wide: bool = False
-) -> Chart:
-    """Train, validation and test curves of one metric."""
-    raw = summary.curve(figure.name)
-    long = len(raw) >= SMOOTH_FROM_POINTS
-    curves = [
-        *([Series("train, as measured", raw, "raw")] if long else []),
-        Series("train, smoothed" if long else "train", smooth(raw, 0.9) if long else raw),
-        Series("validation", summary.curve(f"validation/{figure.name}", "validation"), "dots", COLOURS[1]),
-        Series("test", summary.curve(f"test/{figure.name}", "test"), "star", COLOURS[2]),
-    ]
-    baselines = [(f"{name} model", value) for name, value in summary.baselines(figure.name)]
-    title = figure.words[:1].upper() + figure.words[1:]
-    unit = str(summary.run.get("unit", "")) if figure.name == "loss" else figure.words
-    return Chart(title, curves, unit, baselines, resumes, wide=wide)
-
-
-def counts_tokens(summary: RunSummary) -> bool:
-    """Whether samples consist of several tokens; else throughput is in samples."""
-    tokens = summary.curve("tokens_per_second")
-    return any(value for _, value in tokens) and tokens != summary.curve("samples_per_second")
-
-
-def _same(summary: RunSummary, one: str, other: str) -> bool:
-    """Whether two metrics have the same values, such as loss and nats per byte of a byte model."""
-    return summary.curve(one) == summary.curve(other) and summary.curve(
-        f"validation/{one}", "validation"
-    ) == summary.curve(f"validation/{other}", "validation")
-
-
-def _marks(summary: RunSummary, points: list[tuple[float, float]], word: str) -> list[Mark]:
-    """Decisions about a chart's quantity, placed on its curve."""
-    marks = []
-    for row in summary.rows.of("decision"):
-        if word in str(row.get("what", "")) and points:
-            y = next((value for step, value in points if step >= row["step"]), points[-1][1])
-            marks.append(
-                Mark(
-                    float(row["step"]),
-                    y,
-                    f"{row['what']} {_short(row.get('old'))} → {_short(row.get('new'))}: {row.get('why', '')}",
-                )
-            )
-    return marks
-
-
-def _stack(summary: RunSummary) -> Stack:
-    columns = [
-        (each.first, each.last, each.seconds)
-        for each in stacked(summary.rows, summary.launches, summary.starts)
-    ]
-    return Stack(columns, {part: PART_COLOURS[part] for part in PARTS})
-
-
-def time_bar(summary: RunSummary) -> list[dict[str, Any]]:
-    """The parts of the time bar: name, seconds, share and colour."""
-    parts = summary.time_shares()
-    total = sum(seconds for _, seconds in parts)
-    return [
-        {"what": what, "seconds": seconds, "share": seconds / total, "colour": PART_COLOURS[what]}
-        for what, seconds in parts
-        if total > 0
-    ]
 
 
 def _tiles(summary: RunSummary) -> list[tuple[str, str, str]]:
@@ -331,12 +183,11 @@ def _decided(summary: RunSummary) -> list[dict[str, str]]:
     rows = []
     for row in summary.rows.rows:
         if row.get("kind") == "decision":
-            change = f"{_short(row.get('old'))} → {_short(row.get('new'))}"
             rows.append(
                 {
                     "step": f"{row['step']:,}",
                     "what": str(row.get("what", "")),
-                    "change": change,
+                    "change": decision_change(row),
                     "why": str(row.get("why", "")),
                     "kind": "resumed",
                 }
@@ -418,8 +269,8 @@ def _cost_note(summary: RunSummary) -> str:
     if all(each.usd is None for each in summary.cost()):
         return "The catalogue has no price for this platform's pools."
     return (
-        "Cost of the launches' time in each pool, for whole nodes with one worker per GPU, at the prices in the "
-        "platform's outputs."
+        "Cost of the launches' time in each pool, for whole nodes with one worker per GPU, at the prices in "
+        "the platform's outputs."
     )
 
 
@@ -429,7 +280,8 @@ def _notes(summary: RunSummary) -> list[str]:
         count = summary.rows.unreadable
         lines = f"{count} line{'s' if count != 1 else ''} of metrics.jsonl"
         notes.append(
-            f"{lines} could not be read and {'are' if count != 1 else 'is'} left out: a kill can truncate the last line."
+            f"{lines} could not be read and {'are' if count != 1 else 'is'} left out: "
+            "a kill can truncate the last line."
         )
     if summary.status() == "running":
         notes.append("This run is active: the page shows its state at the time of writing.")
@@ -453,9 +305,3 @@ def _flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
         for key, inner in value.items()
         for line in _flat(inner, f"{prefix} {str(key).replace('_', ' ')}")
     ]
-
-
-def _short(value: Any) -> str:
-    return (
-        number(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
-    )
