@@ -22,7 +22,6 @@ EXEMPT = {
 
 
 KNOWN = (
-    "infra/kubernetes/dashboards/boards.py",
     "tests/cluster/cloud_stores.py",
     "tests/cluster/test_secrets.py",
     "tests/cluster/watching.py",

@@ -33,25 +33,10 @@ def gpu() -> Dashboard:
         "trainfleet-gpu",
         "GPUs",
         (
-            Panel("GPUs seen", (Query("count(DCGM_FI_DEV_GPU_UTIL)"),), kind="stat", width=6, height=4),
-            Panel(
-                "GPUs held by trainings",
-                (Query(f"count(DCGM_FI_DEV_GPU_UTIL{{{TRAINING}}})"),),
-                kind="stat",
-                width=6,
-                height=4,
-            ),
-            Panel(
-                "Mean use", (Query("avg(DCGM_FI_DEV_GPU_UTIL)"),), "percent", kind="stat", width=6, height=4
-            ),
-            Panel(
-                "Power of all GPUs",
-                (Query("sum(DCGM_FI_DEV_POWER_USAGE)"),),
-                "watt",
-                kind="stat",
-                width=6,
-                height=4,
-            ),
+            figure("GPUs seen", "count(DCGM_FI_DEV_GPU_UTIL)", width=6),
+            figure("GPUs held by trainings", f"count(DCGM_FI_DEV_GPU_UTIL{{{TRAINING}}})", width=6),
+            figure("Mean use", "avg(DCGM_FI_DEV_GPU_UTIL)", "percent", width=6),
+            figure("Power of all GPUs", "sum(DCGM_FI_DEV_POWER_USAGE)", "watt", width=6),
             Panel("Use", (Query(f"{BY_GPU} (DCGM_FI_DEV_GPU_UTIL)", LEGEND_GPU),), "percent", maximum=100),
             Panel(
                 "Tensor cores at work",
@@ -103,71 +88,14 @@ def ray() -> Dashboard:
         "trainfleet-ray",
         "Ray",
         (
-            Panel(
-                "Heads that answer",
-                (Query('sum(up{ray_io_node_type="head"})'),),
-                kind="stat",
-                width=8,
-                height=4,
-            ),
-            Panel(
-                "Workers that answer",
-                (Query('sum(up{ray_io_node_type="worker"})'),),
-                kind="stat",
-                width=8,
-                height=4,
-            ),
-            Panel(
+            figure("Heads that answer", 'sum(up{ray_io_node_type="head"})', width=8),
+            figure("Workers that answer", 'sum(up{ray_io_node_type="worker"})', width=8),
+            figure(
                 "Restarts in the last hour",
-                (Query(f"sum(increase(kube_pod_container_status_restarts_total{{{IN_TRAINING}}}[1h]))"),),
-                kind="stat",
+                f"sum(increase(kube_pod_container_status_restarts_total{{{IN_TRAINING}}}[1h]))",
                 width=8,
-                height=4,
             ),
-            Panel(
-                "CPU",
-                (
-                    Query(
-                        "avg by (ray_io_cluster, instance) (ray_node_cpu_utilization)",
-                        "{{ray_io_cluster}} {{instance}}",
-                    ),
-                ),
-                "percent",
-                maximum=100,
-            ),
-            Panel(
-                "Memory",
-                (
-                    Query(
-                        "sum by (ray_io_cluster, instance) (ray_node_mem_used) / "
-                        "sum by (ray_io_cluster, instance) (ray_node_mem_total)",
-                        "{{ray_io_cluster}} {{instance}}",
-                    ),
-                ),
-                "percentunit",
-                maximum=1,
-            ),
-            Panel(
-                "Object store",
-                (
-                    Query(
-                        "sum by (ray_io_cluster, Location) (ray_object_store_memory)",
-                        "{{ray_io_cluster}} {{Location}}",
-                    ),
-                ),
-                "bytes",
-            ),
-            Panel(
-                "Network",
-                (
-                    Query(
-                        "sum by (ray_io_cluster) (ray_node_network_receive_speed)",
-                        "{{ray_io_cluster}} received",
-                    ),
-                    Query("sum by (ray_io_cluster) (ray_node_network_send_speed)", "{{ray_io_cluster}} sent"),
-                ),
-                "Bps",
-            ),
+            *_use_by_cluster(),
             Panel(
                 "Tasks by state",
                 (Query("sum by (ray_io_cluster, State) (ray_tasks)", "{{ray_io_cluster}} {{State}}"),),
@@ -176,6 +104,56 @@ def ray() -> Dashboard:
                 "Actors by state",
                 (Query("sum by (ray_io_cluster, State) (ray_actors)", "{{ray_io_cluster}} {{State}}"),),
             ),
+        ),
+    )
+
+
+def _use_by_cluster() -> tuple[Panel, ...]:
+    """What each Ray cluster uses: CPU, memory, object store and network."""
+    return (
+        Panel(
+            "CPU",
+            (
+                Query(
+                    "avg by (ray_io_cluster, instance) (ray_node_cpu_utilization)",
+                    "{{ray_io_cluster}} {{instance}}",
+                ),
+            ),
+            "percent",
+            maximum=100,
+        ),
+        Panel(
+            "Memory",
+            (
+                Query(
+                    "sum by (ray_io_cluster, instance) (ray_node_mem_used) / "
+                    "sum by (ray_io_cluster, instance) (ray_node_mem_total)",
+                    "{{ray_io_cluster}} {{instance}}",
+                ),
+            ),
+            "percentunit",
+            maximum=1,
+        ),
+        Panel(
+            "Object store",
+            (
+                Query(
+                    "sum by (ray_io_cluster, Location) (ray_object_store_memory)",
+                    "{{ray_io_cluster}} {{Location}}",
+                ),
+            ),
+            "bytes",
+        ),
+        Panel(
+            "Network",
+            (
+                Query(
+                    "sum by (ray_io_cluster) (ray_node_network_receive_speed)",
+                    "{{ray_io_cluster}} received",
+                ),
+                Query("sum by (ray_io_cluster) (ray_node_network_send_speed)", "{{ray_io_cluster}} sent"),
+            ),
+            "Bps",
         ),
     )
 
@@ -230,22 +208,27 @@ def training(*, queue: bool) -> Dashboard:
         ),
     ]
     if queue:
-        panels += [
-            Panel(
-                "Waiting in the queue",
-                (
-                    Query(
-                        "sum by (cluster_queue, status) (kueue_pending_workloads)",
-                        "{{cluster_queue}} {{status}}",
-                    ),
+        panels += _queue()
+    return Dashboard("trainfleet-training", "Trainings", tuple(panels))
+
+
+def _queue() -> list[Panel]:
+    """The workloads that Kueue admits or holds back."""
+    return [
+        Panel(
+            "Waiting in the queue",
+            (
+                Query(
+                    "sum by (cluster_queue, status) (kueue_pending_workloads)",
+                    "{{cluster_queue}} {{status}}",
                 ),
             ),
-            Panel(
-                "Admitted",
-                (Query("sum by (cluster_queue) (kueue_admitted_active_workloads)", "{{cluster_queue}}"),),
-            ),
-        ]
-    return Dashboard("trainfleet-training", "Trainings", tuple(panels))
+        ),
+        Panel(
+            "Admitted",
+            (Query("sum by (cluster_queue) (kueue_admitted_active_workloads)", "{{cluster_queue}}"),),
+        ),
+    ]
 
 
 def cost(platform: Platform) -> Dashboard:
@@ -267,32 +250,16 @@ def cost(platform: Platform) -> Dashboard:
     ]
     if spent:
         panels = [
-            Panel(
-                "Per hour, now",
-                (Query(total),),
-                "currencyUSD",
-                kind="stat",
-                width=8,
-                height=4,
-                description=note,
-            ),
-            Panel(
+            figure("Per hour, now", total, "currencyUSD", width=8, description=note),
+            figure(
                 "Last 24 hours",
-                (Query(f"sum_over_time(({total})[24h:5m]) / 12"),),
+                f"sum_over_time(({total})[24h:5m]) / 12",
                 "currencyUSD",
-                kind="stat",
                 width=8,
-                height=4,
                 description=note,
             ),
-            Panel(
-                "Last 30 days",
-                (Query(f"sum_over_time(({total})[30d:1h])"),),
-                "currencyUSD",
-                kind="stat",
-                width=8,
-                height=4,
-                description=note,
+            figure(
+                "Last 30 days", f"sum_over_time(({total})[30d:1h])", "currencyUSD", width=8, description=note
             ),
             Panel("Per hour, by pool", spent, "currencyUSD", description=note),
             *panels,
@@ -306,6 +273,11 @@ def cost(platform: Platform) -> Dashboard:
         )
     )
     return Dashboard("trainfleet-cost", "Cost of GPU pools", tuple(panels))
+
+
+def figure(title: str, expression: str, unit: str = "short", *, width: int, description: str = "") -> Panel:
+    """One number. A row of them is at the top of a dashboard."""
+    return Panel(title, (Query(expression),), unit, "stat", width, height=4, description=description)
 
 
 def nodes(pool: str) -> str:
