@@ -40,15 +40,7 @@ def system() -> str:
         _below(drawing, spec),
         "Review, without an account",
         roles=["ci", "platform"],
-        inside=lambda x, y, width: _columns(
-            drawing,
-            (x, y, width),
-            [
-                ("rehearse", "the real Pulumi engine on simulated clouds, with injected faults"),
-                ("diff", "what is replaced, what is lost, and what it costs"),
-                ("policies", "one rule set, and how each cloud satisfies it"),
-            ],
-        ),
+        inside=lambda x, y, width: _reviews(drawing, x, y, width),
     )
     platform = drawing.card(
         _below(drawing, review, "`pulumi up`"),
@@ -127,6 +119,19 @@ def _columns(
     for left in lefts:
         drawing.rect(Box(left, y, each, bottom - y), "inner", at=at)
     return bottom
+
+
+def _reviews(drawing: Drawing, x: float, y: float, width: float) -> float:
+    """The commands that review a spec. Returns where they end."""
+    return _columns(
+        drawing,
+        (x, y, width),
+        [
+            ("rehearse", "the real Pulumi engine on simulated clouds, with injected faults"),
+            ("diff", "what is replaced, what is lost, and what it costs"),
+            ("policies", "one rule set, and how each cloud satisfies it"),
+        ],
+    )
 
 
 def _clouds(drawing: Drawing, x: float, y: float, width: float) -> float:
