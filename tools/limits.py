@@ -23,8 +23,8 @@ EXEMPT = {
 
 KNOWN = (
     "tests/cluster/cloud_stores.py",
+    "tests/cluster/observed_run.py",
     "tests/cluster/test_secrets.py",
-    "tests/cluster/watching.py",
     "tests/infra/kubernetes/api_server.py",
     "tests/leaks.py",
     "tests/rehearsal/diff/test_diff.py",

@@ -1,11 +1,7 @@
-"""Object stores with TLS where pods reach this machine, each with the least rights that a run needs, where
-its server knows rights at all.
+"""Object store servers with TLS at an address that pods reach.
 
-S3: an account of the gateway that owns one bucket. Azure: a signature for one container of Azurite. GCS: its
-server asks nobody for anything,
-so there TLS alone is tried. Easy to get wrong: pyarrow's clients of GCS and Azure read SSL_CERT_FILE when
-pyarrow is imported, so whoever
-asks them here is a process of its own.
+S3: a gateway account that owns one bucket. Azure: a SAS token for one container of Azurite. GCS: the emulator
+does not check credentials, so only TLS is tested.
 """
 
 from __future__ import annotations
@@ -33,23 +29,23 @@ from trainfleet.local_cluster.stores.build import azurite, gateways
 from trainfleet.local_cluster.stores.servers import AZURE_ACCOUNT, AZURE_KEY, BUCKET, KEY, SECRET
 
 OTHER = "other"
-"""A bucket that a run's credential may not touch."""
+"""A bucket that a run's credentials do not cover."""
 KINDS = ("s3", "gs", "az")
 
 
 @dataclass(frozen=True)
 class CloudStore:
-    """A store that runs."""
+    """A running store."""
 
     kind: str
     host: str
     port: int
     authority: Path
-    """Its certificate lies beside everything else of the server."""
+    """The CA certificate, in the folder of the server's other files."""
     keys: dict[str, str] = field(repr=False)
-    """What a run gets: variables with secret values."""
+    """The secret variables of a run."""
     master: dict[str, str] = field(repr=False)
-    """What its owner has."""
+    """The secret variables of the store's owner."""
 
     @property
     def folder(self) -> Path:
@@ -62,7 +58,7 @@ class CloudStore:
 
     @property
     def place(self) -> dict[str, str]:
-        """Where it is, and whom to trust; nothing secret."""
+        """Variables with the endpoint and the CA certificate. None is secret."""
         address = f"https://{self.host}:{self.port}"
         trust = {"AWS_CA_BUNDLE": str(self.authority)}
         if self.kind == "s3":
@@ -79,7 +75,7 @@ class CloudStore:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a run on this machine gets."""
+        """The variables of a run on this machine."""
         return {**self.place, **self.keys}
 
     def names(self, bucket: str) -> list[str]:
@@ -92,6 +88,7 @@ class CloudStore:
         self._as_owner(_FILL, str(folder), f"{self.url}/{under}")
 
     def _as_owner(self, program: str, *arguments: str) -> str:
+        # A new process: pyarrow's GCS and Azure clients read SSL_CERT_FILE when pyarrow is imported.
         environment = (
             {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "AZURE_"))}
             | self.place
@@ -129,7 +126,7 @@ for file in sorted(Path(sys.argv[1]).iterdir()):
 
 @contextlib.contextmanager
 def cloud_store(kind: str, host: str, folder: Path) -> Iterator[CloudStore]:
-    """The store until the end of the block, with the run's bucket and one more."""
+    """Run a store until the end of the block, with the run's bucket and a second one."""
     issue_certificate(host, folder)
     with socket.create_server((host, 0)) as probe:
         port = int(probe.getsockname()[1])
@@ -207,7 +204,7 @@ def cloud_store(kind: str, host: str, folder: Path) -> Iterator[CloudStore]:
         )
     try:
         _answers(process, host, port, folder / "log")
-        make = {"s3": _s3_account, "gs": _nobody, "az": _container_signature}[kind]
+        make = {"s3": _s3_account, "gs": _without_credentials, "az": _container_signature}[kind]
         yield make(host, port, folder / "ca.crt")
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -216,7 +213,7 @@ def cloud_store(kind: str, host: str, folder: Path) -> Iterator[CloudStore]:
 
 
 def _s3_account(host: str, port: int, authority: Path) -> CloudStore:
-    """An account of the gateway with no rights but those of the owner of one bucket."""
+    """An account of the gateway that owns one bucket and has no other rights."""
     name, secret = "run", secrets.token_urlsafe(24)
     admin = [
         str(gateways() / "versitygw"),
@@ -241,12 +238,12 @@ def _s3_account(host: str, port: int, authority: Path) -> CloudStore:
     )
 
 
-def _nobody(host: str, port: int, authority: Path) -> CloudStore:
+def _without_credentials(host: str, port: int, authority: Path) -> CloudStore:
     return CloudStore("gs", host, port, authority, {}, {})
 
 
 def _container_signature(host: str, port: int, authority: Path) -> CloudStore:
-    """A signature that reads, writes, lists and deletes in one container, by TLS, for a day."""
+    """A SAS token that reads, writes, lists and deletes in one container, over TLS, for one day."""
     store = CloudStore("az", host, port, authority, {}, {"AZURE_STORAGE_ACCOUNT_KEY": AZURE_KEY})
     for container in (BUCKET, OTHER):
         store._as_owner(_CONTAINER, container)
@@ -261,10 +258,11 @@ def _container_signature(host: str, port: int, authority: Path) -> CloudStore:
 
 
 def signature(container: str, until: datetime) -> str:
-    """A service signature (SAS) for a container. Source: "Create a service SAS", version 2020-12-06 and
-    later, of Azure's REST reference.
+    """A service SAS for a container.
+
+    Source: "Create a service SAS", version 2020-12-06 and later, of Azure's REST reference.
     """
-    said = {
+    parameters = {
         "sp": "racwdl",
         "se": until.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "spr": "https",
@@ -273,20 +271,20 @@ def signature(container: str, until: datetime) -> str:
     }
     start = identifier = addresses = snapshot = scope = ""
     fields = [
-        said["sp"],
+        parameters["sp"],
         start,
-        said["se"],
+        parameters["se"],
         f"/blob/{AZURE_ACCOUNT}/{container}",
         identifier,
         addresses,
-        said["spr"],
-        said["sv"],
-        said["sr"],
+        parameters["spr"],
+        parameters["sv"],
+        parameters["sr"],
     ]
     headers = [""] * 5
     text = "\n".join([*fields, snapshot, scope, *headers])
     signed = hmac.new(base64.b64decode(AZURE_KEY), text.encode(), hashlib.sha256).digest()
-    return urllib.parse.urlencode({**said, "sig": base64.b64encode(signed).decode()})
+    return urllib.parse.urlencode({**parameters, "sig": base64.b64encode(signed).decode()})
 
 
 _CONTAINER = """

@@ -1,9 +1,7 @@
-"""A real cluster for the tests marked `cluster`: brought up once, taken down at the end; skipped with one
-line where that cannot be.
+"""Start one real cluster for the tests marked `cluster`. Skip them with one line where it cannot run.
 
-The cluster has a name of its own, so one that a developer has up beside it is not touched.
-TRAINFLEET_TEST_CLUSTER names one that is
-up already, and stays. Tests that break a cluster make one of their own, without the image.
+The cluster has its own name, so a cluster that a developer runs is not touched. TRAINFLEET_TEST_CLUSTER names
+a running cluster to reuse and keep. Tests that break a cluster start their own, without the image.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that is up, as a user has it: a command line and kubectl."""
+    """A running cluster, as a user sees it: the command line and kubectl."""
 
     name: str
     call: Callable[..., subprocess.CompletedProcess[str]]
@@ -48,7 +46,7 @@ class Cluster:
         return found
 
     def kubectl(self, *arguments: str, given: str | None = None, check: bool = True) -> str:
-        """Run kubectl as the administrator; returns its stdout."""
+        """Run kubectl as the administrator and return its stdout."""
         from trainfleet.local_cluster.kubectl import kubectl
 
         done = kubectl(self.state, *arguments, stdin=given, check=False)
@@ -66,7 +64,7 @@ class Cluster:
 
 
 def parsed(done: subprocess.CompletedProcess[str], codes: tuple[int, ...] = (0,)) -> Any:
-    """The JSON document that a command printed; a command that printed none fails with what it reported."""
+    """The JSON document that a command printed. If there is none, fail with the command's output."""
     try:
         document = json.loads(done.stdout)
     except ValueError as error:
@@ -82,14 +80,14 @@ def parsed(done: subprocess.CompletedProcess[str], codes: tuple[int, ...] = (0,)
 def trainfleet(
     *arguments: str, timeout: float = 1800, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Call the command line in a process of its own."""
+    """Call the command line in a new process."""
     command = [str(Path(sys.executable).with_name("trainfleet")), *arguments]
     settings = os.environ | {"NO_COLOR": "1", "COLUMNS": "160"} | environment
     return subprocess.run(command, env=settings, capture_output=True, text=True, timeout=timeout, check=False)
 
 
 def until(done: Callable[[], Any], what: str, limit: float = 120.0) -> Any:
-    """Wait for a condition; returns what made it true."""
+    """Wait for a condition and return its first true value."""
     deadline = time.monotonic() + limit
     while not (found := done()):
         assert time.monotonic() < deadline, f"{what}: not within {limit:.0f} s"
@@ -98,14 +96,14 @@ def until(done: Callable[[], Any], what: str, limit: float = 120.0) -> Any:
 
 
 def _with_kubectl(here: Cluster) -> Cluster:
-    """Tests and SkyPilot call kubectl: the cluster's own where this machine has none."""
+    """Append the cluster's kubectl to PATH: tests and SkyPilot call it."""
     os.environ["PATH"] += f":{here.state.file('bin')}"
     return here
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """The cluster that all tests share, with the training image and the project as it is now in it."""
+    """The cluster that all tests share, with the training image and the current project."""
     if given := os.environ.get("TRAINFLEET_TEST_CLUSTER"):
         here = Cluster(given, trainfleet)
         assert here.status()["ready"], f"{given} is not up: trainfleet cluster up --name {given}"
@@ -118,4 +116,5 @@ def cluster() -> Iterator[Cluster]:
     assert trainfleet("cluster", "down", "--name", NAME).returncode == 0
 
 
-from tests.cluster.watching import watched  # noqa: E402, F401 - one fixture for the modules that share its one launch; it needs what stands above
+# A session fixture that test modules share. The import is last because the module imports this one.
+from tests.cluster.observed_run import observed_run  # noqa: E402, F401

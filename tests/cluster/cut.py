@@ -1,8 +1,6 @@
-"""A cut in the cluster's network, for as long as a block lasts: between two pods, or between a pod and this
-machine, where the stores are.
+"""Drop the traffic between two pods, or between a pod and this machine, while a block runs.
 
-What is cut is dropped and not refused, connections that are open too, as when a cable is pulled. The rule is
-the node's own.
+Packets are dropped and not rejected, also those of open connections, as when a cable is pulled.
 """
 
 from __future__ import annotations
@@ -18,13 +16,13 @@ _NUMBERS = itertools.count()
 
 
 def address(cluster: Cluster, namespace: str, pod: str) -> str:
-    """A pod's address; this machine's, as pods see it, is `cluster.state.host_address`."""
+    """A pod's address. Pods reach this machine at `cluster.state.host_address`."""
     return cluster.kubectl("-n", namespace, "get", "pod", pod, "-o", "jsonpath={.status.podIP}")
 
 
 @contextlib.contextmanager
 def cut(cluster: Cluster, one: str, other: str) -> Iterator[None]:
-    """Let nothing pass between two addresses, or a range of them (`10.213.128.0/17` for all pods)."""
+    """Drop all packets between two addresses or ranges (`10.213.128.0/17` covers all pods)."""
     pid = node.pid_of(cluster.state)
     assert pid is not None
     table = f"cut{next(_NUMBERS)}"

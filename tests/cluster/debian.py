@@ -1,6 +1,4 @@
-"""Programs of Debian's packages for the tests, unpacked in a folder and not installed: installing one would
-start a server here.
-"""
+"""Programs of Debian packages, unpacked into a folder. Installing the packages would start servers."""
 
 from __future__ import annotations
 
@@ -12,18 +10,17 @@ import pytest
 
 
 def unpacked(folder: Path, *packages: str) -> Path:
-    """The packages' files below `folder`; skips the test where they cannot be fetched."""
+    """Unpack the packages below `folder`. Skips the test if they cannot be downloaded."""
     if not shutil.which("apt-get"):
-        pytest.skip(f"{packages[0]} is taken from Debian, and here is no apt-get")
+        pytest.skip(f"{packages[0]} is a Debian package, and apt-get is not installed")
     fetched, into = folder / "packages", folder / "unpacked"
     fetched.mkdir(parents=True)
     done = subprocess.run(
         ["apt-get", "download", *packages], cwd=fetched, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        pytest.skip(
-            f"Debian's {packages[0]} cannot be fetched: {(done.stderr.strip().splitlines() or ['apt-get failed'])[-1]}"
-        )
+        reason = (done.stderr.strip().splitlines() or ["apt-get failed"])[-1]
+        pytest.skip(f"the Debian package {packages[0]} cannot be downloaded: {reason}")
     for package in fetched.glob("*.deb"):
         subprocess.run(["dpkg-deb", "-x", str(package), str(into)], check=True)
     return into

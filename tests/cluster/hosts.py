@@ -1,10 +1,6 @@
-"""Machines of one's own on one machine: namespaces with an address, a process tree, a /tmp and an ssh server
-each, as `ray up` finds hosts.
+"""Hosts for the tests of `--on ray-up`: namespaces with their own address, processes, /tmp and SSH server.
 
-For the tests of `--on ray-up`. Easy to get wrong: `ray stop` ends every Ray that it can see, so a host must
-not see this machine's
-processes; and sshd comes from Debian's package without being installed, since installing it would start a
-server here.
+sshd comes from an unpacked Debian package, since installing it would start a server on this machine.
 """
 
 from __future__ import annotations
@@ -58,14 +54,14 @@ MaxSessions 100
 
 @dataclass(frozen=True)
 class Host:
-    """One host: `process` stands for it here, its first child is its init."""
+    """One host. `process` is its parent process on this machine; the first child is its init."""
 
     address: str
     process: subprocess.Popen[bytes]
     folder: Path
 
     def programs(self) -> list[str]:
-        """The command lines of what runs on it."""
+        """The command lines of its processes."""
         space = Path(f"/proc/{_init_of(self.process)}/ns/pid").readlink()
         found = []
         for entry in Path("/proc").iterdir():
@@ -75,17 +71,17 @@ class Host:
         return found
 
     def home(self) -> set[str]:
-        """What lies in the user's home folder there, but for what came with the host."""
+        """The names in its user's home folder, except those that the host starts with."""
         return {path.name for path in (self.folder / "home").iterdir()} - {".sshd", ".bashrc", ".profile"}
 
     def tmp(self) -> set[str]:
-        """What lies in /tmp there."""
+        """The names in its /tmp."""
         return {path.name for path in Path(f"/proc/{_init_of(self.process)}/root/tmp").iterdir()}
 
 
 @dataclass(frozen=True)
 class Hosts:
-    """Some hosts, and the key that opens them."""
+    """The hosts, and the SSH key that they accept."""
 
     here: str
     """This machine's address in their network."""
@@ -95,7 +91,7 @@ class Hosts:
 
 @contextlib.contextmanager
 def hosts(count: int, folder: Path) -> Iterator[Hosts]:
-    """So many hosts until the end of the block; skips the test where they cannot be made."""
+    """Run `count` hosts until the end of the block. Skips the test where they cannot run."""
     server = _sshd(folder)
     key = folder / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
@@ -143,6 +139,7 @@ def _host(number: int, folder: Path, server: Path, key: Path) -> Host:
     ]
     triplet = f"{os.uname().machine}-linux-gnu"
     script = INIT.format(address=address, name=name, folder=own, kept=" ".join(kept), triplet=triplet)
+    # NOTE: keep --pid: `ray stop` ends every Ray process that it sees, without it also those of this machine.
     command = [
         "unshare",
         "--mount",
@@ -178,7 +175,7 @@ def _host(number: int, folder: Path, server: Path, key: Path) -> Host:
 
 
 def _init_of(process: subprocess.Popen[bytes]) -> int:
-    """The host's first process, once it has namespaces of its own."""
+    """The host's first process, once it has its own namespaces."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     deadline = time.monotonic() + 30
     while True:
@@ -191,7 +188,7 @@ def _init_of(process: subprocess.Popen[bytes]) -> int:
 
 
 def _gone(host: Host) -> None:
-    """Wait until the kernel has taken the host's network away."""
+    """Wait until the kernel has removed the host's network link."""
     deadline = time.monotonic() + 30
     while Path(f"/sys/class/net/tf-{host.folder.name}").exists():
         assert time.monotonic() < deadline, f"{host.folder.name} does not go away"

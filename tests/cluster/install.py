@@ -1,9 +1,7 @@
-"""`python -m tests.cluster.install`: the Debian packages that the tests of a real cluster need, before they
-start (`make test-cluster`).
+"""Install the Debian packages that the cluster tests need: `python -m tests.cluster.install`.
 
-Where they cannot be installed (another system, not root) one line says so, and the tests are skipped with the
-same line. Installing
-is left to this program: a test run by hand changes nothing on the machine.
+Where they cannot be installed (another system, not root), print one line; pytest skips the tests with the
+same line. Only this program installs packages: running pytest changes nothing on the machine.
 """
 
 from __future__ import annotations
@@ -23,13 +21,11 @@ PACKAGES = {
     "curl": "curl",
     "mkfs.ext4": "e2fsprogs",
 }
-"""Of the tests themselves: what SkyPilot and `ray up` call, and a file system of its own for a disk that
-fills.
-"""
+"""Programs and their packages: what SkyPilot and `ray up` call, and mkfs for the disk that a test fills."""
 
 
 def absent() -> list[str]:
-    """The packages that are missing, the cluster's too."""
+    """The missing packages, including those of the cluster."""
     ours = {
         package
         for program, package in PACKAGES.items()
@@ -39,7 +35,7 @@ def absent() -> list[str]:
 
 
 def why_not() -> str:
-    """What keeps a cluster from running here, in a line; nothing where it can run."""
+    """Why a cluster cannot run here, in one line. Empty if it can."""
     missing = absent()
     return checks.unsupported_reason() or (
         f"the tests of a cluster need {' '.join(missing)}: {checks.apt_command(missing)}" if missing else ""

@@ -1,10 +1,7 @@
-"""Launches by `--on kuberay` for the tests: a namespace that enforces Pod Security's `restricted`, an S3
-gateway with TLS, keys in a Secret.
+"""Launches with `--on kuberay` in a `restricted` namespace: an S3 gateway with TLS, its keys in a Secret.
 
-Used by test_launch_kuberay*.py and test_chaos.py; each has a namespace and a store of its own. Easy to get
-wrong: the node has as many
-processors as this machine, perhaps two, so each run asks for parts of one, and must be gone before the next
-begins.
+Each test module has its own namespace and store. The node has only the CPUs of this machine, so each run
+requests fractions of one, and must be gone before the next starts.
 """
 
 from __future__ import annotations
@@ -29,12 +26,12 @@ from trainfleet.local_cluster.stores.servers import KEY, SECRET
 PROGRAM = str(Path(sys.executable).with_name("trainfleet"))
 SMALL = ("scaling.cpus_per_worker=0.25",)
 LONG = ("steps=20000", "log.every=5", "checkpoint.every=50", "validation.every=20000")
-"""A run that does not end by itself before it is stopped."""
+"""A run that does not end before it is stopped."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The cluster, the store, and how to launch there."""
+    """The cluster, the store, and how to launch on them."""
 
     cluster: Cluster
     store: Store
@@ -60,7 +57,7 @@ class Place:
         return f"workload.data.source={self.store.url}/text"
 
     def reached(self) -> list[str]:
-        """The cluster, what its pods run, and how they come by the store's keys."""
+        """The options for the cluster, the image and the store's keys."""
         return [*self.where, "--image", LOCAL, "--from-secret", "s3-keys"]
 
     def arguments(
@@ -100,7 +97,7 @@ class Place:
         return self.begin(run, *self.arguments(run, *more, stack=stack))
 
     def begin(self, name: str, *arguments: str) -> Launch:
-        """Start a command that goes on beside the test; what it says is in the file of its name."""
+        """Start a command in the background. Its output is written to `NAME.out`."""
         with (self.folder / f"{name}.out").open("w") as log:
             process = subprocess.Popen(
                 [PROGRAM, *arguments],
@@ -119,38 +116,38 @@ class Place:
         return self.kubectl("get", kind, "-o", "name", *(["-l", selector] if selector else [])).split()
 
     def clean(self) -> None:
-        """See that runs have left no machine behind, nor wait for one."""
+        """Wait until the runs have left no objects in the namespace."""
         kinds = "rayjob,raycluster,rayservice,job,pod"
         until(lambda: not self.names(kinds), f"no objects of runs in {self.namespace}", 180)
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A `trainfleet launch` that is going on."""
+    """A `trainfleet launch` in the background."""
 
     process: subprocess.Popen[str]
     log: Path
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text()
 
     @property
-    def over(self) -> bool:
+    def ended(self) -> bool:
         return self.process.poll() is not None
 
     def step(self) -> int:
-        """The last step that it has told of."""
-        told = [line for line in self.said.splitlines() if line.startswith("step ")]
-        return int(told[-1].split()[1].partition("/")[0]) if told else 0
+        """The latest step in its output."""
+        lines = [line for line in self.output.splitlines() if line.startswith("step ")]
+        return int(lines[-1].split()[1].partition("/")[0]) if lines else 0
 
     def reach(self, step: int, limit: float = 900) -> None:
-        """Wait until the run has come so far."""
-        until(lambda: self.over or self.step() >= step, f"step {step}", limit)
-        assert not self.over, self.said
+        """Wait until the run has reached a step."""
+        until(lambda: self.ended or self.step() >= step, f"step {step}", limit)
+        assert not self.ended, self.output
 
     def interrupt(self) -> int:
-        """Press Ctrl-C; the exit code."""
+        """Send Ctrl-C and return the exit code."""
         self.process.send_signal(2)
         return self.process.wait(300)
 
@@ -162,7 +159,7 @@ class Launch:
 
 @contextlib.contextmanager
 def launched(place: Place, run: str, *more: str, stack: Path | None = None) -> Iterator[Launch]:
-    """A run that goes on while the block lasts, and is gone after it."""
+    """Launch a run for the duration of the block, then delete it."""
     launch = place.start(run, *more, stack=stack)
     try:
         yield launch
@@ -175,7 +172,7 @@ def launched(place: Place, run: str, *more: str, stack: Path | None = None) -> I
 def place(
     cluster: Cluster, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Place]:
-    """A namespace that is named as the module, a store with data in it, and its keys as a Secret."""
+    """A namespace named after the module, a store with data, and its keys in a Secret."""
     namespace = request.module.__name__.rpartition("test_")[2].replace("_", "-")
     folder = tmp_path_factory.mktemp("launches")
     (folder / "store").mkdir()
@@ -198,7 +195,7 @@ def place(
 
 
 def _fill(bucket: Path) -> None:
-    """Text that is the same for this machine and the pods."""
+    """Write a text that is the same for this machine and the pods."""
     text = bucket / "runs" / "text"
     text.mkdir(parents=True)
     for source in sorted(Path(os.__file__).parent.glob("*.py")):
@@ -206,11 +203,11 @@ def _fill(bucket: Path) -> None:
 
 
 def losses(document: dict[str, Any]) -> list[Any]:
-    """The training losses of a launch's document, to six digits."""
+    """The training losses of a launch, to six digits."""
     return [round(loss, 6) for _, loss in document["losses"]]
 
 
 def document(text: str) -> dict[str, Any]:
-    """What `--json` printed."""
+    """The document that `--json` printed."""
     found: dict[str, Any] = json.loads(text)
     return found

@@ -1,4 +1,4 @@
-"""What a cluster could leave behind on this machine, gathered so that before and after can be compared."""
+"""What a cluster could leave behind on this machine, to compare before and after."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FOLDERS += ("/run/netns", "/etc/cni", "/opt/cni", "/run/flannel", "/run/lock", "
 
 
 def seen(name: str) -> dict[str, Any]:
-    """Links, addresses, routes, mounts, firewall, kernel settings, control groups, files and the hosts file."""
+    """Network links, routes, mounts, firewall rules, kernel settings, control groups, folders, /etc/hosts."""
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     return {
         "links": sorted(row["ifname"] for row in _ip("link")),
@@ -45,7 +45,7 @@ def seen(name: str) -> dict[str, Any]:
 
 
 def namespaces(pid: int) -> set[str]:
-    """The namespaces of a node's first process: whoever is in one of them belongs to the node."""
+    """The namespaces of a node's first process. Every process in one of them belongs to the node."""
     return {str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in ("pid", "mnt", "net")}
 
 

@@ -1,6 +1,4 @@
-"""Small objects for the tests, out of the one image that every cluster has: busybox, which is the pause
-image's only program.
-"""
+"""Small objects for the tests. Their image is the pause image: every cluster has it, and it has busybox."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""What SkyPilot's tests stand on: two namespaces as two platforms, by the rights that a stack grants its
-launchers, and a home and server of their own.
+"""What the SkyPilot tests run on: two namespaces that act as two platforms, and a home for SkyPilot.
 
-Used by test_sky*.py. Easy to get wrong: SkyPilot's server, its workers and its jobs' controllers outlive
-whoever started them, so
-what has this home in its environment is ended by its number when the tests are over.
+The launcher accounts of both namespaces have the rights that a stack grants.
 """
 
 from __future__ import annotations
@@ -42,7 +39,7 @@ TWO = ("--nodes", "2", "scaling.workers=2", "scaling.cpus_per_worker=0.25")
 
 @dataclass(frozen=True)
 class Place:
-    """The cluster, the store, and a home for SkyPilot."""
+    """The cluster, the store, and a home folder for SkyPilot."""
 
     cluster: Cluster
     store: Store
@@ -83,7 +80,7 @@ class Place:
 
     @contextlib.contextmanager
     def launched(self, run: str, *stacks: str, more: tuple[str, ...] = TWO) -> Iterator[Launch]:
-        """A launch that goes on beside the test."""
+        """Launch in the background for the duration of the block."""
         with (self.folder / f"{run}.out").open("w") as log:
             process = subprocess.Popen(
                 [PROGRAM, *self.arguments(run, *stacks, more=more)],
@@ -100,7 +97,7 @@ class Place:
             launch.kill()
 
     def here(self, run: str, *more: str, recipe: str = "lm-tiny") -> dict[str, Any]:
-        """The same recipe on this machine, with as many workers."""
+        """Run the same recipe on this machine with as many workers."""
         arguments = (
             "launch",
             recipe,
@@ -123,7 +120,7 @@ class Place:
         return f"workload.data.source={self.store.url}/text"
 
     def record(self, run: str) -> dict[str, Any]:
-        """run.json as the launcher keeps it."""
+        """The launcher's run.json."""
         found: dict[str, Any] = json.loads((self.folder / "runs" / run / "run.json").read_text())
         return found
 
@@ -138,7 +135,7 @@ class Place:
         until(lambda: not self.pods(NEAR, FAR), "all pods are gone", 180)
 
     def close(self, namespace: str) -> None:
-        """Leave no room in a namespace: what is there stays."""
+        """Set a quota of zero pods in a namespace. Existing pods stay."""
         quota = {
             "apiVersion": "v1",
             "kind": "ResourceQuota",
@@ -163,7 +160,7 @@ class Place:
                 self.open(namespace)
 
     def elsewhere(self) -> Place:
-        """The same from another folder, which knows nothing of the runs in this one."""
+        """The same place from another folder, without the run folders of this one."""
         folder = self.folder / "elsewhere"
         folder.mkdir(exist_ok=True)
         for namespace in (NEAR, FAR):
@@ -171,7 +168,7 @@ class Place:
         return replace(self, folder=folder)
 
     def with_tokens(self, token: str) -> Place:
-        """The same with another token in every context."""
+        """The same place with another token in every context."""
         document = yaml.safe_load((self.folder / "access").read_text())
         for user in document["users"]:
             user["user"]["token"] = token
@@ -186,7 +183,7 @@ def rules(these: tuple[Rule, ...]) -> list[dict[str, Any]]:
 
 
 def granted(namespace: str) -> list[dict[str, Any]]:
-    """A platform's accounts and rights in its namespace."""
+    """The accounts and rights of a platform in its namespace."""
 
     def made(kind: str, name: str, api: str = "v1", **more: Any) -> dict[str, Any]:
         return {
@@ -229,15 +226,15 @@ def granted(namespace: str) -> list[dict[str, Any]]:
 
 
 def contract(cluster: Cluster, namespace: str, store: Store) -> dict[str, Any]:
-    """What a stack on this namespace would hand to launchers."""
+    """The outputs of a stack on this namespace, for launchers."""
     access = json.dumps(yaml.safe_load(Path(cluster.state.kubeconfig).read_text()))
-    said = {
+    changes = {
         "kubeconfig": access,
         "service_account": "trainer",
         "launcher_account": "launcher",
         "launcher_token_secret": "launcher-token",
     }
-    return external_cluster(namespace, namespace, LOCAL, store.url).model_copy(update=said).model_dump()
+    return external_cluster(namespace, namespace, LOCAL, store.url).model_copy(update=changes).model_dump()
 
 
 @pytest.fixture(scope="module")
@@ -274,6 +271,7 @@ def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             assert done.returncode == 0, done.stderr
             yield here
         finally:
+            # NOTE: SkyPilot's server, workers and job controllers outlive the launch that starts them.
             end_all(folder)
             for namespace in (NEAR, FAR):
                 cluster.kubectl("delete", "namespace", namespace, "--wait=false", check=False)
@@ -284,10 +282,9 @@ def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def of_home(folder: Path) -> set[psutil.Process]:
-    """Processes whose home is this folder, and all below them: SkyPilot's server, its workers, its jobs'
-    controllers and what they call.
+    """The processes with this HOME and their descendants: SkyPilot's server, workers and job controllers.
 
-    Below them too, because SkyPilot's workers write their name over their environment.
+    Descendants are included because SkyPilot's workers overwrite their environment with their name.
     """
     found = set()
     for process in psutil.process_iter():
@@ -298,13 +295,12 @@ def of_home(folder: Path) -> set[psutil.Process]:
 
 
 def end_all(folder: Path) -> None:
-    """End them, those included that stay on TERM."""
+    """Kill them, also those that ignore SIGTERM."""
     ours: set[psutil.Process] = set()
 
     def ended() -> bool:
-        ours.update(
-            of_home(folder)
-        )  # all of them before the first is killed: a child of nobody is not found again
+        # Find all of them before the first is killed: an orphan cannot be found again.
+        ours.update(of_home(folder))
         for process in list(ours):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -317,7 +313,7 @@ def end_all(folder: Path) -> None:
 
 
 def _fill(bucket: Path) -> None:
-    """Text that is the same for this machine and the pods."""
+    """Write a text that is the same for this machine and the pods."""
     text = bucket / "runs" / "text"
     text.mkdir(parents=True)
     for source in sorted(Path(os.__file__).parent.glob("*.py")):

@@ -1,4 +1,4 @@
-"""The local stack, applied to a real cluster for as long as a block runs; and a way to ask its API server."""
+"""Apply the local stack to a real cluster for the duration of a block, and compare what exists on it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMESPACES = ("training", "kuberay-system", "monitoring", "default", "kube-syste
 
 @contextlib.contextmanager
 def applied(cluster: str, stack: str = "local") -> Iterator[Rehearsal]:
-    """A stack applied; at the end the cluster is as before."""
+    """Apply a stack. At the end of the block the cluster is as before."""
     with rehearsal_session(
         read_project(ROOT, stack), find_engine(), RehearsalOptions(cluster=built_in(cluster))
     ) as r:
@@ -37,15 +37,13 @@ def api_of(r: Rehearsal) -> Api:
 
 
 def everything(target: Target) -> Inventory:
-    """All that exists on a cluster."""
+    """All objects on a cluster."""
     with connected(target) as api:
         return inventory(api)
 
 
 def unlike(before: Inventory, after: Inventory) -> list[str]:
-    """What is there and was not, or was there and is not; what other tests' namespaces do meanwhile is
-    theirs.
-    """
+    """The objects that were added or removed, outside of the namespaces that existed before."""
     spaces = {
         path.rpartition("/")[2]
         for path in before.objects

@@ -1,8 +1,6 @@
-"""What each account of the layer may do and what it may not, asked of a real API server with the local stack
-applied to it.
+"""What each account of the cluster layer may and may not do: can_i.toml, checked on a real API server.
 
-The table is can_i.toml. Beside the questions of `kubectl auth can-i` stand a few deeds: what quota, Pod
-Security and rights say when somebody tries.
+The local stack is applied to the cluster. Some tests also try what a quota, Pod Security or a role rejects.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 TABLE: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("can_i.toml").read_text())["account"]
 REVIEW = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 Right = tuple[str, str, str]
-"""Group, resource with its part, verb."""
+"""Group, resource with its subresource, verb."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +33,7 @@ def api(cluster: Cluster) -> Iterator[Api]:
 
 
 def groups_of(account: dict[str, Any]) -> list[str]:
-    """The groups that the API server itself gives an account."""
+    """The groups of an account, including those that the API server adds."""
     name = account["name"]
     own = (
         ["system:serviceaccounts", f"system:serviceaccounts:{name.split(':')[2]}"]
@@ -70,20 +68,19 @@ def may(api: Api, account: dict[str, Any], namespace: str, right: Right) -> bool
     TABLE,
     ids=lambda account: f"{account['name'].rsplit(':', 1)[-1]}{'+' * bool(account.get('groups'))}",
 )
-def test_an_account_may_what_the_table_says_and_not_the_rest(api: Api, account: dict[str, Any]) -> None:
+def test_an_account_has_the_listed_rights_and_lacks_the_others(api: Api, account: dict[str, Any]) -> None:
     wrong = []
     for key, expected in (("may", True), ("may_not", False)):
         for row in account[key]:
             for namespace, right in questions(row):
                 if may(api, account, namespace, right) is not expected:
-                    wrong.append(
-                        f"{'cannot' if expected else 'can'} {right[2]} {right[1]} {right[0]} in {namespace or 'the cluster'}"
-                    )
+                    may_or_not, place = "cannot" if expected else "can", namespace or "the cluster"
+                    wrong.append(f"{may_or_not} {right[2]} {right[1]} {right[0]} in {place}")
     assert wrong == []
 
 
 def listed(cluster: Cluster, account: dict[str, Any], namespace: str) -> set[Right]:
-    """All that the API server says an account may in a namespace."""
+    """All rights of an account in a namespace, as the API server lists them."""
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectRulesReview",
@@ -110,19 +107,23 @@ def listed(cluster: Cluster, account: dict[str, Any], namespace: str) -> set[Rig
     [account for account in TABLE if account.get("whole")],
     ids=lambda account: account["name"].rsplit(":", 1)[-1],
 )
-def test_the_table_is_all_that_an_account_may(cluster: Cluster, api: Api, account: dict[str, Any]) -> None:
+def test_an_account_has_no_rights_beyond_the_table(
+    cluster: Cluster, api: Api, account: dict[str, Any]
+) -> None:
     stranger = {"name": "nobody", "groups": []}
-    said: dict[str, set[Right]] = {namespace: set() for namespace in NAMESPACES}
+    expected: dict[str, set[Right]] = {namespace: set() for namespace in NAMESPACES}
     for row in account["may"]:
         for namespace, right in questions(row):
             for place in [namespace] if namespace else NAMESPACES:
-                said[place].add(right)
+                expected[place].add(right)
     for namespace in ("training", "kube-system"):
-        assert listed(cluster, account, namespace) - listed(cluster, stranger, namespace) == said[namespace]
+        assert (
+            listed(cluster, account, namespace) - listed(cluster, stranger, namespace) == expected[namespace]
+        )
 
 
 def as_launcher(cluster: Cluster, api: Api, *arguments: str, given: dict[str, Any]) -> str:
-    """What kubectl says to somebody who holds the launcher's token and nothing else."""
+    """Run kubectl with only the launcher's token and return its output."""
     secret = until(
         lambda: (api.get("/api/v1/namespaces/training/secrets/launcher-token") or {}).get("data"),
         "the launcher's token",
@@ -157,9 +158,7 @@ def pod(namespace: str, **container: Any) -> dict[str, Any]:
     }
 
 
-def test_the_launchers_token_lets_a_pod_start_in_the_training_namespace_and_nowhere_else(
-    cluster: Cluster, api: Api
-) -> None:
+def test_the_launcher_token_creates_pods_only_in_the_training_namespace(cluster: Cluster, api: Api) -> None:
     until(lambda: api.get("/api/v1/namespaces/training/serviceaccounts/default"), "the namespace's account")
     assert "pod/tried created" in as_launcher(
         cluster, api, "create", "--dry-run=server", given=pod("training")
@@ -169,13 +168,13 @@ def test_the_launchers_token_lets_a_pod_start_in_the_training_namespace_and_nowh
     )
 
 
-def test_pod_security_refuses_a_privileged_pod(cluster: Cluster, api: Api) -> None:
+def test_pod_security_rejects_a_privileged_pod(cluster: Cluster, api: Api) -> None:
     until(lambda: api.get("/api/v1/namespaces/training/serviceaccounts/default"), "the namespace's account")
-    said = as_launcher(cluster, api, "create", given=pod("training", securityContext={"privileged": True}))
-    assert 'violates PodSecurity "baseline:latest": privileged' in said
+    output = as_launcher(cluster, api, "create", given=pod("training", securityContext={"privileged": True}))
+    assert 'violates PodSecurity "baseline:latest": privileged' in output
 
 
-def test_the_quota_refuses_a_load_balancer(cluster: Cluster, api: Api) -> None:
+def test_the_quota_rejects_a_load_balancer(cluster: Cluster, api: Api) -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "tried", "namespace": "training"}}
     service |= {"spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}}
     until(
@@ -185,13 +184,13 @@ def test_the_quota_refuses_a_load_balancer(cluster: Cluster, api: Api) -> None:
     assert "exceeded quota: no-load-balancers" in as_launcher(cluster, api, "create", given=service)
 
 
-def test_the_limit_range_gives_a_pod_requests(api: Api) -> None:
+def test_the_limit_range_sets_default_requests(api: Api) -> None:
     until(lambda: api.get("/api/v1/namespaces/training/serviceaccounts/default"), "the namespace's account")
     made = api.create(pod("training"), dry_run=True)
     assert made["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "100m", "memory": "128Mi"}
 
 
-def test_a_definition_refuses_a_misspelt_field_of_a_custom_resource(api: Api) -> None:
+def test_a_misspelt_field_of_a_custom_resource_is_rejected(api: Api) -> None:
     monitor = {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PodMonitor",
@@ -202,7 +201,7 @@ def test_a_definition_refuses_a_misspelt_field_of_a_custom_resource(api: Api) ->
 
 
 def ray_cluster(namespace: str) -> dict[str, Any]:
-    """A head that never starts (no such image): what matters is who makes its pod."""
+    """A Ray cluster whose head never starts: its image does not exist. The tests need only its pod."""
     head = {
         "rayStartParams": {},
         "template": {
@@ -218,9 +217,7 @@ def ray_cluster(namespace: str) -> dict[str, Any]:
     }
 
 
-def test_the_operator_with_the_stacks_flags_and_rights_serves_the_training_namespace_and_no_other(
-    cluster: Cluster, api: Api
-) -> None:
+def test_the_operator_of_the_stack_serves_only_the_training_namespace(cluster: Cluster, api: Api) -> None:
     for namespace in ("default", "training"):
         api.create(ray_cluster(namespace), manager="a-test")
     try:

@@ -1,10 +1,7 @@
-"""One run on a real cluster, struck again and again: it goes on by itself, with the loss curve of a run that
-nobody struck.
+"""Faults injected into one run on a real cluster: it recovers by itself, with the losses of a run alone.
 
-The seconds from a blow to the next new step are recorded (`--junitxml`) and shown by `-s`, never asserted:
-they are the machine's. Easy to
-get wrong: after a blow the run goes back to a checkpoint, so only a step beyond the last that was told counts
-as the next one.
+The seconds from a fault to the next new step depend on the machine. They are recorded (`--junitxml`) and
+printed (`-s`), but not asserted.
 """
 
 from __future__ import annotations
@@ -27,15 +24,15 @@ from trainfleet.training.runs.reader import MARKER, read_rows
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 __all__ = ["place"]
-RUN = "struck"
+RUN = "faulted"
 AWAY_S = 8.0
-"""How long the store or the network is away: longer than one try of a call, shorter than all of them."""
+"""How long the store or the network is unavailable: longer than one attempt of a call, but not all."""
 Note = Callable[[str, object], None]
 
 
 @pytest.fixture(scope="module")
 def run(place: Place) -> Iterator[Launch]:
-    """A run that goes on for as long as the tests of this module strike it."""
+    """A run that trains while the tests of this module inject faults."""
     with launched(place, RUN, *LONG, "scaling.restarts=20") as launch:
         launch.reach(60)
         yield launch
@@ -68,7 +65,7 @@ def kill_api_server(place: Place) -> None:
 
 
 def kill_server(place: Place, name: str) -> None:
-    """SIGKILL for a server of the node; the node starts it again."""
+    """Send SIGKILL to a server of the node. The node restarts it."""
     pid = node.pid_of(place.cluster.state)
     assert pid is not None
     number = json.loads(place.cluster.state.file("running.json").read_text())[name]["pid"]
@@ -76,14 +73,14 @@ def kill_server(place: Place, name: str) -> None:
 
 
 def stop_store(place: Place) -> None:
-    """Have the store take connections and answer nothing for some seconds."""
+    """Let the store accept connections and answer nothing for some seconds."""
     os.kill(place.store.pid, signal.SIGSTOP)
     _wait(AWAY_S)
     os.kill(place.store.pid, signal.SIGCONT)
 
 
 def cut_workers_off(place: Place) -> None:
-    """Let nothing pass between the two workers for some seconds."""
+    """Drop the traffic between the two workers for some seconds."""
     one, other = (
         address(place.cluster, place.namespace, name.partition("/")[2])
         for name in place.names("pod", "ray.io/node-type=worker")
@@ -101,13 +98,15 @@ def _wait(seconds: float) -> None:
     until(lambda: time.monotonic() > over, "the time is up", seconds + 5)
 
 
-def stand_by(place: Place) -> bool:
-    """Whether in each pod that has ranks a process waits whose imports are over: some seconds after a start.
-    Losses seldom come sooner.
+def prestarted(place: Place) -> bool:
+    """Whether each pod with ranks has a prestarted process that has finished its imports.
+
+    This takes some seconds after a start.
     """
     ready = '[ "$a" = "$(ticks $p)" ] && grep -q libtorch_cpu /proc/$p/maps && echo ready'
     waiting = f"for p in $(pgrep -f '[r]ay::IDLE'); do a=$(ticks $p); sleep 1; {ready}; done"
-    asked = f"ticks() {{ cut -d' ' -f14 /proc/$1/stat; }}; {waiting}; pgrep -f '[r]ay::.*RayTrainWo' | sed 's/.*/rank/'"
+    ranks = "pgrep -f '[r]ay::.*RayTrainWo' | sed 's/.*/rank/'"
+    asked = f"ticks() {{ cut -d' ' -f14 /proc/$1/stat; }}; {waiting}; {ranks}"
     workers = [name.partition("/")[2] for name in place.names("pod", "ray.io/node-type=worker")]
     found = [
         place.kubectl("exec", name, "-c", "ray-worker", "--", "bash", "-c", asked, check=False).split()
@@ -116,8 +115,8 @@ def stand_by(place: Place) -> bool:
     return any("rank" in each for each in found) and all("ready" in each for each in found if "rank" in each)
 
 
-def whole(place: Place) -> list[int]:
-    """The steps of the checkpoints that the store holds whole."""
+def saved_steps(place: Place) -> list[int]:
+    """The steps of the complete checkpoints in the store."""
     folder = place.store.folder / "runs" / "runs" / RUN / "checkpoints"
     return sorted(int(file.parent.name.partition("-")[2]) for file in folder.glob(f"step-*/{MARKER}"))
 
@@ -126,53 +125,53 @@ def show(note: Note, what: str, **seconds: float) -> None:
     for name, value in seconds.items():
         note(name, round(value, 1))
     load = os.getloadavg()[0]
-    sys.stdout.write(
-        f"\n{what}: {', '.join(f'{name} {value:.1f} s' for name, value in seconds.items())} (load {load:.0f})\n"
-    )
+    values = ", ".join(f"{name} {value:.1f} s" for name, value in seconds.items())
+    sys.stdout.write(f"\n{what}: {values} (load {load:.0f})\n")
 
 
-@pytest.mark.parametrize("blow", [kill_process, delete_worker, delete_head], ids=["process", "pod", "head"])
-def test_a_run_goes_on_from_its_newest_checkpoint_when_a_part_of_it_is_lost(
-    blow: Callable[[Place], None], place: Place, run: Launch, record_property: Note
+@pytest.mark.parametrize("fault", [kill_process, delete_worker, delete_head], ids=["process", "pod", "head"])
+def test_a_run_resumes_from_its_newest_checkpoint_after_losing_a_process(
+    fault: Callable[[Place], None], place: Place, run: Launch, record_property: Note
 ) -> None:
-    until(lambda: stand_by(place), "processes wait for a restart", 120)
-    resumed = run.said.count("resumed:")
-    saved, before = whole(place)[-1], run.step()
+    until(lambda: prestarted(place), "processes wait for a restart", 120)
+    resumed = run.output.count("resumed:")
+    saved, before = saved_steps(place)[-1], run.step()
     began = time.monotonic()
-    blow(place)
-    until(lambda: run.over or run.said.count("resumed:") > resumed, "the run has resumed", 400)
+    fault(place)
+    until(lambda: run.ended or run.output.count("resumed:") > resumed, "the run has resumed", 400)
     back = time.monotonic() - began
+    # The run is back at a checkpoint: only a step after `before` is new.
     run.reach(before + 1)
-    show(record_property, blow.__name__, resumed=back, next_step=time.monotonic() - began)
-    line = [each for each in run.said.splitlines() if each.startswith("resumed:")][-1]
-    assert int(line.partition(", step ")[2].partition("/")[0]) >= saved, f"{line}; step {saved} was whole"
+    show(record_property, fault.__name__, resumed=back, next_step=time.monotonic() - began)
+    line = [each for each in run.output.splitlines() if each.startswith("resumed:")][-1]
+    assert int(line.partition(", step ")[2].partition("/")[0]) >= saved, f"{line}; step {saved} was saved"
 
 
 @pytest.mark.parametrize(
-    "blow",
+    "fault",
     [kill_operator, kill_api_server, stop_store, cut_workers_off],
     ids=["operator", "api-server", "store", "network"],
 )
-def test_a_run_goes_on_where_it_is_when_what_is_around_it_is_lost(
-    blow: Callable[[Place], None], place: Place, run: Launch, record_property: Note
+def test_a_run_continues_without_a_restart_when_a_service_is_lost(
+    fault: Callable[[Place], None], place: Place, run: Launch, record_property: Note
 ) -> None:
-    resumed, before = run.said.count("resumed:"), run.step()
+    resumed, before = run.output.count("resumed:"), run.step()
     began = time.monotonic()
-    blow(place)
+    fault(place)
     run.reach(max(before, run.step()) + 200)
-    show(record_property, blow.__name__, next_200_steps=time.monotonic() - began)
-    assert run.said.count("resumed:") == resumed
+    show(record_property, fault.__name__, next_200_steps=time.monotonic() - began)
+    assert run.output.count("resumed:") == resumed
     until(lambda: place.cluster.status()["ready"], "the cluster is ready again")
 
 
-def test_the_struck_run_has_the_losses_of_one_that_was_left_alone(place: Place, run: Launch) -> None:
-    assert run.interrupt() == 130, run.said
-    assert "which is saved" in run.said
-    assert not [line for line in run.said.splitlines() if line.startswith(("quarantined", "fallback"))], (
-        run.said
+def test_the_run_with_faults_has_the_losses_of_an_undisturbed_run(place: Place, run: Launch) -> None:
+    assert run.interrupt() == 130, run.output
+    assert "which is saved" in run.output
+    assert not [line for line in run.output.splitlines() if line.startswith(("quarantined", "fallback"))], (
+        run.output
     )
     place.clean()
-    struck = losses(place.store.folder / "runs" / "runs" / RUN)
+    faulted = losses(place.store.folder / "runs" / "runs" / RUN)
     alone = place.begin(
         "alone",
         "launch",
@@ -187,13 +186,13 @@ def test_the_struck_run_has_the_losses_of_one_that_was_left_alone(place: Place, 
         place.data,
     )
     try:
-        alone.reach(max(struck))
-        assert alone.interrupt() == 130, alone.said
+        alone.reach(max(faulted))
+        assert alone.interrupt() == 130, alone.output
     finally:
         alone.kill()
-    left = losses(place.folder / "alone" / "alone")
-    assert len(struck) == max(struck) // 5, "each interval is there, once"
-    assert struck == {step: loss for step, loss in left.items() if step <= max(struck)}
+    undisturbed = losses(place.folder / "alone" / "alone")
+    assert len(faulted) == max(faulted) // 5, "an interval is missing or was logged twice"
+    assert faulted == {step: loss for step, loss in undisturbed.items() if step <= max(faulted)}
 
 
 def losses(run_dir: Path) -> dict[int, float]:

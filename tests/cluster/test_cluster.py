@@ -1,6 +1,4 @@
-"""A cluster that is up does what a cluster does: pods, names, services, volumes, logs, and servers that come
-back by themselves.
-"""
+"""A running cluster: pods, names, services, volumes, logs, and servers that restart by themselves."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ from trainfleet.local_cluster.status import memory_mib
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 GET = "/busybox timeout 5 /busybox wget -q -O -"
-"""With a limit from outside: Debian's static busybox dies of wget's own `-T`."""
+"""`timeout` sets the limit: Debian's static busybox crashes with wget's own `-T`."""
 IDLE_MIB = 1229
 """1.2 GiB."""
 
@@ -44,22 +42,22 @@ def space(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def finished(cluster: Cluster, space: str, name: str) -> str:
-    """Wait until a pod has ended well; returns what it said."""
+    """Wait until a pod has succeeded and return its log."""
 
     def phase() -> str:
         return cluster.kubectl("-n", space, "get", "pod", name, "-o", "jsonpath={.status.phase}")
 
     ended = until(lambda: (now := phase()) in ("Succeeded", "Failed") and now, f"pod {name}")
-    said = cluster.kubectl("-n", space, "logs", name)
-    assert ended == "Succeeded", said
-    return said
+    log = cluster.kubectl("-n", space, "logs", name)
+    assert ended == "Succeeded", log
+    return log
 
 
 def make(cluster: Cluster, space: str, *objects: dict[str, Any]) -> None:
     cluster.apply(*({**each, "metadata": {**each["metadata"], "namespace": space}} for each in objects))
 
 
-def test_a_cluster_that_is_up_says_so_and_with_which_versions(cluster: Cluster) -> None:
+def test_status_reports_a_ready_cluster_and_its_versions(cluster: Cluster) -> None:
     seen = cluster.status()
     assert seen["ready"]
     versions = {row["name"]: row["version"] for row in seen["servers"]}
@@ -78,24 +76,27 @@ def test_an_idle_cluster_takes_little_memory(cluster: Cluster) -> None:
     assert cluster.status()["memory_mib"] <= IDLE_MIB
 
 
-def test_a_second_up_changes_nothing_and_starts_nothing_again(cluster: Cluster) -> None:
+def test_a_second_up_restarts_nothing(cluster: Cluster) -> None:
     before = {row["name"]: row["starts"] for row in cluster.status()["servers"]}
     done = cluster.call("cluster", "up", "--name", cluster.name, "--no-image")
     assert done.returncode == 0, done.stderr
     assert {row["name"]: row["starts"] for row in cluster.status()["servers"]} == before
 
 
-def test_a_pod_runs_and_its_words_are_in_its_log(cluster: Cluster, space: str) -> None:
+def test_a_pod_runs_and_its_output_is_in_its_log(cluster: Cluster, space: str) -> None:
     make(cluster, space, pod("hello", "echo hello from $HOSTNAME"))
     assert finished(cluster, space, "hello") == "hello from hello\n"
 
 
-def test_names_of_the_cluster_resolve_and_others_are_refused_at_once(cluster: Cluster, space: str) -> None:
-    script = "/busybox nslookup kubernetes.default.svc.cluster.local && ! /busybox timeout 5 /busybox nslookup example.com"
+def test_cluster_names_resolve_and_others_fail_at_once(cluster: Cluster, space: str) -> None:
+    script = (
+        "/busybox nslookup kubernetes.default.svc.cluster.local"
+        " && ! /busybox timeout 5 /busybox nslookup example.com"
+    )
     make(cluster, space, pod("names", script))
-    said = finished(cluster, space, "names")
-    assert str(cluster.state.services[1]) in said
-    assert "SERVFAIL" in said
+    log = finished(cluster, space, "names")
+    assert str(cluster.state.services[1]) in log
+    assert "SERVFAIL" in log
 
 
 def test_a_service_answers_to_pods_and_to_this_machine(cluster: Cluster, space: str) -> None:
@@ -112,12 +113,12 @@ def test_a_pod_behind_its_own_service_reaches_itself(cluster: Cluster, space: st
     make(cluster, space, *web("self", "me"))
     cluster.kubectl("-n", space, "wait", "--for=condition=Ready", "pod/self", "--timeout=120s")
 
-    def said() -> str:  # `self` alone is the pod's own host name, and so its own address
+    def answer() -> str:  # `self` alone is the pod's own host name, and so its own address
         return cluster.kubectl(
             "-n", space, "exec", "self", "--", *GET.split(), f"http://self.{space}/", check=False
         )
 
-    assert until(said, "the pod by way of its service") == "me\n"
+    assert until(answer, "the pod reaches itself through its service") == "me\n"
 
 
 def test_pods_reach_a_server_on_this_machine_by_name(cluster: Cluster, space: str, tmp_path: Path) -> None:
@@ -134,14 +135,12 @@ def test_pods_reach_a_server_on_this_machine_by_name(cluster: Cluster, space: st
         server.shutdown()
 
 
-def test_a_cut_between_a_pod_and_another_or_this_machine_is_felt_and_heals(
-    cluster: Cluster, space: str
-) -> None:
+def test_a_network_cut_stops_traffic_until_it_ends(cluster: Cluster, space: str) -> None:
     make(cluster, space, *web("near", "heard"), pod("asks", "exec /busybox sleep 600"))
     cluster.kubectl("-n", space, "wait", "--for=condition=Ready", "pod/near", "pod/asks", "--timeout=120s")
     near, asks = (address(cluster, space, name) for name in ("near", "asks"))
 
-    def said(url: str) -> str:
+    def fetch(url: str) -> str:
         return cluster.kubectl("-n", space, "exec", "asks", "--", *GET.split(), url, check=False)
 
     with http.server.ThreadingHTTPServer(
@@ -150,14 +149,14 @@ def test_a_cut_between_a_pod_and_another_or_this_machine_is_felt_and_heals(
         threading.Thread(target=outside.serve_forever, daemon=True).start()
         here = f"http://{HOST_NAME}:{outside.server_port}/"
         with cut(cluster, asks, near):
-            assert (said(f"http://near.{space}/"), bool(said(here))) == ("", True)
+            assert (fetch(f"http://near.{space}/"), bool(fetch(here))) == ("", True)
         with cut(cluster, asks, str(cluster.state.host_address)):
-            assert (said(f"http://near.{space}/"), said(here)) == ("heard\n", "")
-        assert (said(f"http://near.{space}/"), bool(said(here))) == ("heard\n", True)
+            assert (fetch(f"http://near.{space}/"), fetch(here)) == ("heard\n", "")
+        assert (fetch(f"http://near.{space}/"), bool(fetch(here))) == ("heard\n", True)
         outside.shutdown()
 
 
-def test_exec_runs_in_the_pod_and_hands_on_its_exit_code(cluster: Cluster, space: str) -> None:
+def test_exec_runs_in_the_pod_and_returns_its_exit_code(cluster: Cluster, space: str) -> None:
     make(cluster, space, pod("sleeps", "exec /busybox sleep 600"))
     cluster.kubectl("-n", space, "wait", "--for=condition=Ready", "pod/sleeps", "--timeout=120s")
     assert cluster.kubectl("-n", space, "exec", "sleeps", "--", "/busybox", "echo", "inside") == "inside\n"
@@ -203,7 +202,7 @@ def test_a_port_is_forwarded(cluster: Cluster, space: str) -> None:
             forward.terminate()
 
 
-def test_a_claim_gets_a_volume_that_any_user_may_write_and_that_goes_with_it(
+def test_a_claim_gets_a_volume_that_any_user_may_write_and_that_is_deleted_with_it(
     cluster: Cluster, space: str
 ) -> None:
     claim: dict[str, Any] = {
@@ -236,7 +235,7 @@ def test_a_claim_gets_a_volume_that_any_user_may_write_and_that_goes_with_it(
         *(pytest.param(name, marks=pytest.mark.deep) for name in ("etcd", "containerd", "ray-operator")),
     ],
 )
-def test_a_server_that_is_killed_comes_back_and_pods_go_on(cluster: Cluster, space: str, server: str) -> None:
+def test_a_killed_server_restarts_and_pods_keep_running(cluster: Cluster, space: str, server: str) -> None:
     make(cluster, space, pod("stays", "exec /busybox sleep 600"))
     cluster.kubectl("-n", space, "wait", "--for=condition=Ready", "pod/stays", "--timeout=120s")
     first = cluster.kubectl(
@@ -264,7 +263,7 @@ def test_a_server_that_is_killed_comes_back_and_pods_go_on(cluster: Cluster, spa
     assert cluster.kubectl("-n", space, "exec", "stays", "--", "/busybox", "echo", "there") == "there\n"
 
 
-def test_the_operator_may_what_its_own_role_says_and_no_more(cluster: Cluster) -> None:
+def test_the_operator_has_only_the_rights_of_its_role(cluster: Cluster) -> None:
     def may(*question: str) -> str:
         return cluster.kubectl(
             "auth", "can-i", *question, "--as=trainfleet:ray-operator", check=False
@@ -276,7 +275,7 @@ def test_the_operator_may_what_its_own_role_says_and_no_more(cluster: Cluster) -
     assert may("delete", "secrets", "-n", "kube-system") == "no"
 
 
-def test_logs_and_kubeconfig_are_a_command_away(cluster: Cluster) -> None:
+def test_commands_print_logs_and_the_kubeconfig_path(cluster: Cluster) -> None:
     assert "kubelet" in cluster.call("cluster", "logs", "--name", cluster.name).stdout.split()
     assert cluster.call("cluster", "logs", "kubelet", "-n", "5", "--name", cluster.name).stdout.strip()
     wrong = cluster.call("cluster", "logs", "kubelett", "--name", cluster.name)
@@ -288,6 +287,6 @@ def test_logs_and_kubeconfig_are_a_command_away(cluster: Cluster) -> None:
     assert cluster.state.folder.stat().st_mode & 0o077 == 0
 
 
-def test_memory_of_a_process_is_known_and_of_none_is_nothing() -> None:
+def test_the_memory_of_a_missing_process_is_zero() -> None:
     assert memory_mib(os.getpid()) > 10
     assert memory_mib(2**22 - 1) == 0

@@ -1,8 +1,6 @@
-"""A node whose disk is full: the cluster says so, what waits for room is told why, and all goes on by itself
-once there is room.
+"""A node with a full disk: status reports it, waiting pods get the reason, and pods start once space is free.
 
-The cluster is one of its own on a disk of its own, which is a file with holes: filling it takes nothing from
-this machine's disk.
+The cluster has its own disk, a sparse file: filling it takes no space from the disk of this machine.
 """
 
 from __future__ import annotations
@@ -45,9 +43,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def cluster(disk: Path) -> Iterator[Cluster]:
-    """In place of the cluster that the other tests share: one without the image, whose state lies on that
-    disk.
-    """
+    """A cluster without the image and with its state on that disk. Replaces the shared cluster."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(disk))
         done = trainfleet("cluster", "up", "--name", NAME, "--no-image")
@@ -60,7 +56,7 @@ def cluster(disk: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 def full(disk: Path, cluster: Cluster) -> Iterator[Path]:
-    """A file that takes what is left of the disk, but for what the servers themselves need."""
+    """A file that fills the disk, except for what the servers need."""
     filler = disk / "filler"
     with filler.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(disk).free - LEFT)
@@ -69,20 +65,20 @@ def full(disk: Path, cluster: Cluster) -> Iterator[Path]:
 
 
 def short_of_disk(cluster: Cluster) -> bool:
-    """Whether status says so; then the cluster is not ready either."""
+    """Whether status reports a full disk. The cluster must be ready exactly if it does not."""
     seen = cluster.status()
     (here,) = seen["nodes"]
     assert seen["ready"] is (here["short_of"] == [])
     return bool(here["short_of"] == ["disk"])
 
 
-def test_a_full_disk_is_said_holds_back_new_pods_and_is_over_when_there_is_room(
+def test_a_full_disk_is_reported_and_blocks_new_pods_until_space_is_free(
     cluster: Cluster, full: Path, place: Place
 ) -> None:
-    until(lambda: short_of_disk(cluster), "the node says that its disk is full")
-    said = cluster.call("cluster", "status", "--name", NAME)
-    assert said.returncode == 1
-    assert "short of disk" in said.stdout
+    until(lambda: short_of_disk(cluster), "the node reports that its disk is full")
+    status = cluster.call("cluster", "status", "--name", NAME)
+    assert status.returncode == 1
+    assert "short of disk" in status.stdout
     launched = place.launch("waits", "--within", "0.5")
     assert launched.returncode == 1
     assert f"node {cluster.state.node} is short of disk" in launched.stdout
@@ -92,11 +88,11 @@ def test_a_full_disk_is_said_holds_back_new_pods_and_is_over_when_there_is_room(
         {**(waiting := pod("waiting", "true")), "metadata": {**waiting["metadata"], "namespace": "default"}}
     )
     full.unlink()
-    until(lambda: not short_of_disk(cluster), "the node has room again")
+    until(lambda: not short_of_disk(cluster), "the node has free space again")
     cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/waiting", "--timeout=120s")
 
 
-def test_up_on_a_full_disk_says_how_much_is_needed(disk: Path, cluster: Cluster, full: Path) -> None:
+def test_up_on_a_full_disk_reports_the_required_space(disk: Path, cluster: Cluster, full: Path) -> None:
     done = cluster.call("cluster", "up", "--name", NAME, "--no-image")
     assert done.returncode == 3
     assert "0 GiB are free, 8 are needed" in done.stderr

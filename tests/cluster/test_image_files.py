@@ -1,6 +1,4 @@
-"""The image of the Dockerfile and the one that `trainfleet cluster up` makes hold the same versions, from the
-same files.
-"""
+"""The image of the Dockerfile and of `trainfleet cluster up` have the same versions from the same files."""
 
 from __future__ import annotations
 
@@ -18,14 +16,14 @@ def dockerfile(root: Path) -> str:
     return (root / "images" / "Dockerfile").read_text()
 
 
-def test_the_images_lock_is_the_part_of_the_projects_lock_that_is_written_today(root: Path) -> None:
+def test_the_image_lock_is_current(root: Path) -> None:
     expected = lock.render_lock(
         (root / "requirements.lock").read_text(), (root / "pyproject.toml").read_text()
     )
     assert (root / "images" / "requirements.lock").read_text() == expected, "run `python -m tools.images`"
 
 
-def test_every_version_of_a_package_that_pythons_share_is_kept(root: Path) -> None:
+def test_the_image_lock_keeps_all_versions_of_a_package(root: Path) -> None:
     rows = re.findall(r"^\S+==.*$", (root / "images" / "requirements.lock").read_text(), re.M)
     whole = (root / "requirements.lock").read_text()
     names = {row.partition("==")[0] for row in rows}
@@ -34,21 +32,22 @@ def test_every_version_of_a_package_that_pythons_share_is_kept(root: Path) -> No
     )
 
 
-def test_the_lock_holds_what_training_needs_and_no_clouds_sdk(root: Path) -> None:
+def test_the_image_lock_has_the_training_packages_and_no_cloud_sdk(root: Path) -> None:
     names = lock.blocks((root / "images" / "requirements.lock").read_text()).keys()
     assert {"torch", "ray", "torchmetrics", "transformers", "lightning-fabric", "pydantic", "typer"} <= names
     assert not [name for name in names if name.startswith(("pulumi", "pytest", "ruff", "skypilot"))]
 
 
-def test_every_package_of_the_lock_is_there_by_hash(root: Path) -> None:
+def test_every_locked_package_has_a_hash(root: Path) -> None:
     for file in ("requirements.lock", "skypilot.lock"):
         for name, block in lock.blocks((root / "images" / file).read_text()).items():
             assert "--hash=sha256:" in block, f"{file}: {name}"
 
 
-def test_skypilots_runtime_is_of_the_version_that_launches(root: Path) -> None:
+def test_the_skypilot_runtime_has_the_version_of_the_launcher(root: Path) -> None:
     def version(text: str) -> str:
-        return re.search(r"^skypilot(?:\[.*?\])?==([\w.]+)", text, re.M)[1]  # type: ignore[index]  # a missing pin should fail here
+        # A missing pin fails here.
+        return re.search(r"^skypilot(?:\[.*?\])?==([\w.]+)", text, re.M)[1]  # type: ignore[index]
 
     assert version((root / "images" / "skypilot.lock").read_text()) == version(
         (root / "requirements.lock").read_text()
@@ -61,7 +60,7 @@ def test_both_images_are_installed_from_the_same_three_files(root: Path, dockerf
         assert name in Path(str(rootfs.__file__)).read_text()
 
 
-def test_both_images_have_the_same_system_user_and_places(dockerfile: str) -> None:
+def test_both_images_have_the_same_system_user_and_paths(dockerfile: str) -> None:
     assert f"FROM debian:{rootfs.SUITE}-slim AS system" in dockerfile
     assert f"useradd --uid {rootfs.UID} --create-home --shell /bin/bash {rootfs.USER}" in dockerfile
     assert f"USER {rootfs.UID}:{rootfs.UID}" in dockerfile
@@ -74,7 +73,7 @@ def test_both_images_start_with_the_same_environment(dockerfile: str) -> None:
     assert {name: written.get(name) for name in images.ENVIRONMENT} == images.ENVIRONMENT
 
 
-def test_the_dockerfile_ends_as_a_user_without_rights_and_copies_every_package_of_the_project(
+def test_the_dockerfile_ends_as_an_unprivileged_user_and_copies_every_package_of_the_project(
     dockerfile: str,
 ) -> None:
     assert re.findall(r"^USER (\S+)", dockerfile, re.M)[-1] == "1000:1000"
@@ -85,7 +84,7 @@ def test_the_dockerfile_ends_as_a_user_without_rights_and_copies_every_package_o
     ] == []
 
 
-def test_a_lock_is_cut_in_two_and_nothing_is_lost(root: Path) -> None:
+def test_splitting_a_lock_loses_nothing(root: Path) -> None:
     text = (root / "images" / "requirements.lock").read_text()
     cuda, rest = rootfs.split_lock(text)
     assert lock.blocks(cuda).keys() | lock.blocks(rest).keys() == lock.blocks(text).keys()
@@ -95,16 +94,17 @@ def test_a_lock_is_cut_in_two_and_nothing_is_lost(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "asked"),
+    ("text", "requirers"),
     [
         ("a==1 \\\n    --hash=sha256:0\n    # via b\n", {"b"}),
         ("a==1 \\\n    --hash=sha256:0\n    # via\n    #   b\n    #   c[x]\n", {"b", "c"}),
         ("a==1 \\\n    --hash=sha256:0\n", set()),
         (
-            "a==1 ; x \\\n    --hash=sha256:0\n    # via b\na==2 ; y \\\n    --hash=sha256:1\n    # via\n    #   b\n    #   c\n",
+            "a==1 ; x \\\n    --hash=sha256:0\n    # via b\n"
+            "a==2 ; y \\\n    --hash=sha256:1\n    # via\n    #   b\n    #   c\n",
             {"b", "c"},
         ),
     ],
 )
-def test_who_asked_for_a_package_is_read_in_both_forms(text: str, asked: set[str]) -> None:
-    assert lock.required_by(text) == asked
+def test_the_requirers_of_a_package_are_read_in_both_forms(text: str, requirers: set[str]) -> None:
+    assert lock.required_by(text) == requirers

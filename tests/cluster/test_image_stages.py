@@ -1,6 +1,4 @@
-"""What is made once is not made again: programs, each layer of the training image, its base in a cluster that
-is up.
-"""
+"""Builds are cached: programs, each layer of the training image, and its base in a running cluster."""
 
 from __future__ import annotations
 
@@ -21,10 +19,10 @@ from trainfleet.local_cluster.state import State
 
 
 def quiet(_text: str) -> None:
-    """Nothing is said."""
+    """Print nothing."""
 
 
-def test_a_build_takes_the_place_of_a_folder_without_its_program(
+def test_a_build_replaces_a_folder_without_its_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -40,9 +38,7 @@ def test_a_build_takes_the_place_of_a_folder_without_its_program(
     assert pins.COREDNS not in builds.missing()
 
 
-def test_what_plays_simulated_nodes_is_built_only_for_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kwok_is_built_only_for_simulated_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert set(builds.missing(simulated=True)) - set(builds.missing(simulated=False)) == {pins.KWOK}
 
@@ -61,7 +57,7 @@ def test_a_changed_file_changes_its_layer_and_only_the_system_changes_the_others
     assert len(set(before)) == 3
 
 
-def test_layers_that_are_held_are_not_made_and_the_system_is_unpacked_for_the_others(
+def test_cached_layers_are_not_built_and_the_system_is_unpacked_for_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
@@ -103,9 +99,7 @@ def test_layers_that_are_held_are_not_made_and_the_system_is_unpacked_for_the_ot
     assert not (work / "root").exists()
 
 
-def test_a_layer_is_found_in_whichever_store_holds_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_layer_is_found_in_the_store_that_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     blobs = (
         tmp_path
@@ -126,7 +120,7 @@ def test_a_layer_is_found_in_whichever_store_holds_it(
     assert images.cached_layers() == {"here": blobs / "aa"}
 
 
-def test_a_base_that_changed_is_imported_before_the_project_and_the_same_is_not(
+def test_only_a_changed_base_is_imported_before_the_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded: list[tuple[str, list[str]]] = []

@@ -1,4 +1,4 @@
-"""KubeRay's operator makes a Ray cluster out of the training image, and it computes."""
+"""The KubeRay operator creates a Ray cluster from the training image, and it runs a task."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ def group(cpus: str) -> dict[str, Any]:
     return {"spec": {"containers": [container]}}
 
 
-def test_the_image_holds_the_locks_versions_and_the_project(cluster: Cluster) -> None:
-    script = "import torch, ray, trainfleet.training.run, trainfleet; print(ray.__version__, torch.__version__.split('+')[0], torch.cuda.is_available())"
+def test_the_image_has_the_locked_versions_and_the_project(cluster: Cluster) -> None:
+    script = (
+        "import torch, ray, trainfleet.training.run, trainfleet; "
+        "print(ray.__version__, torch.__version__.split('+')[0], torch.cuda.is_available())"
+    )
     flags = (
         "--image",
         LOCAL,
@@ -35,8 +38,8 @@ def test_the_image_holds_the_locks_versions_and_the_project(cluster: Cluster) ->
         "--quiet",
     )
     until(lambda: cluster.kubectl("get", "serviceaccount", "default", check=False), "the default account")
-    said = cluster.kubectl("run", "versions", *flags, "--command", "--", "python", "-c", script)
-    assert said.split()[:3] == [RAY, "2.15.0", "False"]
+    versions = cluster.kubectl("run", "versions", *flags, "--command", "--", "python", "-c", script)
+    assert versions.split()[:3] == [RAY, "2.15.0", "False"]
 
 
 def test_a_ray_cluster_becomes_ready_and_runs_a_task_on_its_worker(cluster: Cluster) -> None:
@@ -69,6 +72,9 @@ def test_a_ray_cluster_becomes_ready_and_runs_a_task_on_its_worker(cluster: Clus
     head = cluster.kubectl(
         "get", "pod", "-l", "ray.io/node-type=head", "-o", "jsonpath={.items[0].metadata.name}"
     )
-    script = "import ray; ray.init('auto', log_to_driver=False); print(ray.get(ray.remote(lambda: 6 * 7).remote()))"
+    script = (
+        "import ray; ray.init('auto', log_to_driver=False); "
+        "print(ray.get(ray.remote(lambda: 6 * 7).remote()))"
+    )
     assert "42" in cluster.kubectl("exec", head, "--", "python", "-c", script)
     cluster.kubectl("delete", "raycluster", "small")

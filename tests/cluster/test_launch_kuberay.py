@@ -1,8 +1,4 @@
-"""A recipe on a real cluster: the same losses as on this machine; stopped, left alone, come back to; and
-nothing left behind.
-
-TRAINFLEET_TEST_CLUSTER names a cluster that is up already, and stays.
-"""
+"""A recipe on a real cluster: the losses of a local run, stop and resume, detach and attach, and cleanup."""
 
 from __future__ import annotations
 
@@ -18,9 +14,7 @@ __all__ = ["place"]
 
 @pytest.mark.parametrize("strategy", [pytest.param("ddp", marks=pytest.mark.deep), "fsdp"])  # ddp: test_chaos
 @pytest.mark.parametrize("recipe", ["lm-tiny", pytest.param("lm-small", marks=pytest.mark.deep)])
-def test_a_run_on_the_cluster_has_the_losses_of_one_on_this_machine(
-    recipe: str, strategy: str, place: Place
-) -> None:
+def test_a_run_on_the_cluster_has_the_losses_of_a_local_run(recipe: str, strategy: str, place: Place) -> None:
     run = f"{recipe}-{strategy}"
     there = place.launch(run, f"strategy={strategy}", "--json", recipe=recipe)
     assert there.returncode == 0, there.stderr
@@ -48,11 +42,11 @@ def test_a_run_on_the_cluster_has_the_losses_of_one_on_this_machine(
 
 
 @pytest.mark.deep
-def test_a_stopped_run_has_saved_and_goes_on(place: Place) -> None:
+def test_a_stopped_run_saves_and_resumes(place: Place) -> None:
     with launched(place, "stopped", *LONG) as launch:
         launch.reach(30)
-        assert launch.interrupt() == 130, launch.said
-        assert "which is saved" in launch.said
+        assert launch.interrupt() == 130, launch.output
+        assert "which is saved" in launch.output
         reached = launch.step()
     place.clean()
     again = place.launch("stopped", *LONG, f"steps={reached + 20}", "--allow-change", "steps", "--json")
@@ -62,7 +56,7 @@ def test_a_stopped_run_has_saved_and_goes_on(place: Place) -> None:
 
 
 @pytest.mark.deep
-def test_a_run_that_was_left_alone_is_listed_read_and_come_back_to(place: Place) -> None:
+def test_a_detached_run_can_be_listed_and_attached(place: Place) -> None:
     left = place.launch("alone", "steps=400", "--detach", "--json")
     assert left.returncode == 0, left.stderr
     assert document(left.stdout)["status"] == "detached"
@@ -70,7 +64,7 @@ def test_a_run_that_was_left_alone_is_listed_read_and_come_back_to(place: Place)
     assert [run["run"] for run in listed] == ["alone"]
     twice = place.launch("alone", "steps=400")
     assert (twice.returncode, "already in progress" in twice.stderr) == (2, True)
-    # Where it was launched is known in this folder.
+    # The run folder records where the run was launched.
     back = place.call("runs", "attach", "alone", "--json")
     assert back.returncode == 0, back.stderr
     assert document(back.stdout)["step"] == 400

@@ -1,6 +1,4 @@
-"""What stays when a run ends, on a real cluster: a long-lived Ray cluster with runs on it, and a trained
-model that is served.
-"""
+"""What outlives a run on a real cluster: a long-lived Ray cluster, and a model that is served."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ CLUSTER, FIRST = "stays", "first"
 
 @pytest.fixture(scope="module")
 def trained(place: Place) -> Iterator[str]:
-    """A run that was trained on a long-lived Ray cluster, which it made."""
+    """A run on a long-lived Ray cluster that it created."""
     done = place.launch(FIRST, "--cluster", CLUSTER, "--json")
     assert done.returncode == 0, done.stderr
     assert document(done.stdout)["step"] == 40
@@ -28,7 +26,7 @@ def trained(place: Place) -> Iterator[str]:
     place.kubectl("delete", "raycluster", CLUSTER, "--ignore-not-found", "--wait=false")
 
 
-def test_a_second_run_on_a_long_lived_cluster_finds_it_as_it_was(place: Place, trained: str) -> None:
+def test_a_second_run_reuses_a_long_lived_cluster(place: Place, trained: str) -> None:
     def pods() -> list[str]:
         found = json.loads(place.kubectl("get", "pod", "-l", f"ray.io/cluster={CLUSTER}", "-o", "json"))[
             "items"

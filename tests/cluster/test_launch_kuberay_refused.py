@@ -1,6 +1,4 @@
-"""What a real cluster cannot run: each is told in one clear message, ends by its time, and leaves nothing
-there.
-"""
+"""What a real cluster cannot run is reported in one message, ends in its time limit, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ __all__ = ["place"]
 
 
 @pytest.mark.deep
-def test_an_image_that_is_not_there_is_told_and_taken_down(place: Place) -> None:
+def test_a_missing_image_is_reported_and_the_run_is_removed(place: Place) -> None:
     done = place.launch("no-image", "--image", "localhost/nobody/has:this")
     assert done.returncode == 2
     assert done.stderr.count("error:") == 1
@@ -24,7 +22,7 @@ def test_an_image_that_is_not_there_is_told_and_taken_down(place: Place) -> None
     place.clean()
 
 
-def test_a_quota_that_leaves_no_room_is_told_and_ends_by_its_time(place: Place) -> None:
+def test_an_exhausted_quota_is_reported_and_the_launch_times_out(place: Place) -> None:
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -33,7 +31,7 @@ def test_a_quota_that_leaves_no_room_is_told_and_ends_by_its_time(place: Place) 
     }
     place.cluster.apply(quota)
     try:
-        done = place.launch("no-room", "--within", "0.4")
+        done = place.launch("no-capacity", "--within", "0.4")
     finally:
         place.kubectl("delete", "resourcequota", "none")
     assert done.returncode == 1
@@ -43,7 +41,7 @@ def test_a_quota_that_leaves_no_room_is_told_and_ends_by_its_time(place: Place) 
 
 
 @pytest.mark.deep
-def test_a_gpu_that_no_node_has_is_told_and_ends_by_its_time(place: Place) -> None:
+def test_a_missing_gpu_is_reported_and_the_launch_times_out(place: Place) -> None:
     done = place.launch("no-gpu", "scaling.use_gpu=true", "--within", "0.5")
     assert done.returncode == 1
     assert "did not get its machines in time" in done.stderr
@@ -51,7 +49,7 @@ def test_a_gpu_that_no_node_has_is_told_and_ends_by_its_time(place: Place) -> No
     place.clean()
 
 
-def test_a_second_launch_under_a_name_is_refused_while_the_first_waits(place: Place) -> None:
+def test_a_second_launch_of_a_name_is_refused_while_the_first_waits(place: Place) -> None:
     first = place.launch("twice", "scaling.use_gpu=true", "--detach")
     assert first.returncode == 0, first.stderr
     second = place.launch("twice")
@@ -63,17 +61,17 @@ def test_a_second_launch_under_a_name_is_refused_while_the_first_waits(place: Pl
     place.clean()
 
 
-def test_a_namespace_that_is_not_there_is_told(place: Place) -> None:
+def test_a_missing_namespace_is_reported(place: Place) -> None:
     done = place.launch("nowhere", "--namespace", "not-there")
     assert (done.returncode, "not-there is not in" in done.stderr) == (2, True), done.stderr
 
 
-def test_a_secret_that_is_not_there_is_told(place: Place) -> None:
+def test_a_missing_secret_is_reported(place: Place) -> None:
     done = place.launch("no-keys", "--from-secret", "not-made")
     assert (done.returncode, "secrets/not-made: is not in namespace" in done.stderr) == (2, True), done.stderr
 
 
-def test_a_token_that_the_cluster_does_not_know_is_told(place: Place) -> None:
+def test_an_invalid_token_is_reported(place: Place) -> None:
     known = yaml.safe_load(place.cluster.state.kubeconfig.read_text())
     known["users"][0]["user"] = {"token": "expired"}
     file = place.folder / "expired"

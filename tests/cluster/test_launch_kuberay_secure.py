@@ -1,6 +1,4 @@
-"""Ray on a real cluster is closed: certificates between its nodes, a token before its dashboard, no secret in
-what it says.
-"""
+"""Ray on a real cluster is secured: node certificates, a token for the dashboard, no secret in its output."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ RUN = "closed"
 
 
 def platform(place: Place) -> Path:
-    """The outputs of a platform that has an authority for Ray, as a file, and the authority in the namespace."""
+    """Create a CA for Ray in the namespace, and a file with the outputs of a platform that uses it."""
     certificate, key = place.folder / "ray-ca.crt", place.folder / "ray-ca.key"
     kind = [
         "-newkey",
@@ -87,19 +85,19 @@ def platform(place: Place) -> Path:
     return file
 
 
-def test_ray_wants_a_certificate_its_dashboard_a_token_and_no_secret_is_told(place: Place) -> None:
+def test_ray_requires_certificates_and_a_token_and_shows_no_secret(place: Place) -> None:
     with launched(place, RUN, *LONG, stack=platform(place)) as launch:
         launch.reach(10)
-        _without_a_certificate_ray_refuses(place)
-        _from_another_namespace_the_dashboard_refuses(place)
-        token = _by_the_launcher_it_answers(place)
-        _nobody_is_privileged(place)
+        _ray_rejects_a_client_without_certificate(place)
+        _dashboard_rejects_another_namespace(place)
+        token = _dashboard_accepts_the_token(place)
+        _no_pod_is_privileged(place)
         there = place.kubectl("get", "rayjob,raycluster,configmap,pod,job,service,event", "-o", "yaml")
         there += "".join(
             place.kubectl("logs", name, "--all-containers", "--tail=-1") for name in place.names("pod")
         )
-        assert launch.interrupt() == 130, launch.said
-        _no_secret_is_told(place, launch, there, token)
+        assert launch.interrupt() == 130, launch.output
+        _no_secret_is_shown(place, launch, there, token)
     place.clean()
 
 
@@ -109,7 +107,7 @@ def _head(place: Place) -> str:
     )
 
 
-def _without_a_certificate_ray_refuses(place: Place) -> None:
+def _ray_rejects_a_client_without_certificate(place: Place) -> None:
     folder, authority = place.folder, place.folder / "ray-ca.crt"
     ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=ray"]
     sign = ["-CA", str(authority), "-CAkey", str(folder / "ray-ca.key"), "-CAcreateserial", "-days", "2"]
@@ -120,14 +118,14 @@ def _without_a_certificate_ray_refuses(place: Place) -> None:
         subprocess.run(command, check=True, capture_output=True)
     trusting = ssl.create_default_context(cafile=str(authority))
     trusting.check_hostname = False
-    trusting.set_alpn_protocols(["h2"])  # without which gRPC hangs up on anybody
-    assert not _answer(_head(place), trusting), "Ray speaks to who has no certificate"
+    trusting.set_alpn_protocols(["h2"])  # gRPC closes a connection without it
+    assert not _answer(_head(place), trusting), "Ray accepts a client without a certificate"
     trusting.load_cert_chain(folder / "own.crt", folder / "own.key")
-    assert _answer(_head(place), trusting), "Ray speaks to who has one"
+    assert _answer(_head(place), trusting), "Ray rejects a client with a certificate"
 
 
 def _answer(host: str, trusting: ssl.SSLContext) -> bytes:
-    """What Ray's control store says first; nothing where it ends the connection."""
+    """The first byte from Ray's control store. Empty if it closes the connection."""
     refusals = contextlib.suppress(ssl.SSLError, ConnectionError)
     with (
         refusals,
@@ -139,44 +137,45 @@ def _answer(host: str, trusting: ssl.SSLContext) -> bytes:
     return b""
 
 
-def _from_another_namespace_the_dashboard_refuses(place: Place) -> None:
+def _dashboard_rejects_another_namespace(place: Place) -> None:
     elsewhere = f"{place.namespace}-else"
     service = place.names("service", "ray.io/node-type=head")[0].partition("/")[2]
-    script = f"/busybox timeout 20 /busybox wget -S -O - http://{service}.{place.namespace}.svc.cluster.local:8265/api/jobs/ 2>&1"
+    url = f"http://{service}.{place.namespace}.svc.cluster.local:8265/api/jobs/"
+    script = f"/busybox timeout 20 /busybox wget -S -O - {url} 2>&1"
     place.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": elsewhere}})
     try:
         place.cluster.apply({**pod("asks", script), "metadata": {"name": "asks", "namespace": elsewhere}})
         kubectl = place.cluster.kubectl
         over = ("get", "pod", "asks", "-o", "jsonpath={.status.phase}")
         until(lambda: kubectl("-n", elsewhere, *over) in ("Failed", "Succeeded"), "an answer", 120)
-        said = kubectl("-n", elsewhere, "logs", "asks")
+        log = kubectl("-n", elsewhere, "logs", "asks")
     finally:
         place.cluster.kubectl("delete", "namespace", elsewhere, "--wait=false")
-    assert "HTTP/1.1 401" in said or "HTTP/1.1 403" in said, said
-    assert "submission_id" not in said
+    assert "HTTP/1.1 401" in log or "HTTP/1.1 403" in log, log
+    assert "submission_id" not in log
 
 
-def _by_the_launcher_it_answers(place: Place) -> str:
-    """See that the forwarded dashboard refuses too, and answers with the token; returns it."""
+def _dashboard_accepts_the_token(place: Place) -> str:
+    """Check that the forwarded dashboard requires the token, and return the token."""
     command = [PROGRAM, "dashboard", RUN, *place.where, "--port", "0", "--token", "--json"]
     board = subprocess.Popen(command, env=place.env, stdout=subprocess.PIPE, text=True)
     try:
         assert board.stdout is not None
-        told = json.loads("".join(iter(board.stdout.readline, "}\n")) + "}")
+        dashboard = json.loads("".join(iter(board.stdout.readline, "}\n")) + "}")
         with pytest.raises(urllib.error.HTTPError) as caught:
-            urllib.request.urlopen(f"{told['address']}/api/jobs/", timeout=30)
+            urllib.request.urlopen(f"{dashboard['address']}/api/jobs/", timeout=30)
         assert caught.value.code in (401, 403)
         asked = urllib.request.Request(
-            f"{told['address']}/api/jobs/", headers={"Authorization": f"Bearer {told['token']}"}
+            f"{dashboard['address']}/api/jobs/", headers={"Authorization": f"Bearer {dashboard['token']}"}
         )
         assert b"submission_id" in urllib.request.urlopen(asked, timeout=30).read()
     finally:
         board.terminate()
         board.wait()
-    return str(told["token"])
+    return str(dashboard["token"])
 
 
-def _nobody_is_privileged(place: Place) -> None:
+def _no_pod_is_privileged(place: Place) -> None:
     for each in json.loads(place.kubectl("get", "pod", "-o", "json"))["items"]:
         spec = each["spec"]
         assert not any(spec.get(key) for key in ("hostNetwork", "hostPID", "hostIPC"))
@@ -188,10 +187,10 @@ def _nobody_is_privileged(place: Place) -> None:
             assert rights["capabilities"] == {"drop": ["ALL"]}
 
 
-def _no_secret_is_told(place: Place, launch: Launch, there: str, token: str) -> None:
+def _no_secret_is_shown(place: Place, launch: Launch, there: str, token: str) -> None:
     run = place.store.folder / "runs" / "runs" / RUN
     written = [file.read_text(errors="replace") for file in run.rglob("*") if file.is_file()]
-    assert "step" in there, "the submitter's log was read"
+    assert "step" in there, "the submitter's log was not read"
     for planted in (SECRET, token):
-        for text in (there, launch.said, *written):
+        for text in (there, launch.output, *written):
             assert planted not in text

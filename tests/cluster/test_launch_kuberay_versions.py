@@ -1,6 +1,4 @@
-"""A real API server without KubeRay, or with an older one's definitions: said in one message before anything
-is made.
-"""
+"""An API server without KubeRay or with older definitions is reported before any object is created."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ NAME = "older"
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[Cluster]:
-    """A cluster of its own, whose definitions are spoilt one after the other."""
+    """A cluster of its own; the tests break its definitions one after another."""
     trainfleet("cluster", "down", "--name", NAME)
     done = trainfleet("cluster", "up", "--name", NAME, "--no-image")
     assert done.returncode == 0, done.stderr
@@ -55,8 +53,8 @@ def change(here: Cluster, edit: Callable[[dict[str, Any]], None]) -> None:
         here.kubectl("replace", "-f", "-", given=json.dumps(each))
 
 
-def told(here: Cluster, *words: str) -> None:
-    def said() -> bool:
+def assert_reported(here: Cluster, *words: str) -> None:
+    def reported() -> bool:
         done = launch(here)
         return (
             done.returncode == 3
@@ -64,7 +62,7 @@ def told(here: Cluster, *words: str) -> None:
             and all(word in done.stderr for word in words)
         )
 
-    until(said, f"a launch says {' and '.join(words)}", 60)
+    until(reported, f"a launch reports {' and '.join(words)}", 60)
     assert not here.kubectl(
         "get",
         "configmaps,pods",
@@ -77,24 +75,26 @@ def told(here: Cluster, *words: str) -> None:
     ).strip()
 
 
-def test_definitions_that_lack_what_a_run_asks_for_are_told(here: Cluster) -> None:
+def test_definitions_without_a_required_field_are_reported(here: Cluster) -> None:
     def older(version: dict[str, Any]) -> None:
         spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
         spec.pop("preRunningDeadlineSeconds", None)
 
     change(here, older)
-    told(here, "this cluster has another KubeRay", "preRunningDeadlineSeconds", "KubeRay 1.6 or newer")
+    assert_reported(
+        here, "this cluster has another KubeRay", "preRunningDeadlineSeconds", "KubeRay 1.6 or newer"
+    )
 
 
-def test_definitions_of_another_version_are_told(here: Cluster) -> None:
+def test_definitions_of_another_version_are_reported(here: Cluster) -> None:
     def renamed(version: dict[str, Any]) -> None:
         version["served"] = version["name"] != "v1"
 
     change(here, renamed)
-    told(here, "this cluster has another KubeRay", "v1alpha1 and not v1")
+    assert_reported(here, "this cluster has another KubeRay", "v1alpha1 and not v1")
 
 
-def test_a_cluster_without_kuberay_is_told(here: Cluster) -> None:
+def test_a_cluster_without_kuberay_is_reported(here: Cluster) -> None:
     names = [each["metadata"]["name"] for each in definitions(here)]
     here.kubectl("delete", "customresourcedefinitions", *names)
-    told(here, "this cluster has no KubeRay", "helm install kuberay-operator")
+    assert_reported(here, "this cluster has no KubeRay", "helm install kuberay-operator")

@@ -1,4 +1,4 @@
-"""`down` leaves a machine as it was: also after a full life, and after `up` was killed at any moment."""
+"""`cluster down` restores the machine, also after pods have run and after `up` was killed at any point."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME = "gone"
 
 @pytest.fixture
 def before() -> Iterator[dict[str, Any]]:
-    """The machine before; whatever a test does, its cluster is gone at the end."""
+    """The state of the machine before the test. The test's cluster is removed afterwards."""
     trainfleet("cluster", "down", "--name", NAME)
     yield seen(NAME)
     trainfleet("cluster", "down", "--name", NAME)
@@ -35,7 +35,7 @@ def assert_gone(before: dict[str, Any], inside: set[str]) -> None:
     assert not state.folder_of(NAME).exists()
 
 
-def test_after_a_whole_life_with_pods_nothing_is_left(before: dict[str, Any]) -> None:
+def test_down_leaves_nothing_after_pods_have_run(before: dict[str, Any]) -> None:
     assert trainfleet("cluster", "up", "--name", NAME, "--no-image").returncode == 0
     here = Cluster(NAME, trainfleet)
     pid = node.pid_of(here.state)
@@ -96,9 +96,7 @@ MOMENTS: list[Callable[[], bool]] = [begun, grouped, alive, linked, serving, wor
 
 
 def killed_when(moment: Callable[[], bool]) -> set[str]:
-    """Start `up` and kill it, with SIGKILL, when a condition holds; returns the node's namespaces if it had
-    got so far.
-    """
+    """Start `up` and send SIGKILL when a condition holds. Returns the namespaces of the node, if any."""
     command = [
         str(Path(sys.executable).with_name("trainfleet")),
         "cluster",
@@ -120,19 +118,19 @@ def killed_when(moment: Callable[[], bool]) -> set[str]:
 
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.__name__)
-def test_after_up_was_killed_down_leaves_nothing(before: dict[str, Any], moment: Callable[[], bool]) -> None:
+def test_down_leaves_nothing_after_up_was_killed(before: dict[str, Any], moment: Callable[[], bool]) -> None:
     inside = killed_when(moment)
     done = trainfleet("cluster", "down", "--name", NAME)
     assert done.returncode == 0, done.stderr
     assert_gone(before, inside)
 
 
-def test_after_up_was_killed_while_it_made_the_images_nothing_runs_and_another_up_makes_them(
+def test_a_killed_build_of_the_images_leaves_no_process_and_the_next_up_builds_them(
     before: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = tmp_path / "trainfleet"
     cache.mkdir()
-    for program in pins.PROGRAMS:  # built already, all but the images
+    for program in pins.PROGRAMS:  # everything is built except the images
         (cache / builds.folder_of(program).name).symlink_to(builds.folder_of(program))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     carried = str(tmp_path).encode()
@@ -161,14 +159,16 @@ def read(path: Path) -> bytes:
 @pytest.mark.parametrize(
     "moment", [pytest.param(grouped, marks=pytest.mark.deep), serving], ids=lambda moment: moment.__name__
 )
-def test_after_up_was_killed_another_up_goes_on(before: dict[str, Any], moment: Callable[[], bool]) -> None:
+def test_a_second_up_continues_after_up_was_killed(
+    before: dict[str, Any], moment: Callable[[], bool]
+) -> None:
     killed_when(moment)
     done = trainfleet("cluster", "up", "--name", NAME, "--no-image")
     assert done.returncode == 0, done.stderr
     assert Cluster(NAME, trainfleet).status()["ready"]
 
 
-def test_a_node_that_was_killed_comes_up_again_with_what_it_held(before: dict[str, Any]) -> None:
+def test_a_killed_node_restarts_with_its_objects(before: dict[str, Any]) -> None:
     assert trainfleet("cluster", "up", "--name", NAME, "--no-image").returncode == 0
     here = Cluster(NAME, trainfleet)
     here.kubectl("create", "namespace", "kept")
@@ -181,12 +181,12 @@ def test_a_node_that_was_killed_comes_up_again_with_what_it_held(before: dict[st
     assert here.kubectl("get", "namespace", "kept", "-o", "name") == "namespace/kept\n"
 
 
-def test_down_without_a_cluster_says_so(before: dict[str, Any]) -> None:
+def test_down_without_a_cluster_reports_it(before: dict[str, Any]) -> None:
     done = trainfleet("cluster", "down", "--name", NAME)
     assert (done.returncode, done.stdout) == (0, f"there is no cluster {NAME}\n")
 
 
-def test_a_link_of_that_name_that_is_not_ours_is_refused_and_left_alone(before: dict[str, Any]) -> None:
+def test_an_existing_link_of_the_same_name_is_refused_and_kept(before: dict[str, Any]) -> None:
     link = f"tf-{NAME}"
     subprocess.run(["ip", "link", "add", link, "type", "veth", "peer", "name", f"{link}-peer"], check=True)
     try:

@@ -1,9 +1,7 @@
-"""The metrics of a run, scraped by a real Prometheus as the stacks' PodMonitors say: every query of every
-dashboard is run.
+"""A real Prometheus scrapes a run as the stacks' PodMonitors specify, and runs every query of the dashboards.
 
-What Ray, the run and Prometheus tell must come back with data. DCGM, kube-state-metrics and Kueue do not run
-here: their queries are taken
-by Prometheus, and return nothing.
+Queries on metrics of Ray, the run and Prometheus must return data. DCGM, kube-state-metrics and Kueue do not
+run here: Prometheus accepts their queries and returns nothing.
 """
 
 from __future__ import annotations
@@ -15,56 +13,60 @@ import pytest
 
 from tests.cluster.conftest import until
 from tests.cluster.launches import PROGRAM
-from tests.cluster.watching import WATCHED_STEPS, Watched, told_here
+from tests.cluster.observed_run import OBSERVED_STEPS, ObservedRun, has_local_source
 from tests.infra.kubernetes.test_dashboards import metrics_in
 from trainfleet.infra.kubernetes.dashboards.metrics import DCGM, KUEUE, METRICS, STATE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 
-def test_every_query_that_something_here_can_answer_returns_data(watched: Watched) -> None:
-    told = {expression: rows for expression, rows in watched.answers.items() if told_here(expression)}
-    assert len(told) > 15
-    assert not [expression for expression, rows in told.items() if not rows]
-    for expression, rows in told.items():
+def test_every_query_with_a_local_source_returns_data(observed_run: ObservedRun) -> None:
+    answers = {
+        expression: rows for expression, rows in observed_run.answers.items() if has_local_source(expression)
+    }
+    assert len(answers) > 15
+    assert not [expression for expression, rows in answers.items() if not rows]
+    for expression, rows in answers.items():
         assert all(float(row["value"][1]) >= 0 for row in rows), expression
 
 
-def test_every_other_query_is_taken_by_prometheus_and_asks_what_does_not_run_here(watched: Watched) -> None:
+def test_every_other_query_is_valid_and_returns_nothing(observed_run: ObservedRun) -> None:
     others = [
         expression
-        for expression in watched.answers
-        if not told_here(expression) and "vector(0)" not in expression
+        for expression in observed_run.answers
+        if not has_local_source(expression) and "vector(0)" not in expression
     ]
     assert len(others) > 15
     for expression in others:
         sources = {METRICS[name] for name in metrics_in(expression)}
         assert sources & {DCGM, STATE, KUEUE} or "== 0" in expression, expression
-        assert watched.answers[expression] == [], expression
+        assert observed_run.answers[expression] == [], expression
 
 
-def test_heads_and_workers_are_told_apart_and_all_answer(watched: Watched) -> None:
+def test_heads_and_workers_are_distinguished_and_all_are_up(observed_run: ObservedRun) -> None:
     def up(kind: str) -> list[str]:
-        return [row["value"][1] for row in watched.answers[f'sum(up{{ray_io_node_type="{kind}"}})']]
+        return [row["value"][1] for row in observed_run.answers[f'sum(up{{ray_io_node_type="{kind}"}})']]
 
     assert (up("head"), up("worker")) == (["1"], ["2"])
 
 
-def test_the_run_is_named_by_its_own_gauges(watched: Watched) -> None:
-    (step,) = watched.answers["max by (run) (ray_trainfleet_step)"]
+def test_the_run_metrics_are_labeled_with_its_name(observed_run: ObservedRun) -> None:
+    (step,) = observed_run.answers["max by (run) (ray_trainfleet_step)"]
     assert step["metric"] == {"run": "watched"}
-    assert float(step["value"][1]) >= WATCHED_STEPS
-    splits = {row["metric"]["split"] for row in watched.answers["max by (run, split) (ray_trainfleet_loss)"]}
+    assert float(step["value"][1]) >= OBSERVED_STEPS
+    splits = {
+        row["metric"]["split"] for row in observed_run.answers["max by (run, split) (ray_trainfleet_loss)"]
+    }
     assert {"train", "validation"} <= splits
 
 
-def test_a_runs_own_port_is_scraped_too(watched: Watched) -> None:
+def test_the_own_port_of_a_run_is_scraped(observed_run: ObservedRun) -> None:
     settings = [
         "steps=100000",
         "log.every=5",
         "validation.every=100000",
         "checkpoint.every=100000",
-        f"log.prometheus={watched.own_port}",
+        f"log.prometheus={observed_run.own_port}",
     ]
     command = [
         PROGRAM,
@@ -75,21 +77,21 @@ def test_a_runs_own_port_is_scraped_too(watched: Watched) -> None:
         "--run",
         "own",
         "--storage",
-        str(watched.folder / "own"),
+        str(observed_run.folder / "own"),
         *settings,
     ]
-    with (watched.folder / "own.out").open("w") as log:
-        launch = subprocess.Popen(command, cwd=watched.folder, stdout=log, stderr=subprocess.STDOUT)
+    with (observed_run.folder / "own.out").open("w") as log:
+        launch = subprocess.Popen(command, cwd=observed_run.folder, stdout=log, stderr=subprocess.STDOUT)
     try:
         found = until(
             lambda: (
                 launch.poll() is not None
-                or watched.prometheus.rows('trainfleet_loss{run="own", split="train"} < 6')
+                or observed_run.prometheus.rows('trainfleet_loss{run="own", split="train"} < 6')
             ),
-            "the run's loss is scraped",
+            "the loss of the run is scraped",
             300,
         )
-        assert found is not True, (watched.folder / "own.out").read_text()
+        assert found is not True, (observed_run.folder / "own.out").read_text()
         assert found[0]["metric"]["workload"] == "lm"
         launch.send_signal(signal.SIGINT)
         assert launch.wait(120) == 130

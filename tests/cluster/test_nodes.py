@@ -1,6 +1,4 @@
-"""Simulated nodes answer the scheduler as real ones: selectors, taints and GPUs decide. What flags say is
-read without a cluster.
-"""
+"""The scheduler treats simulated nodes as real ones: selectors, taints and GPUs decide."""
 
 from __future__ import annotations
 
@@ -29,19 +27,19 @@ def test_a_node_is_read_from_its_short_form(text: str, node: FakeNode) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "big", "big:x", "Big:1", "big:1:label", "big:1:=x"])
-def test_what_is_no_node_is_refused(text: str) -> None:
+def test_an_invalid_node_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="NAME:GPUS"):
         fake_nodes.parse(text)
 
 
-def test_a_node_without_a_taint_gets_one_so_that_nothing_lands_there_by_chance() -> None:
+def test_a_node_without_a_taint_gets_one() -> None:
     assert fake_nodes.as_object(FakeNode("big", 8))["spec"]["taints"] == [
         {"key": fake_nodes.LABEL, "value": "true", "effect": "NoSchedule"}
     ]
 
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp", "azure"])
-def test_gpu_labels_are_those_that_the_clouds_pools_carry(cloud: str) -> None:
+def test_gpu_labels_are_those_of_the_cloud(cloud: str) -> None:
     labels = fake_nodes.accelerator_labels(cloud, "H100", 8)
     assert labels[{"gcp": "cloud.google.com/gke-accelerator"}.get(cloud, "skypilot.co/accelerator")] in (
         "h100",
@@ -51,7 +49,7 @@ def test_gpu_labels_are_those_that_the_clouds_pools_carry(cloud: str) -> None:
 
 @pytest.mark.cluster
 @pytest.mark.timeout(1800)
-def test_the_scheduler_takes_simulated_nodes_at_their_word(cluster: Cluster) -> None:
+def test_the_scheduler_respects_simulated_nodes(cluster: Cluster) -> None:
     done = cluster.call(
         "cluster", "up", "--name", cluster.name, "--no-image", "--fake-node", "fake-big:8:pool=big"
     )

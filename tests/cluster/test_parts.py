@@ -1,4 +1,4 @@
-"""The cluster's parts on their own, without root and without a cluster."""
+"""Parts of the local cluster, without root and without a cluster."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from trainfleet.local_cluster import cgroups, cuda_stubs, node_init, oci, pins, 
 
 def read(archive: Path) -> dict[str, bytes]:
     with tarfile.open(archive) as tar:
-        return {member.name: tar.extractfile(member).read() for member in tar if member.isfile()}  # type: ignore[union-attr]  # files only
+        files = [member for member in tar if member.isfile()]
+        return {member.name: tar.extractfile(member).read() for member in files}  # type: ignore[union-attr]
 
 
-def test_an_archive_says_of_every_blob_its_true_digest(tmp_path: Path) -> None:
+def test_an_archive_names_every_blob_by_its_digest(tmp_path: Path) -> None:
     (tmp_path / "layer.tar").write_bytes(b"not looked into")
     bottom = oci.Layer("sha256:" + "0" * 64, 5)
     top = oci.layer(tmp_path / "layer.tar")
@@ -47,16 +48,16 @@ def test_an_archive_says_of_every_blob_its_true_digest(tmp_path: Path) -> None:
         "1:1",
         ["sh"],
     )
-    assert f"blobs/sha256/{'0' * 64}" not in blobs, "what the store holds is left out"
+    assert f"blobs/sha256/{'0' * 64}" not in blobs, "a layer without a file is in the archive"
 
 
 def server(tmp_path: Path, *command: str) -> node_init.Server:
     (tmp_path / "logs").mkdir()
-    return node_init.Server("one", {"command": list(command), "environment": {"SAID": "this"}}, tmp_path)
+    return node_init.Server("one", {"command": list(command), "environment": {"TEXT": "this"}}, tmp_path)
 
 
-def test_a_server_that_ends_is_started_again_later_each_time(tmp_path: Path) -> None:
-    one = server(tmp_path, "sh", "-c", "echo $SAID; exit 1")
+def test_a_server_restarts_with_growing_delays(tmp_path: Path) -> None:
+    one = server(tmp_path, "sh", "-c", "echo $TEXT; exit 1")
     waits = []
     for starts in (1, 2, 3):
         one.next_start = 0.0
@@ -70,14 +71,14 @@ def test_a_server_that_ends_is_started_again_later_each_time(tmp_path: Path) -> 
     assert (tmp_path / "logs" / "one.log").read_text() == "this\n" * 3
 
 
-def test_a_server_that_cannot_be_started_says_so_in_its_log(tmp_path: Path) -> None:
+def test_a_server_that_cannot_start_logs_the_reason(tmp_path: Path) -> None:
     one = server(tmp_path, "/nowhere/to-be-found")
     assert one.poll()
     assert "cannot be started" in (tmp_path / "logs" / "one.log").read_text()
-    assert not one.poll(), "and is not tried again at once"
+    assert not one.poll(), "the start was retried at once"
 
 
-def test_a_log_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_over_the_limit_is_truncated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = server(tmp_path, "true")
     (tmp_path / "logs" / "one.log").write_text("x" * 100)
     monkeypatch.setattr(node_init, "LOG_LIMIT", 99)
@@ -96,7 +97,7 @@ CLAIM: dict[str, Any] = {
 
 
 class Api:
-    """The two lists that the provisioner reads, and what it asked for."""
+    """The two lists that the provisioner reads, and the changes that it requested."""
 
     def __init__(self, claims: list[dict[str, Any]], have: list[dict[str, Any]]) -> None:
         self.claims, self.have, self.asked = claims, have, list[tuple[str, str, Any]]()
@@ -109,7 +110,7 @@ class Api:
 
 
 @pytest.mark.parametrize(
-    ("change", "wanted"),
+    ("change", "expected"),
     [
         ({}, True),
         ({"storageClassName": "other"}, False),
@@ -118,14 +119,14 @@ class Api:
         ({"volumeMode": "Block"}, False),
     ],
 )
-def test_only_open_claims_of_the_class_get_a_volume(change: dict[str, Any], wanted: bool) -> None:
-    assert volumes.needs_volume({**CLAIM, "spec": {**CLAIM["spec"], **change}}, "local") is wanted
+def test_only_open_claims_of_the_class_get_a_volume(change: dict[str, Any], expected: bool) -> None:
+    assert volumes.needs_volume({**CLAIM, "spec": {**CLAIM["spec"], **change}}, "local") is expected
     assert not volumes.needs_volume(
         {**CLAIM, "metadata": {**CLAIM["metadata"], "deletionTimestamp": "now"}}, "local"
     )
 
 
-def test_a_volume_is_a_folder_that_goes_with_its_claim(tmp_path: Path) -> None:
+def test_a_volume_is_a_folder_that_is_deleted_with_its_claim(tmp_path: Path) -> None:
     api = Api([CLAIM], [])
     volumes.reconcile(api, "local", tmp_path)  # type: ignore[arg-type]  # the two methods that are used
     ((method, _, made),) = api.asked
@@ -141,7 +142,7 @@ def test_a_volume_is_a_folder_that_goes_with_its_claim(tmp_path: Path) -> None:
     assert not (tmp_path / "pvc-1").exists()
 
 
-def test_a_volume_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_volume_is_kept(tmp_path: Path) -> None:
     (tmp_path / "pvc-2").mkdir()
     theirs = {
         "metadata": {"name": "pvc-2"},
@@ -153,7 +154,7 @@ def test_a_volume_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     assert (api.asked, (tmp_path / "pvc-2").exists()) == ([], True)
 
 
-def test_control_groups_are_made_in_each_hierarchy_and_removed_from_the_leaves_up(
+def test_control_groups_are_created_and_removed_in_each_hierarchy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cgroups, "hierarchies", lambda: [tmp_path / "memory", tmp_path / "unified"])
@@ -171,10 +172,8 @@ def test_control_groups_are_made_in_each_hierarchy_and_removed_from_the_leaves_u
 @pytest.mark.skipif(
     shutil.which("gcc") is None or shutil.which("nm") is None, reason="needs gcc and binutils"
 )
-def test_a_stand_in_satisfies_the_loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library that needs a versioned function and data of a large one loads with the stand-in in its place,
-    and without it does not.
-    """
+def test_a_stub_satisfies_the_loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that needs a versioned function and data of a large library loads with the stub only."""
     monkeypatch.setattr(cuda_stubs, "STUB_FROM_BYTES", 1)
     real, torch, image = tmp_path / "nvidia" / "lib", tmp_path / "torch" / "lib", tmp_path / "image"
     for folder in (real, torch):
@@ -184,7 +183,8 @@ def test_a_stand_in_satisfies_the_loader(tmp_path: Path, monkeypatch: pytest.Mon
     )
     (tmp_path / "large.map").write_text("V1 { global: big; table; other; };\n")
     (tmp_path / "user.c").write_text(
-        "int big(void); extern int table[]; int used(void) { return big() + table[0]; } int (*at)(void) = big;\n"
+        "int big(void); extern int table[]; "
+        "int used(void) { return big() + table[0]; } int (*at)(void) = big;\n"
     )
     command = ["gcc", "-shared", "-fPIC"]
     large = [
@@ -203,7 +203,7 @@ def test_a_stand_in_satisfies_the_loader(tmp_path: Path, monkeypatch: pytest.Mon
     assert subprocess.run(loads, capture_output=True, check=False).returncode == 0
 
 
-def test_versions_are_read_from_the_pins_and_stand_in_the_build() -> None:
+def test_versions_come_from_the_pins_and_are_set_in_the_build() -> None:
     assert {program.name: program.version for program in pins.PROGRAMS} == {
         "kube": "1.36.3",
         "coredns": "1.12.4",
@@ -214,7 +214,7 @@ def test_versions_are_read_from_the_pins_and_stand_in_the_build() -> None:
     assert len({program.key for program in pins.PROGRAMS}) == 4
 
 
-def test_a_server_whose_configuration_changes_is_another_one_to_the_node(tmp_path: Path) -> None:
+def test_a_changed_configuration_changes_the_process_spec(tmp_path: Path) -> None:
     file = tmp_path / "config" / "server.yaml"
     file.parent.mkdir()
     server = servers.Server(["server", f"--config={file}", "--verbose"])

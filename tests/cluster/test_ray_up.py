@@ -1,8 +1,6 @@
-"""A recipe by `ray up` on two hosts that are reached by ssh: the same losses as on this machine, and nothing
-left on them.
+"""`--on ray-up` on two hosts over SSH: the losses of a local run, and nothing left on the hosts.
 
-The hosts are namespaces of this machine with an ssh server each (`hosts`); the store has TLS, and its keys
-travel in a file.
+The hosts are namespaces of this machine, each with an SSH server. The store has TLS; a file carries its keys.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ LONG = ("steps=4000", "log.every=5", "checkpoint.every=20", "validation.every=40
 
 @dataclass(frozen=True)
 class Place:
-    """Two hosts, a store that they reach, and how to launch there."""
+    """Two hosts, a store that they reach, and how to launch on them."""
 
     hosts: Hosts
     store: Store
@@ -87,7 +85,7 @@ class Place:
 
     @contextlib.contextmanager
     def launched(self, run: str, *more: str) -> Iterator[Launch]:
-        """A launch that goes on beside the test."""
+        """Launch in the background for the duration of the block."""
         file = self.folder / f"{run}.out"
         command = [program("trainfleet"), *self.arguments(run, *more)]
         with file.open("w") as log:
@@ -103,7 +101,7 @@ class Place:
             launch.kill()
 
     def left(self) -> dict[str, Any]:
-        """What is on the hosts and here that a run brought."""
+        """What a run left on the hosts and on this machine."""
         here = self.folder / "state" / "trainfleet" / "ray-up"
         return {
             "programs": [line for host in self.hosts.each for line in host.programs() if "sshd" not in line],
@@ -138,7 +136,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.mark.deep
-def test_a_run_by_ray_up_has_the_losses_of_one_on_this_machine_and_leaves_nothing(place: Place) -> None:
+def test_a_run_on_ray_up_has_the_losses_of_a_local_run_and_leaves_nothing(place: Place) -> None:
     there = place.call(*place.arguments("there", "--json"))
     log = place.folder / "runs" / "there" / "launch.log"
     assert there.returncode == 0, there.stderr + (log.read_text() if log.exists() else "")
@@ -166,27 +164,27 @@ def test_a_run_by_ray_up_has_the_losses_of_one_on_this_machine_and_leaves_nothin
 
 
 @pytest.mark.deep
-def test_a_stopped_run_has_saved_and_the_hosts_are_as_before(place: Place) -> None:
+def test_a_stopped_run_saves_and_leaves_nothing(place: Place) -> None:
     with place.launched("stopped", *LONG) as launch:
         launch.reach(30, 600)
-        assert launch.interrupt() == 130, launch.said
-    assert "which is saved" in launch.said
+        assert launch.interrupt() == 130, launch.output
+    assert "which is saved" in launch.output
     assert place.left() == NOTHING
 
 
 def test_a_launch_that_is_stopped_while_ray_starts_leaves_nothing(place: Place) -> None:
     with place.launched("early") as launch:
         until(
-            lambda: launch.over or any("ray" in line for line in place.hosts.each[0].programs()),
+            lambda: launch.ended or any("ray" in line for line in place.hosts.each[0].programs()),
             "Ray starts on the head",
             300,
         )
-        assert launch.interrupt() == 130, launch.said
+        assert launch.interrupt() == 130, launch.output
     assert place.left() == NOTHING
 
 
 @pytest.mark.deep
-def test_what_is_written_works_when_it_is_typed(place: Place) -> None:
+def test_the_printed_commands_work(place: Place) -> None:
     file = place.folder / "by-hand.yaml"
     written = place.call(*place.arguments("by-hand", "steps=10", "--write", str(file)))
     assert written.returncode == 0, written.stderr
@@ -195,8 +193,8 @@ def test_what_is_written_works_when_it_is_typed(place: Place) -> None:
     bash(up.replace("ray up", "ray up --yes"), place)
     try:
         waiting = "until curl --silent http://127.0.0.1:8265 >/dev/null; do sleep 0.5; done"
-        said = bash(f"set -m\n{dashboard}\n{token}\ntrap 'kill %1' EXIT\n{waiting}\n{submit}", place)
-        assert "succeeded" in said
+        output = bash(f"set -m\n{dashboard}\n{token}\ntrap 'kill %1' EXIT\n{waiting}\n{submit}", place)
+        assert "succeeded" in output
     finally:
         bash(down.replace("ray down", "ray down --yes"), place)
     assert (place.store.folder / "runs" / "runs" / "by-hand" / "checkpoints").is_dir()
@@ -217,7 +215,7 @@ def bash(script: str, place: Place) -> str:
     return done.stdout + done.stderr
 
 
-def test_hosts_that_cannot_be_used_are_told_at_once_and_all_of_them(place: Place, tmp_path: Path) -> None:
+def test_all_unusable_hosts_are_reported_together(place: Place, tmp_path: Path) -> None:
     other = tmp_path / "other"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
     done = place.call(
@@ -229,7 +227,7 @@ def test_hosts_that_cannot_be_used_are_told_at_once_and_all_of_them(place: Place
     assert place.left()["here"] == []
 
 
-def test_a_head_that_is_not_there_is_told_at_once(place: Place) -> None:
+def test_an_unreachable_head_is_reported(place: Place) -> None:
     head = place.hosts.each[0].address
     done = place.call(*("10.219.77.99" if part == head else part for part in place.arguments("gone")))
     assert done.returncode == 2

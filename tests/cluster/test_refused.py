@@ -1,4 +1,4 @@
-"""What cannot work is refused before anything is made, in a line that says what to do. No root needed."""
+"""An unsupported setup is refused in one line with the fix, before anything is created."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from trainfleet.local_cluster import checks, network, pins, state
 Call = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_without_root_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_root_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(MissingToolError, match=r"needs root.*--context NAME") as refused:
         checks.require_supported()
     assert "\n" not in str(refused.value)
 
 
-def test_on_another_system_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_system_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
     with pytest.raises(MissingToolError, match="runs on Linux, this is darwin"):
         checks.require_supported()
@@ -33,7 +33,7 @@ def test_on_another_system_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("right", ["sys_admin", "net_admin"])
-def test_a_root_with_fewer_rights_is_told_in_one_line(right: str) -> None:
+def test_root_without_a_capability_is_reported_in_one_line(right: str) -> None:
     confined = [
         "setpriv",
         "--bounding-set",
@@ -53,7 +53,7 @@ def test_a_root_with_fewer_rights_is_told_in_one_line(right: str) -> None:
     assert f"a container without CAP_{right.upper()}" in done.stderr
 
 
-def test_control_groups_that_cannot_be_made_are_told_in_one_line(
+def test_control_groups_that_cannot_be_created_are_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -63,7 +63,7 @@ def test_control_groups_that_cannot_be_made_are_told_in_one_line(
         checks.require_supported()
 
 
-def test_missing_packages_are_named_with_the_line_that_installs_them(
+def test_missing_packages_are_named_with_the_command_that_installs_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(checks, "_is_installed", lambda program: program not in ("etcd", "/usr/lib/cni/ptp"))
@@ -75,7 +75,7 @@ def test_missing_packages_are_named_with_the_line_that_installs_them(
     assert refused.value.exit_code == 3
 
 
-def test_without_the_image_no_compiler_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_image_no_compiler_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "_is_installed", lambda program: False)
     assert set(checks.missing_packages(image=True)) - set(checks.missing_packages(image=False)) == {
         "debootstrap",
@@ -84,7 +84,7 @@ def test_without_the_image_no_compiler_is_asked_for(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("place", ["/var/lib/work", "/run/user/0"])
-def test_what_the_node_could_not_see_is_refused(
+def test_a_cache_folder_hidden_from_the_node_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
 ) -> None:
     monkeypatch.setattr(checks, "_is_installed", lambda program: True)
@@ -95,7 +95,7 @@ def test_what_the_node_could_not_see_is_refused(
 
 
 @pytest.mark.parametrize(("refused", "installed"), [("needs root", []), ("", [["socat"]])])
-def test_before_the_tests_of_a_cluster_what_is_missing_is_installed_or_said_in_a_line(
+def test_missing_packages_are_installed_or_reported_before_the_cluster_tests(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     refused: str,
@@ -113,7 +113,9 @@ def test_before_the_tests_of_a_cluster_what_is_missing_is_installed_or_said_in_a
     )
 
 
-def test_too_little_memory_and_disk_are_said_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_too_little_memory_and_disk_are_reported_together(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(checks, "_is_installed", lambda program: True)
     monkeypatch.setattr(checks, "_available_gib", lambda: 0.5)
     monkeypatch.setattr(checks, "_free_gib", lambda folder: 1.0)
@@ -133,7 +135,7 @@ def test_too_little_memory_and_disk_are_said_at_once(monkeypatch: pytest.MonkeyP
         ((), False, False, 4.0),
     ],
 )
-def test_the_disk_that_is_asked_for_is_what_has_to_be_made(
+def test_the_required_disk_depends_on_what_must_be_built(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     unbuilt: tuple[pins.Program, ...],
@@ -148,7 +150,7 @@ def test_the_disk_that_is_asked_for_is_what_has_to_be_made(
     assert checks.disk_gib(image, True) == expected
 
 
-def test_a_range_that_a_route_touches_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_range_that_overlaps_a_route_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         network, "_used_ranges", lambda: [IPv4Network("10.213.5.0/24"), IPv4Network("10.216.0.0/14")]
     )
@@ -160,21 +162,19 @@ def test_a_range_that_a_route_touches_is_not_taken(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("name", ["", "Local", "a-b", "1a", "../x", "averyverylongname"])
-def test_a_name_that_cannot_be_one_is_refused(name: str) -> None:
+def test_an_invalid_name_is_refused(name: str) -> None:
     with pytest.raises(InputError, match="not a valid name"):
         state.folder_of(name)
 
 
 @pytest.mark.parametrize("place", ["/var/lib/x", "/run/x"])
-def test_a_state_that_the_node_would_hide_from_itself_is_refused(
-    monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+def test_a_state_folder_hidden_from_the_node_is_refused(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", place)
     with pytest.raises(InputError, match="XDG_STATE_HOME"):
         state.folder_of("local")
 
 
-def test_a_state_that_is_not_ours_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_unreadable_state_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert state.load("local") is None
     folder = state.folder_of("local")
@@ -185,7 +185,7 @@ def test_a_state_that_is_not_ours_is_refused(monkeypatch: pytest.MonkeyPatch, tm
             state.load("local")
 
 
-def test_what_is_made_is_written_down_first_and_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_resource_is_recorded_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     it = state.create("local", IPv4Network("10.213.0.0/16"))
     for _ in range(2):
@@ -198,7 +198,7 @@ def test_what_is_made_is_written_down_first_and_once(monkeypatch: pytest.MonkeyP
     assert not tmp_path.joinpath("trainfleet").exists()
 
 
-def test_the_ranges_of_a_cluster_lie_in_its_network_and_apart() -> None:
+def test_the_ranges_of_a_cluster_are_in_its_network_and_do_not_overlap() -> None:
     it = state.State("local", Path("/x"), IPv4Network("10.213.0.0/16"), "")
     assert it.services.subnet_of(it.network)
     assert it.pods.subnet_of(it.network)
@@ -209,16 +209,16 @@ def test_the_ranges_of_a_cluster_lie_in_its_network_and_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (("status", "--name", "Nope"), 2, "not a valid name"),
         (("kubeconfig", "--name", "nosuch"), 2, "there is no cluster nosuch"),
         (("logs", "--name", "nosuch"), 2, "there is no cluster nosuch"),
     ],
 )
-def test_commands_about_no_cluster_say_so(
-    trainfleet: Call, arguments: tuple[str, ...], code: int, said: str
+def test_commands_report_a_missing_cluster(
+    trainfleet: Call, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     done = trainfleet("cluster", *arguments)
     assert (done.returncode, "Traceback" in done.stderr) == (code, False)
-    assert said in done.stderr
+    assert message in done.stderr

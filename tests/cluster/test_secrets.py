@@ -1,9 +1,6 @@
-"""No secret value is told: not by logs, objects, events, metrics, reports, arguments, Ray's jobs, nor by an
-engine's state.
+"""No secret appears in logs, objects, events, metrics, reports, arguments, Ray's jobs or an engine's state.
 
-Every value of every Secret in a run's namespace counts as planted, the token that KubeRay makes included.
-Easy to get wrong: a test that finds
-nothing proves nothing unless the places were looked at, so each must hold what it should.
+Every value of every Secret in the run's namespace counts, including the token that KubeRay creates.
 """
 
 from __future__ import annotations
@@ -19,13 +16,13 @@ import pytest
 import yaml
 
 from tests.cluster.launches import PROGRAM
-from tests.cluster.watching import RUN, Watched
+from tests.cluster.observed_run import RUN, ObservedRun
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 
 
-def told(texts: dict[str, str], planted: dict[str, str]) -> list[str]:
-    """Which place tells which secret, as it is or in base64."""
+def leaks(texts: dict[str, str], planted: dict[str, str]) -> list[str]:
+    """The secrets that a text contains, plain or in base64."""
     found = []
     for name, value in planted.items():
         forms = (value, base64.b64encode(value.encode()).decode().rstrip("="))
@@ -35,14 +32,15 @@ def told(texts: dict[str, str], planted: dict[str, str]) -> list[str]:
     return found
 
 
-def test_nothing_that_a_run_says_or_is_made_of_tells_a_secret(watched: Watched) -> None:
-    assert {"AWS_SECRET_ACCESS_KEY", "HF_TOKEN"} <= watched.planted.keys()
-    assert any("token" in name for name in watched.planted if "/" in name and not name.startswith("keys/")), (
-        "KubeRay's token is among them"
-    )
-    assert told(watched.texts, watched.planted) == []
+def test_a_run_leaks_no_secret(observed_run: ObservedRun) -> None:
+    assert {"AWS_SECRET_ACCESS_KEY", "HF_TOKEN"} <= observed_run.planted.keys()
+    assert any(
+        "token" in name for name in observed_run.planted if "/" in name and not name.startswith("keys/")
+    ), "KubeRay's token is not among them"
+    assert leaks(observed_run.texts, observed_run.planted) == []
 
 
+# NOTE: an empty text hides a leak, so each must contain what it normally contains.
 @pytest.mark.parametrize(
     ("place", "word"),
     [
@@ -57,18 +55,18 @@ def test_nothing_that_a_run_says_or_is_made_of_tells_a_secret(watched: Watched) 
         ("run watched/run.json", "launches"),
     ],
 )
-def test_the_places_were_really_looked_at(place: str, word: str, watched: Watched) -> None:
-    assert word in watched.texts[place]
+def test_each_text_was_collected(place: str, word: str, observed_run: ObservedRun) -> None:
+    assert word in observed_run.texts[place]
 
 
-def test_logs_and_arguments_of_every_pod_were_looked_at(watched: Watched) -> None:
+def test_logs_and_arguments_of_every_pod_were_collected(observed_run: ObservedRun) -> None:
     for kind in ("log", "arguments", "ray's logs", "described"):
-        texts = [text for place, text in watched.texts.items() if place.startswith(f"{kind} pod/")]
+        texts = [text for place, text in observed_run.texts.items() if place.startswith(f"{kind} pod/")]
         assert len(texts) >= 3
         assert sum(len(text) > 100 for text in texts) >= 3, kind
 
 
-def test_an_engines_state_outputs_and_reports_keep_keys_of_the_one_who_deploys_out(tmp_path: Path) -> None:
+def test_engine_state_outputs_and_reports_contain_no_keys_of_the_user(tmp_path: Path) -> None:
     planted = {
         name: f"planted-{secrets.token_hex(12)}"
         for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "PULUMI_CONFIG_PASSPHRASE", "token", "password")
@@ -131,4 +129,4 @@ def test_an_engines_state_outputs_and_reports_keep_keys_of_the_one_who_deploys_o
     assert state, sorted(texts)
     assert json.loads(state[0])
     assert "kuberay" in "".join(state)
-    assert told(texts, planted) == []
+    assert leaks(texts, planted) == []

@@ -1,9 +1,7 @@
-"""SkyPilot on a real cluster, by what a stack grants its launchers: set up, proven, a recipe on two pods, a
-place without room, and a move.
+"""SkyPilot on a real cluster with the rights of a stack's launcher account: setup, checks, launches, moves.
 
-Two namespaces stand for two platforms (tests/cluster/sky_place.py). What is launched is planned so that each
-launch shows several things:
-it takes minutes on two processors.
+Two namespaces act as two platforms (sky_place.py). A launch takes minutes on two CPUs, so each one tests
+several things.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ __all__ = ["place"]
 TINY_POD = ("scaling.workers=1", "scaling.cpus_per_worker=0.25")
 
 
-def test_the_contexts_log_in_with_the_launcher_s_token_alone_and_are_ready(place: Place) -> None:
+def test_the_contexts_use_only_the_launcher_token_and_are_ready(place: Place) -> None:
     access = yaml.safe_load((place.folder / "access").read_text())
     assert all(list(user["user"]) == ["token"] for user in access["users"])
     done = place.call(
@@ -31,7 +29,7 @@ def test_the_contexts_log_in_with_the_launcher_s_token_alone_and_are_ready(place
     assert [each["ready"] for each in json.loads(done.stdout)] == [True, True]
 
 
-def test_a_token_that_is_no_longer_valid_is_said_before_anything_starts(place: Place) -> None:
+def test_an_invalid_token_is_reported_before_anything_starts(place: Place) -> None:
     stale = place.with_tokens("header.payload.signature")
     done = stale.call("sky", "check", "--stack", f"{NEAR}.json", "--quick")
     assert done.returncode == 1
@@ -44,7 +42,7 @@ def test_a_token_that_is_no_longer_valid_is_said_before_anything_starts(place: P
 
 
 @pytest.mark.deep
-def test_without_room_in_the_first_place_it_runs_in_the_second_with_the_losses_that_it_has_here(
+def test_without_capacity_in_the_first_context_it_runs_in_the_second_with_the_losses_of_a_local_run(
     place: Place,
 ) -> None:
     with place.closed(NEAR):
@@ -58,7 +56,7 @@ def test_without_room_in_the_first_place_it_runs_in_the_second_with_the_losses_t
 
 
 @pytest.mark.slow
-def test_cut_off_in_the_first_place_a_managed_job_moves_and_ends_with_the_losses_that_it_has_here(
+def test_a_managed_job_that_loses_its_context_moves_with_the_losses_of_a_local_run(
     place: Place,
 ) -> None:
     fsdp = ("strategy=fsdp", "steps=240", "log.every=20", "checkpoint.every=20", "validation.every=240")
@@ -66,22 +64,22 @@ def test_cut_off_in_the_first_place_a_managed_job_moves_and_ends_with_the_losses
         launch.reach(60)
         with place.closed(NEAR):
             place.cluster.kubectl("-n", NEAR, "delete", "pods", "--all", "--grace-period=0", "--force")
-            assert launch.process.wait(900) == 0, launch.said
+            assert launch.process.wait(900) == 0, launch.output
     (move,) = place.record("cut")["launches"][-1]["moves"]
     assert (move["from"], move["to"]) == (NEAR, FAR)
     assert list(move["seconds"]) == ["noticed", "placed", "set_up", "resumed"]
-    assert move["text"] in launch.said
+    assert move["text"] in launch.output
     starts = [start["from_step"] for start in place.record("cut")["starts"]]
     assert starts[0] == 0
-    assert starts[-1] >= 40, "it went on from a checkpoint"
+    assert starts[-1] >= 40, "it did not resume from a checkpoint"
     again = place.launch("cut", NEAR, FAR, more=(*TWO, *fsdp))
     assert losses(document(again.stdout)) == losses(place.here("h-cut", *fsdp)), (
-        "a finished run is told again, and nothing starts"
+        "a second launch of a finished run reports other losses"
     )
     place.gone()
 
 
-def test_without_room_anywhere_it_says_what_was_tried_and_why(place: Place) -> None:
+def test_without_capacity_anywhere_it_reports_what_was_tried_and_why(place: Place) -> None:
     with place.closed(NEAR, FAR):
         done = place.launch("nowhere", NEAR, FAR)
     assert done.returncode == 1
@@ -91,7 +89,7 @@ def test_without_room_anywhere_it_says_what_was_tried_and_why(place: Place) -> N
     place.gone()
 
 
-def test_an_image_that_cannot_be_pulled_is_said_and_ends_by_the_time_out(place: Place) -> None:
+def test_an_image_that_cannot_be_pulled_is_reported_within_the_time_limit(place: Place) -> None:
     done = place.launch(
         "no-image", NEAR, more=(*TINY_POD, "--image", "localhost/nobody-made-this:1", "--within", "1.5")
     )
@@ -101,7 +99,7 @@ def test_an_image_that_cannot_be_pulled_is_said_and_ends_by_the_time_out(place: 
 
 
 @pytest.mark.deep
-def test_a_small_task_proves_both_contexts(place: Place) -> None:
+def test_a_small_task_checks_both_contexts(place: Place) -> None:
     done = place.call("sky", "check", "--stack", f"{NEAR}.json", "--stack", f"{FAR}.json", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert [each["ran"] for each in json.loads(done.stdout)] == [True, True]
@@ -110,7 +108,7 @@ def test_a_small_task_proves_both_contexts(place: Place) -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_a_longer_recipe_on_two_pods_has_the_losses_that_it_has_here(place: Place, strategy: str) -> None:
+def test_a_longer_recipe_on_two_pods_has_the_losses_of_a_local_run(place: Place, strategy: str) -> None:
     there = place.launch(f"small-{strategy}", NEAR, more=(*TWO, f"strategy={strategy}"), recipe="lm-small")
     assert there.returncode == 0, there.stderr
     assert losses(document(there.stdout)) == losses(
@@ -120,31 +118,31 @@ def test_a_longer_recipe_on_two_pods_has_the_losses_that_it_has_here(place: Plac
 
 
 @pytest.mark.deep
-def test_a_managed_job_refuses_a_second_of_its_name_and_comes_back_in_its_place_when_its_pod_is_deleted(
+def test_a_managed_job_refuses_a_duplicate_name_and_recovers_from_a_deleted_pod(
     place: Place,
 ) -> None:
     long = ("steps=400", "log.every=20", "checkpoint.every=20", "validation.every=400")
-    with place.launched("struck", NEAR, more=(*TWO, *long, "--managed")) as launch:
+    with place.launched("lost-pod", NEAR, more=(*TWO, *long, "--managed")) as launch:
         launch.reach(60)
-        twice = place.elsewhere().launch("struck", NEAR, more=(*TWO, *long, "--managed"))
+        twice = place.elsewhere().launch("lost-pod", NEAR, more=(*TWO, *long, "--managed"))
         assert (twice.returncode, "already in progress" in twice.stderr) == (2, True), twice.stderr
         worker = next(pod for pod in place.pods(NEAR) if "worker" in pod)
         place.cluster.kubectl("-n", NEAR, "delete", worker, "--grace-period=0", "--force")
-        assert launch.process.wait(900) == 0, launch.said
-    (move,) = place.record("struck")["launches"][-1]["moves"]
+        assert launch.process.wait(900) == 0, launch.output
+    (move,) = place.record("lost-pod")["launches"][-1]["moves"]
     assert (move["from"], move["to"]) == (NEAR, NEAR)
-    again = place.launch("struck", NEAR, more=(*TWO, *long))
-    assert losses(document(again.stdout)) == losses(place.here("h-struck", *long))
+    again = place.launch("lost-pod", NEAR, more=(*TWO, *long))
+    assert losses(document(again.stdout)) == losses(place.here("h-lost-pod", *long))
     place.gone()
 
 
 @pytest.mark.deep
-def test_ctrl_c_lets_the_pods_save_and_takes_them_down(place: Place) -> None:
+def test_ctrl_c_lets_the_pods_save_and_removes_them(place: Place) -> None:
     endless = ("steps=20000", "log.every=20", "checkpoint.every=1000", "validation.every=20000")
     with place.launched("stopped", NEAR, more=(*TWO, *endless)) as launch:
         launch.reach(60)
-        assert launch.interrupt() == 130, launch.said
+        assert launch.interrupt() == 130, launch.output
     place.gone()
-    assert "which is saved" in launch.said
+    assert "which is saved" in launch.output
     (saved,) = (place.store.folder / "runs" / "runs" / "stopped" / "checkpoints").glob("step-*")
     assert int(saved.name.removeprefix("step-")) >= 60

@@ -1,6 +1,4 @@
-"""A rehearsal with its Kubernetes objects made for real: every step, and a cluster that is as before, however
-the rehearsal ends.
-"""
+"""A rehearsal creates its Kubernetes objects on a real cluster, and restores the cluster however it ends."""
 
 from __future__ import annotations
 
@@ -34,15 +32,19 @@ import pulumi
 import pulumi_kubernetes as k8s
 provider = k8s.Provider("cluster", enable_server_side_apply=True)
 here = pulumi.ResourceOptions(provider=provider)
-space = k8s.core.v1.Namespace("space", metadata={{"name": "{SPACE}", "labels": {{"of": "a-test"}}}}, opts=here)
+metadata = {{"name": "{SPACE}", "labels": {{"of": "a-test"}}}}
+space = k8s.core.v1.Namespace("space", metadata=metadata, opts=here)
 inside = pulumi.ResourceOptions(provider=provider, depends_on=[space])
 """
-CONFIG = 'k8s.core.v1.ConfigMap("config", metadata={{"name": "config", "namespace": "{}", "labels": {{"of": "a-test"}}}}, data={{"a": "b"}}, opts=inside)'
+CONFIG = """
+metadata = {{"name": "config", "namespace": "{}", "labels": {{"of": "a-test"}}}}
+k8s.core.v1.ConfigMap("config", metadata=metadata, data={{"a": "b"}}, opts=inside)
+"""
 
 
 @pytest.fixture
 def target(cluster: Cluster) -> Iterator[Target]:
-    """The cluster, which has to be as before at the end of each test."""
+    """The cluster. At the end of each test it must be as before."""
     found = built_in(cluster.name)
     before = everything(found)
     yield found
@@ -83,7 +85,7 @@ def test_the_local_stack_goes_through_every_step_and_leaves_the_cluster_as_it_wa
 
 @pytest.fixture
 def namespace_of_runs(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
-    """The namespace and the Secret that `trainfleet cluster store` makes."""
+    """The namespace and the Secret that `trainfleet cluster store` creates."""
     name = "training"
     grant_access(
         cluster.state, name, Store("https://10.0.0.1:9000", tmp_path, tmp_path, ("key", "secret"), 0)
@@ -92,7 +94,7 @@ def namespace_of_runs(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
     cluster.kubectl("delete", "namespace", name)
 
 
-def test_the_local_stack_is_rehearsed_beside_the_namespace_of_the_store(
+def test_the_local_stack_is_rehearsed_next_to_the_namespace_of_the_store(
     namespace_of_runs: str, cluster: Cluster, target: Target
 ) -> None:
     def objects() -> str:
@@ -131,11 +133,12 @@ def test_an_existing_namespace_is_used_on_the_local_cluster_and_refused_on_one_o
         cluster.kubectl("delete", "namespace", SPACE)
 
 
-def test_an_object_that_the_api_server_refuses_fails_by_name_and_in_its_words(
+def test_an_object_that_the_api_server_refuses_fails_with_its_name_and_message(
     tmp_path: Path, target: Target
 ) -> None:
     spec = {"cluster_ip": "203.0.113.7", "ports": [{"port": 80}]}
-    code = f'k8s.core.v1.Service("web", metadata={{"name": "web", "namespace": "{SPACE}"}}, spec={spec}, opts=inside)'
+    metadata = {"name": "web", "namespace": SPACE}
+    code = f'k8s.core.v1.Service("web", metadata={metadata}, spec={spec}, opts=inside)'
     report = rehearsed(tmp_path, target, code)
     assert not report.ok
     text = str(report.problems)
@@ -144,7 +147,7 @@ def test_an_object_that_the_api_server_refuses_fails_by_name_and_in_its_words(
     assert "203.0.113.7" in text
 
 
-def test_what_somebody_else_made_is_refused_by_name_and_left_alone(
+def test_an_existing_object_is_refused_by_name_and_kept(
     tmp_path: Path, cluster: Cluster, target: Target
 ) -> None:
     cluster.kubectl("create", "configmap", "config", "--from-literal=a=theirs")
@@ -161,7 +164,7 @@ def test_what_somebody_else_made_is_refused_by_name_and_left_alone(
         cluster.kubectl("delete", "configmap", "config")
 
 
-def test_what_is_there_and_says_the_same_is_shared_and_stays(
+def test_an_existing_object_with_the_same_content_is_shared_and_kept(
     tmp_path: Path, cluster: Cluster, target: Target
 ) -> None:
     metadata = {"name": "config", "namespace": "default", "labels": {"of": "a-test"}}
@@ -182,9 +185,7 @@ def test_what_is_there_and_says_the_same_is_shared_and_stays(
         cluster.kubectl("delete", "configmap", "config")
 
 
-def test_a_workload_whose_pods_admission_refuses_fails_although_the_workload_itself_is_let_in(
-    tmp_path: Path, target: Target
-) -> None:
+def test_a_workload_fails_if_admission_refuses_its_pods(tmp_path: Path, target: Target) -> None:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     spec = {"template": {"spec": {"restart_policy": "Never", "containers": [{"name": "a", "image": "a"}]}}}
     code = f"""
@@ -199,7 +200,7 @@ k8s.batch.v1.Job("root", metadata={{"name": "root", "namespace": "{SPACE}-2"}}, 
 
 
 def begun(folder: Path, cluster: Cluster) -> subprocess.Popen[bytes]:
-    """A rehearsal that has made its namespace and now waits for its program, which sleeps."""
+    """A rehearsal that has created its namespace and waits for its program, which sleeps."""
     made = program(
         folder,
         CONFIG.format(SPACE)
@@ -229,7 +230,7 @@ def begun(folder: Path, cluster: Cluster) -> subprocess.Popen[bytes]:
 
 
 def killed(child: subprocess.Popen[bytes]) -> None:
-    """Kill a rehearsal, which cannot clean up then, and end the processes that it leaves."""
+    """Kill a rehearsal, so that it cannot clean up, and the processes that it leaves."""
     orphans = psutil.Process(child.pid).children(recursive=True)
     os.killpg(child.pid, signal.SIGKILL)
     child.wait()
@@ -239,7 +240,7 @@ def killed(child: subprocess.Popen[bytes]) -> None:
     psutil.wait_procs(orphans, timeout=30)
 
 
-def test_ctrl_c_takes_everything_down(tmp_path: Path, cluster: Cluster, target: Target) -> None:
+def test_ctrl_c_removes_everything(tmp_path: Path, cluster: Cluster, target: Target) -> None:
     child = begun(tmp_path, cluster)
     os.kill(child.pid, signal.SIGINT)
     assert child.wait(120) == 130
@@ -248,7 +249,7 @@ def test_ctrl_c_takes_everything_down(tmp_path: Path, cluster: Cluster, target: 
     assert target.context
 
 
-def test_what_a_killed_rehearsal_left_is_named_and_cleaned_up_when_asked_for(
+def test_objects_of_a_killed_rehearsal_are_named_and_removed_on_request(
     tmp_path: Path, cluster: Cluster, target: Target
 ) -> None:
     killed(begun(tmp_path, cluster))
@@ -275,9 +276,7 @@ def test_a_stack_can_be_left_on_the_cluster_and_removed_later(
     assert again.stdout.strip() == f"nothing was left on {target.context}"
 
 
-def test_a_context_of_ones_own_works_the_same_with_consent_and_not_without(
-    tmp_path: Path, cluster: Cluster, target: Target
-) -> None:
+def test_your_own_context_needs_consent(tmp_path: Path, cluster: Cluster, target: Target) -> None:
     folder = program(tmp_path, CONFIG.format(SPACE))
     settings: dict[str, Any] = {"KUBECONFIG": str(cluster.state.kubeconfig)}
     arguments = ("rehearse", str(folder), "--context", cluster.state.context, "--until", "cluster")
@@ -299,9 +298,9 @@ def test_a_context_of_ones_own_works_the_same_with_consent_and_not_without(
 @pytest.mark.parametrize(
     ("server", "token", "words"),
     [("", "expired", "Unauthorized"), ("https://127.0.0.1:1", "any", "connection refused")],
-    ids=["a token that is not valid", "nobody there"],
+    ids=["a token that is not valid", "no server"],
 )
-def test_a_cluster_that_does_not_answer_is_said_in_a_line(
+def test_an_unreachable_cluster_is_reported(
     tmp_path: Path, cluster: Cluster, server: str, token: str, words: str
 ) -> None:
     document = json.loads(cluster.kubectl("config", "view", "--raw", "-o", "json"))
@@ -323,7 +322,7 @@ def test_a_cluster_that_does_not_answer_is_said_in_a_line(
     assert "Traceback" not in done.stderr
 
 
-def test_a_field_that_somebody_else_changed_meanwhile_is_a_conflict_by_name(
+def test_a_field_that_another_client_changed_is_a_conflict(
     tmp_path: Path, cluster: Cluster, target: Target
 ) -> None:
     folder = program(tmp_path, CONFIG.format(SPACE))

@@ -1,6 +1,4 @@
-"""Every Kubernetes object of all seven stacks passes the API server's dry run, under the definitions of the
-kinds that the stacks use.
-"""
+"""Every Kubernetes object of all stacks passes the dry run of an API server."""
 
 from __future__ import annotations
 
@@ -19,8 +17,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 
 @pytest.fixture(scope="module")
-def judged(cluster: Cluster) -> Iterator[dict[str, dict[str, Any]]]:
-    """What the API server says of each stack; nothing may be left of the questions."""
+def results(cluster: Cluster) -> Iterator[dict[str, dict[str, Any]]]:
+    """The result of the dry run for each stack. The dry run must leave nothing on the cluster."""
     before = everything(built_in(cluster.name))
     done = trainfleet("rehearse", "all", "--on-cluster", cluster.name, "--dry-run", "--json", timeout=2000)
     yield {row["stack"]: row for row in parsed(done, codes=(0, 1))["stacks"]}
@@ -28,10 +26,10 @@ def judged(cluster: Cluster) -> Iterator[dict[str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("stack", stack_names())
-def test_no_object_of_a_stack_is_refused(judged: dict[str, dict[str, Any]], stack: str) -> None:
-    assert judged[stack]["objects"] > 40
-    assert judged[stack]["refused"] == []
-    assert judged[stack]["not_judged"] == []
+def test_no_object_of_a_stack_is_refused(results: dict[str, dict[str, Any]], stack: str) -> None:
+    assert results[stack]["objects"] > 40
+    assert results[stack]["refused"] == []
+    assert results[stack]["not_judged"] == []
 
 
 def document(
@@ -41,7 +39,7 @@ def document(
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
 
 
-def test_what_an_api_server_refuses_is_named_in_its_words(cluster: Cluster) -> None:
+def test_a_refused_object_is_named_with_the_message_of_the_api_server(cluster: Cluster) -> None:
     restricted = {
         "metadata": {"name": "tried", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}
     }

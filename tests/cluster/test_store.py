@@ -1,4 +1,4 @@
-"""The store for trials: what it prints is typed as it stands; at its end only its data stays."""
+"""`trainfleet cluster store`: the commands that it prints work unchanged, and only its data remains."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ NAMESPACE = "trial"
 READ_BACK = """
 import os
 from pyarrow import fs
-store, path = fs.S3FileSystem(tls_ca_file_path=os.environ["AWS_CA_BUNDLE"], endpoint_override=os.environ["AWS_ENDPOINT_URL"]), "runs/greeting"
+path, endpoint = "runs/greeting", os.environ["AWS_ENDPOINT_URL"]
+store = fs.S3FileSystem(tls_ca_file_path=os.environ["AWS_CA_BUNDLE"], endpoint_override=endpoint)
 {act}
 """
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What the command said, and its process."""
+    """What the command printed, and its process."""
 
     process: subprocess.Popen[str]
     source: str
@@ -94,9 +95,7 @@ def python(act: str) -> str:
     return f"{sys.executable} - <<'E'{READ_BACK.format(act=act)}E"
 
 
-def test_what_was_stored_is_there_at_the_next_start_under_the_same_keys(
-    cluster: Cluster, namespace: str, tmp_path: Path
-) -> None:
+def test_data_and_keys_survive_a_restart(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
     folder = tmp_path / "store"
     with serving(cluster, folder) as shown:
         bash(shown.source, python('store.open_output_stream(path).write(b"hello")'), folder=tmp_path)
@@ -115,7 +114,7 @@ def test_what_was_stored_is_there_at_the_next_start_under_the_same_keys(
     assert re.sub(r":\d+", "", again) == re.sub(r":\d+", "", environment)
 
 
-def test_a_detached_store_answers_when_the_command_returns_and_can_be_ended(
+def test_a_detached_store_answers_when_the_command_returns_and_can_be_stopped(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "store"
@@ -150,7 +149,7 @@ def test_a_detached_store_answers_when_the_command_returns_and_can_be_ended(
         psutil.wait_procs(servers, 30)
 
 
-def test_a_port_that_is_taken_is_told(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     with socket.create_server((str(cluster.state.host_address), 0)) as taken:
         port = str(taken.getsockname()[1])
         done = trainfleet(
@@ -160,16 +159,16 @@ def test_a_port_that_is_taken_is_told(cluster: Cluster, tmp_path: Path) -> None:
     assert f"{port}: Address already in use -> --port says another" in " ".join(done.stderr.split())
 
 
-def test_a_cluster_that_is_not_there_is_told() -> None:
+def test_a_missing_cluster_is_reported() -> None:
     done = trainfleet("cluster", "store", "--name", "nobody")
     assert (done.returncode, "there is no cluster nobody" in done.stderr) == (2, True), done.stderr
 
 
 @pytest.mark.deep
-def test_the_launch_that_is_printed_trains(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_the_printed_launch_trains(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
     with serving(cluster, tmp_path / "store") as shown:
-        said = bash(shown.source, f"PATH={PROGRAM.parent}:$PATH {shown.launch}", folder=tmp_path)
-        assert "finished" in said
+        output = bash(shown.source, f"PATH={PROGRAM.parent}:$PATH {shown.launch}", folder=tmp_path)
+        assert "finished" in output
         assert list((tmp_path / "store" / "data" / "runs").glob("lm-tiny/checkpoints/step-*"))
         until(
             lambda: not cluster.kubectl("-n", namespace, "get", "pods", "-o", "name").strip(),

@@ -1,10 +1,7 @@
-"""A run in the cluster on each object store, with TLS and with no more rights than it needs: data,
-checkpoints, resume and report.
+"""A run in the cluster on each object store, with TLS and least privilege: data, checkpoints, resume, report.
 
-Each run is begun on this machine and finished in the cluster, so that its one launch there reads the data,
-takes up what another machine saved,
-saves, and writes the report. Easy to get wrong: GCS's server here knows no rights, so what it would refuse
-cannot be shown.
+Each run starts on this machine and finishes in the cluster. So the one launch in the cluster reads the data,
+resumes from a checkpoint of another machine, saves, and writes the report.
 """
 
 from __future__ import annotations
@@ -90,7 +87,7 @@ class There:
 
 @pytest.fixture(scope="module")
 def namespace(cluster: Cluster) -> Iterator[str]:
-    """A namespace that lets nothing privileged in."""
+    """A namespace with the Pod Security level `restricted`."""
     cluster.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": RESTRICTED}}
     )
@@ -102,7 +99,7 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 def there(
     cluster: Cluster, namespace: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[There]:
-    """A store of each kind with text in it, and in a namespace of the cluster what opens it."""
+    """A store of each kind with a text, and a Secret with its keys in a namespace of the cluster."""
     folder = tmp_path_factory.mktemp(f"store-{request.param}")
     text = folder / "text"
     text.mkdir()
@@ -131,7 +128,7 @@ def there(
 
 
 @pytest.mark.sampled(1)  # of the three kinds
-def test_a_run_is_taken_up_in_the_cluster_from_what_another_machine_saved(there: There) -> None:
+def test_a_run_resumes_in_the_cluster_from_a_checkpoint_of_another_machine(there: There) -> None:
     begun = there.launch("--on", "torchrun", f"steps={HALF}", "--json")
     assert begun.returncode == 0, begun.stderr
     done = there.launch(*there.in_cluster(), f"steps={WHOLE}", "--allow-change", "steps", "--json")
@@ -150,9 +147,9 @@ def test_a_run_is_taken_up_in_the_cluster_from_what_another_machine_saved(there:
             assert value not in Path(document["report"]).read_text() + done.stderr + done.stdout
 
 
-def test_a_bucket_outside_of_the_credential_is_refused_and_stays_empty(there: There) -> None:
+def test_a_bucket_without_permission_is_refused_and_stays_empty(there: There) -> None:
     if not there.store.keys:
-        pytest.skip("GCS's server knows no credentials, so it refuses nobody")
+        pytest.skip("the GCS emulator does not check credentials")
     done = there.launch("--on", "torchrun", f"steps={HALF}", "--run", "outside", bucket=OTHER)
     assert done.returncode != 0
     assert "Traceback" not in done.stderr

@@ -1,10 +1,7 @@
-"""One run in the cluster that is looked at from all sides while it goes on: scraped by a real Prometheus, and
-everything it says written down.
+"""One run in the cluster that a real Prometheus scrapes, with all of its output collected.
 
-For test_metrics and test_secrets, which share the one launch. Prometheus is Debian's, unpacked here and not
-installed; its scrape
-configuration is made of the PodMonitors that a stack installs, as the operator of kube-prometheus-stack
-would.
+test_metrics and test_secrets share its one launch. Prometheus comes from an unpacked Debian package. Its
+scrape configuration is derived from the PodMonitors that a stack installs.
 """
 
 from __future__ import annotations
@@ -39,24 +36,25 @@ from trainfleet.local_cluster.stores.servers import free_port
 NAMESPACE = "watched"
 RUN = "watched"
 PORT = "__meta_kubernetes_pod_container_port_name"
-WATCHED_STEPS = 50
+OBSERVED_STEPS = 50
 SMALL_BYTES = 8_000_000
 KINDS = "rayjob,raycluster,configmap,pod,job,service,event,serviceaccount,networkpolicy"
 _ARGUMENTS = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"
 _JOBS = (
     "import os, urllib.request as u; "
-    "r = u.Request('http://127.0.0.1:8265/api/jobs/', headers={'Authorization': 'Bearer ' + os.environ['RAY_AUTH_TOKEN']}); print(u.urlopen(r).read().decode())"
+    "h = {'Authorization': 'Bearer ' + os.environ['RAY_AUTH_TOKEN']}; "
+    "r = u.Request('http://127.0.0.1:8265/api/jobs/', headers=h); print(u.urlopen(r).read().decode())"
 )
 
 
 class Prometheus:
-    """A Prometheus that runs here."""
+    """A Prometheus server on this machine."""
 
     def __init__(self, port: int) -> None:
         self.port = port
 
     def ask(self, path: str, **parameters: str) -> dict[str, Any]:
-        """What its API answers, refusals too."""
+        """The answer of its API, also if it is an error."""
         query = urllib.parse.urlencode(parameters)
         try:
             with urllib.request.urlopen(
@@ -68,7 +66,7 @@ class Prometheus:
         return found
 
     def rows(self, expression: str) -> list[dict[str, Any]]:
-        """The rows of a query that it takes."""
+        """The rows of a query. Fails if Prometheus rejects the query."""
         answer = self.ask("query", query=expression)
         assert answer["status"] == "success", f"{expression}: {answer.get('error')}"
         result: list[dict[str, Any]] = answer["data"]["result"]
@@ -76,23 +74,23 @@ class Prometheus:
 
 
 @dataclass(frozen=True)
-class Watched:
-    """What was seen of the run."""
+class ObservedRun:
+    """What was collected from the run."""
 
     prometheus: Prometheus
     folder: Path
     own_port: int
-    """Where Prometheus looks for a run's own gauges on this machine."""
+    """The port on this machine at which Prometheus scrapes a run's own metrics."""
     answers: dict[str, list[dict[str, Any]]]
-    """By expression of a dashboard or alert."""
+    """The rows of each expression of the dashboards and alerts."""
     texts: dict[str, str]
-    """All that was said, by where."""
+    """All output of the run, by its source."""
     planted: dict[str, str] = field(repr=False)
-    """Every secret value that the run had, by its name."""
+    """Every secret value of the run, by its name."""
 
 
 def expressions() -> list[str]:
-    """What the dashboards and alerts of a platform with GPUs and a queue ask."""
+    """The expressions of the dashboards and alerts of a platform with GPUs and a queue."""
     from tests.infra.kubernetes.planned import plan
     from tests.infra.kubernetes.test_dashboards import expressions as asked
 
@@ -100,8 +98,9 @@ def expressions() -> list[str]:
 
 
 def scraped(targets: Path) -> list[dict[str, Any]]:
-    """Scrape configurations that do what the PodMonitors of Ray's pods say. Debian's Prometheus cannot ask
-    Kubernetes: pods come by a file.
+    """Scrape configurations that are equivalent to the PodMonitors of Ray's pods.
+
+    Debian's Prometheus is built without Kubernetes discovery, so the pods come from a file.
     """
     found = []
     for kind in ("head", "worker"):
@@ -129,7 +128,7 @@ def scraped(targets: Path) -> list[dict[str, Any]]:
 
 
 def targets(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Every port of every pod, with the labels that Prometheus' own discovery of pods would give."""
+    """Every port of every pod, with the labels that Prometheus' pod discovery would add."""
     return [
         {
             "targets": [f"{pod['status']['podIP']}:{port['containerPort']}"],
@@ -151,7 +150,7 @@ def _label(key: str) -> str:
 
 @contextlib.contextmanager
 def prometheus(folder: Path, configurations: list[dict[str, Any]]) -> Iterator[Prometheus]:
-    """A Prometheus with these scrape configurations, until the end of the block."""
+    """Run a Prometheus with these scrape configurations until the end of the block."""
     programs = unpacked(folder, "prometheus") / "usr" / "bin"
     file, port = folder / "prometheus.yaml", free_port()
     file.write_text(
@@ -191,8 +190,8 @@ def prometheus(folder: Path, configurations: list[dict[str, Any]]) -> Iterator[P
 
 
 @pytest.fixture(scope="session")
-def watched(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """A run that was trained, scraped, listened to and stopped; Prometheus goes on with what it has."""
+def observed_run(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObservedRun]:
+    """A run that was scraped, recorded and stopped. Prometheus keeps running with its data."""
     folder = tmp_path_factory.mktemp("watched")
     for name in ("store", "text", "prometheus"):
         (folder / name).mkdir()
@@ -226,7 +225,7 @@ def watched(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
             }
         )
         answers, texts, made = _run(cluster, store, server, folder)
-        yield Watched(
+        yield ObservedRun(
             server,
             folder,
             own,
@@ -240,7 +239,7 @@ def watched(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def _run(
     cluster: Cluster, store: CloudStore, server: Prometheus, folder: Path
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str], dict[str, str]]:
-    """Launch, watch, stop."""
+    """Launch the run, collect everything, stop it."""
 
     def kubectl(*arguments: str) -> str:
         return cluster.kubectl("-n", NAMESPACE, *arguments, check=False)
@@ -286,16 +285,16 @@ def _run(
         RUN,
         *recipe,
     ]
-    said = folder / "launch.out"
-    with said.open("w") as log:
+    output = folder / "launch.out"
+    with output.open("w") as log:
         launch = Launch(
             subprocess.Popen(
                 command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, text=True
             ),
-            said,
+            output,
         )
     try:
-        launch.reach(WATCHED_STEPS + 5, 600)
+        launch.reach(OBSERVED_STEPS + 5, 600)
         (folder / "targets.json").write_text(
             json.dumps(targets(json.loads(kubectl("get", "pod", "-o", "json"))["items"]))
         )
@@ -317,11 +316,11 @@ def _run(
             for each in json.loads(kubectl("get", "secret", "-o", "json"))["items"]
             for key, value in each.get("data", {}).items()
         }
-        assert launch.interrupt() == 130, launch.said
+        assert launch.interrupt() == 130, launch.output
     finally:
         launch.kill()
         kubectl("delete", "rayjob", f"tf-{RUN}", "--ignore-not-found", "--wait=false")
-    texts["launch"] = launch.said
+    texts["launch"] = launch.output
     places = {"run": folder / "runs", "store": store.folder / "data"}
     for name, place in places.items():
         for path in place.rglob("*"):
@@ -332,23 +331,25 @@ def _run(
 
 
 def _answers(server: Prometheus) -> dict[str, list[dict[str, Any]]]:
-    """Ask what the dashboards ask until every metric that is told here has come in, with news of the run as
-    young as that; at most two minutes.
+    """Run the dashboards' queries until every one with a local source returns data.
+
+    Waits at most two minutes, also until the run's step has reached OBSERVED_STEPS.
     """
     asked = expressions()
-    told = [
-        *(expression for expression in asked if told_here(expression)),
-        f"ray_trainfleet_step >= {WATCHED_STEPS}",
+    awaited = [
+        *(expression for expression in asked if has_local_source(expression)),
+        f"ray_trainfleet_step >= {OBSERVED_STEPS}",
     ]
     deadline = time.monotonic() + 120
-    while any(not server.rows(each) for each in told) and time.monotonic() < deadline:
+    while any(not server.rows(each) for each in awaited) and time.monotonic() < deadline:
         time.sleep(1)
     return {each: server.rows(each) for each in asked}
 
 
-def told_here(expression: str) -> bool:
-    """Whether Ray, the run or Prometheus itself tells what an expression asks for, and it is not one that is
-    true of a fault alone.
+def has_local_source(expression: str) -> bool:
+    """Whether an expression needs only metrics of Ray, the run and Prometheus itself.
+
+    False for an expression that is true only after a fault.
     """
     from tests.infra.kubernetes.test_dashboards import metrics_in
     from trainfleet.infra.kubernetes.dashboards.metrics import METRICS, PROMETHEUS, RAY, SINK
