@@ -1,6 +1,4 @@
-"""Three real store servers on the loopback, each behind a proxy that can fail; started once per test session,
-on first use.
-"""
+"""Store servers on the loopback interface, each behind a proxy that injects faults, started on first use."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ KINDS = ("s3", "gs", "az")
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Running]]:
-    """A server of a kind, started at the first call."""
+    """Returns the server of a kind, started at the first call."""
     running: dict[str, Running] = {}
     with ExitStack() as stack:
 
@@ -42,13 +40,13 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
 def store_server(
     request: pytest.FixtureRequest, servers: Callable[[str], Running], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Running]:
-    """One kind's server, reached through its proxy by the environment; well-behaved before and after."""
+    """The server of one kind. The environment points to its proxy, which is reset before and after a test."""
     running = servers(request.param)
     for name, value in running.environment().items():
         monkeypatch.setenv(name, value)
-    running.proxy.mend()
+    running.proxy.repair()
     yield running
-    running.proxy.mend()
+    running.proxy.repair()
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
-"""A proxy before a store that fails as networks and stores do: on purpose, for as many connections as a test
-says.
+"""A proxy in front of a store that injects faults into as many connections as a test sets.
 
-A process of its own (this file, run as a script), told what to do over a pipe: some clients hold Python's
-lock while they wait.
-A fault closes the connections that are open first, so that the next request meets it.
+It is a process of its own (this file as a script), controlled over a pipe: some clients hold the GIL while
+they wait. A fault first closes the open connections, so that the next request meets it.
 """
 
 from __future__ import annotations
@@ -31,9 +29,7 @@ class _Plan:
 
 
 class Proxy:
-    """A test's handle on a proxy; it listens on `port` of the loopback and passes on to the port it is
-    `aim`ed at.
-    """
+    """A client of the proxy process. The proxy listens on `port` and forwards to the port set by `aim`."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -48,19 +44,19 @@ class Proxy:
         """Let the next `times` connections fail.
 
         reset: the connection is reset after `after` bytes of the request. hang: nothing is answered until
-        `mend`. status: each request
-        is answered with `status` and `body`. cut: the answer ends after `after` bytes.
+        `repair`. status: each request is answered with `status` and `body`. cut: the answer ends after
+        `after` bytes.
         """
         self._ask("fail", fault=fault, times=times, status=status, after=after, body=body)
 
-    def mend(self) -> None:
-        """Behave from now on."""
-        self._ask("mend")
+    def repair(self) -> None:
+        """Inject no more faults."""
+        self._ask("repair")
 
     @property
-    def struck(self) -> int:
-        """Connections that have failed since the last `fail`."""
-        return self._ask("struck")
+    def injected(self) -> int:
+        """The number of connections that have failed since the last `fail`."""
+        return self._ask("injected")
 
     def close(self) -> None:
         self._process.kill()
@@ -81,7 +77,7 @@ class _Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.target = 0
-        self.struck = 0
+        self.injected = 0
         self._plan: _Plan | None = None
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
@@ -90,11 +86,11 @@ class _Proxy:
 
     def fail(self, fault: Fault, times: int, status: int, after: int, body: str) -> None:
         with self._lock:
-            self._plan, self.struck = _Plan(fault, times, status, after, body), 0
+            self._plan, self.injected = _Plan(fault, times, status, after, body), 0
             self._released.clear()
         self._drop()
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         with self._lock:
             self._plan = None
         self._released.set()
@@ -113,16 +109,16 @@ class _Proxy:
                 return
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
-    def _taken(self) -> _Plan | None:
+    def _next_fault(self) -> _Plan | None:
         with self._lock:
             if self._plan is None or self._plan.left == 0:
                 return None
             self._plan.left -= 1
-            self.struck += 1
+            self.injected += 1
             return self._plan
 
     def _serve(self, client: socket.socket) -> None:
-        plan = self._taken()
+        plan = self._next_fault()
         with contextlib.suppress(OSError), client:
             self._open.add(client)
             try:
@@ -131,7 +127,10 @@ class _Proxy:
                 elif plan is not None and plan.fault == "status":
                     client.recv(1 << 16)
                     kind = "Content-Type: application/xml\r\n" if plan.body else ""
-                    head = f"HTTP/1.1 {plan.status} Injected\r\n{kind}Content-Length: {len(plan.body)}\r\nConnection: close\r\n\r\n"
+                    head = (
+                        f"HTTP/1.1 {plan.status} Injected\r\n{kind}"
+                        f"Content-Length: {len(plan.body)}\r\nConnection: close\r\n\r\n"
+                    )
                     client.sendall((head + plan.body).encode())
                 else:
                     self._forward(client, plan)
@@ -151,16 +150,15 @@ class _Proxy:
 
 
 def _pump(source: socket.socket, sink: socket.socket, limit: int | None) -> None:
-    """Copy bytes until an end, or until `limit` of them; then the source is reset."""
+    """Copy bytes until an end. After `limit` bytes, reset the source."""
     passed = 0
     with contextlib.suppress(OSError):
         while data := source.recv(1 << 16):
             if limit is not None and passed + len(data) > limit:
                 sink.sendall(data[: max(0, limit - passed)])
                 for each in (source, sink):
-                    each.shutdown(
-                        socket.SHUT_RD
-                    )  # wakes the other direction, or the kernel would keep the connection
+                    # Wakes the other direction. Otherwise the kernel keeps the connection.
+                    each.shutdown(socket.SHUT_RD)
                     each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     each.close()
                 return
@@ -180,9 +178,9 @@ def main() -> None:
                 proxy.target = command["port"]
             case "fail":
                 proxy.fail(**command)
-            case "mend":
-                proxy.mend()
-        print(proxy.struck if "struck" in line else proxy.port, flush=True)  # noqa: T201 - the answer
+            case "repair":
+                proxy.repair()
+        print(proxy.injected if "injected" in line else proxy.port, flush=True)  # noqa: T201 - the answer
 
 
 if __name__ == "__main__":

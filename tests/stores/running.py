@@ -1,4 +1,4 @@
-"""A store server with its proxy, as tests see it."""
+"""A running store server and its proxy."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from trainfleet.local_cluster.stores.servers import Server
 
 @dataclass(frozen=True)
 class Running:
-    """Both; clients talk to the proxy."""
+    """A server and its proxy. Clients connect to the proxy."""
 
     server: Server
     proxy: Proxy
 
     def environment(self) -> dict[str, str]:
-        """What tells a client of it."""
+        """The variables that point a client to the proxy."""
         return self.server.environment(self.proxy.port)
 
     def url(self, path: str) -> str:

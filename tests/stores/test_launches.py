@@ -1,6 +1,4 @@
-"""The command line with an object store as storage: a run is finished here and known as finished on another
-machine.
-"""
+"""The command line with an object store as storage: a run finished on one machine is finished on another."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from trainfleet.training.stores import open_store
 @pytest.mark.launch
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("store_server", ["s3"], indirect=True)
-def test_a_run_in_a_bucket_is_whole_there_and_goes_on_anywhere(
+def test_a_run_in_a_bucket_is_complete_on_every_machine(
     store_server: Running,
     prefix: str,
     tmp_path: Path,
@@ -52,7 +50,7 @@ def test_a_run_in_a_bucket_is_whole_there_and_goes_on_anywhere(
         document = json.loads(done.stdout)
         assert (document["status"], document["step"]) == ("finished", 6)
         assert document["checkpoint"] == f"{url}/lm-tiny/checkpoints/step-00000006"
-    assert not (tmp_path / "there" / "runs" / "lm-tiny" / "launch.log").exists(), "nothing was trained there"
+    assert not (tmp_path / "there" / "runs" / "lm-tiny" / "launch.log").exists(), "the second machine trained"
     files = open_store(f"{url}/lm-tiny").sizes()
     assert {"run.json", "recipe.yaml", "metrics.jsonl", "report.html", "home.json"} <= files.keys()
     fresh = trainfleet(*call, "--fresh", cwd=tmp_path / "there", TRAINFLEET_CACHE=str(cache))
@@ -61,7 +59,7 @@ def test_a_run_in_a_bucket_is_whole_there_and_goes_on_anywhere(
 
 
 @pytest.mark.parametrize("store_server", ["s3"], indirect=True)
-def test_a_folder_of_another_storage_is_not_mixed_up(
+def test_a_folder_of_another_storage_is_refused(
     store_server: Running, prefix: str, tmp_path: Path, tiny: Callable[..., Recipe]
 ) -> None:
     first, second = (

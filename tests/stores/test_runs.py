@@ -1,6 +1,4 @@
-"""A whole run whose home is an object store: saved, killed, moved to another machine, disturbed, and never
-torn.
-"""
+"""Runs in an object store: saved, killed, moved to another machine, disturbed, and never torn."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ SHORT = (
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("store_server", ["s3", "gs", "az"], indirect=True)
-def test_a_run_moves_house_and_goes_on_to_the_bit(
+def test_a_run_resumes_exactly_on_another_machine(
     tmp_path: Path, tiny: Make, run: Run, cache: Path, store_server: Running, prefix: str
 ) -> None:
     recipe = tiny(f"storage={store_server.url(prefix)}", "log.every=3", *SHORT)
@@ -63,7 +61,7 @@ def test_a_run_moves_house_and_goes_on_to_the_bit(
 
 
 @often_one_kind
-def test_disturbances_during_a_run_change_nothing(
+def test_faults_during_a_run_change_nothing(
     tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str
 ) -> None:
     run(tiny(), tmp_path / "whole")
@@ -72,37 +70,36 @@ def test_disturbances_during_a_run_change_nothing(
         5: {"fault": "status", "times": 2, "status": 503},
         8: {"fault": "cut", "times": 2, "after": 50},
     }
-    told: list[str] = []
+    events: list[str] = []
 
     def disturb(step: int, _: int) -> None:
         if step in faults:
             store_server.proxy.fail(**faults[step])
 
     recipe = tiny(f"storage={store_server.url(prefix)}", "checkpoint.patience.attempts=8", *SHORT)
-    run(recipe, tmp_path / "run", on_step=disturb, on_event=lambda what, text: told.append(what))
+    run(recipe, tmp_path / "run", on_step=disturb, on_event=lambda what, text: events.append(what))
     assert results(tmp_path / "run") == results(tmp_path / "whole")
-    assert told.count("checkpoint") == 3
+    assert events.count("checkpoint") == 3
 
 
 @one_kind
-def test_a_store_that_stays_away_stops_the_run_and_names_the_last_good_one(
+def test_an_unavailable_store_stops_the_run_and_the_error_names_the_last_checkpoint(
     tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "trainfleet.training.stores.lease.STALE_AFTER_HEARTBEATS", 1
-    )  # the lease could not be given back, and its process, this one, lives on
+    # The lease cannot be released, and its process, this one, stays alive.
+    monkeypatch.setattr("trainfleet.training.stores.lease.STALE_AFTER_HEARTBEATS", 1)
     recipe = tiny(f"storage={store_server.url(prefix)}", "checkpoint.patience.attempts=2", *SHORT)
-    told: list[str] = []
+    events: list[str] = []
 
     def cut_off(step: int, _: str) -> None:
         if step == 4:
             store_server.proxy.fail("status", times=100_000, status=503)
 
     with pytest.raises(CheckpointError, match="cannot save the checkpoint of step 8") as caught:
-        run(recipe, tmp_path / "run", on_checkpoint=cut_off, on_event=lambda what, text: told.append(what))
+        run(recipe, tmp_path / "run", on_checkpoint=cut_off, on_event=lambda what, text: events.append(what))
     assert f"the last good checkpoint is {recipe.home_url()}/checkpoints/step-00000004" in str(caught.value)
-    assert "store" in told
-    store_server.proxy.mend()
+    assert "store" in events
+    store_server.proxy.repair()
     assert run(recipe, tmp_path / "run").resumed_from == 4
 
 
@@ -117,7 +114,7 @@ def test_a_store_that_stays_away_stops_the_run_and_names_the_last_good_one(
         ),
     ],
 )
-def test_killed_while_uploading_it_ends_equal_to_the_bit(
+def test_a_run_killed_during_an_upload_resumes_exactly(
     tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks, store_server: Running, prefix: str, point: str
 ) -> None:
     whole = tiny("checkpoint.keep_last=1", "checkpoint.keep_best=false", "workload.model.dropout=0.1")
@@ -161,7 +158,7 @@ def test_a_second_run_in_the_same_place_is_refused(
 
 @pytest.mark.parametrize("remote", [False, True])
 @one_kind
-def test_a_lease_is_taken_over_only_from_nobody(
+def test_only_an_abandoned_lease_is_taken_over(
     tmp_path: Path, store_server: Running, prefix: str, remote: bool
 ) -> None:
     store = open_store(
@@ -195,7 +192,7 @@ def test_a_lease_is_taken_over_only_from_nobody(
 
 
 @one_kind
-def test_a_bucket_that_may_not_be_written_is_said_before_the_first_step(
+def test_a_bucket_without_permission_is_reported_before_the_first_step(
     tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")

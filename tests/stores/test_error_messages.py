@@ -1,4 +1,4 @@
-"""Error messages of the clouds' clients and their explanations. The messages are real, shortened."""
+"""Explanations of the errors of the clouds' clients, and retries. The messages are real, shortened."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ CLIENT_ERRORS = [
         False,
     ),
     (
-        "AWS Error NO_SUCH_BUCKET during CreateMultipartUpload operation: The specified bucket does not exist.",
+        "AWS Error NO_SUCH_BUCKET during CreateMultipartUpload operation: "
+        "The specified bucket does not exist.",
         "bucket or container does not exist",
         False,
     ),
     (
-        "AWS Error REQUEST_TIME_TOO_SKEWED during PutObject: The difference between the request time and the current time",
+        "AWS Error REQUEST_TIME_TOO_SKEWED during PutObject: "
+        "The difference between the request time and the current time",
         "clock",
         False,
     ),
@@ -56,19 +58,22 @@ CLIENT_ERRORS = [
         True,
     ),
     (
-        "google::cloud::Status(PERMISSION_DENIED: Permanent error: does not have storage.objects.create access)",
+        "google::cloud::Status(PERMISSION_DENIED: Permanent error: "
+        "does not have storage.objects.create access)",
         "no permission",
         False,
     ),
     (
-        "google::cloud::Status(UNAVAILABLE: Retry policy exhausted, with a last message of PerformWork() - CURL error [7]=Couldn't connect",
+        "google::cloud::Status(UNAVAILABLE: Retry policy exhausted, "
+        "with a last message of PerformWork() - CURL error [7]=Couldn't connect",
         "",
         True,
     ),
     ("google::cloud::Status(UNAUTHENTICATED: Permanent error: Invalid Credentials)", "credentials", False),
     ("google::cloud::Status(RESOURCE_EXHAUSTED: rateLimitExceeded)", "limits the request rate", True),
     (
-        "403 This request is not authorized to perform this operation using this permission. AuthorizationPermissionMismatch",
+        "403 This request is not authorized to perform this operation using this permission. "
+        "AuthorizationPermissionMismatch",
         "no permission",
         False,
     ),
@@ -78,12 +83,14 @@ CLIENT_ERRORS = [
         False,
     ),
     (
-        "Server failed to authenticate the request. Make sure the value of Authorization header is formed correctly: AuthenticationFailed",
+        "Server failed to authenticate the request. "
+        "Make sure the value of Authorization header is formed correctly: AuthenticationFailed",
         "credentials",
         False,
     ),
     (
-        "Fail to get a new connection for: https://x.blob.core.windows.net. Could not resolve host: x.blob.core.windows.net",
+        "Fail to get a new connection for: https://x.blob.core.windows.net. "
+        "Could not resolve host: x.blob.core.windows.net",
         "cannot be resolved",
         True,
     ),
@@ -113,27 +120,27 @@ def test_a_disk_error_is_explained_by_its_errno(code: int, expected: str, retrya
     assert explained.retryable is retryable
 
 
-def test_waits_double_up_to_the_longest_and_never_meet() -> None:
-    patience = RetryPolicy(attempts=9, first_s=1.0, longest_s=8.0)
-    waits = [patience.wait(attempt) for attempt in range(1, 9)]
+def test_waits_double_up_to_the_longest_and_have_jitter() -> None:
+    retry = RetryPolicy(attempts=9, first_s=1.0, longest_s=8.0)
+    waits = [retry.wait(attempt) for attempt in range(1, 9)]
     assert all(
         longest / 2 <= wait <= longest for wait, longest in zip(waits, [1, 2, 4, 8, 8, 8, 8, 8], strict=True)
     )
     assert len(set(waits)) == len(waits)
 
 
-def test_a_call_that_stands_still_is_left_and_one_that_moves_is_not() -> None:
+def test_a_stalled_call_is_abandoned_and_a_slow_one_is_not() -> None:
     import threading
 
     forever = threading.Event()
-    patience = RetryPolicy(attempts=1, stall_s=0.3)
+    retry = RetryPolicy(attempts=1, stall_s=0.3)
     with pytest.raises(StalledError):
-        patience.run(lambda _: forever.wait(), lambda _: False, lambda *_: None)
+        retry.run(lambda _: forever.wait(), lambda _: False, lambda *_: None)
 
     def slow(moved: object) -> int:
         for _ in range(6):
             forever.wait(0.1)
-            moved()  # type: ignore[operator]  # it is called so
+            moved()  # type: ignore[operator]  # a callback
         return 7
 
-    assert patience.run(slow, lambda _: False, lambda *_: None) == 7
+    assert retry.run(slow, lambda _: False, lambda *_: None) == 7
