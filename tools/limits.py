@@ -34,7 +34,6 @@ KNOWN = (
     "tests/training/launch/test_sky_task.py",
     "tests/training/test_report.py",
     "tests/training/test_strategies.py",
-    "trainfleet/doctor.py",
     "trainfleet/rehearsal/cli/rehearse.py",
     "trainfleet/rehearsal/simulation/azure.py",
     "trainfleet/rehearsal/simulation/gcp.py",

@@ -14,11 +14,12 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import typer
 
 from trainfleet.cli import COMMANDS
+from trainfleet.command_needs import CLOUD, Needs, needs_of
 from trainfleet.console import out, print_json
 from trainfleet.errors import MissingToolError
 
@@ -27,48 +28,6 @@ GIB = 1 << 30
 OLDEST, NEWEST = (3, 11), (3, 13)
 TIMEOUT_S = 20.0
 COLOURS = {"here": "green", "scarce": "yellow", "missing": "red"}
-
-
-class Needs(NamedTuple):
-    """The checks that a command depends on, by `Check.key`; it works without the optional ones."""
-
-    required: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-
-
-CLOUD = "cloud"
-"""Requirement that is met by the packages of at least one cloud (`cloud-aws`, `cloud-gcp`, ...)."""
-_ENGINE = (CLOUD, "engine")
-_MACHINE = ("cpus", "memory", "shared-memory", "run-disk", "gpu")
-_TRACKERS = ("extra-mlflow", "extra-wandb")
-_MODELS = ("extra-hf", "extra-speech", "extra-vision")
-_CLOUD_TOOLS = ("aws", "gke-gcloud-auth-plugin", "kubelogin")
-
-NEEDS: dict[str, Needs] = {
-    "spec": Needs(),
-    "machines": Needs(),
-    "rehearse": Needs(_ENGINE, ("engine-disk", "kubectl", "helm")),
-    "diff": Needs((*_ENGINE, "git"), ("engine-disk",)),
-    "kubeconfig": Needs(("kubectl",), _CLOUD_TOOLS),
-    "data": Needs(("extra-train",), (*_MODELS, "run-disk")),
-    "train": Needs(("extra-train",), (*_MODELS, *_TRACKERS, *_MACHINE)),
-    "launch": Needs(("extra-train",), (*_MODELS, *_TRACKERS, *_MACHINE, "extra-sky", *_CLOUD_TOOLS)),
-    "plan": Needs(),
-    "sky": Needs(("extra-sky", "kubectl", "socat", "nc", "rsync", "ssh"), _CLOUD_TOOLS),
-    "runs": Needs((), _CLOUD_TOOLS),
-    "dashboard": Needs((), _CLOUD_TOOLS),
-    "tune": Needs(("extra-train", "extra-tune"), (*_MODELS, *_TRACKERS, *_MACHINE)),
-    "evaluate": Needs(("extra-train",), (*_MODELS, *_MACHINE)),
-    "publish": Needs(("extra-train",), _MODELS),
-    "predict": Needs(("extra-train",), (*_MODELS, *_MACHINE)),
-    "serve": Needs(("extra-train",), (*_MODELS, *_MACHINE)),
-    "report": Needs(("extra-train",)),
-    "cluster": Needs(("local-cluster",), ("engine-disk",)),
-    "policies": Needs(),
-    "doctor": Needs(),
-}
-"""What each command depends on besides Python. A command that is not listed depends on nothing else."""
-
 EXIT_ZERO_COMMANDS = ("rehearse", "train")
 """The commands that must work for exit code 0."""
 EXTRAS_WITHOUT_CHECK = ("all", "dev", "pulumi")
@@ -80,7 +39,7 @@ class Check:
     """One row of the report.
 
     Attributes:
-        key: the name by which NEEDS refers to it.
+        key: the name by which `command_needs.NEEDS` refers to it.
         name: what a person reads.
         commands: the commands that use it.
         needed: whether any of them stops without it.
@@ -110,11 +69,6 @@ class Check:
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "commands": list(self.commands), "needed": self.needed}
-
-
-def needs_of(command: str) -> Needs:
-    """Return what a command depends on."""
-    return NEEDS.get(command, Needs())
 
 
 def examine() -> list[Check]:

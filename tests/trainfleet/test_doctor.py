@@ -16,6 +16,7 @@ import pytest
 
 from trainfleet import doctor, toolchain
 from trainfleet.cli import COMMANDS
+from trainfleet.command_needs import CLOUD, NEEDS
 from trainfleet.infra.clouds import Cloud
 from trainfleet.rehearsal.engine import build
 
@@ -206,15 +207,15 @@ def test_no_cloud_can_be_rehearsed_without_the_pulumi_sdk(monkeypatch: pytest.Mo
 
 def test_every_command_extra_and_cloud_is_covered() -> None:
     """A new command, extra or cloud must be added to the doctor's tables."""
-    assert set(doctor.NEEDS) == set(COMMANDS)
+    assert set(NEEDS) == set(COMMANDS)
     checks = {check.key: check for check in doctor.examine()}
     covered = {name.removeprefix("extra-") for name in checks if name.startswith("extra-")}
     provided = {*(importlib.metadata.metadata("trainfleet").get_all("Provides-Extra") or ())}
     assert covered | set(doctor.EXTRAS_WITHOUT_CHECK) | {str(cloud) for cloud in Cloud} >= provided
     assert all(checks[f"extra-{name}"].commands for name in covered)
     assert {f"cloud-{cloud}" for cloud in Cloud} <= set(checks)
-    named = {part for needs in doctor.NEEDS.values() for part in (*needs.required, *needs.optional)}
-    assert named - {doctor.CLOUD} <= set(checks)
+    named = {part for needs in NEEDS.values() for part in (*needs.required, *needs.optional)}
+    assert named - {CLOUD} <= set(checks)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,52 @@
+"""What each command needs of the machine: packages, programs and resources; `trainfleet doctor` checks it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+CLOUD = "cloud"
+"""Requirement that is met by the packages of at least one cloud (`cloud-aws`, `cloud-gcp`, ...)."""
+
+
+class Needs(NamedTuple):
+    """The checks that a command depends on, by `Check.key`; it works without the optional ones."""
+
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+
+
+_ENGINE = (CLOUD, "engine")
+_MACHINE = ("cpus", "memory", "shared-memory", "run-disk", "gpu")
+_TRACKERS = ("extra-mlflow", "extra-wandb")
+_MODELS = ("extra-hf", "extra-speech", "extra-vision")
+_CLOUD_TOOLS = ("aws", "gke-gcloud-auth-plugin", "kubelogin")
+
+NEEDS: dict[str, Needs] = {
+    "spec": Needs(),
+    "machines": Needs(),
+    "rehearse": Needs(_ENGINE, ("engine-disk", "kubectl", "helm")),
+    "diff": Needs((*_ENGINE, "git"), ("engine-disk",)),
+    "kubeconfig": Needs(("kubectl",), _CLOUD_TOOLS),
+    "data": Needs(("extra-train",), (*_MODELS, "run-disk")),
+    "train": Needs(("extra-train",), (*_MODELS, *_TRACKERS, *_MACHINE)),
+    "launch": Needs(("extra-train",), (*_MODELS, *_TRACKERS, *_MACHINE, "extra-sky", *_CLOUD_TOOLS)),
+    "plan": Needs(),
+    "sky": Needs(("extra-sky", "kubectl", "socat", "nc", "rsync", "ssh"), _CLOUD_TOOLS),
+    "runs": Needs((), _CLOUD_TOOLS),
+    "dashboard": Needs((), _CLOUD_TOOLS),
+    "tune": Needs(("extra-train", "extra-tune"), (*_MODELS, *_TRACKERS, *_MACHINE)),
+    "evaluate": Needs(("extra-train",), (*_MODELS, *_MACHINE)),
+    "publish": Needs(("extra-train",), _MODELS),
+    "predict": Needs(("extra-train",), (*_MODELS, *_MACHINE)),
+    "serve": Needs(("extra-train",), (*_MODELS, *_MACHINE)),
+    "report": Needs(("extra-train",)),
+    "cluster": Needs(("local-cluster",), ("engine-disk",)),
+    "policies": Needs(),
+    "doctor": Needs(),
+}
+"""What each command depends on besides Python. A command that is not listed depends on nothing else."""
+
+
+def needs_of(command: str) -> Needs:
+    """Return what a command depends on."""
+    return NEEDS.get(command, Needs())
