@@ -44,7 +44,6 @@ KNOWN = (
     "training/cli/predict.py",
     "training/cli/sky.py",
     "training/cli/tune.py",
-    "training/data/prepare.py",
     "training/runtime/subprocess_jobs.py",
     "training/worker.py",
 )

@@ -12,7 +12,7 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.training.cli.options import JsonAtEnd, Overrides, RecipeName, Set
 
 if TYPE_CHECKING:
-    from trainfleet.training.data.prepare import Prepared
+    from trainfleet.training.data.prepared import Prepared
 
 data = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 
@@ -45,7 +45,7 @@ def data_command(
     import os
 
     from trainfleet.console import err, print_json
-    from trainfleet.training.data.prepare import open_prepared
+    from trainfleet.training.data.prepared import open_prepared
     from trainfleet.training.data.upload import upload
     from trainfleet.training.recipe.load import load_recipe
     from trainfleet.training.trainer.context import default_cache

@@ -1,7 +1,8 @@
 """Data: prepares raw files as blocks once, then reads blocks in an order that any number of ranks can resume.
 
-`sources` lists raw files, `prepare` makes block files, `stream` reads them, `order` decides the sample
-order. To add a source of rows, start at the docstring of `trainfleet.training.data.prepare`.
+`sources` lists raw files, `prepare` makes block files, `prepared` opens them, `stream` reads them, `order`
+decides the sample order. To add a source of rows, start at the docstring of
+`trainfleet.training.data.prepare`.
 """
 
 # NOTE: import neither torch nor pyarrow here: the command line and preparation processes import this package.
@@ -18,7 +19,8 @@ from trainfleet.training.data.order import (
     share,
     spread,
 )
-from trainfleet.training.data.prepare import PerRow, Prepared, SplitRule, Transform, open_prepared, prepare
+from trainfleet.training.data.prepare import PerRow, SplitRule, Transform, prepare
+from trainfleet.training.data.prepared import Prepared, open_prepared
 from trainfleet.training.data.sources import Row, Source, find_source
 from trainfleet.training.data.stream import Blocks, open_blocks
 

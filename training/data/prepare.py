@@ -28,15 +28,15 @@ from typing import Any, Protocol
 
 from filelock import FileLock
 
-from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
 from trainfleet.training.data import pack_blocks
 from trainfleet.training.data.bad_rows import BadInput, BadRowError, Integrity, bad_from
 from trainfleet.training.data.blocks import FORMAT, MANIFEST, Manifest, write_batches
 from trainfleet.training.data.columns import Column
+from trainfleet.training.data.prepared import Prepared, open_prepared
 from trainfleet.training.data.remote import is_url
 from trainfleet.training.data.sources import Row, Source, Unit, provenance, rows_of
-from trainfleet.training.data.stream import Blocks, open_blocks, read_file, read_manifest
 from trainfleet.training.data.worker_pool import Via, choose_via, map_unordered
 from trainfleet.training.runtime import failpoints
 
@@ -114,44 +114,6 @@ class SplitRule:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A prepared folder, or the URL of one."""
-
-    where: str
-    manifest: Manifest
-
-    def blocks(self, split: str, **settings: Any) -> Blocks:
-        """A split's samples; `settings` are arguments of `trainfleet.training.data.stream.Blocks`."""
-        return open_blocks(self.where, split, self.manifest, **settings)
-
-    def extra(self, name: str) -> bytes:
-        """One of the folder's extra files.
-
-        Raises:
-            TrainfleetError: the file is missing or has changed.
-        """
-        content = read_file(f"{self.where}/{name}")
-        if hashlib.sha256(content).hexdigest() != self.manifest.extras[name]:
-            raise TrainfleetError(
-                "the prepared data is damaged",
-                [Problem(f"{self.where}/{name}", "has changed since it was written", "prepare it again")],
-            )
-        return content
-
-    def data_info(self) -> dict[str, Any]:
-        """The `data` entry of run.json."""
-        bad = self.manifest.bad
-        rows = {split: self.manifest.rows(split) for split in self.manifest.splits}
-        left_out = {"count": bad.get("count", 0), "named": bad.get("named", [])[:20]}
-        return {
-            "manifest": f"{self.where}/{MANIFEST}",
-            "digest": self.manifest.digest(),
-            "rows": rows,
-            "left_out": left_out,
-        }
-
-
-@dataclass(frozen=True)
 class Job:
     """The inputs of a part besides its unit."""
 
@@ -210,16 +172,7 @@ def prepare(
     job = Job(transform, rule, pack is not None)
     request = _Request(source, job, layout, integrity, dict(notes or {}), dict(extras or {}), settings or {})
     folder = cache / f"{name}-{request.key()}"
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{folder}.lock"):
-            if not _is_complete(folder):
-                _build(request, folder, via=via, processes=processes, progress=progress)
-    except OSError as error:
-        fix = "free disk space, or set TRAINFLEET_CACHE to a writable folder"
-        raise InputError(
-            "cannot prepare the data", [Problem(str(cache), error.strerror or str(error), fix)]
-        ) from error
+    _build_once(request, folder, via=via, processes=processes, progress=progress)
     return open_prepared(str(folder))
 
 
@@ -280,6 +233,27 @@ class _Request:
         )
 
 
+def _build_once(
+    request: _Request, folder: Path, *, via: Via, processes: int | None, progress: Progress
+) -> None:
+    """Build the folder unless it is complete; processes that want the same folder wait for one another.
+
+    Raises:
+        InputError: the cache is not writable, or the data cannot be used.
+    """
+    cache = folder.parent
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            if not _is_complete(folder):
+                _build(request, folder, via=via, processes=processes, progress=progress)
+    except OSError as error:
+        fix = "free disk space, or set TRAINFLEET_CACHE to a writable folder"
+        raise InputError(
+            "cannot prepare the data", [Problem(str(cache), error.strerror or str(error), fix)]
+        ) from error
+
+
 def _build(request: _Request, folder: Path, *, via: Via, processes: int | None, progress: Progress) -> None:
     """Make parts, blocks and the manifest in a building folder, then move it to `folder`."""
     building = folder.with_name(f".{folder.name}.building")
@@ -294,15 +268,6 @@ def _build(request: _Request, folder: Path, *, via: Via, processes: int | None, 
     for name, content in request.extras.items():
         write_whole(building / name, content)
     _finish(building, request.manifest(reports, written, bad), folder)
-
-
-def open_prepared(where: str) -> Prepared:
-    """Open a prepared folder or URL.
-
-    Raises:
-        InputError: it holds no prepared data.
-    """
-    return Prepared(where, read_manifest(where))
 
 
 def make_part(job: Job, unit: Unit) -> tuple[Any, dict[str, Any]]:

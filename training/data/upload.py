@@ -8,7 +8,7 @@ from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.data.blocks import MANIFEST
-from trainfleet.training.data.prepare import Prepared, open_prepared
+from trainfleet.training.data.prepared import Prepared, open_prepared
 from trainfleet.training.data.remote import filesystem, with_retries
 
 
