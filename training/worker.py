@@ -1,5 +1,4 @@
-"""One rank of a run, started by torchrun or Ray: the step loop, with its callbacks sent to the launcher as
-events.
+"""One rank of a run, started by torchrun or Ray: the step loop, whose callbacks send events to the launcher.
 
 A separate module because Ray pickles a function by its module's name, which is `__main__` for a script.
 """
@@ -24,7 +23,7 @@ from trainfleet.training.runs.schema import Result
 from trainfleet.training.runtime import prestart
 from trainfleet.training.runtime.events import ALLOW_CHANGES, EVENTS, LAUNCH, STOP_FILE, EventSink
 from trainfleet.training.runtime.progress import Lines
-from trainfleet.training.trainer.context import RunContext
+from trainfleet.training.trainer.context import RunContext, RunResult
 
 STEP_EVENTS_PER_S = 5
 
@@ -84,24 +83,21 @@ def context_for(
         on_first_step: called once, after the first step.
     """
     lines = Lines() if not sink.has_listener else None
-    last_step_sent = 0.0
 
     def send(kind: str, **fields: Any) -> None:
         sink.send(kind, **fields)
         if lines is not None:
             lines.handle({"kind": kind, **fields})
 
+    send_step = _rate_limited(send)
+
     def on_step(step: int, total: int) -> None:
-        nonlocal last_step_sent, on_first_step
+        nonlocal on_first_step
         if on_first_step is not None:
             on_first_step()
             on_first_step = None
-        if rank != 0:
-            return
-        now = time.monotonic()
-        if step == total or now - last_step_sent > 1 / STEP_EVENTS_PER_S:
-            last_step_sent = now
-            send("step", step=step, total=total)
+        if rank == 0:
+            send_step(step, total)
 
     return RunContext(
         run_dir=run_dir,
@@ -119,6 +115,20 @@ def context_for(
         on_event=lambda what, text: send("event", what=what, text=text),
         on_checkpoint=lambda step, path: send("checkpoint", step=step, path=path),
     )
+
+
+def _rate_limited(send: Callable[..., None]) -> Callable[[int, int], None]:
+    """A function that sends `step` events: at most STEP_EVENTS_PER_S, and always that of the last step."""
+    last_sent = 0.0
+
+    def send_step(step: int, total: int) -> None:
+        nonlocal last_sent
+        now = time.monotonic()
+        if step == total or now - last_sent > 1 / STEP_EVENTS_PER_S:
+            last_sent = now
+            send("step", step=step, total=total)
+
+    return send_step
 
 
 def work(
@@ -160,15 +170,7 @@ def work(
             result = loop.train(recipe, context)
         finally:
             stop_request.uninstall()
-        document: Result = {
-            "status": result.status,
-            "step": result.step,
-            "metrics": result.metrics,
-            "baseline": result.baseline,
-            "checkpoint": result.checkpoint,
-            "resumed_from": result.resumed_from,
-            "run_dir": str(result.run_dir),
-        }
+        document = _as_document(result)
         if world.rank == 0:
             sink.send("result", **document)
         process_group.shutdown()
@@ -184,9 +186,23 @@ def work(
         sink.close()
 
 
+def _as_document(result: RunResult) -> Result:
+    """A result as the launcher receives it."""
+    return {
+        "status": result.status,
+        "step": result.step,
+        "metrics": result.metrics,
+        "baseline": result.baseline,
+        "checkpoint": result.checkpoint,
+        "resumed_from": result.resumed_from,
+        "run_dir": str(result.run_dir),
+    }
+
+
 def work_under_ray(config: dict[str, Any]) -> None:
-    """Called by Ray Train on each worker; `config` has the recipe, the run folder and the launcher's
-    variables.
+    """Train as one worker of Ray Train.
+
+    `config` has the recipe, the run folder and the launcher's variables.
     """
     work(
         Recipe.model_validate(config["recipe"]),
