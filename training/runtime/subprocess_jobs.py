@@ -66,15 +66,7 @@ def run(
 
         def tick() -> None:
             for event in listener.drain():
-                match event["kind"]:
-                    case "result":
-                        results.append(event["value"])
-                    case "error":
-                        raise error_from(event)
-                    case "crash":
-                        crashes.append(event["error"])
-                    case _:
-                        hear(event)
+                _handle(event, hear, results, crashes)
 
         def ask_to_stop() -> bool:
             (work / "stop").touch()
@@ -99,6 +91,19 @@ def run(
         if ended.signal is not None:
             raise Interrupted(f"interrupted; {again}" if again else "interrupted")
         raise _unexpected_exit(crashes[0] if crashes else f"exit code {ended.code}", output)
+
+
+def _handle(event: Mapping[str, Any], hear: Hear, results: list[Any], crashes: list[str]) -> None:
+    """Store a result or a crash, raise an error that the job reported, and pass other events to `hear`."""
+    match event["kind"]:
+        case "result":
+            results.append(event["value"])
+        case "error":
+            raise error_from(event)
+        case "crash":
+            crashes.append(event["error"])
+        case _:
+            hear(event)
 
 
 def stopping() -> bool:
