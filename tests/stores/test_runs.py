@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.stores.running import Running
-from tests.training.test_loop import StopAfter, results, strike
+from tests.training.test_loop import StopAfter, kill_at_failpoint, results
 from trainfleet.errors import InputError
 from trainfleet.training.checkpoint import CheckpointError
 from trainfleet.training.inference.loaded import load_run
@@ -129,7 +129,7 @@ def test_a_run_killed_during_an_upload_resumes_exactly(
 
     def before(_: int) -> None:
         os.environ.update(environment)
-        strike(point)
+        kill_at_failpoint(point)
 
     run(whole, tmp_path / "whole")
     assert run_ranks(recipe, tmp_path / "killed", 1, before=before) == [-signal.SIGKILL]

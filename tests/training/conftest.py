@@ -1,4 +1,4 @@
-"""A small text to train on, a recipe that trains on it in a second, and a way to run it on one rank or
+"""A small text, a recipe that trains on it in about a second, and functions that run it on one rank or
 several.
 """
 
@@ -22,7 +22,7 @@ from trainfleet.training.trainer.loop import train
 
 @pytest.fixture(scope="session")
 def text_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Forty files of made-up sentences, some of which end without a newline."""
+    """Forty files of synthetic sentences, some without a newline at their end."""
     folder = tmp_path_factory.mktemp("text")
     rng = random.Random(7)
     words = ["gradient", "tensor", "rank", "a", "the", "of", "sums", "step", "café", "loss"]
@@ -41,7 +41,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tiny(text_folder: Path) -> Callable[..., Recipe]:
-    """`lm-tiny` on the small text, one worker, every step logged; takes overrides."""
+    """`lm-tiny` on the small text with one worker and every step logged. Takes overrides."""
 
     def make(*overrides: str) -> Recipe:
         fixed = [
@@ -66,7 +66,7 @@ def run(cache: Path) -> Callable[..., RunResult]:
     """Train a recipe in this process, as the only rank."""
 
     def call(recipe: Recipe, run_dir: Path, **context: Any) -> RunResult:
-        torch.manual_seed(random.randrange(2**31))  # a run must not depend on what came before it
+        torch.manual_seed(random.randrange(2**31))  # a run must not depend on earlier tests
         return train(recipe, RunContext(run_dir, cache=cache, **context))
 
     return call
@@ -74,8 +74,8 @@ def run(cache: Path) -> Callable[..., RunResult]:
 
 @pytest.fixture
 def run_ranks(cache: Path) -> Callable[..., list[int]]:
-    """Train a recipe on several ranks; returns their exit codes. `before(rank)` is called in each rank first
-    and may patch things.
+    """Train a recipe on several ranks; returns their exit codes. `before(rank)` is called first in each rank
+    and may patch modules.
     """
 
     def call(

@@ -1,6 +1,4 @@
-"""Launches as a user starts them, in a process of their own, and what tests ask of them: wait for a step,
-kill, read the rows.
-"""
+"""Launches in their own process, as a user starts them: wait for a step, kill, read the rows."""
 
 from __future__ import annotations
 
@@ -30,20 +28,20 @@ TIMED = (
     "validation_seconds",
     "eta_seconds",
 )
-"""Figures of a row that come from the clock; everything else must be equal to the bit."""
+"""Fields of a row that depend on the clock. All others must be equal bit for bit."""
 
 
 def wait_for(what: Callable[[], Any], why: str, limit_s: float = LIMIT_S) -> Any:
-    """Look until `what()` is true and return it; a test fails with `why` after the limit."""
+    """Poll until `what()` is true, and return its value. After the limit, the test fails with `why`."""
     deadline = time.monotonic() + limit_s
     while not (found := what()):
-        assert time.monotonic() < deadline, f"waited {limit_s:g} s in vain: {why}"
+        assert time.monotonic() < deadline, f"waited {limit_s:g} s: {why}"
         time.sleep(0.02)
     return found
 
 
 def running(pids: set[int]) -> set[int]:
-    """Those of `pids` that still run."""
+    """Those of `pids` that are still running."""
     left = set()
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -54,20 +52,20 @@ def running(pids: set[int]) -> set[int]:
 
 @dataclass
 class Launched:
-    """One `trainfleet` process and every process it has been seen to have below it."""
+    """One `trainfleet` process and every process that was seen below it."""
 
     process: subprocess.Popen[str]
     run_dir: Path
     seen: set[int] = field(default_factory=set)
 
     def look(self) -> set[int]:
-        """Note the processes below the launcher, and return all that were ever seen."""
+        """Record the processes below the launcher; returns all that were ever seen."""
         with contextlib.suppress(psutil.NoSuchProcess):
             self.seen |= {child.pid for child in psutil.Process(self.process.pid).children(recursive=True)}
         return self.seen
 
     def workers(self) -> list[psutil.Process]:
-        """The ranks of a launch on torchrun, which are forked from a process of their own kind."""
+        """The ranks of a launch with torchrun, which are forked from another rank process."""
         below = psutil.Process(self.process.pid).children(recursive=True)
         forks = {
             child.pid: child
@@ -89,7 +87,7 @@ class Launched:
         wait_for(there, f"no step {step}")
 
     def kill_all(self) -> None:
-        """SIGKILL for the launcher and everything below it, the launcher first."""
+        """Send SIGKILL to the launcher and everything below it, the launcher first."""
         below = self.look()
         for pid in (self.process.pid, *below):
             with contextlib.suppress(ProcessLookupError):
@@ -108,7 +106,7 @@ class Launched:
 
 
 def rows(run_dir: Path) -> list[dict[str, Any]]:
-    """The whole rows of a run so far."""
+    """The complete rows of a run so far."""
     found = []
     with contextlib.suppress(FileNotFoundError):
         for line in (run_dir / "metrics.jsonl").read_text(errors="replace").splitlines():
@@ -118,12 +116,12 @@ def rows(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def untimed(run_dir: Path) -> list[dict[str, Any]]:
-    """The rows without what comes from the clock."""
+    """The rows without the fields that depend on the clock."""
     return [{key: value for key, value in row.items() if key not in TIMED} for row in rows(run_dir)]
 
 
 class Launcher:
-    """Starts `trainfleet launch` on a small text; every run logs and can be killed at each step."""
+    """Starts `trainfleet launch` on a small text. Every run logs each step and can be killed at each step."""
 
     def __init__(self, storage: Path, text: Path, cache: Path) -> None:
         self.storage = storage
@@ -161,7 +159,7 @@ class Launcher:
         return launched
 
     def end(self) -> None:
-        """Leave nothing running, whatever a test did."""
+        """End every process, whatever the test did."""
         for launched in self.started:
             if launched.process.poll() is None:
                 launched.kill_all()

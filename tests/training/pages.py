@@ -1,6 +1,4 @@
-"""What tests ask of a report's page: that its tags close, what a browser would fetch, and what Plotly is
-given to draw.
-"""
+"""Reads the page of a report: whether its tags are closed, what a browser fetches, and what Plotly draws."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ VOID = {"meta", "br"}
 
 
 class Balanced(HTMLParser):
-    """Fails where a tag is closed that was not open; collects every address that a browser would fetch."""
+    """Fails at a closing tag that was not opened; collects every address that a browser fetches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +40,7 @@ def written(run_dir: Path) -> str:
 
 
 def figures(page: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """The charts of a page as Plotly is given them: lines by name, and the layout."""
+    """The charts of a page as passed to Plotly: lines by name, and the layout."""
     found, decoder = [], json.JSONDecoder()
     for call in re.finditer(r'Plotly\.newPlot\(\s*"[^"]+",\s*', page):
         lines, end = decoder.raw_decode(page, call.end())

@@ -1,8 +1,5 @@
-"""Several ranks for a test, started in a moment: each is forked from a server that has imported torch but
+"""Several ranks for a test, started quickly: each is forked from a server that has imported torch and
 computed nothing.
-
-Forking the test's own process instead hangs now and then: torch's threads do not survive a fork once they
-have worked.
 """
 
 from __future__ import annotations
@@ -28,12 +25,14 @@ PRELOADED = [
 
 
 def start_ranks(work: Callable[[int], Any], world_size: int, limit_s: float = RANKS_TIMEOUT_S) -> list[int]:
-    """Call `work(rank)` in processes with the environment of a process group; when one dies, or none ends in
-    `limit_s`, all are ended.
+    """Call `work(rank)` in processes with the environment of a process group. If one dies, or none ends
+    within `limit_s`, all are killed.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    # NOTE: do not fork the process of the test. Threads of torch that have worked do not survive a fork, so the
+    # child can hang.
     forking = multiprocessing.get_context("forkserver")
     forking.set_forkserver_preload(PRELOADED)
     payload = cloudpickle.dumps(work)

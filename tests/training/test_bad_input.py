@@ -1,5 +1,5 @@
-"""What a user can get wrong about a run ends in one clear error, before anything is spoilt: data, model,
-split, store, or two runs in one place.
+"""Mistakes of a user end in one clear error before anything is changed: data, model, split, store, or two
+runs in one folder.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Run = Callable[..., RunResult]
 
 
 class StopAfter:
-    """Asks a run to stop when it has been asked so often."""
+    """A `should_stop` that returns True from its `calls`th call on."""
 
-    def __init__(self, asked: int) -> None:
-        self.left = asked
+    def __init__(self, calls: int) -> None:
+        self.left = calls
 
     def __call__(self) -> bool:
         self.left -= 1
@@ -37,7 +37,7 @@ class StopAfter:
 
 
 @pytest.fixture
-def begun(tmp_path: Path, tiny: Make, run: Run) -> Callable[..., Recipe]:
+def stopped_run(tmp_path: Path, tiny: Make, run: Run) -> Callable[..., Recipe]:
     """A run that was stopped after a few steps, and its recipe with changes."""
     base = ("workload.data.tokens=bpe", "workload.data.vocabulary=270", "workload.model.context=16")
     assert run(tiny(*base), tmp_path / "run", should_stop=StopAfter(5)).status == "stopped"
@@ -79,9 +79,9 @@ def begun(tmp_path: Path, tiny: Make, run: Run) -> Callable[..., Recipe]:
         ),
     ],
 )
-def test_a_checkpoint_is_refused_where_the_run_would_be_another_and_stays(
+def test_a_checkpoint_of_another_run_is_rejected_and_kept(
     tmp_path: Path,
-    begun: Callable[..., Recipe],
+    stopped_run: Callable[..., Recipe],
     run: Run,
     change: str,
     allowed: tuple[str, ...],
@@ -90,15 +90,15 @@ def test_a_checkpoint_is_refused_where_the_run_would_be_another_and_stays(
 ) -> None:
     rows = read_rows(tmp_path / "run").rows
     with pytest.raises(InputError) as caught:
-        run(begun(change), tmp_path / "run", allow_changes=allowed)
-    said = str(caught.value)
-    assert message in said
-    assert fix in said
+        run(stopped_run(change), tmp_path / "run", allow_changes=allowed)
+    text = str(caught.value)
+    assert message in text
+    assert fix in text
     assert read_rows(tmp_path / "run").rows == rows
-    assert run(begun(), tmp_path / "run").status == "finished"
+    assert run(stopped_run(), tmp_path / "run").status == "finished"
 
 
-def test_more_ranks_than_samples_and_empty_splits_are_named_at_once(
+def test_too_many_ranks_and_empty_splits_are_reported_at_once(
     tmp_path: Path, tiny: Make, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from trainfleet.training.workloads.lm.workload import LanguageModel
@@ -114,7 +114,7 @@ def test_more_ranks_than_samples_and_empty_splits_are_named_at_once(
     assert not (tmp_path / "run").exists()
 
 
-def test_text_that_leaves_a_split_empty_says_which(tmp_path: Path, tiny: Make, cache: Path) -> None:
+def test_text_that_leaves_a_split_empty_is_reported(tmp_path: Path, tiny: Make, cache: Path) -> None:
     (tmp_path / "text").mkdir()
     for name in "abc":
         (tmp_path / "text" / f"{name}.txt").write_text("hello")
@@ -166,13 +166,13 @@ STORES = [
 
 
 @pytest.mark.parametrize(("words", "what", "fix"), STORES)
-def test_a_store_that_fails_says_what_to_do_and_is_asked_again_only_where_that_may_help(
+def test_an_error_of_a_store_names_the_fix_and_is_retried_only_if_temporary(
     words: str, what: str, fix: str
 ) -> None:
     tries: list[str] = []
 
-    class Refusing:
-        """Stands in for a store, with the words of a real one."""
+    class FailingBackend:
+        """A store that raises errors with the messages of a real one."""
 
         local = False
 
@@ -180,7 +180,7 @@ def test_a_store_that_fails_says_what_to_do_and_is_asked_again_only_where_that_m
             tries.append(path)
             raise OSError(words)
 
-    store = Store("s3://bucket/runs", Refusing(), RetryPolicy(5, 0.001, 0.002), lambda *_: None)  # type: ignore[arg-type]  # reading is all it is asked
+    store = Store("s3://bucket/runs", FailingBackend(), RetryPolicy(5, 0.001, 0.002), lambda *_: None)  # type: ignore[arg-type]  # it is only read
     with pytest.raises(StoreError) as caught:
         store.read("run.json")
     assert what in str(caught.value)
@@ -189,7 +189,7 @@ def test_a_store_that_fails_says_what_to_do_and_is_asked_again_only_where_that_m
     assert len(tries) == (5 if "resolve host" in words else 1)
 
 
-def test_a_folder_in_use_is_refused_before_anything_is_written(tmp_path: Path, text_folder: Path) -> None:
+def test_a_folder_in_use_is_rejected_before_anything_is_written(tmp_path: Path, text_folder: Path) -> None:
     from filelock import FileLock
 
     folder = tmp_path / "lm-tiny"
@@ -206,7 +206,7 @@ def test_a_folder_in_use_is_refused_before_anything_is_written(tmp_path: Path, t
     assert (folder / "run.json").read_text() == '{"name": "mine"}'
 
 
-def test_a_finished_run_does_not_answer_for_another_recipe(tmp_path: Path, tiny: Make) -> None:
+def test_a_finished_run_is_not_reused_for_another_recipe(tmp_path: Path, tiny: Make) -> None:
     folder = tmp_path / "lm-tiny"
     folder.mkdir()
     (folder / "run.json").write_text('{"status": "finished", "result": {"step": 40}}')
@@ -229,17 +229,15 @@ def test_a_finished_run_does_not_answer_for_another_recipe(tmp_path: Path, tiny:
         ("workload.data.glob=*.txt", """quote text: 'workload.data.glob="*.txt"'"""),
     ],
 )
-def test_a_metric_that_nothing_measures_is_refused_with_the_nearest(
-    tiny: Make, override: str, message: str
-) -> None:
+def test_an_unknown_metric_is_rejected_with_a_suggestion(tiny: Make, override: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         tiny("publish.require_test=false", override)
     assert message in str(caught.value)
 
 
-def test_a_user_may_watch_only_what_the_workload_measures(tiny: Make) -> None:
+def test_only_metrics_of_the_workload_can_be_watched(tiny: Make) -> None:
     with pytest.raises(InputError, match=r"controllers\.rate\.metric"):
         tiny("controllers.rate.kind=restarts", "controllers.rate.metric=validation/wer")
     assert (
         tiny("controllers.rate.metric=validation/wer").controllers.rate.kind == "off"
-    )  # which watches nothing
+    )  # it watches no metric

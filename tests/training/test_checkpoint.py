@@ -1,6 +1,4 @@
-"""Checkpoints: which are kept, which one a run goes on from, what is found out about damaged ones, and what
-is said.
-"""
+"""Checkpoints: retention, which one a run resumes from, damaged ones, and what is reported."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ import pytest
 import torch
 from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING
 
-from tests.training.kept import tensors_of
+from tests.training.checkpoint_reader import tensors_of
 from trainfleet.errors import InputError
 from trainfleet.training.checkpoint import CheckpointError, Checkpoints, Saved, step_name
 from trainfleet.training.checkpoint.files import METADATA, TornError, read_metadata
@@ -31,25 +29,25 @@ SHARD = "__0_0.distcp"
 QUICK = RetryPolicy(attempts=3, first_s=0.01, longest_s=0.02, stall_s=30)
 
 
-class Told(list[tuple[str, str]]):
+class Notices(list[tuple[str, str]]):
     def __call__(self, what: str, text: str) -> None:
         self.append((what, text))
 
 
 def checkpoints(folder: Path, **settings: Any) -> Checkpoints:
-    told = Told()
-    return Checkpoints(open_store(str(folder), QUICK, told), CheckpointConfig(**settings), told)
+    notices = Notices()
+    return Checkpoints(open_store(str(folder), QUICK, notices), CheckpointConfig(**settings), notices)
 
 
 def weights(step: int, size: int = 8) -> dict[str, Any]:
     return {"model": {"weights": torch.full((size,), float(step))}, "optimizer": {"lr": 0.5}}
 
 
-def save(kept: Checkpoints, step: int, loss: float | None = None) -> Path:
-    kept.save(
+def save(manager: Checkpoints, step: int, loss: float | None = None) -> Path:
+    manager.save(
         step, weights(step), {"rank": 0}, {"step": step}, {} if loss is None else {"validation/loss": loss}
     )
-    saved = kept.finish()
+    saved = manager.finish()
     assert isinstance(saved, Saved)
     return Path(saved.path)
 
@@ -58,36 +56,36 @@ def names(folder: Path) -> list[int]:
     return sorted(int(path.name[5:]) for path in folder.iterdir())
 
 
-def test_the_newest_is_chosen_and_reads_back(tmp_path: Path) -> None:
-    kept = checkpoints(tmp_path)
-    assert kept.choose() is None
-    save(kept, 9)
-    save(kept, 10)
-    assert kept.choose() == step_name(10)
+def test_the_latest_checkpoint_is_loaded(tmp_path: Path) -> None:
+    manager = checkpoints(tmp_path)
+    assert manager.choose() is None
+    save(manager, 9)
+    save(manager, 10)
+    assert manager.choose() == step_name(10)
     into = weights(0)
-    kept.load(step_name(10), into)
+    manager.load(step_name(10), into)
     assert into["model"]["weights"].tolist() == [10.0] * 8
     assert into["optimizer"]["lr"] == 0.5
-    assert kept.read(step_name(10)) == {"format": 2, "shared": {"step": 10}, "ranks": [{"rank": 0}]}
+    assert manager.read(step_name(10)) == {"format": 2, "shared": {"step": 10}, "ranks": [{"rank": 0}]}
 
 
-def test_a_save_holds_what_was_when_it_was_asked_for(tmp_path: Path) -> None:
-    kept = checkpoints(tmp_path)
+def test_a_save_holds_the_state_of_its_snapshot(tmp_path: Path) -> None:
+    manager = checkpoints(tmp_path)
     state = weights(1, size=1 << 20)
     for step in (1, 2, 3):
         state["model"]["weights"].fill_(float(step))
-        kept.save(step, state, {}, {}, {})
+        manager.save(step, state, {}, {}, {})
         state["model"]["weights"].fill_(-1.0)
-    kept.finish()
+    manager.finish()
     for step in (2, 3):
         assert tensors_of(tmp_path / step_name(step))["model.weights"].unique().tolist() == [float(step)]
 
 
-def test_a_changed_state_is_planned_anew(tmp_path: Path) -> None:
-    kept = checkpoints(tmp_path)
-    save(kept, 1)
-    kept.save(2, weights(2, size=3) | {"more": torch.ones(2)}, {}, {}, {})
-    kept.finish()
+def test_a_changed_state_gets_a_new_plan(tmp_path: Path) -> None:
+    manager = checkpoints(tmp_path)
+    save(manager, 1)
+    manager.save(2, weights(2, size=3) | {"more": torch.ones(2)}, {}, {}, {})
+    manager.finish()
     assert {name: value.tolist() for name, value in tensors_of(tmp_path / step_name(2)).items()} == {
         "model.weights": [2.0] * 3,
         "more": [1.0, 1.0],
@@ -108,9 +106,9 @@ def test_a_changed_state_is_planned_anew(tmp_path: Path) -> None:
 def test_the_last_few_the_best_and_every_nth_are_kept(
     tmp_path: Path, settings: dict[str, Any], left: list[int]
 ) -> None:
-    kept = checkpoints(tmp_path, **settings)
+    manager = checkpoints(tmp_path, **settings)
     for step, loss in enumerate([3.0, 1.0, 2.0, 1.0, None, 2.5], start=1):
-        save(kept, step, loss)
+        save(manager, step, loss)
     assert names(tmp_path) == left
     assert sorted(checkpoints(tmp_path, **settings).notes()) == [step_name(step) for step in left]
 
@@ -140,41 +138,41 @@ DAMAGE: list[tuple[Callable[[Path], Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("damage", "file", "words"), DAMAGE)
-def test_a_damaged_one_is_passed_over_and_the_user_told(
+def test_a_damaged_checkpoint_is_skipped_with_a_message(
     tmp_path: Path, damage: Callable[[Path], Any], file: str, words: str
 ) -> None:
     save(checkpoints(tmp_path), 1)
     damage(save(checkpoints(tmp_path), 2) / file)
-    kept = checkpoints(tmp_path)
-    assert kept.choose() == step_name(1)
-    ((what, text),) = kept.notify  # type: ignore[misc]  # it is a Told
+    manager = checkpoints(tmp_path)
+    assert manager.choose() == step_name(1)
+    ((what, text),) = manager.notify  # type: ignore[misc]  # an instance of Notices
     assert what == "fallback"
     assert step_name(2) in text
     assert words in text
     assert text.endswith(f"resuming from {step_name(1)}")
 
 
-def test_a_damaged_one_is_never_what_purging_keeps_instead_of_a_sound_one(tmp_path: Path) -> None:
+def test_purging_does_not_keep_a_damaged_checkpoint_instead_of_a_valid_one(tmp_path: Path) -> None:
     save(checkpoints(tmp_path), 1, 5.0)
     flip_a_bit(save(checkpoints(tmp_path), 3, 1.0) / SHARD)
-    kept = checkpoints(tmp_path, keep_last=1)
-    kept.choose()
-    save(kept, 2, 4.0)
-    assert kept.best() == step_name(2)
-    assert kept.last_good() == str(tmp_path / step_name(2))
+    manager = checkpoints(tmp_path, keep_last=1)
+    manager.choose()
+    save(manager, 2, 4.0)
+    assert manager.best() == step_name(2)
+    assert manager.last_good() == str(tmp_path / step_name(2))
     assert checkpoints(tmp_path).choose() == step_name(2)
 
 
-def test_a_damaged_one_is_written_again_when_its_step_comes_again(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_replaced_at_its_step(tmp_path: Path) -> None:
     save(checkpoints(tmp_path), 1)
     flip_a_bit(save(checkpoints(tmp_path), 2) / SHARD)
-    kept = checkpoints(tmp_path)
-    assert kept.choose() == step_name(1)
-    save(kept, 2)
+    manager = checkpoints(tmp_path)
+    assert manager.choose() == step_name(1)
+    save(manager, 2)
     assert checkpoints(tmp_path).choose() == step_name(2)
 
 
-def test_when_all_are_damaged_the_run_does_not_start_over(tmp_path: Path) -> None:
+def test_a_run_with_only_damaged_checkpoints_does_not_start_over(tmp_path: Path) -> None:
     for step in (1, 2):
         flip_a_bit(save(checkpoints(tmp_path), step) / SHARD)
     with pytest.raises(CheckpointError, match="no checkpoint of this run can be read") as caught:
@@ -182,21 +180,21 @@ def test_when_all_are_damaged_the_run_does_not_start_over(tmp_path: Path) -> Non
     assert len(caught.value.problems) == 3
 
 
-def test_what_a_killed_save_left_is_cleared_away_by_the_run_and_by_no_reader(tmp_path: Path) -> None:
+def test_a_run_removes_the_files_of_a_killed_save_and_a_reader_does_not(tmp_path: Path) -> None:
     save(checkpoints(tmp_path), 1)
     (save(checkpoints(tmp_path), 2) / MARKER).unlink()
-    reader = Checkpoints(open_store(str(tmp_path)), CheckpointConfig(), Told(), read_only=True)
+    reader = Checkpoints(open_store(str(tmp_path)), CheckpointConfig(), Notices(), read_only=True)
     assert reader.choose() == step_name(1)
     assert names(tmp_path) == [1, 2]
     assert checkpoints(tmp_path).choose() == step_name(1)
     assert names(tmp_path) == [1]
 
 
-def test_a_full_disk_names_the_last_good_one_and_leaves_it(
+def test_a_full_disk_reports_and_keeps_the_last_valid_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = checkpoints(tmp_path)
-    save(kept, 1)
+    manager = checkpoints(tmp_path)
+    save(manager, 1)
 
     def full(_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -204,66 +202,66 @@ def test_a_full_disk_names_the_last_good_one_and_leaves_it(
     with monkeypatch.context() as patched:
         patched.setattr(FolderOutput, "close", full)
         with pytest.raises(CheckpointError, match="cannot save the checkpoint of step 2") as caught:
-            save(kept, 2)
+            save(manager, 2)
     assert "No space left on device" in str(caught.value)
     assert str(tmp_path / step_name(1)) in str(caught.value)
     assert checkpoints(tmp_path).choose() == step_name(1)
     assert names(tmp_path) == [1]
 
 
-def test_a_disk_that_fails_for_a_moment_costs_a_word_and_nothing_else(
+def test_a_temporary_disk_error_only_causes_a_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept, real, left = checkpoints(tmp_path), FolderOutput.close, [2]
+    manager, real, left = checkpoints(tmp_path), FolderOutput.close, [2]
 
-    def shaky(self: FolderOutput) -> None:
+    def fail_once(self: FolderOutput) -> None:
         left[0] -= 1
         if left[0] >= 0:
             raise OSError(errno.EIO, "Input/output error")
         real(self)
 
-    monkeypatch.setattr(FolderOutput, "close", shaky)
-    save(kept, 1)
-    assert [what for what, _ in kept.notify] == ["store", "store"]  # type: ignore[attr-defined]  # it is a Told
+    monkeypatch.setattr(FolderOutput, "close", fail_once)
+    save(manager, 1)
+    assert [what for what, _ in manager.notify] == ["store", "store"]  # type: ignore[attr-defined]  # an instance of Notices
     assert checkpoints(tmp_path).choose() == step_name(1)
 
 
-def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file where the folder should be")
     with pytest.raises(CheckpointError, match="cannot save the checkpoint of step 1"):
         save(checkpoints(tmp_path / "checkpoints"), 1)
 
 
-def test_another_model_is_refused_by_name_and_shape(tmp_path: Path) -> None:
-    kept = checkpoints(tmp_path)
-    save(kept, 1)
+def test_another_model_is_rejected_by_name_and_shape(tmp_path: Path) -> None:
+    manager = checkpoints(tmp_path)
+    save(manager, 1)
     with pytest.raises(InputError, match="of another model") as caught:
-        kept.load(step_name(1), {"model": {"weights": torch.zeros(9), "bias": torch.zeros(1)}})
-    said = str(caught.value)
-    assert "has shape [8] in the checkpoint and [9] here" in said
-    assert "model.bias: is not in the checkpoint" in said
+        manager.load(step_name(1), {"model": {"weights": torch.zeros(9), "bias": torch.zeros(1)}})
+    text = str(caught.value)
+    assert "has shape [8] in the checkpoint and [9] here" in text
+    assert "model.bias: is not in the checkpoint" in text
 
 
-def test_another_vocabulary_is_called_so(tmp_path: Path) -> None:
-    kept = checkpoints(tmp_path)
-    kept.save(1, {"model": torch.nn.Sequential(torch.nn.Embedding(10, 4)).state_dict()}, {}, {}, {})
-    kept.finish()
+def test_another_vocabulary_is_reported(tmp_path: Path) -> None:
+    manager = checkpoints(tmp_path)
+    manager.save(1, {"model": torch.nn.Sequential(torch.nn.Embedding(10, 4)).state_dict()}, {}, {}, {})
+    manager.finish()
     other = torch.nn.Sequential(torch.nn.Embedding(12, 4))
     with pytest.raises(InputError, match="the checkpoint's vocabulary has 10 tokens, this run's has 12"):
-        kept.load(step_name(1), {"model": other.state_dict()}, other)
+        manager.load(step_name(1), {"model": other.state_dict()}, other)
 
 
-def test_a_description_that_would_run_code_is_not_read(tmp_path: Path) -> None:
-    kept = checkpoints(tmp_path)
-    folder = save(kept, 1)
+def test_metadata_that_runs_code_is_not_loaded(tmp_path: Path) -> None:
+    manager = checkpoints(tmp_path)
+    folder = save(manager, 1)
     (folder / METADATA).write_bytes(pickle.dumps(Path("anything")))
     with pytest.raises(TornError, match="does not belong to a checkpoint"):
-        read_metadata(kept.store, step_name(1))
+        read_metadata(manager.store, step_name(1))
     with pytest.raises(CheckpointError, match="does not belong to a checkpoint"):
-        kept.load(step_name(1), weights(0))
+        manager.load(step_name(1), weights(0))
 
 
-class Gotten:
+class EnumMember:
     """Pickles as members of an enum do in Python 3.11.0 to 3.11.3."""
 
     def __init__(self, of: Any, name: str) -> None:
@@ -273,18 +271,18 @@ class Gotten:
         return getattr, (self.of, self.name)
 
 
-def test_a_description_that_an_older_python_wrote_is_read(tmp_path: Path) -> None:
-    kept = checkpoints(tmp_path)
-    folder = save(kept, 1)
-    (folder / METADATA).write_bytes(pickle.dumps(Gotten(_MEM_FORMAT_ENCODING, "TORCH_PRESERVE_FORMAT")))
-    assert read_metadata(kept.store, step_name(1)) is _MEM_FORMAT_ENCODING.TORCH_PRESERVE_FORMAT  # type: ignore[comparison-overlap]
-    for other in (Gotten(_MEM_FORMAT_ENCODING, "__init__"), Gotten(torch.Size, "count")):
+def test_metadata_of_an_older_python_is_loaded(tmp_path: Path) -> None:
+    manager = checkpoints(tmp_path)
+    folder = save(manager, 1)
+    (folder / METADATA).write_bytes(pickle.dumps(EnumMember(_MEM_FORMAT_ENCODING, "TORCH_PRESERVE_FORMAT")))
+    assert read_metadata(manager.store, step_name(1)) is _MEM_FORMAT_ENCODING.TORCH_PRESERVE_FORMAT  # type: ignore[comparison-overlap]
+    for other in (EnumMember(_MEM_FORMAT_ENCODING, "__init__"), EnumMember(torch.Size, "count")):
         (folder / METADATA).write_bytes(pickle.dumps(other))
         with pytest.raises(TornError, match="does not belong to a checkpoint"):
-            read_metadata(kept.store, step_name(1))
+            read_metadata(manager.store, step_name(1))
 
 
-def test_random_generators_go_on_where_they_were() -> None:
+def test_random_generators_resume_from_their_state() -> None:
     state = rng_state()
     first = (torch.rand(3).tolist(), random.random(), np.random.random())
     set_rng_state(state)

@@ -1,6 +1,4 @@
-"""The command line of training: what is wrong is said in one clear message, with an exit code, and nothing is
-lost.
-"""
+"""The command line of training: an error is one clear message with an exit code, and no data is lost."""
 
 from __future__ import annotations
 
@@ -51,7 +49,7 @@ def launcher(tmp_path: Path, text_folder: Path, cache: Path) -> Launcher:
         (["report", "runs/no-such-run"], "no such run"),
     ],
 )
-def test_wrong_input_gets_one_message_and_leaves_nothing(
+def test_invalid_input_is_one_message_and_leaves_no_files(
     trainfleet: Command, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     (tmp_path / "BAD.yaml").write_text("name: [unclosed\n")
@@ -65,14 +63,14 @@ def test_wrong_input_gets_one_message_and_leaves_nothing(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_all_mistakes_of_a_recipe_come_at_once(trainfleet: Command, tmp_path: Path) -> None:
+def test_all_mistakes_of_a_recipe_are_reported_at_once(trainfleet: Command, tmp_path: Path) -> None:
     done = trainfleet("train", "lm-tiny", "optimizer.lrr=1", "stepz=3", "seed=-1", cwd=tmp_path)
     assert done.returncode == 2
     assert all(word in done.stderr for word in ("`lr`", "`steps`", "seed"))
 
 
 @pytest.mark.parametrize("storage", ["blocked/runs", "/proc/trainfleet-runs"])
-def test_a_folder_that_cannot_be_written_gets_one_message(
+def test_a_folder_that_is_not_writable_is_one_message(
     trainfleet: Command, tmp_path: Path, storage: str
 ) -> None:
     (tmp_path / "blocked").write_text("a file, not a folder")
@@ -84,7 +82,7 @@ def test_a_folder_that_cannot_be_written_gets_one_message(
 
 @pytest.mark.launch
 @pytest.mark.deep
-def test_a_damaged_checkpoint_is_passed_over_and_said_and_all_damaged_is_one_message(
+def test_a_damaged_checkpoint_is_skipped_with_a_message_and_only_damaged_ones_are_an_error(
     launcher: Launcher,
 ) -> None:
     first = launcher(
@@ -96,7 +94,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_said_and_all_damaged_is_one_mes
     assert [folder.name for folder in folders] == ["step-00000004", "step-00000008"]
     state = folders[-1] / "__0_0.distcp"
     state.write_bytes(state.read_bytes()[:-7])
-    (first.run_dir / "run.json").unlink()  # as if the kill had come before the end was noted
+    (first.run_dir / "run.json").unlink()  # as if the process was killed before it recorded the end
     code, stdout, errors = launcher(
         "damaged", "scaling.workers=1", "steps=8", "validation.every=8", "checkpoint.every=4"
     ).finish()
@@ -118,9 +116,9 @@ def test_a_damaged_checkpoint_is_passed_over_and_said_and_all_damaged_is_one_mes
 
 @pytest.mark.launch
 @pytest.mark.deep
-def test_a_full_disk_is_one_message_and_nothing_is_lost(launcher: Launcher) -> None:
-    """A limit on the size of files stands in for the disk: the rows still fit, a checkpoint does not. Step 5
-    was saved before.
+def test_a_full_disk_is_one_message_and_no_data_is_lost(launcher: Launcher) -> None:
+    """A limit on the size of files simulates the full disk: the rows fit, a checkpoint does not. Step 5 is
+    saved before.
     """
     plain = ("scaling.workers=1", "steps=12", "log.tensorboard=false")
     killed = launcher("full", *plain, TRAINFLEET_FAULT="before-marker:10")
@@ -144,7 +142,7 @@ def test_a_full_disk_is_one_message_and_nothing_is_lost(launcher: Launcher) -> N
 
 @pytest.mark.launch
 @pytest.mark.deep
-def test_lines_are_dense_and_the_end_tells_the_bigram_model(launcher: Launcher) -> None:
+def test_step_lines_are_short_and_the_last_line_names_the_baseline(launcher: Launcher) -> None:
     code, stdout, errors = launcher("lines", "scaling.workers=1", "steps=2", "validation.every=2").finish()
     assert code == 0, errors
     lines = stdout.splitlines()
@@ -155,7 +153,7 @@ def test_lines_are_dense_and_the_end_tells_the_bigram_model(launcher: Launcher) 
     assert lines[-1].startswith("report ")
 
 
-def test_the_end_says_whether_it_is_better_or_worse_than_the_bigram_model() -> None:
+def test_the_last_line_compares_the_run_with_the_baseline() -> None:
     document = {
         "step": 3,
         "seconds": 8.0,

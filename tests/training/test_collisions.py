@@ -1,7 +1,7 @@
 """The installed wheel in a repository with packages of the same names as Trainfleet's folders.
 
-The user's workload imports its own `training`, `infra`, `policies`, `stacks`, `tools` and `recipes`; every command and every
-process that it starts must find both.
+The user's workload imports its own `training`, `infra`, `policies`, `stacks`, `tools` and `recipes`. Every
+command and every process that it starts must find both.
 """
 
 from __future__ import annotations
@@ -64,6 +64,12 @@ class Line(Workload):
 
     def baseline(self, indices):
         return {}
+
+    def read(self, rows):
+        return {"points": torch.tensor([[float(row["text"])] for row in rows])}
+
+    def predict(self, model, batch, **settings):
+        return [{"side": int(side)} for side in model(batch["points"]).argmax(1)]
 """
 RECIPE = """
 name: line
@@ -98,7 +104,7 @@ def python(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A git repository of a user, with a platform, a workload and packages of every name that Trainfleet's folders have."""
+    """A user's git repository with a platform, a workload and a package for each name of Trainfleet's folders."""
     for name in NAMES:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text('OWNER = "user"\n')

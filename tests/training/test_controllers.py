@@ -1,6 +1,4 @@
-"""Controllers: each decides what its rule says from what it is shown, and goes on from a checkpoint as if
-nothing had been.
-"""
+"""Controllers: each decides by its rule, and resumes from a checkpoint with the same decisions."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ def test_a_plateau_lowers_the_rate_only_after_its_patience() -> None:
     assert controller.observe(10, 1.0, None) == ""
 
 
-def test_a_plateau_of_a_metric_that_grows_and_its_floor() -> None:
+def test_a_plateau_of_a_metric_that_is_maximized_and_the_minimum_rate() -> None:
     controller = rate(
         kind="plateau", metric="validation/accuracy", mode="max", patience=1, factor=0.1, floor=0.05
     )
@@ -67,14 +65,14 @@ def test_warm_restarts_anneal_then_restart_with_longer_cycles() -> None:
     assert [step for step, why in enumerate(reasons) if why] == [3, 11]
 
 
-def test_a_cycle_that_found_nothing_better_lowers_the_next_peak() -> None:
+def test_a_cycle_without_improvement_lowers_the_next_peak() -> None:
     controller = rate(kind="restarts", cycle=2, stretch=1, factor=0.5)
     for step, value in enumerate((3.0, 2.0, 2.5, 2.4)):
         controller.observe(step, 1.0, {"validation/loss": value})
     assert controller.factor == 0.5
 
 
-def test_a_leap_of_the_loss_steps_the_rate_back_and_lets_it_recover() -> None:
+def test_a_loss_spike_lowers_the_rate_until_it_recovers() -> None:
     controller = rate(kind="backoff", window=8, factor=0.5, recover=10)
     for step in range(8):
         assert controller.observe(step, 2.0 + 0.01 * (step % 2), None) == ""
@@ -105,7 +103,7 @@ def live(step: int, noise: tuple[float, float] | None) -> StepStats:
     return StepStats(step, 2.0, noise)
 
 
-def test_a_batch_grows_while_noise_drowns_the_signal_and_the_rate_follows(tiny: Make) -> None:
+def test_a_batch_grows_while_the_noise_scale_is_large_and_the_rate_follows(tiny: Make) -> None:
     controllers = Controllers(
         tiny(
             "controllers.batch.kind=noise",
@@ -131,13 +129,13 @@ def test_a_batch_grows_while_noise_drowns_the_signal_and_the_rate_follows(tiny: 
     assert not controllers.measures_noise(0)
 
 
-def test_a_batch_with_a_clear_signal_stays(tiny: Make) -> None:
+def test_a_batch_with_a_small_noise_scale_is_kept(tiny: Make) -> None:
     controllers = Controllers(tiny("controllers.batch.kind=noise"), 12)
     assert [each for step in range(1, 30) for each in controllers.after_step(live(step, (1.01, 1.0)))] == []
 
 
 @pytest.mark.parametrize("kind", ["plateau", "restarts", "backoff"])
-def test_a_checkpoint_in_the_middle_changes_no_decision(tiny: Make, kind: str) -> None:
+def test_a_resume_changes_no_decision(tiny: Make, kind: str) -> None:
     recipe = tiny(
         f"controllers.rate.kind={kind}",
         "controllers.rate.cycle=7",
@@ -171,7 +169,7 @@ def test_a_checkpoint_in_the_middle_changes_no_decision(tiny: Make, kind: str) -
     assert [decide(cut) for cut in (1, 13, 31, 59)] == [whole] * 4
 
 
-def test_without_a_controller_the_course_is_the_schedule(tiny: Make) -> None:
+def test_without_a_controller_the_rate_is_that_of_the_schedule(tiny: Make) -> None:
     from trainfleet.training.trainer.optimizer import learning_rate
 
     recipe = tiny()
@@ -182,7 +180,7 @@ def test_without_a_controller_the_course_is_the_schedule(tiny: Make) -> None:
     ]
 
 
-def test_micro_batches_share_the_global_batch_without_a_rest() -> None:
+def test_micro_batches_divide_the_global_batch_evenly() -> None:
     assert micro_batch_sizes(24, 2) == [1, 2, 3, 4, 6, 12]
     assert micro_batch_sizes(10, 4) == []
 
@@ -191,8 +189,8 @@ def test_micro_batches_share_the_global_batch_without_a_rest() -> None:
     ("seconds", "start", "chosen"),
     [
         ({4: 4.0, 8: 5.0, 16: 6.0, 32: 13.0}, 4, 16),  # faster per sample until 16
-        ({4: 4.0, 8: 5.0}, 4, 8),  # 16 does not fit
-        ({2: 1.0, 1: 1.0}, 4, 2),  # the recipe's own does not fit
+        ({4: 4.0, 8: 5.0}, 4, 8),  # 16 does not fit into memory
+        ({2: 1.0, 1: 1.0}, 4, 2),  # that of the recipe does not fit
         ({}, 4, 4),
     ],
 )

@@ -1,4 +1,4 @@
-"""The Fabric example trains a recipe as the step loop does."""
+"""The Lightning Fabric example has the losses of the step loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.training.golden import GOLDEN, TOLERANCE, read, write_text
 from trainfleet.training.workloads import make_workload
 
 
-def test_a_fabric_script_has_the_losses_that_the_recipe_is_known_to_have(tmp_path: Path, cache: Path) -> None:
+def test_a_fabric_script_has_the_golden_losses_of_the_recipe(tmp_path: Path, cache: Path) -> None:
     example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "fabric_lm.py"))
     recipe = GOLDEN["lm-tiny"].load(write_text(tmp_path / "text"))
     assert example["train"](recipe, tmp_path, cache) == pytest.approx(read("lm-tiny"), rel=TOLERANCE)

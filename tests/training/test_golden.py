@@ -1,5 +1,5 @@
-"""Each recipe still has the losses it is known to have, whatever the strategy; `python -m
-tests.training.golden --refresh` renews them.
+"""Each recipe has its golden losses with every strategy. `python -m tests.training.golden --refresh` updates
+them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.golden import FOLDER, GOLDEN, TOLERANCE, read, write_text
-from tests.training.several import rows_of, told, train_all
+from tests.training.training_runs import metric_values, rows_of, train_all
 from trainfleet.training.trainer.context import RunContext
 from trainfleet.training.trainer.loop import train
 
@@ -22,23 +22,23 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_recipe_has_the_losses_it_is_known_to_have(
-    tmp_path: Path, cache: Path, text: Path, name: str
-) -> None:
+def test_a_recipe_has_its_golden_losses(tmp_path: Path, cache: Path, text: Path, name: str) -> None:
     train(GOLDEN[name].load(text), RunContext(tmp_path, cache=cache))
     known = read(name)
     assert len(known) >= 10
     assert known[-1] < known[0]
-    assert told(rows_of(tmp_path), "loss") == pytest.approx(known, rel=TOLERANCE)
+    assert metric_values(rows_of(tmp_path), "loss") == pytest.approx(known, rel=TOLERANCE)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("name", ["lm-tiny-late", "lm-tiny"])
-def test_it_has_them_in_shards_on_two_ranks_too(tmp_path: Path, cache: Path, text: Path, name: str) -> None:
+def test_a_recipe_has_its_golden_losses_with_shards_on_two_ranks(
+    tmp_path: Path, cache: Path, text: Path, name: str
+) -> None:
     recipes = {strategy: GOLDEN[name].load(text, strategy) for strategy in ("ddp", "fsdp", "hsdp")}
     for rows in train_all(recipes, tmp_path, cache, 2).values():
-        assert told(rows, "loss") == pytest.approx(read(name), rel=TOLERANCE)
+        assert metric_values(rows, "loss") == pytest.approx(read(name), rel=TOLERANCE)
 
 
-def test_every_file_of_known_losses_is_compared() -> None:
+def test_every_file_of_golden_losses_is_compared() -> None:
     assert {path.stem for path in FOLDER.glob("*.txt")} == set(GOLDEN)

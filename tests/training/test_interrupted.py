@@ -1,6 +1,4 @@
-"""A run that is told of its end before it comes saves once more: SIGTERM, a notice of preemption, fewer
-workers than before.
-"""
+"""A run saves before it ends: after SIGTERM, after a preemption notice, or with fewer workers."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.training.ranks import start_ranks
-from tests.training.several import rows_of, told, train_all
+from tests.training.training_runs import metric_values, rows_of, train_all
 from trainfleet.errors import InputError
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import Recipe, ScalingConfig
@@ -30,7 +28,7 @@ def saved_steps(run_dir: Path) -> set[int]:
     return {int(path.name[5:]) for path in (run_dir / "checkpoints").glob("step-*[0-9]")}
 
 
-def test_sigterm_saves_and_ends_and_the_run_goes_on_to_the_bit(
+def test_a_run_saves_on_sigterm_and_resumes_exactly(
     tmp_path: Path, tiny: Make, run: Run, cache: Path
 ) -> None:
     recipe = tiny("log.every=3")
@@ -43,13 +41,13 @@ def test_sigterm_saves_and_ends_and_the_run_goes_on_to_the_bit(
         os.environ["TRAINFLEET_CACHE"] = str(cache.parent)
         forward, calls = Stepper.forward, [0]
 
-        def told_in_the_fifth_step(self: Stepper, *arguments: Any) -> Any:
+        def forward_with_sigterm(self: Stepper, *arguments: Any) -> Any:
             calls[0] += 1
             if calls[0] == 4 * 4 + 2:
                 os.kill(os.getpid(), signal.SIGTERM)
             return forward(self, *arguments)
 
-        Stepper.forward = told_in_the_fifth_step  # type: ignore[method-assign,assignment]  # for this process alone
+        Stepper.forward = forward_with_sigterm  # type: ignore[method-assign,assignment]  # only in this process
         document = train_as_worker(recipe, tmp_path / "cut", {})
         (tmp_path / "document.json").write_text(json.dumps(document))
 
@@ -59,10 +57,12 @@ def test_sigterm_saves_and_ends_and_the_run_goes_on_to_the_bit(
     assert document["step"] in saved_steps(tmp_path / "cut")
     assert run(recipe, tmp_path / "cut").resumed_from == document["step"] < 12
     for key in ("loss", "grad_norm"):
-        assert told(rows_of(tmp_path / "cut"), key) == told(rows_of(tmp_path / "whole"), key)
+        assert metric_values(rows_of(tmp_path / "cut"), key) == metric_values(
+            rows_of(tmp_path / "whole"), key
+        )
 
 
-def test_a_notice_of_preemption_saves_once_and_the_run_goes_on(
+def test_a_preemption_notice_saves_once_and_the_run_continues(
     tmp_path: Path, tiny: Make, run: Run, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tiny(), tmp_path / "whole")
@@ -79,43 +79,51 @@ def test_a_notice_of_preemption_saves_once_and_the_run_goes_on(
         [],
     )
 
-    def heard(what: str, text: str) -> None:
+    def on_event(what: str, text: str) -> None:
         events.append((what, text))
 
     recipe = tiny("checkpoint.every=12", "checkpoint.keep_last=9")
     result = train(
         recipe,
-        RunContext(tmp_path / "told", cache=cache, preempted=lambda: next(looks, None), on_event=heard),
+        RunContext(
+            tmp_path / "preempted", cache=cache, preempted=lambda: next(looks, None), on_event=on_event
+        ),
     )
     assert (result.status, result.step) == ("finished", 12)
-    assert saved_steps(tmp_path / "told") == {2, 12}
+    assert saved_steps(tmp_path / "preempted") == {2, 12}
     assert [text for what, text in events if what == "preemption"] == [
         "one machine will be preempted; saving at step 2"
     ]
-    assert told(rows_of(tmp_path / "told"), "loss") == told(rows_of(tmp_path / "whole"), "loss")
+    assert metric_values(rows_of(tmp_path / "preempted"), "loss") == metric_values(
+        rows_of(tmp_path / "whole"), "loss"
+    )
 
 
-def test_with_fewer_workers_the_global_batch_stays(tmp_path: Path, tiny: Make, cache: Path, run: Run) -> None:
-    """Sixteen samples in micro batches of four on three ranks: two turns of two or three samples."""
+def test_with_fewer_workers_the_global_batch_is_kept(
+    tmp_path: Path, tiny: Make, cache: Path, run: Run
+) -> None:
+    """Sixteen samples in micro batches of four on three ranks: two passes of two or three samples."""
     run(tiny(), tmp_path / "one")
     recipes = {strategy: tiny(f"strategy={strategy}") for strategy in ("ddp", "fsdp")}
     for rows in train_all(recipes, tmp_path, cache, 3).values():
-        assert told(rows, "loss") == pytest.approx(told(rows_of(tmp_path / "one"), "loss"), rel=2e-5)
-        assert told(rows, "epoch") == told(rows_of(tmp_path / "one"), "epoch")
+        assert metric_values(rows, "loss") == pytest.approx(
+            metric_values(rows_of(tmp_path / "one"), "loss"), rel=2e-5
+        )
+        assert metric_values(rows, "epoch") == metric_values(rows_of(tmp_path / "one"), "epoch")
 
 
-def test_more_ranks_than_samples_in_a_batch_are_refused(tmp_path: Path, tiny: Make, cache: Path) -> None:
+def test_more_ranks_than_samples_in_a_batch_are_rejected(tmp_path: Path, tiny: Make, cache: Path) -> None:
     with pytest.raises(InputError, match="the batch is smaller than the number of ranks"):
         train(tiny("batch.global_batch=4"), RunContext(tmp_path, 0, 5, cache=cache))
 
 
-def test_least_and_most_workers_are_checked() -> None:
+def test_minimum_and_maximum_workers_are_validated() -> None:
     with pytest.raises(InputError) as caught:
         load_recipe("lm-tiny", ["scaling.min_workers=3"])
     assert caught.value.problems[0].where.endswith("scaling.min_workers")
 
 
-def test_ray_is_asked_for_a_range_of_workers_and_a_cluster_with_the_least_of_them_is_enough(
+def test_ray_gets_a_range_of_workers_and_the_minimum_is_enough(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: dict[str, Any] = {}
@@ -141,7 +149,7 @@ def test_ray_is_asked_for_a_range_of_workers_and_a_cluster_with_the_least_of_the
     assert asked["scaling_config"].num_workers == 4
 
 
-def test_what_ray_knows_becomes_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_preemption_notice_of_ray_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     from types import SimpleNamespace
 
     from trainfleet.training.worker import preemption_notice

@@ -1,5 +1,5 @@
-"""A run that is killed with SIGKILL, anywhere, and started again ends as one that never was: every loss equal
-to the bit.
+"""A run that is killed with SIGKILL and started again has the same losses, bit for bit, as a run that is not
+killed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def launcher(tmp_path_factory: pytest.TempPathFactory, text_folder: Path, cache:
 
 @pytest.fixture(scope="module")
 def undisturbed(launcher: Launcher) -> list[dict[str, Any]]:
-    """The rows of the run that nobody kills."""
+    """The rows of a run that is not killed."""
     launched = launcher("undisturbed")
     code, _, errors = launched.finish()
     assert code == 0, errors
@@ -43,7 +43,7 @@ def finish(launcher: Launcher, name: str, on: str = "torchrun") -> list[dict[str
     return untimed(launched.run_dir)
 
 
-def test_killed_in_a_step_in_a_save_and_before_the_marker_it_ends_the_same(
+def test_a_kill_in_a_step_a_save_or_before_the_marker_does_not_change_the_losses(
     launcher: Launcher, undisturbed: list[dict[str, Any]]
 ) -> None:
     for point in ("in-step:9", "in-save:15", "before-marker:20"):
@@ -56,7 +56,7 @@ def test_killed_in_a_step_in_a_save_and_before_the_marker_it_ends_the_same(
 
 @pytest.mark.deep
 @pytest.mark.parametrize("seed", [1, 2])
-def test_killed_from_outside_at_a_random_step_it_ends_the_same(
+def test_a_kill_at_a_random_step_does_not_change_the_losses(
     launcher: Launcher, undisturbed: list[dict[str, Any]], seed: int
 ) -> None:
     launched = launcher(f"random-{seed}")
@@ -65,14 +65,12 @@ def test_killed_from_outside_at_a_random_step_it_ends_the_same(
     assert finish(launcher, f"random-{seed}") == undisturbed
 
 
-def test_under_ray_every_loss_is_as_under_torchrun(
-    launcher: Launcher, undisturbed: list[dict[str, Any]]
-) -> None:
+def test_ray_has_the_losses_of_torchrun(launcher: Launcher, undisturbed: list[dict[str, Any]]) -> None:
     assert finish(launcher, "ray-whole", on="local") == undisturbed
 
 
 @pytest.mark.deep
-def test_under_ray_killed_and_resumed_it_ends_as_under_torchrun(
+def test_a_killed_run_on_ray_has_the_losses_of_torchrun(
     launcher: Launcher, undisturbed: list[dict[str, Any]]
 ) -> None:
     launched = launcher("ray", on="local", TRAINFLEET_FAULT="in-step:13")
@@ -84,7 +82,7 @@ def test_under_ray_killed_and_resumed_it_ends_as_under_torchrun(
 
 
 @pytest.mark.deep
-def test_a_run_of_one_worker_ends_the_same_too(launcher: Launcher) -> None:
+def test_a_kill_does_not_change_the_losses_of_one_worker(launcher: Launcher) -> None:
     whole = launcher("alone-whole", "scaling.workers=1")
     assert whole.finish()[0] == 0
     cut = launcher("alone", "scaling.workers=1", TRAINFLEET_FAULT="in-step:18")
@@ -96,7 +94,7 @@ def test_a_run_of_one_worker_ends_the_same_too(launcher: Launcher) -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("seed", range(10))
-def test_ten_kills_at_random_steps_all_end_the_same(
+def test_a_kill_at_one_of_ten_random_steps_does_not_change_the_losses(
     launcher: Launcher, undisturbed: list[dict[str, Any]], seed: int
 ) -> None:
     name = f"deep-{seed}"
@@ -107,7 +105,7 @@ def test_ten_kills_at_random_steps_all_end_the_same(
 
 
 @pytest.mark.deep
-def test_one_run_killed_ten_times_ends_the_same(
+def test_ten_kills_of_one_run_do_not_change_the_losses(
     launcher: Launcher, undisturbed: list[dict[str, Any]]
 ) -> None:
     rng = random.Random(5)

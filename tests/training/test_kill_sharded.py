@@ -1,5 +1,5 @@
-"""Two ranks that hold shards, one killed at each phase of a step and a save: run again they end as two that
-nobody killed.
+"""Two ranks with shards, one of which is killed in a step or a save, resume with the same losses as without a
+kill.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.training.several import rows_of, train_all
 from tests.training.test_loop import KILLS, results
+from tests.training.training_runs import rows_of, train_all
 from trainfleet.training.recipe.schema import Recipe
 
 Make = Callable[..., Recipe]
@@ -22,19 +22,19 @@ CASES = [(strategy, moment) for strategy in ("fsdp", "hsdp") for moment in KILLS
 
 
 def recipe_for(tiny: Make, strategy: str) -> Recipe:
-    said = (
+    overrides = (
         "workload.model.dropout=0.1",
         "workload.model.layers=2",
         "batch.micro_batch=2",
         "log.every=3",
         "checkpoint.every=2",
     )
-    return tiny("scaling.workers=2", f"strategy={strategy}", *said)
+    return tiny("scaling.workers=2", f"strategy={strategy}", *overrides)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Rows by strategy, made when first asked for."""
+    """Rows by strategy, created on first use."""
     return {"folder": tmp_path_factory.mktemp("undisturbed")}
 
 
@@ -45,7 +45,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         for case in CASES
     ],
 )
-def test_killed_and_run_again_shards_are_equal_to_the_bit(
+def test_a_killed_run_with_shards_resumes_exactly(
     tmp_path: Path,
     tiny: Make,
     cache: Path,
@@ -58,7 +58,7 @@ def test_killed_and_run_again_shards_are_equal_to_the_bit(
     if strategy not in undisturbed:
         train_all({strategy: recipe}, undisturbed["folder"], cache, 2)
         undisturbed[strategy] = results(undisturbed["folder"] / strategy)
-    victim = 1 if "step" in moment else 0  # files are written by both, the marker by rank 0
+    victim = 1 if "step" in moment else 0  # both ranks write files, rank 0 writes the marker
     killed = run_ranks(recipe, tmp_path, 2, before=lambda rank: rank == victim and KILLS[moment]())
     assert killed[victim] == -signal.SIGKILL
     assert run_ranks(recipe, tmp_path, 2) == [0, 0]

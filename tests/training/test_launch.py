@@ -1,5 +1,5 @@
-"""What a launcher promises: the run ends or is ended whole, goes on, is never run twice at once, and leaves
-nothing behind.
+"""Launchers: a run ends with all its processes, resumes, is not started twice at once, and leaves nothing
+behind.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trainfleet.training.runtime import local_resources
 
 pytestmark = pytest.mark.timeout(900)
 ONE = "scaling.workers=1"
-"""For what does not depend on how many ranks there are: half the start."""
+"""One rank, for tests that do not depend on the number of ranks; it starts in half the time."""
 
 
 @pytest.fixture
@@ -38,12 +38,12 @@ def launcher(tmp_path: Path, text_folder: Path, cache: Path) -> Iterator[Launche
 
 
 def workspaces(pid: int) -> list[Path]:
-    """The folders that the launcher `pid` works in."""
+    """The working folders of the launcher `pid`."""
     return list(Path(tempfile.gettempdir()).glob(f"tf-{pid}-*"))
 
 
 def outputs(**changes: Any) -> dict[str, Any]:
-    """A platform's outputs as `pulumi stack output --json` gives them."""
+    """The outputs of a platform as `pulumi stack output --json` prints them."""
     plain = {
         "contract_version": 1,
         "trainfleet_version": "0.1.0",
@@ -80,7 +80,7 @@ def outputs(**changes: Any) -> dict[str, Any]:
         pytest.param("local", signal.SIGINT, marks=pytest.mark.deep),
     ],
 )
-def test_a_signal_saves_ends_every_process_and_the_run_goes_on(
+def test_a_signal_saves_and_ends_every_process_and_the_run_resumes(
     launcher: Launcher, on: str, number: int
 ) -> None:
     launched = launcher("stopped", "steps=400", "checkpoint.every=1000", on=on)
@@ -118,9 +118,7 @@ def test_a_signal_before_the_first_step_ends_every_process(launcher: Launcher) -
 @pytest.mark.launch
 @pytest.mark.deep
 @pytest.mark.parametrize("on", ["torchrun", "local"])
-def test_when_the_launcher_alone_is_killed_its_processes_die_by_themselves(
-    launcher: Launcher, on: str
-) -> None:
+def test_the_processes_of_a_killed_launcher_end(launcher: Launcher, on: str) -> None:
     launched = launcher("orphans", "steps=2000", on=on)
     launched.until_step(2)
     launched.look()
@@ -132,12 +130,12 @@ def test_when_the_launcher_alone_is_killed_its_processes_die_by_themselves(
     launched.gone()
     finished = launcher("swept", ONE, "steps=2", "validation.every=2")
     assert finished.finish()[0] == 0
-    assert not any(folder.exists() for folder in left), "the next launch sweeps what a killed one left"
+    assert not any(folder.exists() for folder in left), "the next launch removes what a killed one left"
 
 
 @pytest.mark.launch
 @pytest.mark.deep
-def test_a_killed_worker_is_started_again_and_the_losses_are_the_same(launcher: Launcher) -> None:
+def test_a_killed_worker_restarts_and_the_losses_are_the_same(launcher: Launcher) -> None:
     whole = launcher("whole")
     assert whole.finish()[0] == 0
     launched = launcher("worker")
@@ -153,7 +151,7 @@ def test_a_killed_worker_is_started_again_and_the_losses_are_the_same(launcher: 
 
 @pytest.mark.launch
 @pytest.mark.deep
-def test_a_finished_run_says_so_and_fresh_moves_it_aside(launcher: Launcher) -> None:
+def test_a_finished_run_is_reported_and_fresh_moves_it_away(launcher: Launcher) -> None:
     first = launcher("done", ONE, "steps=2", "validation.every=2")
     assert first.finish()[0] == 0
     before = (first.run_dir / "metrics.jsonl").read_bytes()
@@ -175,7 +173,7 @@ def test_a_finished_run_says_so_and_fresh_moves_it_aside(launcher: Launcher) -> 
 
 
 @pytest.mark.launch
-def test_two_launches_on_one_run_are_refused(launcher: Launcher) -> None:
+def test_a_second_launch_of_a_run_is_rejected(launcher: Launcher) -> None:
     first = launcher("busy", ONE, "steps=2000")
     wait_for((first.run_dir / "run.json").exists, "no run.json")
     code, _, errors = launcher("busy", ONE, "steps=2000").finish()
@@ -186,21 +184,19 @@ def test_two_launches_on_one_run_are_refused(launcher: Launcher) -> None:
 
 
 @pytest.mark.launch
-def test_a_platform_of_this_machine_gives_the_runs_folder_and_is_noted(
-    launcher: Launcher, tmp_path: Path
-) -> None:
+def test_a_local_platform_sets_the_runs_folder_and_is_recorded(launcher: Launcher, tmp_path: Path) -> None:
     file = tmp_path / "outputs.json"
     file.write_text(json.dumps(outputs(bucket_url=f"file://{tmp_path}/bucket")))
     recipe, (platform,) = resolve(Request("lm-tiny", on="torchrun", stacks=(str(file),), run="night"), {})
     assert recipe.run_dir() == tmp_path / "bucket" / "night"
-    assert platform.facts()["contract_version"] == 2, "a document of an older release is brought forward"
+    assert platform.facts()["contract_version"] == 2, "the contract of an older release is migrated"
     launched = launcher("placed", ONE, "steps=1", "--platform", str(file))
     assert launched.finish()[0] == 0
     noted = json.loads((launched.run_dir / "run.json").read_text())["launches"][-1]["platform"]
     assert (noted["name"], noted["cloud"]) == ("bench", "local")
 
 
-def test_a_platform_with_an_object_store_keeps_runs_below_its_url(tmp_path: Path) -> None:
+def test_a_platform_with_an_object_store_stores_runs_below_its_url(tmp_path: Path) -> None:
     file = tmp_path / "outputs.json"
     file.write_text(json.dumps(outputs(bucket_url="s3://bucket")))
     recipe, (platform,) = resolve(Request("lm-tiny", stacks=(str(file),)), {})
@@ -229,6 +225,6 @@ def test_every_name_is_a_launcher_with_options(name: str) -> None:
     assert issubclass(launcher.options_model, LaunchOptions)
 
 
-def test_too_many_workers_are_refused_with_what_would_fit() -> None:
+def test_too_many_workers_are_rejected_with_the_number_that_fits() -> None:
     with pytest.raises(InputError, match=r"need 999 CPUs, this machine has \d+ \(such as scaling.workers="):
         local_resources.require(ScalingConfig(workers=999))

@@ -1,4 +1,4 @@
-"""The language model: its text, its tokens, the bigram model beside it, and that no token sees a later one."""
+"""The language model: text, tokens, the bigram baseline, and causality."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def settings(folder: Path, **more: object) -> TextSettings:
 
 
 def whole(files: TokenFiles, split: Split) -> list[int]:
-    """All tokens of a split: of each piece but the first, the first token is the last one before it."""
+    """All tokens of a split. Each piece after the first starts with the last token of the one before it."""
     pieces = list(files.tokens(split))
     assert all(before[-1] == after[0] for before, after in itertools.pairwise(pieces))
     return [int(pieces[0][0]), *(token for piece in pieces for token in piece[1:].tolist())]
@@ -71,7 +71,7 @@ def test_rotary_positions_depend_on_distance_alone() -> None:
     assert abs(products[0][0] - products[1][0]) > 1e-4
 
 
-def test_the_head_is_the_embedding() -> None:
+def test_the_head_shares_the_weights_of_the_embedding() -> None:
     model = Gpt(SHAPE, 50)
     assert sum(each.shape == (50, 16) for each in model.parameters()) == 1
 
@@ -83,18 +83,20 @@ def test_blocks_start_as_the_identity() -> None:
     assert torch.equal(model(tokens), embedded @ model.embedding.weight.T)
 
 
-def test_the_bigram_model_is_what_a_count_by_hand_says() -> None:
-    train, judged = b"abracadabra\0abrab", b"abcab"
+def test_the_bigram_model_equals_a_count_by_hand() -> None:
+    train, validation = b"abracadabra\0abrab", b"abcab"
     total = 0.0
     followers = [second for _, second in itertools.pairwise(train)]
-    for first, second in itertools.pairwise(judged):
+    for first, second in itertools.pairwise(validation):
         seen = [b for a, b in itertools.pairwise(train) if a == first]
         single = (followers.count(second) + 1) / (len(followers) + 256)
         total -= math.log((seen.count(second) + SMOOTHING * single) / (len(seen) + SMOOTHING))
-    assert nats_per_byte(pair_counts([train]), pair_counts([judged])) == pytest.approx(total / 4, rel=1e-12)
+    assert nats_per_byte(pair_counts([train]), pair_counts([validation])) == pytest.approx(
+        total / 4, rel=1e-12
+    )
 
 
-def test_the_baseline_is_judged_on_the_bytes_the_model_is_judged_on(text_folder: Path, cache: Path) -> None:
+def test_the_baseline_and_the_model_are_evaluated_on_the_same_bytes(text_folder: Path, cache: Path) -> None:
     workload = LanguageModel(LmSettings(name="lm", model=SHAPE, data=settings(text_folder)), cache)
     indices = [0, 5, 6]
     pairs = np.zeros((256, 256), dtype=np.int64)
@@ -104,24 +106,24 @@ def test_the_baseline_is_judged_on_the_bytes_the_model_is_judged_on(text_folder:
     assert workload.baseline(indices) == {"bigram_nats_per_byte": nats_per_byte(train, pairs)}
 
 
-def test_bpe_loses_no_byte_and_its_baseline_is_the_bytes_own(text_folder: Path, cache: Path) -> None:
+def test_bpe_loses_no_byte_and_has_the_baseline_of_bytes(text_folder: Path, cache: Path) -> None:
     by_bytes = token_files(settings(text_folder), cache, CONTEXT)
     by_bpe = LanguageModel(
         LmSettings(name="lm", model=SHAPE, data=settings(text_folder, tokens="bpe", vocabulary=300)), cache
     )
     for split in SPLITS:
         spelt, text = text_of(by_bpe.files, split), text_of(by_bytes, split)
-        shorter = min(len(spelt), len(text))  # what is left at the end is less than a sample
+        shorter = min(len(spelt), len(text))  # the rest at the end is shorter than a sample
         assert spelt[:shorter] == text[:shorter]
         assert abs(len(spelt) - len(text)) < CONTEXT * 20
     everything = range(by_bpe.size("validation"))
-    judged = text_of(by_bpe.files, "validation")
-    expected = nats_per_byte(pair_counts([text_of(by_bytes, "train")]), pair_counts([judged]))
+    validation = text_of(by_bpe.files, "validation")
+    expected = nats_per_byte(pair_counts([text_of(by_bytes, "train")]), pair_counts([validation]))
     assert len(whole(by_bpe.files, "train")) < 0.5 * len(whole(by_bytes, "train"))
     assert by_bpe.baseline(list(everything))["bigram_nats_per_byte"] == pytest.approx(expected, rel=0.02)
 
 
-def test_losses_are_also_told_per_byte(text_folder: Path, cache: Path) -> None:
+def test_losses_are_also_reported_per_byte(text_folder: Path, cache: Path) -> None:
     workload = LanguageModel(
         LmSettings(name="lm", model=SHAPE, data=settings(text_folder, tokens="bpe", vocabulary=300)), cache
     )
@@ -137,7 +139,7 @@ def test_losses_are_also_told_per_byte(text_folder: Path, cache: Path) -> None:
     )
 
 
-def test_a_document_stays_in_its_split_when_others_come_or_go(text_folder: Path) -> None:
+def test_a_document_keeps_its_split_when_others_are_added_or_removed(text_folder: Path) -> None:
     chosen = {f"file{number}": split_of(f"file{number}", settings(text_folder)) for number in range(2000)}
     shares = {split: sum(each == split for each in chosen.values()) / 2000 for split in SPLITS}
     assert shares["validation"] == pytest.approx(0.15, abs=0.03)
@@ -145,17 +147,17 @@ def test_a_document_stays_in_its_split_when_others_come_or_go(text_folder: Path)
     assert any(split_of(name, settings(text_folder, split_seed=1)) != split for name, split in chosen.items())
 
 
-def test_splits_hold_each_file_once_and_whole(text_folder: Path, cache: Path) -> None:
+def test_splits_hold_each_complete_file_once(text_folder: Path, cache: Path) -> None:
     files = token_files(
         settings(text_folder, block_rows=100), cache, 1
-    )  # samples of one token: nothing is left over at the end
+    )  # with samples of one token, there is no rest at the end
     documents = [each for split in SPLITS for each in text_of(files, split).split(b"\0")[:-1]]
     assert sorted(documents) == sorted(path.read_bytes() for path in text_folder.rglob("*.txt"))
 
 
-def test_samples_are_the_same_as_cut_from_the_whole_text(text_folder: Path, cache: Path) -> None:
-    """Blocks, and how large they are, change nothing: sample i is tokens i·T to i·T + T + 1 of the documents
-    in their order.
+def test_samples_equal_slices_of_the_whole_text(text_folder: Path, cache: Path) -> None:
+    """Blocks and their size change nothing: sample i is tokens i·T to i·T + T + 1 of the documents in their
+    order.
     """
     names = sorted(path.relative_to(text_folder).as_posix() for path in text_folder.rglob("*.txt"))
     for split in SPLITS:
@@ -184,7 +186,7 @@ def test_parquet_rows_are_documents(tmp_path: Path) -> None:
         token_files(settings(tmp_path / "data.parquet", column="text"), tmp_path / "cache", 1)
 
 
-def test_the_cache_is_made_once_and_anew_when_the_text_changes(tmp_path: Path, text_folder: Path) -> None:
+def test_the_cache_is_built_once_and_again_when_the_text_changes(tmp_path: Path, text_folder: Path) -> None:
     source, cache = tmp_path / "text", tmp_path / "cache"
     for path in text_folder.rglob("*.txt"):
         target = source / path.relative_to(text_folder)
@@ -199,7 +201,7 @@ def test_the_cache_is_made_once_and_anew_when_the_text_changes(tmp_path: Path, t
     assert token_files(settings(source), cache, CONTEXT).digest != first.digest
 
 
-def test_a_failed_build_leaves_nothing_that_could_be_taken_for_data(
+def test_a_failed_build_leaves_no_data(
     tmp_path: Path, text_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -220,7 +222,7 @@ NO_TEXT: list[tuple[Callable[[Path], dict[str, object]], str]] = [
 
 
 @pytest.mark.parametrize(("change", "message"), NO_TEXT)
-def test_text_that_is_not_there_is_one_clear_error(
+def test_missing_text_is_one_clear_error(
     text_folder: Path, cache: Path, change: Callable[[Path], dict[str, object]], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):

@@ -1,4 +1,4 @@
-"""The step loop: killed anywhere it goes on to the bit, and the number of ranks or micro batches changes only
+"""The step loop: a killed run resumes exactly, and the number of ranks or micro batches changes only
 rounding.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.kept import tensors_of
+from tests.training.checkpoint_reader import tensors_of
 from trainfleet.errors import InputError
 from trainfleet.training.checkpoint import CheckpointError, step_name
 from trainfleet.training.recipe.schema import Recipe
@@ -39,7 +39,7 @@ CLOCKED = (
 
 
 def results(run_dir: Path) -> list[dict[str, Any]]:
-    """Every row of a run without what the clock says."""
+    """Every row of a run without the fields that depend on the clock."""
     return [
         {name: value for name, value in row.items() if name not in CLOCKED} for row in read_rows(run_dir).rows
     ]
@@ -57,7 +57,7 @@ def weights(run_dir: Path, step: int = 12) -> dict[str, torch.Tensor]:
     }
 
 
-def test_a_run_learns_and_leaves_what_a_reader_needs(tmp_path: Path, tiny: Make, run: Run) -> None:
+def test_a_run_learns_and_writes_its_run_folder(tmp_path: Path, tiny: Make, run: Run) -> None:
     result = run(tiny("steps=40", "log.tensorboard=true", "log.every=10"), tmp_path)
     rows = read_rows(tmp_path).rows
     assert [row["step"] for row in rows if row["kind"] == "train"] == [10, 20, 30, 40]
@@ -75,7 +75,7 @@ def test_a_run_learns_and_leaves_what_a_reader_needs(tmp_path: Path, tiny: Make,
     assert list((tmp_path / "tensorboard").glob("events*"))
 
 
-def test_two_runs_are_equal_to_the_bit(tmp_path: Path, tiny: Make, run: Run) -> None:
+def test_two_runs_are_equal_bit_for_bit(tmp_path: Path, tiny: Make, run: Run) -> None:
     run(tiny(), tmp_path / "a")
     run(tiny(), tmp_path / "b")
     assert results(tmp_path / "a") == results(tmp_path / "b")
@@ -92,12 +92,12 @@ KILLS = {
     "in a step": lambda: patch_nth("trainfleet.training.trainer.step.Stepper.forward", 7),
     "in the first step": lambda: patch_nth("trainfleet.training.trainer.step.Stepper.forward", 3),
     "in a validation": lambda: patch_nth("trainfleet.training.trainer.loop._Run._validate", 2),
-    "before a save": lambda: strike("staged:4"),
-    "in the middle of a file": lambda: strike("partly-written:4"),
-    "between files and marker": lambda: strike("in-save:4"),
+    "before a save": lambda: kill_at_failpoint("staged:4"),
+    "in the middle of a file": lambda: kill_at_failpoint("partly-written:4"),
+    "between files and marker": lambda: kill_at_failpoint("in-save:4"),
     "while the marker is written": lambda: patch_nth("trainfleet.training.stores.store.Store.put", 6),
-    "before the marker": lambda: strike("before-marker:6"),
-    "while old ones are purged": lambda: strike("in-purge:2"),
+    "before the marker": lambda: kill_at_failpoint("before-marker:6"),
+    "while old ones are purged": lambda: kill_at_failpoint("in-purge:2"),
     "in the test at the end": lambda: patch_nth("trainfleet.training.trainer.loop._Run._finish", 1),
 }
 
@@ -123,19 +123,19 @@ def patch_nth(name: str, call: int) -> None:
     setattr(owner, parts[-1], die)
 
 
-def strike(point: str) -> None:
-    """Have a fault point of the program's own kill this process."""
+def kill_at_failpoint(point: str) -> None:
+    """Kill this process at a failpoint of the product."""
     os.environ["TRAINFLEET_FAULT"] = point
 
 
 SAMPLED = ("in a step", "in the middle of a file", "before the marker", "while old ones are purged")
-"""The moments that are tried at every change; the others in test-deep."""
+"""The moments that `make test` tries; `make test-deep` tries the others."""
 
 
 @pytest.mark.parametrize(
     "moment", [pytest.param(moment, marks=() if moment in SAMPLED else pytest.mark.deep) for moment in KILLS]
 )
-def test_killed_and_run_again_the_losses_are_equal_to_the_bit(
+def test_a_killed_run_resumes_exactly(
     tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks, moment: str
 ) -> None:
     recipe = tiny("workload.model.dropout=0.1", "log.every=3", "checkpoint.every=2")
@@ -148,9 +148,7 @@ def test_killed_and_run_again_the_losses_are_equal_to_the_bit(
 
 
 @pytest.mark.deep
-def test_two_ranks_killed_and_run_again_are_equal_to_the_bit(
-    tmp_path: Path, tiny: Make, run_ranks: RunRanks
-) -> None:
+def test_a_killed_run_on_two_ranks_resumes_exactly(tmp_path: Path, tiny: Make, run_ranks: RunRanks) -> None:
     recipe = tiny("scaling.workers=2", "workload.model.dropout=0.1", "log.every=3", "checkpoint.every=2")
     assert run_ranks(recipe, tmp_path / "whole", 2) == [0, 0]
     killed = run_ranks(
@@ -167,7 +165,7 @@ def test_two_ranks_killed_and_run_again_are_equal_to_the_bit(
     assert results(tmp_path / "killed") == results(tmp_path / "whole")
 
 
-def test_one_rank_or_two_see_the_same_global_batches(
+def test_one_or_two_ranks_train_on_the_same_global_batches(
     tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks
 ) -> None:
     run(tiny(), tmp_path / "one")
@@ -177,7 +175,7 @@ def test_one_rank_or_two_see_the_same_global_batches(
     assert two == pytest.approx(one, rel=1e-4)
 
 
-def test_a_run_goes_on_with_another_number_of_ranks(
+def test_a_run_resumes_with_another_number_of_ranks(
     tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks
 ) -> None:
     run(tiny(), tmp_path / "one")
@@ -196,7 +194,7 @@ def test_accumulating_gradients_equals_one_large_batch(tmp_path: Path, tiny: Mak
 
 
 class StopAfter:
-    """A `should_stop` that says yes from the `steps`th question on."""
+    """A `should_stop` that returns True from its `steps`th call on."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
@@ -206,7 +204,7 @@ class StopAfter:
         return self.left <= 0
 
 
-def test_asked_to_stop_a_run_saves_and_goes_on_to_the_bit(tmp_path: Path, tiny: Make, run: Run) -> None:
+def test_a_run_saves_when_asked_to_stop_and_resumes_exactly(tmp_path: Path, tiny: Make, run: Run) -> None:
     recipe = tiny("log.every=3")
     run(recipe, tmp_path / "whole")
     stopped = run(recipe, tmp_path / "stopped", should_stop=StopAfter(5))
@@ -219,20 +217,22 @@ def test_asked_to_stop_a_run_saves_and_goes_on_to_the_bit(tmp_path: Path, tiny: 
     assert results(tmp_path / "stopped") == results(tmp_path / "whole")
 
 
-def test_a_damaged_checkpoint_costs_steps_and_no_result(tmp_path: Path, tiny: Make, run: Run) -> None:
+def test_a_damaged_checkpoint_costs_steps_and_does_not_change_the_result(
+    tmp_path: Path, tiny: Make, run: Run
+) -> None:
     run(tiny(), tmp_path / "whole")
     run(tiny(), tmp_path / "damaged", should_stop=StopAfter(9))
     newest = tmp_path / "damaged" / "checkpoints" / step_name(9) / "__0_0.distcp"
     newest.write_bytes(newest.read_bytes()[:-100])
-    told: list[tuple[str, str]] = []
-    result = run(tiny(), tmp_path / "damaged", on_event=lambda what, text: told.append((what, text)))
+    events: list[tuple[str, str]] = []
+    result = run(tiny(), tmp_path / "damaged", on_event=lambda what, text: events.append((what, text)))
     assert result.resumed_from == 8
-    assert told[0][0] == "fallback"
-    assert step_name(9) in told[0][1]
+    assert events[0][0] == "fallback"
+    assert step_name(9) in events[0][1]
     assert results(tmp_path / "damaged") == results(tmp_path / "whole")
 
 
-def test_a_changed_recipe_is_refused_key_by_key_unless_allowed(tmp_path: Path, tiny: Make, run: Run) -> None:
+def test_each_changed_recipe_key_is_rejected_unless_allowed(tmp_path: Path, tiny: Make, run: Run) -> None:
     run(tiny(), tmp_path, should_stop=StopAfter(5))
     changed = tiny("optimizer.lr=1e-4", "steps=14", "log.every=2")
     with pytest.raises(InputError) as caught:
@@ -242,7 +242,7 @@ def test_a_changed_recipe_is_refused_key_by_key_unless_allowed(tmp_path: Path, t
     assert (result.resumed_from, result.step) == (5, 14)
 
 
-def test_other_data_is_refused(tmp_path: Path, tiny: Make, run: Run, text_folder: Path) -> None:
+def test_other_data_is_rejected(tmp_path: Path, tiny: Make, run: Run, text_folder: Path) -> None:
     source = tmp_path / "text"
     for path in text_folder.rglob("*.txt"):
         target = source / path.relative_to(text_folder)
@@ -255,7 +255,7 @@ def test_other_data_is_refused(tmp_path: Path, tiny: Make, run: Run, text_folder
         run(recipe, tmp_path / "run")
 
 
-def test_a_loss_that_is_no_number_ends_the_run_and_names_the_last_good_checkpoint(
+def test_a_nan_loss_ends_the_run_and_names_the_last_valid_checkpoint(
     tmp_path: Path, tiny: Make, run: Run
 ) -> None:
     seen: list[int] = []
@@ -304,17 +304,19 @@ def test_a_full_disk_ends_all_ranks_with_one_clear_error(tmp_path: Path, tiny: M
         try:
             train(tiny("scaling.workers=2"), RunContext(tmp_path, world.rank, world.world_size, cache=cache))
         except CheckpointError as error:
-            (tmp_path / f"said-{rank}").write_text(str(error))
+            (tmp_path / f"messages-{rank}").write_text(str(error))
         process_group.shutdown()
 
     assert start_ranks(work, 2) == [0, 0]
-    said = [(tmp_path / f"said-{rank}").read_text() for rank in range(2)]
-    assert said[0] == said[1]
-    assert "No space left on device" in said[0]
-    assert "there is no checkpoint yet" in said[0]
+    messages = [(tmp_path / f"messages-{rank}").read_text() for rank in range(2)]
+    assert messages[0] == messages[1]
+    assert "No space left on device" in messages[0]
+    assert "there is no checkpoint yet" in messages[0]
 
 
-def test_a_batch_that_does_not_fit_the_ranks_is_refused(tmp_path: Path, tiny: Make, cache: Path) -> None:
+def test_a_batch_that_cannot_be_divided_among_the_ranks_is_rejected(
+    tmp_path: Path, tiny: Make, cache: Path
+) -> None:
     with pytest.raises(InputError, match="2 cannot be divided among 3 ranks"):
         train(
             tiny("batch.global_batch=2", "batch.micro_batch=2"),
@@ -322,6 +324,6 @@ def test_a_batch_that_does_not_fit_the_ranks_is_refused(tmp_path: Path, tiny: Ma
         )
 
 
-def test_a_line_that_a_kill_cut_short_is_no_row(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_not_a_row(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text(json.dumps({"kind": "train", "step": 1}) + '\n{"kind": "tr')
     assert read_rows(tmp_path).rows == [{"kind": "train", "step": 1}]

@@ -1,4 +1,4 @@
-"""Figures: exact over ranks with unlike batches, and rates that are what their formula says."""
+"""Metrics: exact over ranks with unequal batches, and throughput and MFU by their formulas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainfleet.training.trainer.torchmetrics_compat import Metric
 from trainfleet.training.workloads import StepOutput
 
 BATCHES = [(3.5, 1), (20.0, 7), (1.25, 2), (9.0, 3), (0.1, 1)]
-"""Sums and weights; the mean of means would be something else."""
+"""Sums and weights. The mean of the means is another value."""
 
 
 def outcome(total: float, weight: int) -> StepOutput:
@@ -42,11 +42,11 @@ def test_a_mean_is_the_sum_over_the_weight() -> None:
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_means_over_ranks_with_unlike_batches_are_exact(tmp_path: Path, world_size: int) -> None:
+def test_means_over_ranks_with_unequal_batches_are_exact(tmp_path: Path, world_size: int) -> None:
     def work(rank: int) -> None:
         process_group.init_from_env(use_gpu=False)
         metrics = MetricsManager(["extra"])
-        for batch in BATCHES if rank == 0 else []:  # the others saw nothing
+        for batch in BATCHES if rank == 0 else []:  # the other ranks have no samples
             metrics.update(outcome(*batch))
         alone = metrics.compute()
         metrics.reset()
@@ -62,10 +62,10 @@ def test_means_over_ranks_with_unlike_batches_are_exact(tmp_path: Path, world_si
 
 
 PREDICTED = torch.tensor([0, 1, 2, 2, 1, 0, 0, 2, 1])
-WANTED = torch.tensor([0, 1, 1, 2, 0, 0, 2, 2, 1])
+TARGETS = torch.tensor([0, 1, 1, 2, 0, 0, 2, 2, 1])
 SCORES = torch.tensor([0.1, 0.9, 0.4, 0.35, 0.8, 0.65, 0.3, 0.7, 0.2])
 CUTS = [(0, 4), (4, 5), (5, 9)]
-"""Uneven batches; with more ranks than batches some rank sees nothing."""
+"""Uneven batches. With more ranks than batches, a rank has no samples."""
 
 
 def collection() -> dict[str, Metric]:
@@ -81,13 +81,13 @@ def collection() -> dict[str, Metric]:
 
 
 def seen(first: int, last: int) -> StepOutput:
-    said = [f"das ist satz {number}" for number in PREDICTED[first:last].tolist()]
-    right = [f"das ist satz {number}" for number in WANTED[first:last].tolist()]
+    hypotheses = [f"das ist satz {number}" for number in PREDICTED[first:last].tolist()]
+    references = [f"das ist satz {number}" for number in TARGETS[first:last].tolist()]
     ours = {
-        "accuracy": (PREDICTED[first:last], WANTED[first:last]),
-        "f1": (PREDICTED[first:last], WANTED[first:last]),
-        "auroc": (SCORES[first:last], (WANTED[first:last] > 0).int()),
-        "wer": (said, right),
+        "accuracy": (PREDICTED[first:last], TARGETS[first:last]),
+        "f1": (PREDICTED[first:last], TARGETS[first:last]),
+        "auroc": (SCORES[first:last], (TARGETS[first:last] > 0).int()),
+        "wer": (hypotheses, references),
     }
     return StepOutput(torch.tensor(1.0), 1, {}, ours)
 
@@ -100,7 +100,7 @@ def in_one_go() -> dict[str, float]:
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-def test_torchmetrics_over_ranks_are_those_of_all_samples_at_once(tmp_path: Path, world_size: int) -> None:
+def test_torchmetrics_over_ranks_equal_those_of_all_samples_at_once(tmp_path: Path, world_size: int) -> None:
     def work(rank: int) -> None:
         process_group.init_from_env(use_gpu=False)
         metrics = MetricsManager([], collection=collection())
@@ -119,7 +119,7 @@ def test_torchmetrics_over_ranks_are_those_of_all_samples_at_once(tmp_path: Path
             assert found == pytest.approx({"loss": 1.0, **in_one_go()}, rel=1e-6)
 
 
-def test_the_states_of_three_ranks_go_on_in_one() -> None:
+def test_the_states_of_three_ranks_are_restored_on_one() -> None:
     parts = []
     for cut in CUTS:
         part = MetricsManager([], collection=collection())
@@ -130,7 +130,7 @@ def test_the_states_of_three_ranks_go_on_in_one() -> None:
     assert alone.compute() == pytest.approx({"loss": 1.0, **in_one_go()}, rel=1e-6)
 
 
-def test_a_figure_of_nothing_is_left_out_and_a_metric_that_cannot_be_added_up_is_refused() -> None:
+def test_an_empty_metric_is_left_out_and_one_that_cannot_be_summed_is_rejected() -> None:
     assert MetricsManager(["extra"], collection=collection()).compute() == {}
 
     class Whole(Metric):
@@ -144,7 +144,7 @@ def test_a_figure_of_nothing_is_left_out_and_a_metric_that_cannot_be_added_up_is
         MetricsManager([], collection={"spread": Whole()})
 
 
-def test_a_checkpointed_interval_goes_on_to_the_bit() -> None:
+def test_a_checkpointed_interval_resumes_exactly() -> None:
     whole, first, second = MetricsManager(["extra"]), MetricsManager(["extra"]), MetricsManager(["extra"])
     for place, batch in enumerate(BATCHES):
         whole.update(outcome(*batch))
@@ -154,7 +154,7 @@ def test_a_checkpointed_interval_goes_on_to_the_bit() -> None:
     assert second.compute() == whole.compute()
 
 
-def test_rates_are_what_the_formula_says() -> None:
+def test_throughput_and_mfu_follow_their_formulas() -> None:
     figures = Throughput(compute=4.0, data=1.0, saving=0.5, samples=40, steps=8).rates(
         sample_tokens=100, flops_per_token=6.0, peak=60_000.0
     )
@@ -171,7 +171,7 @@ def test_rates_are_what_the_formula_says() -> None:
     assert Throughput(compute=4.0, steps=8).rates(100, 6.0, None, sync=0.1)["communication"] == 0.2
 
 
-def test_the_peak_of_a_known_gpu_times_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_peak_is_that_of_the_gpu_times_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         torch.cuda,
         "get_device_name",

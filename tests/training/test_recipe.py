@@ -1,4 +1,4 @@
-"""Recipes: what they may say, what wins, and that every mistake is named at once, where it was written."""
+"""Recipes: valid keys, precedence of sources, and every mistake reported at once with its origin."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def write(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize("name", sorted(known_recipes()))
-def test_every_recipe_that_comes_with_trainfleet_is_sound(name: str) -> None:
+def test_every_built_in_recipe_is_valid(name: str) -> None:
     assert load_recipe(name).name == name
 
 
-def test_later_sources_win(tmp_path: Path) -> None:
+def test_later_sources_take_precedence(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD + "optimizer: {lr: 0.1, warmup: 3}\nseed: 5\n")
     env = {"TRAINFLEET_OPTIMIZER__LR": "3e-4", "TRAINFLEET_SEED": "6", "TRAINFLEET_CACHE": "/nowhere"}
     recipe = load_recipe(path, ["seed=7"], env)
     assert (recipe.optimizer.lr, recipe.optimizer.warmup, recipe.seed) == (3e-4, 3, 7)
 
 
-def test_a_dumped_recipe_reads_back_as_the_same(tmp_path: Path) -> None:
+def test_a_dumped_recipe_loads_unchanged(tmp_path: Path) -> None:
     recipe = load_recipe("lm-small")
     assert load_recipe(write(tmp_path, dump(recipe))) == recipe
 
@@ -85,7 +85,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("line", "message"), MISTAKES)
-def test_a_mistake_is_named(tmp_path: Path, line: str, message: str) -> None:
+def test_a_mistake_is_reported(tmp_path: Path, line: str, message: str) -> None:
     document = yaml.safe_load(GOOD) | yaml.safe_load(line)
     path = write(tmp_path, yaml.safe_dump(document))
     with pytest.raises(InputError) as caught:
@@ -96,7 +96,7 @@ def test_a_mistake_is_named(tmp_path: Path, line: str, message: str) -> None:
     assert len(caught.value.problems) == 1
 
 
-def test_all_mistakes_come_at_once_each_with_its_origin(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once_with_their_origin(tmp_path: Path) -> None:
     path = write(tmp_path, "name: a\nworkload: {name: lm}\nstrategy: hdsp\nbatch: {micro: 2}\n")
     with pytest.raises(InputError) as caught:
         load_recipe(path, ["optimizer.lr=x", "nothing"], {"TRAINFLEET_LOG__EVERY": "0"})
@@ -120,12 +120,12 @@ def test_all_mistakes_come_at_once_each_with_its_origin(tmp_path: Path) -> None:
         ("- a", "empty or not a mapping"),
     ],
 )
-def test_an_invalid_file_gets_one_message(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_file_is_one_message(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load_recipe(write(tmp_path, text))
 
 
-def test_binary_files_folders_and_unknown_names_get_one_message(tmp_path: Path) -> None:
+def test_binary_files_folders_and_unknown_names_are_one_message(tmp_path: Path) -> None:
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     for path, message in (
         (tmp_path / "binary.yaml", "is not UTF-8 text"),
@@ -136,7 +136,7 @@ def test_binary_files_folders_and_unknown_names_get_one_message(tmp_path: Path) 
             load_recipe(path)
 
 
-def test_only_what_can_change_a_loss_counts_as_a_difference() -> None:
+def test_only_keys_that_can_change_a_loss_count_as_a_difference() -> None:
     old = load_recipe("lm-small").model_dump(mode="json")
     free = load_recipe(
         "lm-small", ["scaling.workers=1", "log.every=3", "checkpoint.keep_last=9", "storage=elsewhere"]

@@ -1,4 +1,6 @@
-"""The report says what the run's folder holds, for runs that ended, were killed, or left a cut row."""
+"""The report shows the content of the run folder, for runs that finished, were killed, or left an incomplete
+row.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from trainfleet.training.runtime.progress import number
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    """A run of 40 steps, killed at step 23 and resumed from step 20, with names that HTML must escape."""
+    """A run of 40 steps, killed at step 23 and resumed from step 20, with names that need HTML escapes."""
     folder = tmp_path / "lm-<b>"
     rows: list[dict[str, Any]] = []
     for step in range(1, 41):
@@ -85,7 +87,7 @@ def run_dir(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_page_is_sound_and_fetches_nothing(run_dir: Path) -> None:
+def test_the_page_is_valid_and_fetches_nothing(run_dir: Path) -> None:
     page = written(run_dir)
     parser = Balanced()
     parser.feed(page)
@@ -102,7 +104,7 @@ def test_the_page_is_sound_and_fetches_nothing(run_dir: Path) -> None:
     assert len(own) < 100_000
 
 
-def test_the_lines_are_the_rows(run_dir: Path) -> None:
+def test_the_curves_are_those_of_the_rows(run_dir: Path) -> None:
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     train = [row for row in rows if row["kind"] == "train"]
     validation = [row for row in rows if row["kind"] == "validation"]
@@ -140,7 +142,7 @@ def test_the_bigram_model_and_the_resume_are_marked(run_dir: Path) -> None:
     assert resume["showlegend"] is True
 
 
-def test_a_long_run_is_smoothed_over_what_was_measured(run_dir: Path) -> None:
+def test_a_long_run_is_smoothed_and_keeps_the_measured_points(run_dir: Path) -> None:
     rows = [{"kind": "train", "step": step, "loss": float(step % 2)} for step in range(1, 201)]
     (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     lines = figures(written(run_dir))[0][0]
@@ -157,21 +159,21 @@ def test_names_are_escaped(run_dir: Path) -> None:
     assert "lm-<b>" not in page
 
 
-def test_the_figures_are_those_of_the_rows(run_dir: Path) -> None:
-    said = read_run_summary(run_dir).figures()
-    assert said["status"] == "finished"
-    assert (said["step"], said["steps"], said["resumes"]) == (40, 40, 1)
-    assert said["best_validation"] == pytest.approx(2.2)
-    assert said["best_step"] == 40
-    assert (said["figure"], said["mode"]) == ("nats_per_byte", "min")
-    assert said["baseline"] == {"name": "bigram", "value": 2.5}
-    assert said["ahead_of_baseline"] == pytest.approx(0.3)
-    assert said["test"] == 2.25
-    assert said["tokens_per_second"] == 1021.0
-    assert said["unreadable_rows"] == 0
+def test_the_summary_is_that_of_the_rows(run_dir: Path) -> None:
+    figures_of_run = read_run_summary(run_dir).figures()
+    assert figures_of_run["status"] == "finished"
+    assert (figures_of_run["step"], figures_of_run["steps"], figures_of_run["resumes"]) == (40, 40, 1)
+    assert figures_of_run["best_validation"] == pytest.approx(2.2)
+    assert figures_of_run["best_step"] == 40
+    assert (figures_of_run["figure"], figures_of_run["mode"]) == ("nats_per_byte", "min")
+    assert figures_of_run["baseline"] == {"name": "bigram", "value": 2.5}
+    assert figures_of_run["ahead_of_baseline"] == pytest.approx(0.3)
+    assert figures_of_run["test"] == 2.25
+    assert figures_of_run["tokens_per_second"] == 1021.0
+    assert figures_of_run["unreadable_rows"] == 0
 
 
-def test_the_time_is_shared_out_and_adds_up_to_the_launches(run_dir: Path) -> None:
+def test_the_time_breakdown_adds_up_to_the_launches(run_dir: Path) -> None:
     parts = dict(read_run_summary(run_dir).time_shares())
     assert parts["computing"] == pytest.approx(15.0)
     assert parts["waiting for data"] == pytest.approx(5.0)
@@ -187,7 +189,7 @@ def test_the_time_is_shared_out_and_adds_up_to_the_launches(run_dir: Path) -> No
     assert re.search(r"computing <b>25\.0%</b> <span class=\"muted\">15\.0 s", page)
 
 
-def test_kill_and_resume_are_told_in_order(run_dir: Path) -> None:
+def test_kill_and_resume_are_listed_in_order(run_dir: Path) -> None:
     page = written(run_dir)
     killed, resumed, finished = (
         page.index("2 workers: killed"),
@@ -203,7 +205,7 @@ def test_only_checkpoints_with_their_marker_are_listed(run_dir: Path) -> None:
     assert "step-00000030" not in page
 
 
-def test_a_cut_row_is_left_out_and_said(run_dir: Path) -> None:
+def test_an_incomplete_row_is_left_out_and_reported(run_dir: Path) -> None:
     with (run_dir / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "train", "step": 41, "lo')
     page = written(run_dir)
@@ -215,12 +217,12 @@ def test_a_cut_row_is_left_out_and_said(run_dir: Path) -> None:
 @pytest.mark.parametrize(
     "missing", ["run.json", "recipe.yaml", "metrics.jsonl", "checkpoints/step-00000040/COMMITTED"]
 )
-def test_a_run_that_lacks_a_file_still_has_a_report(run_dir: Path, missing: str) -> None:
+def test_a_run_without_one_of_its_files_has_a_report(run_dir: Path, missing: str) -> None:
     (run_dir / missing).unlink()
     assert "</html>" in written(run_dir)
 
 
-def test_a_run_killed_before_its_first_row_says_so(tmp_path: Path) -> None:
+def test_a_run_killed_before_its_first_row_is_reported(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(
         json.dumps({"name": "young", "status": "running", "launches": [], "starts": []})
     )
@@ -231,7 +233,7 @@ def test_a_run_killed_before_its_first_row_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("make", "message"), [(False, "no such run"), (True, "no run found")])
-def test_what_is_no_run_is_refused(tmp_path: Path, make: bool, message: str) -> None:
+def test_a_folder_that_is_not_a_run_is_rejected(tmp_path: Path, make: bool, message: str) -> None:
     folder = tmp_path / "nothing"
     if make:
         folder.mkdir()
@@ -240,7 +242,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path, make: bool, message: str) -> 
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_report_that_cannot_be_written_leaves_the_old_one(run_dir: Path, tmp_path: Path) -> None:
+def test_a_failed_report_keeps_the_old_one(run_dir: Path, tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("old")
     with pytest.raises(InputError, match="cannot write a file"):
@@ -248,7 +250,7 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(run_dir: Path, tmp_p
     assert blocked.read_text() == "old"
 
 
-def test_the_command_prints_where_it_is_and_the_figures(
+def test_the_command_prints_the_path_and_the_summary(
     trainfleet: Callable[..., subprocess.CompletedProcess[str]], run_dir: Path, tmp_path: Path
 ) -> None:
     done = trainfleet("report", str(run_dir), "--output", str(tmp_path / "out.html"), "--json")
@@ -269,15 +271,15 @@ def test_the_command_prints_where_it_is_and_the_figures(
         (-0.31, "-0.31"),
     ],
 )
-def test_numbers_are_short(value: float, text: str) -> None:
+def test_numbers_are_formatted_briefly(value: float, text: str) -> None:
     assert number(value) == text
 
 
-def test_smoothing_a_constant_leaves_it() -> None:
+def test_smoothing_does_not_change_a_constant() -> None:
     assert [y for _, y in smooth([(x, 2.0) for x in range(5)], 0.9)] == pytest.approx([2.0] * 5)
 
 
-def test_points_that_are_no_numbers_leave_a_gap() -> None:
+def test_points_with_nan_leave_a_gap() -> None:
     ((lines, _),) = figures(
         draw(Chart("Loss", [Series("train", [(1, 2.0), (2, float("nan")), (3, 1.0), (4, float("inf"))])]))
     )

@@ -1,6 +1,4 @@
-"""A report fits whatever was trained and however it went: other figures, decisions, prices, odd rows; and
-several runs on one page.
-"""
+"""Reports of different runs: other metrics, decisions, prices, invalid rows; and several runs on one page."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ POOLS = [
 
 
 def row(step: int, **figures: Any) -> dict[str, Any]:
-    """A row of training: ten steps of half a second."""
+    """A training row: ten steps of half a second."""
     timed = {"step_seconds": 0.5, "data_wait": 0.1, "checkpoint_seconds": 0.2, "validation_seconds": 0.3}
     return (
         {
@@ -65,7 +63,7 @@ def row(step: int, **figures: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """A run's folder from its rows, its recipe and what run.json has besides."""
+    """A run folder with these rows, this recipe and these fields of run.json."""
 
     def call(rows: list[Mapping[str, Any]], name: str = "try", recipe: str = "", **run: Any) -> Path:
         folder = tmp_path / name
@@ -83,7 +81,7 @@ PICTURES = "checkpoint: {metric: validation/accuracy, mode: max}\n"
 
 @pytest.fixture
 def pictures(make: Make) -> Path:
-    """A classifier, judged by its accuracy, and two simple models."""
+    """An image classifier that is compared by its accuracy, and two baselines."""
     rows: list[Mapping[str, Any]] = [row(10, accuracy=0.5), row(20, accuracy=0.9)]
     for step, accuracy in ((10, 0.6), (15, 0.95), (20, 0.9)):
         rows.append(
@@ -104,21 +102,27 @@ def pictures(make: Make) -> Path:
     )
 
 
-def test_a_run_is_judged_by_what_its_recipe_names(pictures: Path) -> None:
-    said = read_run_summary(pictures).figures()
-    assert (said["figure"], said["mode"], said["best_validation"], said["best_step"], said["test"]) == (
+def test_a_run_is_compared_by_the_metric_of_its_recipe(pictures: Path) -> None:
+    figures_of_run = read_run_summary(pictures).figures()
+    assert (
+        figures_of_run["figure"],
+        figures_of_run["mode"],
+        figures_of_run["best_validation"],
+        figures_of_run["best_step"],
+        figures_of_run["test"],
+    ) == (
         "accuracy",
         "max",
         0.95,
         15,
         0.92,
     )
-    assert said["baseline"] == {"name": "nearest mean", "value": 0.9}
-    assert said["ahead_of_baseline"] == pytest.approx(0.05)
+    assert figures_of_run["baseline"] == {"name": "nearest mean", "value": 0.9}
+    assert figures_of_run["ahead_of_baseline"] == pytest.approx(0.05)
     assert "above its 0.9000 accuracy" in written(pictures)
 
 
-def test_each_figure_of_a_validation_has_a_chart_and_each_simple_model_a_line(pictures: Path) -> None:
+def test_each_validation_metric_has_a_chart_and_each_baseline_a_line(pictures: Path) -> None:
     charts = figures(written(pictures))
     assert [layout["yaxis"]["title"]["text"] for _, layout in charts[:3]] == [
         "accuracy",
@@ -133,7 +137,7 @@ def test_each_figure_of_a_validation_has_a_chart_and_each_simple_model_a_line(pi
     assert "samples per second" in charts[4][0]
 
 
-def test_without_a_recipe_error_rates_fall_and_accuracy_rises(make: Make) -> None:
+def test_without_a_recipe_lower_error_rates_and_higher_accuracy_are_better(make: Make) -> None:
     folder = make(
         [
             {
@@ -153,13 +157,13 @@ def test_without_a_recipe_error_rates_fall_and_accuracy_rises(make: Make) -> Non
 
 
 @pytest.mark.parametrize(("tokens", "unit"), [(0.0, "samples"), (16.0, "samples"), (160.0, "tokens")])
-def test_speed_is_told_in_what_a_sample_is_made_of(make: Make, tokens: float, unit: str) -> None:
+def test_throughput_is_in_the_unit_of_the_workload(make: Make, tokens: float, unit: str) -> None:
     page = written(make([row(10, tokens_per_second=tokens), row(20, tokens_per_second=tokens)]))
     assert f"{unit} per second, median" in page
     assert any(f"{unit} per second" in lines for lines, _ in figures(page))
 
 
-def test_decisions_and_refused_steps_are_marked_and_listed(make: Make) -> None:
+def test_decisions_and_rejected_steps_are_marked_and_listed(make: Make) -> None:
     decisions = [
         {
             "kind": "decision",
@@ -177,7 +181,7 @@ def test_decisions_and_refused_steps_are_marked_and_listed(make: Make) -> None:
             "new": 16,
             "why": "noise scale 40",
         },
-        {"kind": "event", "step": 15, "what": "roll_back", "text": "step 16: the loss leapt"},
+        {"kind": "event", "step": 15, "what": "roll_back", "text": "step 16: the loss spiked"},
     ]
     folder = make([row(10), row(20, lr=5e-4), *decisions, row(30, lr=5e-4, global_batch=16)])
     page = written(folder)
@@ -191,19 +195,19 @@ def test_decisions_and_refused_steps_are_marked_and_listed(make: Make) -> None:
     assert (batch["x"], batch["y"]) == ([20], [8])
     listed = page[page.index("Decisions and rejected") :]
     assert [
-        listed.index(word) for word in ("1 → 0.5", "8 → 16", "roll back", "step 16: the loss leapt")
-    ] == sorted(listed.index(word) for word in ("1 → 0.5", "8 → 16", "roll back", "step 16: the loss leapt"))
+        listed.index(word) for word in ("1 → 0.5", "8 → 16", "roll back", "step 16: the loss spiked")
+    ] == sorted(listed.index(word) for word in ("1 → 0.5", "8 → 16", "roll back", "step 16: the loss spiked"))
     assert (
         read_run_summary(folder).figures()["decisions"],
         read_run_summary(folder).figures()["events"],
     ) == (2, 1)
 
 
-def test_a_batch_that_never_changed_needs_no_chart(make: Make) -> None:
+def test_a_constant_batch_has_no_chart(make: Make) -> None:
     assert "Samples per step" not in written(make([row(10), row(20)]))
 
 
-def test_the_stack_holds_the_same_seconds_as_the_rows(make: Make) -> None:
+def test_the_time_breakdown_has_the_seconds_of_the_rows(make: Make) -> None:
     rows = [row(10 * number, communication=0.2) for number in range(1, 201)]
     launches = [{"at": "2026-01-01T10:00:00+00:00", "seconds": 1500.0, "first_step_seconds": 30.0}]
     folder = make(rows, launches=launches, starts=[{"at": "2026-01-01T10:00:10+00:00", "from_step": 500}])
@@ -230,7 +234,7 @@ def test_the_stack_holds_the_same_seconds_as_the_rows(make: Make) -> None:
     ]
 
 
-def test_the_cost_is_that_of_whole_nodes_at_the_pools_prices(make: Make) -> None:
+def test_the_cost_is_that_of_whole_nodes_at_the_price_of_their_pool(make: Make) -> None:
     place = {"name": "prod", "cloud": "aws", "pools": POOLS}
     launches = [
         {"workers": 9, "seconds": 1800.0, "platform": place},
@@ -248,7 +252,7 @@ def test_the_cost_is_that_of_whole_nodes_at_the_pools_prices(make: Make) -> None
 
 
 @pytest.mark.parametrize(
-    ("launches", "said"),
+    ("launches", "reason"),
     [
         ([], "No launch named a platform"),
         (
@@ -267,15 +271,15 @@ def test_the_cost_is_that_of_whole_nodes_at_the_pools_prices(make: Make) -> None
         ),
     ],
 )
-def test_where_there_is_no_price_the_page_says_why(
-    make: Make, launches: list[dict[str, Any]], said: str
+def test_a_page_without_a_cost_names_the_reason(
+    make: Make, launches: list[dict[str, Any]], reason: str
 ) -> None:
     folder = make([row(10)], launches=launches)
-    assert said in written(folder)
+    assert reason in written(folder)
     assert "$" not in re.sub(r"(?s)<script.*?</script>", "", written(folder))
 
 
-def test_a_killed_launch_counts_until_it_last_wrote_something(make: Make) -> None:
+def test_a_killed_launch_counts_until_its_last_write(make: Make) -> None:
     folder = make(
         [row(10)],
         status="running",
@@ -289,7 +293,7 @@ def test_a_killed_launch_counts_until_it_last_wrote_something(make: Make) -> Non
     assert dict(summary.time_shares())["ending and lost work"] == pytest.approx(60 - 5.5)
 
 
-def test_rows_of_any_kind_never_break_the_page(make: Make) -> None:
+def test_rows_with_any_values_give_a_valid_page(make: Make) -> None:
     odd = [
         {"kind": "train", "step": 1, "loss": None, "lr": "high", "step_seconds": "1"},
         {"kind": "train", "step": 2, "loss": float("nan"), "global_batch": True},
@@ -309,7 +313,7 @@ def test_rows_of_any_kind_never_break_the_page(make: Make) -> None:
     assert "2 lines of metrics.jsonl could not be read" in page
 
 
-def test_a_run_below_a_url_is_read_from_there(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_below_a_url_is_read_from_its_store(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     from trainfleet.training.report import run_summary as module
     from trainfleet.training.stores import open_store
 
@@ -320,19 +324,19 @@ def test_a_run_below_a_url_is_read_from_there(make: Make, monkeypatch: pytest.Mo
     )
     asked: list[str] = []
 
-    def stand_in(url: str, patience: Any = None) -> Any:
+    def open_fake_store(url: str, patience: Any = None) -> Any:
         asked.append(url)
         return open_store(url.replace("s3://bucket/runs", str(folder.parent)))
 
-    monkeypatch.setattr(module, "open_store", stand_in)
+    monkeypatch.setattr(module, "open_store", open_fake_store)
     summary = read_run_summary("s3://bucket/runs/try")
     assert asked == ["s3://bucket/runs/try", "s3://bucket/runs/try/checkpoints"]
-    # nobody here can know whether it still is
+    # the status is not verified for a remote run
     assert (summary.last_step, summary.status()) == (10, "running")
     assert [each.name for each in summary.checkpoints or []] == ["step-00000010"]
 
 
-def test_a_store_that_does_not_answer_costs_the_list_of_checkpoints_alone(make: Make) -> None:
+def test_a_store_that_does_not_respond_only_hides_the_list_of_checkpoints(make: Make) -> None:
     folder = make([row(10)])
     (folder / "home.json").write_text('{"url": "nowhere://bucket/runs/try", "uploads": 3}')
     assert read_run_summary(folder).checkpoints is None
@@ -341,7 +345,9 @@ def test_a_store_that_does_not_answer_costs_the_list_of_checkpoints_alone(make: 
 
 @pytest.fixture
 def three(make: Make, pictures: Path) -> list[Path]:
-    """The classifier, a better and slower one whose recipe differs in two keys, and one that has just begun."""
+    """The classifier; a better and slower one whose recipe differs in two keys; and one that has just
+    started.
+    """
     better = [
         row(10, accuracy=0.7, step_seconds=1.0),
         {"kind": "validation", "step": 10, "validation/accuracy": 0.99, "validation/loss": 0.1},
@@ -350,7 +356,7 @@ def three(make: Make, pictures: Path) -> list[Path]:
     return [pictures, other, make([row(5)], "young", PICTURES, status="running")]
 
 
-def test_several_runs_lie_over_each_other_by_step_and_by_time(three: list[Path], tmp_path: Path) -> None:
+def test_several_runs_are_overlaid_by_step_and_by_time(three: list[Path], tmp_path: Path) -> None:
     target = tmp_path / "all.html"
     write_comparison(three, target)
     page = target.read_text()
@@ -364,7 +370,7 @@ def test_several_runs_lie_over_each_other_by_step_and_by_time(three: list[Path],
     assert "young has no validation result for accuracy yet" in page
 
 
-def test_the_better_figure_and_what_differs_in_the_recipes_stand_out(three: list[Path]) -> None:
+def test_the_better_metric_and_recipe_differences_are_highlighted(three: list[Path]) -> None:
     summaries = [read_run_summary(each) for each in three]
     assert differences(summaries) == {"optimizer.lr": ["–", "0.1", "–"], "strategy": ["–", "fsdp", "–"]}
     page = comparison(summaries)
@@ -376,7 +382,7 @@ def test_the_better_figure_and_what_differs_in_the_recipes_stand_out(three: list
     ]
 
 
-def test_runs_of_one_name_are_told_apart_by_where_they_are(make: Make) -> None:
+def test_runs_of_one_name_are_labelled_by_their_folder(make: Make) -> None:
     summaries = [read_run_summary(make([row(10)], f"{folder}/same")) for folder in ("a", "b")]
     assert ">a/same " in comparison(summaries)
     assert ">b/same " in comparison(summaries)
@@ -385,7 +391,7 @@ def test_runs_of_one_name_are_told_apart_by_where_they_are(make: Make) -> None:
 def test_the_command_compares(trainfleet: Callable[..., Any], three: list[Path], tmp_path: Path) -> None:
     done = trainfleet("report", *map(str, three), "-o", str(tmp_path / "c.html"), "--json")
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert [run["best_validation"] for run in said["runs"]] == [0.95, 0.99, None]
-    assert said["recipe_differences"]["strategy"] == ["–", "fsdp", "–"]
+    comparison = json.loads(done.stdout)
+    assert [run["best_validation"] for run in comparison["runs"]] == [0.95, 0.99, None]
+    assert comparison["recipe_differences"]["strategy"] == ["–", "fsdp", "–"]
     assert (tmp_path / "c.html").read_text().endswith("</html>")

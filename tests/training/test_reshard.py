@@ -1,4 +1,4 @@
-"""A checkpoint of any number of ranks and any strategy goes on with any other: the same samples, the same
+"""A checkpoint of any number of ranks and any strategy resumes with any other, with the same samples and
 losses.
 """
 
@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.kept import tensors_of
+from tests.training.checkpoint_reader import tensors_of
 from tests.training.ranks import start_ranks
-from tests.training.test_loop import StopAfter, losses, results, strike
+from tests.training.test_loop import StopAfter, kill_at_failpoint, losses, results
 from trainfleet.training.checkpoint import Checkpoints, step_name
 from trainfleet.training.recipe.schema import CheckpointConfig, Recipe
 from trainfleet.training.runtime import process_group
@@ -34,7 +34,7 @@ LEGS = {
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", LEGS)
-def test_ranks_and_strategies_change_and_the_losses_do_not(
+def test_a_change_of_ranks_or_strategy_does_not_change_the_losses(
     tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks, name: str
 ) -> None:
     run(tiny(), tmp_path / "whole")
@@ -54,7 +54,7 @@ def test_ranks_and_strategies_change_and_the_losses_do_not(
 
 
 def spread(full: torch.Tensor, strategy: str, ranks: int) -> torch.Tensor:
-    """A tensor as a strategy holds it on each rank."""
+    """A tensor as a strategy stores it on each rank."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
@@ -77,7 +77,7 @@ WAYS = [("copies", 2), ("rows", 3), ("columns", 2), ("both", 4)]
 
 
 @pytest.mark.deep
-def test_shards_are_written_once_and_read_as_any_other_shards(tmp_path: Path) -> None:
+def test_shards_are_written_once_and_loaded_as_any_other_shards(tmp_path: Path) -> None:
     full = torch.arange(7 * 50_000, dtype=torch.float32).reshape(7, 50_000)
 
     def checkpoints() -> Checkpoints:
@@ -114,7 +114,7 @@ def test_shards_are_written_once_and_read_as_any_other_shards(tmp_path: Path) ->
     ],
 )
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_two_ranks_killed_at_any_point_end_equal_to_the_bit(
+def test_two_ranks_killed_at_any_point_resume_exactly(
     tmp_path: Path, tiny: Make, run_ranks: RunRanks, strategy: str, point: str
 ) -> None:
     recipe = tiny(
@@ -127,7 +127,7 @@ def test_two_ranks_killed_at_any_point_end_equal_to_the_bit(
     assert run_ranks(recipe, tmp_path / "whole", 2) == [0, 0]
 
     def before(_: int) -> Any:
-        strike(point)
+        kill_at_failpoint(point)
 
     assert -signal.SIGKILL in run_ranks(recipe, tmp_path / "killed", 2, before=before)
     assert run_ranks(recipe, tmp_path / "killed", 2) == [0, 0]

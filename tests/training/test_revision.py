@@ -1,4 +1,4 @@
-"""A run says which code trained it, and does not claim a revision that the code does not have."""
+"""A run records the revision of the code that trained it, and marks code with local changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainfleet.training.runs.revision import revision
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A package in a checkout of its own, committed."""
+    """A committed package in its own checkout."""
     folder = tmp_path / "checkout" / "package"
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text("")
@@ -25,7 +25,7 @@ def package(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_clean_checkout_has_its_revision_whatever_lies_beside_the_package(package: Path) -> None:
+def test_files_outside_the_package_do_not_change_its_revision(package: Path) -> None:
     head = subprocess.run(
         ["git", "-C", str(package), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
     ).stdout
@@ -33,12 +33,12 @@ def test_a_clean_checkout_has_its_revision_whatever_lies_beside_the_package(pack
     assert revision(package) == head[:12]
 
 
-def test_changed_code_says_so(package: Path) -> None:
+def test_changed_code_is_marked(package: Path) -> None:
     (package / "__init__.py").write_text("changed = True")
     assert revision(package).endswith(" and changes")
 
 
-def test_a_package_that_git_does_not_track_has_none(package: Path, tmp_path: Path) -> None:
+def test_an_untracked_package_has_no_revision(package: Path, tmp_path: Path) -> None:
     installed = package.parent / "site-packages"
     installed.mkdir()
     (installed / "__init__.py").write_text("")
@@ -46,6 +46,6 @@ def test_a_package_that_git_does_not_track_has_none(package: Path, tmp_path: Pat
     assert revision(tmp_path) == ""
 
 
-def test_without_git_there_is_none(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_git_there_is_no_revision(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert revision(package) == ""

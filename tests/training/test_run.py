@@ -1,4 +1,6 @@
-"""The entry point that launchers start, how ranks and launcher talk, and what ends with whom."""
+"""The entry point that launchers start, the events between ranks and launcher, and which processes end
+together.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ ROW = {
 }
 
 
-def test_an_interval_is_one_dense_line() -> None:
+def test_an_interval_is_one_short_line() -> None:
     assert dense_line(ROW) == "step  12/600  loss 2.4142  lr 3.00e-04  12.3k tok/s  wait 0.4%  left 2m11s"
     on_gpu = ROW | {"mfu": 0.415, "nats_per_byte": 1.2}
     assert (
@@ -45,28 +47,28 @@ def test_an_interval_is_one_dense_line() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0s"), (59.6, "1m00s"), (200, "3m20s"), (7500, "2h05m")])
-def test_durations_read_well(seconds: float, text: str) -> None:
+def test_durations_are_readable(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_what_a_rank_sends_arrives_in_order(tmp_path: Path) -> None:
+def test_the_events_of_a_rank_arrive_in_order(tmp_path: Path) -> None:
     listener = Listener(tmp_path / "events")
     sink = EventSink(str(tmp_path / "events"))
     for step in range(50):
         sink.send("step", step=step, total=50)
     sink.close()
-    heard: list[int] = []
+    received: list[int] = []
 
-    def all_there() -> bool:
-        heard.extend(event["step"] for event in listener.drain())
-        return len(heard) == 50
+    def all_received() -> bool:
+        received.extend(event["step"] for event in listener.drain())
+        return len(received) == 50
 
-    wait_for(all_there, "events", 10)
+    wait_for(all_received, "events", 10)
     listener.close()
-    assert heard == list(range(50))
+    assert received == list(range(50))
 
 
-def test_a_run_goes_on_when_nobody_listens_any_more(tmp_path: Path) -> None:
+def test_a_run_continues_without_a_listener(tmp_path: Path) -> None:
     listener = Listener(tmp_path / "events")
     sink = EventSink(str(tmp_path / "events"))
     listener.close()
@@ -75,16 +77,16 @@ def test_a_run_goes_on_when_nobody_listens_any_more(tmp_path: Path) -> None:
     EventSink(str(tmp_path / "gone")).send("step", step=1, total=2)
 
 
-def test_a_cut_event_is_passed_over(tmp_path: Path) -> None:
+def test_an_incomplete_event_is_skipped(tmp_path: Path) -> None:
     listener = Listener(tmp_path / "events")
     sink = EventSink(str(tmp_path / "events"))
     sink.send("step", step=1, total=2)
     assert sink._socket is not None
     sink._socket.sendall(b'{"kind": "st')
     sink.close()
-    heard = wait_for(lambda: list(listener.drain()), "events", 10)
+    received = wait_for(lambda: list(listener.drain()), "events", 10)
     listener.close()
-    assert [event["step"] for event in heard] == [1]
+    assert [event["step"] for event in received] == [1]
 
 
 def test_without_a_launcher_the_lines_go_to_stdout(
@@ -97,7 +99,7 @@ def test_without_a_launcher_the_lines_go_to_stdout(
     assert capsys.readouterr().out.splitlines() == [dense_line(ROW), "resumed: from step 12"]
 
 
-def test_every_rank_is_asked_to_stop_by_one_file(tmp_path: Path) -> None:
+def test_one_file_asks_every_rank_to_stop(tmp_path: Path) -> None:
     stop = tmp_path / "stop"
     context = context_for(
         tmp_path,
@@ -113,7 +115,7 @@ def test_every_rank_is_asked_to_stop_by_one_file(tmp_path: Path) -> None:
     assert context.should_stop()
 
 
-def test_plain_lines_hold_no_colour(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_lines_have_no_color(capsys: pytest.CaptureFixture[str]) -> None:
     Lines().handle({"kind": "warning", "text": "stopping"})
     assert capsys.readouterr().out == "stopping\n"
 
@@ -125,7 +127,7 @@ def test_plain_lines_hold_no_colour(capsys: pytest.CaptureFixture[str]) -> None:
         ({"CPU": 8.0, "GPU": 1.0}, {"workers": 2, "use_gpu": True}, "need 2 GPUs, here are 1"),
     ],
 )
-def test_a_cluster_that_is_too_small_is_refused(
+def test_a_cluster_that_is_too_small_is_rejected(
     monkeypatch: pytest.MonkeyPatch, have: dict[str, float], scaling: dict[str, int], message: str
 ) -> None:
     import ray
@@ -137,9 +139,7 @@ def test_a_cluster_that_is_too_small_is_refused(
 
 
 @pytest.mark.deep
-def test_the_entry_point_is_one_rank_where_torchrun_says_so(
-    tmp_path: Path, text_folder: Path, cache: Path
-) -> None:
+def test_the_entry_point_is_one_rank_under_torchrun(tmp_path: Path, text_folder: Path, cache: Path) -> None:
     settings = [
         f"workload.data.source={text_folder}",
         "workload.data.glob='**/*.txt'",
@@ -172,7 +172,7 @@ def test_the_entry_point_is_one_rank_where_torchrun_says_so(
     assert "lr: 0.0001" in (tmp_path / "lm-tiny" / "recipe.yaml").read_text()
 
 
-def test_a_worker_needs_no_transformers_to_start() -> None:
+def test_a_worker_starts_without_importing_transformers() -> None:
     code = (
         "import sys, json, trainfleet.training.trainer.loop; print(json.dumps('transformers' in sys.modules))"
     )
@@ -180,9 +180,9 @@ def test_a_worker_needs_no_transformers_to_start() -> None:
     assert json.loads(loaded.stdout) is False
 
 
-def test_a_supervised_tree_ends_whole_even_what_was_orphaned(tmp_path: Path) -> None:
-    """A child that ignores SIGTERM starts a grandchild in a session of its own, and dies; the launcher finds
-    and ends it.
+def test_a_supervised_process_tree_ends_with_its_orphans(tmp_path: Path) -> None:
+    """A child that ignores SIGTERM starts a grandchild in its own session, and dies. The launcher finds the
+    grandchild and ends it.
     """
     grandchild = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
     child = f"""
@@ -225,7 +225,7 @@ time.sleep(600)
     wait_for(lambda: not running({pid}), "the child outlived its launcher", 30)
 
 
-def test_a_process_whose_launcher_is_gone_does_not_start() -> None:
+def test_a_process_without_its_launcher_does_not_start() -> None:
     gone = subprocess.Popen([sys.executable, "-c", "pass"])
     gone.wait()
     code = f"from trainfleet.process import die_with; die_with({gone.pid}); import time; time.sleep(600)"

@@ -1,5 +1,5 @@
-"""A finished run's folder has the released layout: files, kinds and keys of rows, run.json and each launch's
-facts.
+"""The folder of a finished run has the released layout: files, kinds and keys of rows, run.json and the
+record of each launch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run folders of earlier releases: today's code reads them, loads their weights and resumes from them."""
+"""Run folders of earlier releases: the current code reads them, loads their weights and resumes from them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One recipe under ddp, fsdp and hsdp, on one, two and three ranks: the same losses, whatever is held where.
+"""One recipe with ddp, fsdp and hsdp on one, two and three ranks has the same losses.
 
-The stated tolerance is rounding's: sums in another order, 2e-5 of a loss over twelve steps of a model that
-learns fast.
+The tolerance is that of rounding, because sums have another order: 2e-5 of a loss over twelve steps of a
+model that learns fast.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.training.several import Rows, on_ranks, told, train_all
+from tests.training.training_runs import Rows, metric_values, on_ranks, train_all
 from trainfleet.errors import InputError
 from trainfleet.training.recipe.schema import Optimizer, Recipe
 from trainfleet.training.runtime.process_group import single_process_group
@@ -55,13 +55,13 @@ ON_TWO: dict[str, tuple[str, ...]] = {
 
 
 @pytest.fixture(scope="module")
-def yardstick(text_folder: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Rows:
-    """The rows of one rank that holds everything."""
+def single_rank_rows(text_folder: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Rows:
+    """The rows of one rank that holds the whole model."""
     from trainfleet.training.trainer.loop import train
 
-    folder = tmp_path_factory.mktemp("yardstick")
+    folder = tmp_path_factory.mktemp("single_rank_rows")
     train(recipe_on(text_folder), RunContext(folder, cache=cache))
-    from tests.training.several import rows_of
+    from tests.training.training_runs import rows_of
 
     return rows_of(folder)
 
@@ -88,9 +88,9 @@ def recipe_on(text: Path, *overrides: str) -> Recipe:
 
 def agrees(rows: Rows, other: Rows) -> None:
     for name in ("loss", "grad_norm", "lr"):
-        assert told(rows, name) == pytest.approx(told(other, name), rel=TOLERANCE), name
-    assert told(rows, "validation/loss", "validation") == pytest.approx(
-        told(other, "validation/loss", "validation"), rel=TOLERANCE
+        assert metric_values(rows, name) == pytest.approx(metric_values(other, name), rel=TOLERANCE), name
+    assert metric_values(rows, "validation/loss", "validation") == pytest.approx(
+        metric_values(other, "validation/loss", "validation"), rel=TOLERANCE
     )
 
 
@@ -103,33 +103,38 @@ def agrees(rows: Rows, other: Rows) -> None:
         pytest.param(3, VARIANTS, marks=pytest.mark.deep, id="3"),
     ],
 )
-def test_every_strategy_trains_as_one_rank_that_holds_everything(
+def test_every_strategy_has_the_losses_of_one_rank(
     tmp_path: Path,
     text_folder: Path,
     cache: Path,
-    yardstick: Rows,
+    single_rank_rows: Rows,
     world_size: int,
     variants: dict[str, tuple[str, ...]],
 ) -> None:
     found = train_all(
-        {name: recipe_on(text_folder, *said) for name, said in variants.items()}, tmp_path, cache, world_size
+        {name: recipe_on(text_folder, *overrides) for name, overrides in variants.items()},
+        tmp_path,
+        cache,
+        world_size,
     )
-    assert told(yardstick, "loss")[-1] < told(yardstick, "loss")[0] - 1
-    assert min(told(yardstick, "grad_norm")) > 1.0  # so clipping, at 1.0, matters in every step
+    assert metric_values(single_rank_rows, "loss")[-1] < metric_values(single_rank_rows, "loss")[0] - 1
+    assert (
+        min(metric_values(single_rank_rows, "grad_norm")) > 1.0
+    )  # so gradients are clipped, at 1.0, in every step
     for rows in found.values():
-        agrees(rows, yardstick)
+        agrees(rows, single_rank_rows)
 
 
 @pytest.mark.deep
-def test_stopped_and_gone_on_each_strategy_is_equal_to_the_bit(
-    tmp_path: Path, text_folder: Path, cache: Path
-) -> None:
-    said = ("workload.model.dropout=0.1", "log.every=3", "batch.micro_batch=4")
+def test_each_strategy_resumes_exactly(tmp_path: Path, text_folder: Path, cache: Path) -> None:
+    overrides = ("workload.model.dropout=0.1", "log.every=3", "batch.micro_batch=4")
     recipes = {
-        strategy: recipe_on(text_folder, f"strategy={strategy}", *said)
+        strategy: recipe_on(text_folder, f"strategy={strategy}", *overrides)
         for strategy in ("ddp", "fsdp", "hsdp")
     }
-    recipes |= {"fsdp, made late": recipe_on(text_folder, "strategy=fsdp", "sharding.meta_init=true", *said)}
+    recipes |= {
+        "fsdp, made late": recipe_on(text_folder, "strategy=fsdp", "sharding.meta_init=true", *overrides)
+    }
     whole = train_all(recipes, tmp_path / "whole", cache, 2)
     cut = train_all(recipes, tmp_path / "cut", cache, 2, stop_first=5)
     for name in recipes:
@@ -139,40 +144,42 @@ def test_stopped_and_gone_on_each_strategy_is_equal_to_the_bit(
             ("validation/loss", "validation"),
             ("test/loss", "test"),
         ):
-            assert told(cut[name], key, kind) == told(whole[name], key, kind), (name, key)
+            assert metric_values(cut[name], key, kind) == metric_values(whole[name], key, kind), (name, key)
 
 
 @pytest.mark.deep
-def test_half_precision_stays_close_to_full_under_every_strategy(
-    tmp_path: Path, text_folder: Path, cache: Path, yardstick: Rows
+def test_half_precision_is_close_to_full_precision_with_every_strategy(
+    tmp_path: Path, text_folder: Path, cache: Path, single_rank_rows: Rows
 ) -> None:
     recipes = {
         strategy: recipe_on(text_folder, f"strategy={strategy}", "precision=bf16")
         for strategy in ("ddp", "fsdp")
     }
     for name, rows in train_all(recipes, tmp_path, cache, 2).items():
-        assert told(rows, "loss") == pytest.approx(told(yardstick, "loss"), rel=5e-3), name
-        assert told(rows, "loss") != told(yardstick, "loss"), name
+        assert metric_values(rows, "loss") == pytest.approx(
+            metric_values(single_rank_rows, "loss"), rel=5e-3
+        ), name
+        assert metric_values(rows, "loss") != metric_values(single_rank_rows, "loss"), name
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(1500)
-def test_compiled_blocks_train_the_same(
-    tmp_path: Path, text_folder: Path, cache: Path, yardstick: Rows
+def test_compiled_blocks_have_the_same_losses(
+    tmp_path: Path, text_folder: Path, cache: Path, single_rank_rows: Rows
 ) -> None:
     recipes = {
         strategy: recipe_on(text_folder, f"strategy={strategy}", "compile=true")
         for strategy in ("ddp", "fsdp")
     }
-    # Compiled in the ranks themselves: each would start a pool of processes that import torch, on the cores
-    # that it needs itself.
+    # Compile in the rank itself. Otherwise, each starts a pool of processes that import torch, on the cores
+    # that the ranks need.
     alone = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled")}
     for rows in train_all(recipes, tmp_path, cache, 2, limit_s=600, environment=alone).values():
-        assert told(rows, "loss") == pytest.approx(told(yardstick, "loss"), rel=1e-4)
+        assert metric_values(rows, "loss") == pytest.approx(metric_values(single_rank_rows, "loss"), rel=1e-4)
 
 
 @pytest.mark.deep
-def test_weights_made_one_by_one_are_the_same_under_every_strategy(
+def test_late_initialization_gives_the_same_weights_with_every_strategy(
     tmp_path: Path, text_folder: Path, cache: Path
 ) -> None:
     recipes = {
@@ -189,7 +196,7 @@ M_MMAP_THRESHOLD = -3  # malloc.h
 
 
 def wide(layers: int = 24, width: int = 512) -> nn.Module:
-    """About 100 MB of weights in equal blocks; nothing is computed with it."""
+    """About 100 MB of weights in equal blocks. Nothing is computed with them."""
     return nn.Sequential(
         *(
             nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
@@ -199,7 +206,7 @@ def wide(layers: int = 24, width: int = 512) -> nn.Module:
 
 
 def peak_growth(work: Callable[[], Any]) -> int:
-    """Bytes by which this process's memory grew at most while `work` was done (Linux)."""
+    """The largest growth of this process's memory during `work`, in bytes (Linux)."""
 
     def status(name: str) -> int:
         line = next(
@@ -217,25 +224,25 @@ def peak_growth(work: Callable[[], Any]) -> int:
 
 @pytest.mark.deep
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
-def test_a_model_made_late_never_lies_whole_in_the_memory_of_a_rank(tmp_path: Path, tiny: Make) -> None:
+def test_late_initialization_never_holds_the_whole_model_on_a_rank(tmp_path: Path, tiny: Make) -> None:
     size = sum(each.numel() * 4 for each in wide().parameters())
 
     def check(rank: int) -> dict[str, float]:
-        # Tensors of a large model each have pages of their own, which go back when they do; let it be so for
-        # those of 2 MB, too.
+        # Each tensor of a large model has its own pages, which are freed with it. Do the same for tensors of
+        # 2 MB.
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 1 << 18)
         grown = {}
         make_strategy(
             tiny("strategy=fsdp", "sharding.meta_init=true"),
             lambda: wide(2, 8),
             RunContext(tmp_path, rank, 4, rank, 4),
-        )  # imports come first
-        for name, said in {
+        )  # so that the imports are not measured
+        for name, overrides in {
             "late": ("strategy=fsdp", "sharding.meta_init=true"),
             "at once": ("strategy=ddp",),
         }.items():
             context = RunContext(tmp_path, rank, 4, rank, 4)
-            recipe = tiny(*said)
+            recipe = tiny(*overrides)
             grown[name] = (
                 peak_growth(lambda recipe=recipe, context=context: make_strategy(recipe, wide, context))
                 / size
@@ -244,10 +251,10 @@ def test_a_model_made_late_never_lies_whole_in_the_memory_of_a_rank(tmp_path: Pa
 
     for grown in on_ranks(check, 4, tmp_path):
         assert grown["at once"] > 0.9
-        assert grown["late"] < 0.6  # a quarter, one block, and what the allocator keeps
+        assert grown["late"] < 0.6  # a quarter, one block, and the reserve of the allocator
 
 
-def test_a_weight_made_late_depends_on_its_name_and_on_nothing_before_it() -> None:
+def test_a_late_weight_depends_only_on_its_name() -> None:
     def model(layers: int) -> nn.Module:
         parts: list[nn.Module] = [nn.Linear(8, 8) for _ in range(layers)]
         parts.append(nn.BatchNorm1d(8))
@@ -268,7 +275,7 @@ def test_a_weight_made_late_depends_on_its_name_and_on_nothing_before_it() -> No
     assert not any(tensor.is_meta for tensor in (*few.parameters(), *few.buffers()))
 
 
-def test_a_buffer_of_written_numbers_is_made_late_too() -> None:
+def test_a_constant_buffer_is_initialized_late_too() -> None:
     class Filter(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -279,7 +286,7 @@ def test_a_buffer_of_written_numbers_is_made_late_too() -> None:
     )
 
 
-def test_a_tensor_with_two_owners_is_made_once() -> None:
+def test_a_shared_tensor_is_initialized_once() -> None:
     def model() -> nn.Module:
         both = nn.Sequential(nn.Embedding(16, 8), nn.Linear(8, 16, bias=False))
         both[1].weight = both[0].weight
@@ -289,7 +296,7 @@ def test_a_tensor_with_two_owners_is_made_once() -> None:
     assert made.get_parameter("0.weight") is made.get_parameter("1.weight")
 
 
-def test_a_model_that_reads_its_weights_while_it_is_built_is_refused_late_and_fine_at_once() -> None:
+def test_a_model_that_reads_its_weights_in_init_is_rejected_only_for_late_initialization() -> None:
     def model() -> nn.Module:
         layer = nn.Linear(2, 2)
         layer.weight.data.fill_(float(layer.bias.detach().sum()))
@@ -301,7 +308,7 @@ def test_a_model_that_reads_its_weights_while_it_is_built_is_refused_late_and_fi
 
 
 class Twice(nn.Module):
-    """Two stacks of different classes, as in an encoder and a decoder, beside single layers."""
+    """Two stacks of different classes, as in an encoder and a decoder, with single layers between them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -313,7 +320,7 @@ class Twice(nn.Module):
         self.head = nn.ModuleList([nn.Sequential(nn.Linear(8, 8))])
 
 
-def test_blocks_are_found_by_what_a_list_is_a_list_of() -> None:
+def test_blocks_are_the_elements_of_lists_of_one_class() -> None:
     model = Twice()
     assert find_blocks(model) == [*model.encoder, *model.decoder["layers"], model.head[0]]  # type: ignore[misc]
     assert find_blocks(model, ["TransformerDecoderLayer"]) == list(model.decoder["layers"])  # type: ignore[call-overload]
@@ -323,7 +330,7 @@ def test_blocks_are_found_by_what_a_list_is_a_list_of() -> None:
     assert "TransformerEncoderLayer" in caught.value.problems[0].fix
 
 
-def test_weight_decay_is_for_what_was_a_matrix_before_it_was_cut(
+def test_weight_decay_applies_to_tensors_that_were_matrices_before_sharding(
     tmp_path: Path, tiny: Make, cache: Path
 ) -> None:
     def groups(strategy: str) -> list[list[str]]:
@@ -341,16 +348,16 @@ def test_weight_decay_is_for_what_was_a_matrix_before_it_was_cut(
         assert groups("fsdp") == groups("ddp") == [["0.weight"]]
 
 
-def exchanges(
-    tiny: Make, cache: Path, folder: Path, strategy: str, micro_batch: int, *said: str
+def count_collectives(
+    tiny: Make, cache: Path, folder: Path, strategy: str, micro_batch: int, *overrides: str
 ) -> dict[str, int]:
-    """How often ranks exchanged what, in one step."""
+    """The number of collectives of each kind in one step."""
     from torch.profiler import ProfilerActivity, profile
 
     from trainfleet.training.trainer.step import Stepper
     from trainfleet.training.workloads import make_workload
 
-    recipe = tiny(f"strategy={strategy}", f"batch.micro_batch={micro_batch}", *said)
+    recipe = tiny(f"strategy={strategy}", f"batch.micro_batch={micro_batch}", *overrides)
     rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
     context = RunContext(folder, rank, world_size, rank, world_size, cache=cache)
     workload = make_workload(recipe, cache)
@@ -366,7 +373,7 @@ def exchanges(
     return counted
 
 
-def test_gradients_are_exchanged_once_a_step_however_many_micro_batches(
+def test_gradients_are_reduced_once_per_step_with_any_number_of_micro_batches(
     tmp_path: Path, tiny: Make, cache: Path
 ) -> None:
     def check(_: int) -> dict[str, Any]:
@@ -378,10 +385,12 @@ def test_gradients_are_exchanged_once_a_step_however_many_micro_batches(
             "fsdp, 4, gathered once": ("fsdp", 2, "sharding.reshard=false"),
             "fsdp, every": ("fsdp", 2, "sharding.reduce_every=true"),
         }
-        return {name: exchanges(tiny, cache, tmp_path, *said) for name, said in cases.items()}  # type: ignore[arg-type]
+        return {
+            name: count_collectives(tiny, cache, tmp_path, *overrides) for name, overrides in cases.items()
+        }  # type: ignore[arg-type]
 
     counted = on_ranks(check, 2, tmp_path)[0]
-    assert counted["ddp"]["gloo:all_reduce"] > 1  # the loss's is one
+    assert counted["ddp"]["gloo:all_reduce"] > 1  # one of them is that of the loss
     assert counted["ddp, 4"]["gloo:all_reduce"] == counted["ddp"]["gloo:all_reduce"]
     scattered = {
         name: sum(count for key, count in row.items() if key.startswith("c10d::_reduce_scatter"))
@@ -399,7 +408,7 @@ def test_gradients_are_exchanged_once_a_step_however_many_micro_batches(
     assert scattered["fsdp, every"] == 4 * scattered["fsdp"]
 
 
-def test_the_rank_that_is_early_has_waited_for_the_gradients_of_the_late_one(
+def test_the_faster_rank_waits_for_the_gradients_of_the_slower_one(
     tmp_path: Path, tiny: Make, cache: Path
 ) -> None:
     recipe = tiny("strategy=ddp")
@@ -419,21 +428,25 @@ def test_the_rank_that_is_early_has_waited_for_the_gradients_of_the_late_one(
 
 
 def _busy(seconds: float) -> None:
-    """Computes: what delays a rank is work, and no test sleeps."""
+    """Compute for `seconds`. A rank is delayed by work, because tests do not sleep."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         torch.ones(64, 64) @ torch.ones(64, 64)
 
 
-def test_a_rank_alone_waits_for_nobody(tmp_path: Path, tiny: Make, cache: Path) -> None:
+def test_a_single_rank_does_not_wait(tmp_path: Path, tiny: Make, cache: Path) -> None:
     made = make_strategy(
         tiny("strategy=ddp"), lambda: nn.Linear(4, 4), RunContext(tmp_path, 0, 1, 0, 1, cache=cache)
     )
     assert made.grad_sync_seconds() is None
 
 
-def test_ranks_that_do_not_fit_the_replicas_are_refused(tmp_path: Path, tiny: Make, cache: Path) -> None:
-    recipe = tiny("strategy=hsdp", "sharding.replicas=2", "scaling.workers=2")  # and then only one comes
+def test_ranks_that_cannot_be_divided_into_replicas_are_rejected(
+    tmp_path: Path, tiny: Make, cache: Path
+) -> None:
+    recipe = tiny(
+        "strategy=hsdp", "sharding.replicas=2", "scaling.workers=2"
+    )  # and then only one rank starts
     with single_process_group(), pytest.raises(InputError, match="replicas"):
         make_strategy(recipe, lambda: nn.Linear(2, 2), RunContext(tmp_path, cache=cache))
 

@@ -1,6 +1,4 @@
-"""docs/tutorial.md: its commands are run as they stand there, one after the other, and what it shows of their
-words is what they say.
-"""
+"""The commands of docs/tutorial.md run in order as written, and print the lines that the page shows."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ TEXT = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 
 
 def shown() -> Iterator[tuple[str, list[str]]]:
-    """Each command of the page, and the lines that it shows below it."""
+    """Each command of the page, and the output lines below it."""
     for block in re.findall(r"```console\n(.*?)```", TEXT, flags=re.DOTALL):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, *lines = part.rstrip("\n").split("\n")
@@ -28,7 +26,7 @@ def shown() -> Iterator[tuple[str, list[str]]]:
             yield command, lines
 
 
-def test_the_page_shows_each_command_of_the_way() -> None:
+def test_the_page_shows_each_command_of_the_tutorial() -> None:
     commands = [command for command, _ in shown()]
     places = [
         next(number for number, command in enumerate(commands) if command.startswith(f"trainfleet {name} "))
@@ -41,8 +39,8 @@ def test_the_page_shows_each_command_of_the_way() -> None:
 @pytest.mark.deep
 @pytest.mark.launch
 @pytest.mark.timeout(3600)
-def test_its_commands_work_one_after_the_other(tmp_path: Path) -> None:
-    """In a folder with the recipes alone, in one shell as a person has one."""
+def test_the_commands_run_in_order(tmp_path: Path) -> None:
+    """In a folder that holds only the recipes, in one shell."""
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     script = "\n".join(["set -m -e -o pipefail", *(command for command, _ in shown())])
     environment = os.environ | {
@@ -62,7 +60,9 @@ def test_its_commands_work_one_after_the_other(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout
     assert "Traceback" not in done.stdout
-    said = "\n".join(" ".join(re.sub(r"\d+(\.\d+)?", "0", line).split()) for line in done.stdout.splitlines())
+    output = "\n".join(
+        " ".join(re.sub(r"\d+(\.\d+)?", "0", line).split()) for line in done.stdout.splitlines()
+    )
     words = [
         "finished 0 steps in",
         "nothing to do",
@@ -71,7 +71,7 @@ def test_its_commands_work_one_after_the_other(tmp_path: Path) -> None:
         "runs/lm-small/report.html",
         "serving step",
     ]
-    assert [word for word in words if word not in said] == []
+    assert [word for word in words if word not in output] == []
     provenance = json.loads((tmp_path / "published" / "provenance.json").read_text())
     assert provenance["recipe"]["strategy"] == "fsdp"
     assert all(gate["passed"] for gate in provenance["gates"])

@@ -1,4 +1,6 @@
-"""The order of samples: every one once per epoch, the same for any number of ranks, re-entered anywhere."""
+"""The order of samples: each once per epoch, the same for any number of ranks, and continued from any
+position.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,7 @@ def test_an_epoch_holds_every_sample_once(seed: int, epoch: int, size: int) -> N
 
 
 @given(seed=seeds, size=sizes, start=st.integers(0, 500), count=st.integers(1, 100))
-def test_re_entered_at_any_sample_the_order_goes_on_as_it_would_have(
-    seed: int, size: int, start: int, count: int
-) -> None:
+def test_the_order_continues_unchanged_from_any_sample(seed: int, size: int, start: int, count: int) -> None:
     whole = SampleOrder(seed, size).indices(0, start + count)
     assert SampleOrder(seed, size).indices(start, count) == whole[start:]
 
@@ -62,7 +62,7 @@ def test_ranks_share_a_global_batch_without_gap_or_overlap(
     assert sorted(positions) == list(range(step * size, step * size + size))
 
 
-def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+def test_each_epoch_and_seed_has_its_own_order() -> None:
     orders = {tuple(permutation(seed, epoch, 50).tolist()) for seed in range(3) for epoch in range(3)}
     assert len(orders) == 9
 
@@ -70,7 +70,7 @@ def test_epochs_and_seeds_have_orders_of_their_own() -> None:
 @given(
     size=sizes, limit=st.none() | st.integers(1, 300), micro=st.integers(1, 9), world_size=st.integers(1, 5)
 )
-def test_a_validation_looks_at_each_of_its_samples_once_over_all_ranks(
+def test_a_validation_reads_each_sample_once_over_all_ranks(
     size: int, limit: int | None, micro: int, world_size: int
 ) -> None:
     seen = spread(size, limit)
@@ -100,7 +100,7 @@ def test_a_windowed_epoch_holds_every_sample_once(
 
 
 @given(seed=seeds, rows=blocks, window=windows, start=st.integers(0, 300), count=st.integers(1, 100))
-def test_a_windowed_order_re_entered_anywhere_goes_on_as_it_would_have(
+def test_a_windowed_order_continues_unchanged_from_any_sample(
     seed: int, rows: list[int], window: int, start: int, count: int
 ) -> None:
     whole = WindowOrder(seed, rows, window).indices(0, start + count)
@@ -110,7 +110,7 @@ def test_a_windowed_order_re_entered_anywhere_goes_on_as_it_would_have(
 
 
 @given(seed=seeds, rows=blocks, window=windows, start=st.integers(0, 300), count=st.integers(1, 60))
-def test_no_more_than_a_window_of_blocks_is_in_use_and_upcoming_names_all_that_come(
+def test_a_window_limits_the_blocks_in_use_and_upcoming_lists_the_next_ones(
     seed: int, rows: list[int], window: int, start: int, count: int
 ) -> None:
     order = WindowOrder(seed, rows, window)
@@ -150,7 +150,7 @@ ROWS, BLOCKS, WINDOW, BATCH, EPOCHS = 64, 256, 16, 32, 20
 
 
 def positions(epoch: int, shuffle: str) -> Any:
-    """Where each sample comes in an epoch."""
+    """The place of each sample in an epoch."""
     size = ROWS * BLOCKS
     order = WindowOrder(1, [ROWS] * BLOCKS, WINDOW) if shuffle == "window" else SampleOrder(1, size)
     where = np.empty(size, dtype=np.int64)
@@ -158,9 +158,9 @@ def positions(epoch: int, shuffle: str) -> Any:
     return where
 
 
-def test_a_windowed_shuffle_has_no_trend_and_sends_each_sample_everywhere() -> None:
-    """Rank correlation of place in the files and in the epoch is zero within what blocks drawn at random give
-    (4 sigma), and means are flat.
+def test_a_windowed_shuffle_has_no_trend_and_moves_each_sample_everywhere() -> None:
+    """The rank correlation between the place in the files and the place in the epoch is zero within what
+    random blocks give (4 sigma), and means are flat.
     """
     size = ROWS * BLOCKS
     drawn = [positions(epoch, "window") for epoch in range(EPOCHS)]
@@ -170,9 +170,9 @@ def test_a_windowed_shuffle_has_no_trend_and_sends_each_sample_everywhere() -> N
     assert np.abs(means - size / 2).max() < 5 * size / np.sqrt(12 * EPOCHS)
 
 
-def test_within_a_window_neighbours_of_a_file_are_as_far_apart_as_in_a_true_shuffle_of_it() -> None:
-    """Two neighbours lie a third of a window apart on average, as two of a full shuffle lie a third of the
-    epoch apart: stated, not hidden.
+def test_neighbours_are_as_far_apart_as_in_a_full_shuffle_of_the_window() -> None:
+    """On average, two neighbours are a third of a window apart, as those of a full shuffle are a third of the
+    epoch apart. The documentation states this limit.
     """
     far = {"window": ROWS * WINDOW / 3, "full": ROWS * BLOCKS / 3}
     for shuffle, expected in far.items():
@@ -192,13 +192,13 @@ def batch_spread(order: Any, value: Any) -> float:
     return float(np.var(np.concatenate(means)) / (np.var(value) / BATCH))
 
 
-def test_the_bias_of_a_windowed_shuffle_is_what_is_stated_and_scattering_takes_it_away() -> None:
-    """At worst (each block of one kind) a batch's mean varies 1 + G/W times as much as under a true shuffle;
-    scattered, as much.
+def test_the_bias_of_a_windowed_shuffle_is_as_documented_and_scattering_removes_it() -> None:
+    """In the worst case (each block of one kind), the mean of a batch varies 1 + G/W times as much as under a
+    full shuffle; with scattering, it varies as much.
     """
     kinds = np.repeat(
         np.random.default_rng(0).normal(size=BLOCKS), ROWS
-    )  # a sorted source: all samples of a block alike
+    )  # a sorted source: all samples of a block are of one kind
     window = WindowOrder(1, [ROWS] * BLOCKS, WINDOW)
     stated = 1 + BATCH / WINDOW
     assert batch_spread(SampleOrder(1, ROWS * BLOCKS), kinds) == pytest.approx(1, abs=0.1)
@@ -209,7 +209,7 @@ def test_the_bias_of_a_windowed_shuffle_is_what_is_stated_and_scattering_takes_i
 
 
 def test_the_order_does_not_change_between_releases() -> None:
-    """A run that is resumed with a newer version must see the samples that it would have seen."""
+    """A run that resumes with a newer version sees the samples that it would have seen."""
     assert SampleOrder(1, 10).indices(7, 6) == [1, 7, 0, 7, 5, 8]
     assert WindowOrder(1, [4, 4, 3], 2).indices(0, 11) == [5, 6, 7, 0, 4, 3, 1, 2, 9, 8, 10]
     assert scattered(8, 3).tolist() == [0, 2, 4, 6, 3, 5, 7, 1]
@@ -226,7 +226,7 @@ def recipe(shuffle: str) -> Recipe:
     return load_recipe("lm-tiny", [f"order.shuffle={shuffle}", "order.window_blocks=2"])
 
 
-def test_the_recipe_and_the_workload_decide_the_order() -> None:
+def test_the_order_follows_from_the_recipe_and_the_workload() -> None:
     in_blocks = {"blocks": lambda split: [50, 50]}
     assert isinstance(make_order(recipe("auto"), workload()), SampleOrder)
     assert isinstance(make_order(recipe("auto"), workload(**in_blocks)), WindowOrder)
@@ -238,7 +238,7 @@ def test_the_recipe_and_the_workload_decide_the_order() -> None:
         make_order(recipe("window"), workload())
 
 
-def test_what_is_too_small_is_named_all_at_once() -> None:
+def test_all_splits_that_are_too_small_are_reported_at_once() -> None:
     check_sizes(workload(), 4)
     with pytest.raises(InputError) as refused:
         check_sizes(workload(train=3, validation=0, test=0), 4)

@@ -1,5 +1,5 @@
-"""Preparation: the same blocks whoever works, whole or not at all, gone on with after a kill, and nothing bad
-unnamed.
+"""Preparation: the same blocks from one process or several, atomic, resumed after a kill, and every bad row
+reported.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def prepared(folder: Path, cache: Path, transform: Any = Measured(), **more: Any
     )
 
 
-def everything(data: Prepared, split: str) -> dict[str, Any]:
+def all_samples(data: Prepared, split: str) -> dict[str, Any]:
     blocks = data.blocks(split)
     return blocks.rows(range(blocks.size))
 
@@ -59,11 +59,11 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_each_row_is_in_one_split_once_and_as_the_transform_gave_it(texts: Path, tmp_path: Path) -> None:
+def test_each_row_is_in_one_split_once_and_as_the_transform_returned_it(texts: Path, tmp_path: Path) -> None:
     data = prepared(texts, tmp_path / "cache")
     names = []
     for split in SPLITS:
-        rows = everything(data, split)
+        rows = all_samples(data, split)
         names += rows["name"]
         assert all(RULE.of_name(name) == split for name in rows["name"])
         for place, name in enumerate(rows["name"]):
@@ -77,7 +77,7 @@ def test_each_row_is_in_one_split_once_and_as_the_transform_gave_it(texts: Path,
 
 
 def test_rows_keep_the_order_of_the_files(texts: Path, tmp_path: Path) -> None:
-    names = everything(prepared(texts, tmp_path / "cache"), "train")["name"]
+    names = all_samples(prepared(texts, tmp_path / "cache"), "train")["name"]
     assert names == sorted(names)
 
 
@@ -85,14 +85,16 @@ def test_rows_keep_the_order_of_the_files(texts: Path, tmp_path: Path) -> None:
     "more",
     [{"transform": Measured()}, {"transform": Measured(), "scatter": 4}, {"transform": Bytes(), "pack": 8}],
 )
-def test_processes_make_the_same_bytes_as_this_one(texts: Path, tmp_path: Path, more: dict[str, Any]) -> None:
+def test_several_processes_write_the_same_bytes_as_one(
+    texts: Path, tmp_path: Path, more: dict[str, Any]
+) -> None:
     here = prepared(texts, tmp_path / "here", via="here", **more)
     there = prepared(texts, tmp_path / "there", via="processes", processes=2, **more)
     assert contents(Path(here.where)) == contents(Path(there.where))
     assert len(here.manifest.splits["train"]) > 2
 
 
-def test_units_change_nothing_but_the_key(texts: Path, tmp_path: Path) -> None:
+def test_the_size_of_units_changes_only_the_key(texts: Path, tmp_path: Path) -> None:
     digests = {
         prepared(texts, tmp_path / str(size), unit_bytes=size).manifest.digest()
         for size in (500, 2000, 1 << 20)
@@ -100,9 +102,9 @@ def test_units_change_nothing_but_the_key(texts: Path, tmp_path: Path) -> None:
     assert len(digests) == 1
 
 
-def test_scattered_samples_are_the_same_ones_in_another_order(texts: Path, tmp_path: Path) -> None:
+def test_scattering_changes_only_the_order_of_samples(texts: Path, tmp_path: Path) -> None:
     plain, dealt = (
-        everything(prepared(texts, tmp_path / "cache", scatter=seed), "train") for seed in (None, 1)
+        all_samples(prepared(texts, tmp_path / "cache", scatter=seed), "train") for seed in (None, 1)
     )
     assert plain["name"] != dealt["name"]
     assert sorted(plain["name"]) == sorted(dealt["name"])
@@ -114,7 +116,7 @@ def test_scattered_samples_are_the_same_ones_in_another_order(texts: Path, tmp_p
     )
 
 
-def test_prepared_once_and_again_only_when_something_changed(texts: Path, tmp_path: Path) -> None:
+def test_data_is_prepared_again_only_after_a_change(texts: Path, tmp_path: Path) -> None:
     first = prepared(texts, tmp_path / "cache")
     made = (Path(first.where) / "manifest.json").stat().st_mtime_ns
     assert prepared(texts, tmp_path / "cache").where == first.where
@@ -131,7 +133,9 @@ def test_prepared_once_and_again_only_when_something_changed(texts: Path, tmp_pa
 
 
 @pytest.mark.parametrize("damage", ["cut", "removed"])
-def test_a_folder_that_lost_a_block_is_prepared_anew(texts: Path, tmp_path: Path, damage: str) -> None:
+def test_a_folder_without_one_of_its_blocks_is_prepared_again(
+    texts: Path, tmp_path: Path, damage: str
+) -> None:
     data = prepared(texts, tmp_path / "cache")
     before = contents(Path(data.where))
     block = Path(data.where) / data.manifest.splits["train"][1].name
@@ -161,7 +165,7 @@ print(sum(path.suffix == ".arrow" for path in made))
 
 
 @pytest.mark.parametrize("point", ["in-preparation:4", "in-assembly:3"])
-def test_killed_in_preparation_the_next_start_goes_on_and_ends_with_the_same_bytes(
+def test_a_killed_preparation_resumes_and_writes_the_same_bytes(
     texts: Path, tmp_path: Path, point: str
 ) -> None:
     def start(cache: str, fault: str = "") -> subprocess.CompletedProcess[str]:
@@ -181,14 +185,14 @@ def test_killed_in_preparation_the_next_start_goes_on_and_ends_with_the_same_byt
     assert list((tmp_path / "killed").glob("test-*/manifest.json")) == []
     again = start("killed")
     assert again.returncode == 0, again.stderr
-    assert int(again.stdout) <= int(whole.stdout) - 3  # what was finished before the kill is not done again
+    assert int(again.stdout) <= int(whole.stdout) - 3  # finished units are not prepared again
     folders = [next((tmp_path / cache).glob("test-*/manifest.json")).parent for cache in ("whole", "killed")]
     assert contents(folders[0]) == contents(folders[1])
     assert [path.name for path in (tmp_path / "killed").iterdir() if path.name.endswith(".building")] == []
 
 
-def spoil(texts: Path) -> dict[str, str]:
-    """Four files of a kind that cannot be used, and one that is left out on purpose."""
+def add_bad_files(texts: Path) -> dict[str, str]:
+    """Add four files that cannot be read and one that is left out on purpose."""
     (texts / "empty.txt").write_bytes(b"")
     (texts / "nan.txt").write_bytes(b"nan")
     (texts / "bad.txt").write_bytes(b"bad")
@@ -202,28 +206,28 @@ def spoil(texts: Path) -> dict[str, str]:
     }
 
 
-def test_bad_rows_are_refused_all_at_once_each_by_name(texts: Path, tmp_path: Path) -> None:
-    expected = spoil(texts)
+def test_all_bad_rows_are_rejected_at_once_by_name(texts: Path, tmp_path: Path) -> None:
+    expected = add_bad_files(texts)
     with pytest.raises(InputError, match="4 of the data's files and rows cannot be used") as refused:
         prepared(texts, tmp_path / "cache")
     assert {each.where: each.what for each in refused.value.problems if each.where} == expected
     assert list((tmp_path / "cache").rglob("*.arrow")) == []
 
 
-def test_bad_rows_are_quarantined_counted_and_named_up_to_a_limit(texts: Path, tmp_path: Path) -> None:
+def test_bad_rows_are_quarantined_and_counted_up_to_a_limit(texts: Path, tmp_path: Path) -> None:
     clean = prepared(texts, tmp_path / "cache")
-    expected = spoil(texts)
+    expected = add_bad_files(texts)
     data = prepared(texts, tmp_path / "cache", integrity=Integrity("quarantine", 0.02))
     assert {each["where"]: each["what"] for each in data.manifest.bad["named"]} == expected
     assert data.data_info()["left_out"]["count"] == 4
     assert json.loads((Path(data.where) / "manifest.json").read_text())["bad"]["count"] == 4
     for split in SPLITS:
-        assert everything(data, split)["name"] == everything(clean, split)["name"]
+        assert all_samples(data, split)["name"] == all_samples(clean, split)["name"]
     with pytest.raises(InputError, match=r"1\.3%, more than the limit of 1\.0%"):
         prepared(texts, tmp_path / "cache", integrity=Integrity("quarantine", 0.01))
 
 
-def test_a_table_with_a_torn_file_a_wrong_schema_and_a_bad_row(tmp_path: Path) -> None:
+def test_a_damaged_table_a_wrong_schema_and_a_bad_row_are_reported(tmp_path: Path) -> None:
     folder = tmp_path / "tables"
     folder.mkdir()
     for name in "abcd":
@@ -249,7 +253,7 @@ def test_a_table_with_a_torn_file_a_wrong_schema_and_a_bad_row(tmp_path: Path) -
     assert sum(data.manifest.rows(split) for split in SPLITS) == 402
 
 
-def test_a_large_table_is_cut_by_row_groups_and_a_large_text_by_lines(tmp_path: Path) -> None:
+def test_a_large_table_is_split_by_row_groups_and_a_large_text_by_lines(tmp_path: Path) -> None:
     (tmp_path / "table").mkdir()
     parquet.write_table(
         pa.table({"value": list(range(5000))}),
@@ -270,7 +274,7 @@ def test_a_large_table_is_cut_by_row_groups_and_a_large_text_by_lines(tmp_path: 
         assert len(find_source(str(tmp_path / kind), unit_bytes=2000).units) > 5
         data = prepared(tmp_path / kind, tmp_path / "cache", transform)
         assert sorted(
-            value for split in SPLITS for value in everything(data, split)["value"].tolist()
+            value for split in SPLITS for value in all_samples(data, split)["value"].tolist()
         ) == list(range(5000))
     source = find_source(str(tmp_path / "text"), unit_bytes=2000)
     assert len(source.units) > 5
@@ -279,12 +283,12 @@ def test_a_large_table_is_cut_by_row_groups_and_a_large_text_by_lines(tmp_path: 
     assert [row["last"] for row in pieces] == [False] * (len(pieces) - 1) + [True]  # type: ignore[index]  # the same
 
 
-def test_too_little_data_is_named_by_split(texts: Path, tmp_path: Path) -> None:
+def test_splits_with_too_little_data_are_reported(texts: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"test: less than one sample \(train \d+, validation \d+, test 0\)"):
         prepared(texts, tmp_path / "cache", rule=SplitRule(0.2, 0.0))
 
 
-def test_a_folder_that_is_not_prepared_data_is_one_clear_error(tmp_path: Path) -> None:
+def test_a_folder_without_prepared_data_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no manifest\.json"):
         open_prepared(str(tmp_path))
     (tmp_path / "manifest.json").write_text("{")
@@ -292,7 +296,7 @@ def test_a_folder_that_is_not_prepared_data_is_one_clear_error(tmp_path: Path) -
         open_prepared(str(tmp_path))
 
 
-def test_another_file_of_the_folder_is_checked_too(texts: Path, tmp_path: Path) -> None:
+def test_the_other_files_of_the_folder_are_checked_too(texts: Path, tmp_path: Path) -> None:
     data = prepared(texts, tmp_path / "cache", extras={"words.json": b"[1, 2]"})
     assert data.extra("words.json") == b"[1, 2]"
     (Path(data.where) / "words.json").write_bytes(b"[1, 3]")

@@ -1,5 +1,5 @@
-"""Preparation by ray.data gives the bytes that this process gives, and where Ray has no CPU free it is not
-asked.
+"""Preparation with ray.data writes the bytes that one process writes, and is not used where Ray has no free
+CPU.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ print(json.dumps(found))
 
 @pytest.mark.deep
 @pytest.mark.launch
-def test_ray_makes_the_same_bytes_and_is_used_where_it_has_a_cpu_free(texts: Path, tmp_path: Path) -> None:
+def test_ray_writes_the_same_bytes_and_is_used_only_with_a_free_cpu(texts: Path, tmp_path: Path) -> None:
     patient = {
         **os.environ,
         "RAY_raylet_start_wait_time_s": "120",
-    }  # a busy machine takes longer than Ray's 30 s
+    }  # on a busy machine, Ray's default of 30 s is too short
     done = subprocess.run(
         [sys.executable, "-c", UNDER_RAY, str(texts), str(tmp_path)],
         env=patient,
@@ -66,7 +66,7 @@ def test_ray_makes_the_same_bytes_and_is_used_where_it_has_a_cpu_free(texts: Pat
     }
 
 
-def test_little_data_is_prepared_in_this_process() -> None:
+def test_a_small_data_set_is_prepared_in_this_process() -> None:
     assert choose_via("auto", 10, 5, parallel_from=11) == "here"
     assert choose_via("auto", 100, 1, parallel_from=11) == "here"
     assert choose_via("ray", 10, 5, parallel_from=11) == "ray"

@@ -1,5 +1,5 @@
-"""Reading blocks: any samples, in bounded memory, from a folder or an object store, and a torn block is
-named.
+"""Reading blocks: any samples, in bounded memory, from a folder or an object store; a damaged block is
+reported.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROWS, BLOCKS = 32, 40
 
 
 def sample(row: dict[str, Any]) -> dict[str, Any]:
-    """A line's number as a column of each kind."""
+    """The number of a line as one column of each kind."""
     number = int(row["value"])
     return {
         "one": number,
@@ -89,7 +89,7 @@ def value_of(index: int) -> int:
 
 @settings(max_examples=30, deadline=None)
 @given(indices=st.lists(st.integers(0, ROWS * BLOCKS + 4), min_size=1, max_size=80))
-def test_rows_are_the_samples_asked_for_in_that_order(data: Prepared, indices: list[int]) -> None:
+def test_rows_are_the_requested_samples_in_that_order(data: Prepared, indices: list[int]) -> None:
     rows = data.blocks("train", memory=20_000).rows(indices)
     assert rows["one"].tolist() == [value_of(index) for index in indices]
     assert rows["fixed"].shape == (len(indices), 4, 2)
@@ -98,17 +98,17 @@ def test_rows_are_the_samples_asked_for_in_that_order(data: Prepared, indices: l
     assert rows["text"] == [str(value_of(index)) for index in indices]
 
 
-def test_what_was_read_stays_when_its_block_is_closed(data: Prepared) -> None:
+def test_rows_stay_valid_after_their_block_is_closed(data: Prepared) -> None:
     blocks = data.blocks("train", memory=1)
     first = blocks.rows([0, 1])
     blocks.rows([ROWS * 9])
     blocks.close()
     assert first["one"].tolist() == [2, 3]
-    first["fixed"][0] = 7  # a copy: writing to it harms no file
+    first["fixed"][0] = 7  # a copy, so writing to it changes no file
     assert blocks.rows([0])["fixed"][0, 0, 0] == 2
 
 
-def test_samples_that_are_not_there_are_refused(data: Prepared) -> None:
+def test_samples_out_of_range_are_rejected(data: Prepared) -> None:
     blocks = data.blocks("train")
     for wrong in ([ROWS * BLOCKS + 5], [-1]):
         with pytest.raises(IndexError, match="numbered 0 to 1284"):
@@ -129,19 +129,19 @@ def open_blocks(blocks: Blocks) -> set[int]:
         return set(blocks._open)
 
 
-def test_expected_blocks_are_opened_in_the_background_and_then_nobody_waits(data: Prepared) -> None:
+def test_prefetched_blocks_are_opened_in_the_background(data: Prepared) -> None:
     blocks = data.blocks("train")
-    wanted = [3, ROWS + 1, 5 * ROWS]
-    blocks.prefetch(wanted)
+    rows = [3, ROWS + 1, 5 * ROWS]
+    blocks.prefetch(rows)
     wait_for(lambda: open_blocks(blocks) == {0, 1, 5})
-    blocks.rows(wanted)
+    blocks.rows(rows)
     assert blocks.wait_seconds == 0
     assert blocks.opened == 3
     blocks.rows([9 * ROWS])
     assert blocks.wait_seconds > 0
 
 
-def test_an_epoch_in_windows_opens_each_block_once_in_memory_for_two_windows(data: Prepared) -> None:
+def test_a_windowed_epoch_opens_each_block_once_and_holds_two_windows(data: Prepared) -> None:
     largest = max(each.bytes for each in data.manifest.splits["train"])
     window = 4
     blocks = data.blocks("train", memory=2 * window * largest)
@@ -155,17 +155,17 @@ def test_an_epoch_in_windows_opens_each_block_once_in_memory_for_two_windows(dat
     assert most <= 2 * window * largest
     assert (
         blocks.opened <= len(blocks.entries) + 2 * window
-    )  # those of the next epoch's first window are on their way
+    )  # the first window of the next epoch is being prefetched
 
 
-def test_re_entry_reads_a_window_and_nothing_that_came_before(data: Prepared) -> None:
+def test_a_resume_reads_one_window_and_no_earlier_block(data: Prepared) -> None:
     blocks, window = data.blocks("train"), 4
     order = WindowOrder(1, blocks.sizes(), window)
     blocks.rows(order.indices(int(order.size * 0.9), 16))
     assert blocks.opened <= 2 * window
 
 
-def test_memory_too_small_for_what_is_asked_still_works(data: Prepared) -> None:
+def test_a_request_larger_than_the_memory_limit_still_works(data: Prepared) -> None:
     blocks = data.blocks("train", memory=1)
     indices = list(range(0, ROWS * BLOCKS, ROWS))
     blocks.prefetch(indices)
@@ -175,7 +175,7 @@ def test_memory_too_small_for_what_is_asked_still_works(data: Prepared) -> None:
     assert open_blocks(blocks) == set()
 
 
-def torn(data: Prepared, folder: Path, damage: str) -> Prepared:
+def damaged_copy(data: Prepared, folder: Path, damage: str) -> Prepared:
     """A copy of prepared data with one damaged block."""
     shutil.copytree(data.where, folder)
     entry = data.manifest.splits["train"][2]
@@ -203,10 +203,10 @@ def torn(data: Prepared, folder: Path, damage: str) -> Prepared:
     ],
 )
 @pytest.mark.parametrize("expected", [False, True])
-def test_a_torn_block_is_named_when_it_is_needed_and_not_before(
+def test_a_damaged_block_is_reported_when_it_is_read_and_not_before(
     data: Prepared, tmp_path: Path, damage: str, message: str, expected: bool
 ) -> None:
-    blocks = torn(data, tmp_path / "copy", damage).blocks("train")
+    blocks = damaged_copy(data, tmp_path / "copy", damage).blocks("train")
     if expected:
         blocks.prefetch([2 * ROWS, 0])
     assert blocks.rows([0])["one"].tolist() == [2]
@@ -242,7 +242,7 @@ def test_blocks_of_an_object_store_are_fetched_once_into_a_cache_of_bounded_size
     assert kept.stat().st_ino == made
 
 
-def test_the_cache_lets_the_longest_unused_go_first(data: Prepared, store: str, tmp_path: Path) -> None:
+def test_the_cache_evicts_the_least_recently_used_block(data: Prepared, store: str, tmp_path: Path) -> None:
     entries = data.manifest.splits["train"]
     cache = BlockCache(tmp_path / "cache", 3 * max(each.bytes for each in entries))
     for place, number in enumerate((0, 1, 2)):
@@ -253,7 +253,7 @@ def test_the_cache_lets_the_longest_unused_go_first(data: Prepared, store: str, 
     assert held == {entries[number].sha256 for number in (0, 2, 3)}
 
 
-def test_a_block_that_the_store_holds_torn_is_refused_and_not_cached(
+def test_a_damaged_block_in_the_store_is_rejected_and_not_cached(
     data: Prepared, store: str, tmp_path: Path
 ) -> None:
     entry = data.manifest.splits["train"][0]
@@ -266,7 +266,7 @@ def test_a_block_that_the_store_holds_torn_is_refused_and_not_cached(
     assert list((tmp_path / "cache").glob("*.arrow")) == []
 
 
-def test_a_store_that_fails_now_and_then_is_asked_again(
+def test_a_temporary_error_of_the_store_is_retried(
     data: Prepared, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "FIRST_WAIT_S", 0.001)
@@ -291,7 +291,7 @@ def test_a_store_that_fails_now_and_then_is_asked_again(
         BlockCache(tmp_path / "other", 1 << 30).get(store, entry)
 
 
-def test_what_does_not_go_away_is_not_asked_again() -> None:
+def test_a_permanent_error_is_not_retried() -> None:
     asked = []
 
     def refused() -> None:
@@ -305,7 +305,7 @@ def test_what_does_not_go_away_is_not_asked_again() -> None:
     assert len(asked) == 1
 
 
-def test_globs_are_what_they_are_in_a_shell() -> None:
+def test_globs_match_as_in_a_shell() -> None:
     cases = [
         ("**/*.py", "a.py", True),
         ("**/*.py", "b/c/a.py", True),

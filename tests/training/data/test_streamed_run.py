@@ -1,5 +1,5 @@
-"""A whole training on streamed blocks: the same after a stop, the data noted in run.json, and what was left
-out named.
+"""A training run on streamed blocks: the same losses after a stop, the data recorded in run.json, and
+quarantined files reported.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.several import StopAfter
+from tests.training.training_runs import StopAfter
 from trainfleet.errors import InputError
 from trainfleet.training.data import WindowOrder, make_order
 from trainfleet.training.recipe.schema import Recipe
@@ -27,7 +27,7 @@ def losses(run_dir: Path) -> list[float]:
     return [row["loss"] for row in rows if row["kind"] == "train"]
 
 
-def test_a_streamed_run_goes_on_after_a_stop_as_if_nothing_had_been(
+def test_a_streamed_run_resumes_with_the_same_losses(
     tmp_path: Path, tiny: Callable[..., Recipe], run: Callable[..., RunResult]
 ) -> None:
     recipe = tiny(*STREAMED)
@@ -39,19 +39,19 @@ def test_a_streamed_run_goes_on_after_a_stop_as_if_nothing_had_been(
 
 
 def test_streaming_changes_the_order_and_nothing_else(tiny: Callable[..., Recipe], cache: Path) -> None:
-    streamed, at_hand = tiny(*STREAMED), tiny("workload.data.block_rows=16")
-    held = [LanguageModel(recipe.workload, cache) for recipe in (streamed, at_hand)]  # type: ignore[arg-type]  # a recipe for `lm`
-    orders = [make_order(recipe, each) for recipe, each in zip((streamed, at_hand), held, strict=True)]
+    streamed, in_memory = tiny(*STREAMED), tiny("workload.data.block_rows=16")
+    workloads = [LanguageModel(recipe.workload, cache) for recipe in (streamed, in_memory)]  # type: ignore[arg-type]  # a recipe for `lm`
+    orders = [make_order(recipe, each) for recipe, each in zip((streamed, in_memory), workloads, strict=True)]
     assert [isinstance(each, WindowOrder) for each in orders] == [True, False]
     assert orders[0].size == orders[1].size
-    for each in held:
+    for each in workloads:
         each.prefetch("train", orders[0].upcoming(0, 8))
-    first, second = (each.batch("train", orders[0].indices(0, 8)) for each in held)
+    first, second = (each.batch("train", orders[0].indices(0, 8)) for each in workloads)
     assert all((first[name] == second[name]).all() for name in first)
 
 
 @pytest.fixture
-def spoiled(tmp_path: Path, text_folder: Path) -> Path:
+def with_bad_file(tmp_path: Path, text_folder: Path) -> Path:
     """The small text with an empty file among the others."""
     folder = tmp_path / "text"
     shutil.copytree(text_folder, folder)
@@ -59,27 +59,27 @@ def spoiled(tmp_path: Path, text_folder: Path) -> Path:
     return folder
 
 
-def test_a_bad_file_ends_a_run_or_is_named_in_run_json_and_events(
-    tmp_path: Path, tiny: Callable[..., Recipe], run: Callable[..., RunResult], spoiled: Path
+def test_a_bad_file_ends_the_run_or_is_in_run_json_and_events(
+    tmp_path: Path, tiny: Callable[..., Recipe], run: Callable[..., RunResult], with_bad_file: Path
 ) -> None:
     with pytest.raises(InputError, match=r"part0/empty\.txt: is empty"):
-        run(tiny(*STREAMED, f"workload.data.source={spoiled}"), tmp_path / "refused")
-    told: list[tuple[str, str]] = []
+        run(tiny(*STREAMED, f"workload.data.source={with_bad_file}"), tmp_path / "refused")
+    events: list[tuple[str, str]] = []
     asked = (
         "workload.data.integrity=quarantine",
         "workload.data.quarantine_limit=0.05",
-        f"workload.data.source={spoiled}",
+        f"workload.data.source={with_bad_file}",
     )
-    run(tiny(*STREAMED, *asked), tmp_path / "run", on_event=lambda what, text: told.append((what, text)))
+    run(tiny(*STREAMED, *asked), tmp_path / "run", on_event=lambda what, text: events.append((what, text)))
     data: dict[str, Any] = json.loads((tmp_path / "run" / "run.json").read_text())["data"]
     assert data["left_out"] == {"count": 1, "named": [{"where": "part0/empty.txt", "what": "is empty"}]}
-    assert ("quarantined", "1 of the data's files and rows are left out: part0/empty.txt is empty") in told
+    assert ("quarantined", "1 of the data's files and rows are left out: part0/empty.txt is empty") in events
     manifest = json.loads(Path(data["manifest"]).read_text())
     assert manifest["digest"] == data["digest"]
     assert len(manifest["sources"]) == 41
 
 
-def test_prepared_data_can_be_the_source_when_it_is_what_the_recipe_says(
+def test_prepared_data_that_matches_the_recipe_can_be_the_source(
     tiny: Callable[..., Recipe], cache: Path
 ) -> None:
     first = LanguageModel(tiny().workload, cache)  # type: ignore[arg-type]  # a recipe for `lm`

@@ -1,4 +1,4 @@
-"""`trainfleet data`: what it says, and blocks that are sent elsewhere and read from there."""
+"""`trainfleet data`: its output, and blocks that are uploaded to an object store and read from there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import fsspec
 import pytest
 from typer.testing import CliRunner
 
-from tests.training.data.test_preparation import contents, everything, prepared
+from tests.training.data.test_preparation import all_samples, contents, prepared
 from trainfleet.errors import InputError, TrainfleetError
 from trainfleet.training.cli.data import data
 from trainfleet.training.data import open_prepared
@@ -17,23 +17,25 @@ from trainfleet.training.data import upload as upload_module
 from trainfleet.training.data.upload import upload
 
 
-def test_blocks_sent_to_an_object_store_are_the_same_there(texts: Path, tmp_path: Path) -> None:
+def test_uploaded_blocks_are_unchanged(texts: Path, tmp_path: Path) -> None:
     here = prepared(texts, tmp_path / "cache", extras={"words.json": b"[1]"})
     seen: list[int] = []
     there = upload(here, "memory://sent/texts", lambda what, done, total: seen.append(total - done))
     assert there.manifest.digest() == here.manifest.digest()
     assert there.extra("words.json") == b"[1]"
     blocks = there.blocks("train", cache=tmp_path / "fetched")
-    assert blocks.rows(range(blocks.size))["name"] == everything(here, "train")["name"]
+    assert blocks.rows(range(blocks.size))["name"] == all_samples(here, "train")["name"]
     assert seen == sorted(seen, reverse=True)
     assert seen[-1] == 0
     assert upload(here, "memory://sent/texts", lambda *_: seen.append(-1)).where == "memory://sent/texts"
-    assert -1 not in seen  # a second time there is nothing to do
+    assert -1 not in seen  # the second upload sends nothing
     with pytest.raises(InputError, match="the target holds other prepared data"):
         upload(prepared(texts, tmp_path / "cache", rows_per_block=8), "memory://sent/texts")
 
 
-def test_what_was_half_sent_is_no_data(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_upload_is_not_valid_data(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = prepared(texts, tmp_path / "cache")
     send, sent = upload_module._send, iter(range(3))
 
@@ -53,7 +55,7 @@ def test_what_was_half_sent_is_no_data(texts: Path, tmp_path: Path, monkeypatch:
     assert contents(tmp_path / "sent") == contents(Path(here.where))
 
 
-def test_the_command_says_what_there_is_and_what_was_left_out(
+def test_the_command_lists_the_data_and_the_quarantined_files(
     tmp_path: Path, text_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRAINFLEET_CACHE", str(tmp_path / "cache"))

@@ -1,4 +1,4 @@
-"""Transforms for tests: in a module of their own, so that other processes can import them."""
+"""Transforms for tests, in their own module so that other processes can import them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainfleet.training.data import BadInput, BadRowError, Column, Row
 
 @dataclass(frozen=True)
 class Measured:
-    """A text as its length, its first bytes, its name and a small matrix: one column of each kind."""
+    """Represents a text by its length, first bytes, name and a small matrix: one column of each kind."""
 
     key: str = "measured 1"
 
@@ -60,7 +60,7 @@ class Bytes:
 
 
 def number(row: Row) -> Mapping[str, Any]:
-    """A row's number; refuses negative ones."""
+    """The number of a row; rejects negative numbers."""
     if row["value"] < 0:
         raise BadRowError("is negative")
     return {"value": row["value"]}

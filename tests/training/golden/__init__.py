@@ -1,12 +1,9 @@
-"""The losses that a recipe is known to have, step by step: a change of numbers must be meant.
+"""The golden losses of recipes, step by step. Change them only on purpose.
 
     python -m tests.training.golden --refresh [NAME ...]
 
-writes NAME.txt anew, on one rank under ddp; nothing else does. Compared by test_golden.py, under every
-strategy. Easy to get
-wrong: the data must be the same everywhere, so a language model reads a text made here and not Python's own
-source, which
-differs from version to version.
+writes NAME.txt again, on one rank with ddp. Nothing else writes these files. test_golden.py compares them
+with each strategy.
 """
 
 from __future__ import annotations
@@ -20,7 +17,9 @@ from trainfleet.training.recipe.schema import Recipe
 
 FOLDER = Path(__file__).parent
 TOLERANCE = 2e-4
-"""Of a loss: other processors add and multiply in other orders, and a run carries that on from step to step."""
+"""Relative, of a loss. Other processors add and multiply in another order, and the difference accumulates
+over steps.
+"""
 QUIET = (
     "log.every=1",
     "log.tensorboard=false",
@@ -37,7 +36,7 @@ TEXT = (
 
 @dataclass(frozen=True)
 class Golden:
-    """A recipe and what makes it short enough to be tried; `deep` where it still takes long."""
+    """A recipe and overrides that make it short enough for a test; `deep` if it still takes long."""
 
     recipe: str
     overrides: tuple[str, ...]
@@ -60,7 +59,8 @@ GOLDEN = {
 
 
 def write_text(folder: Path) -> Path:
-    """Forty files of made-up sentences, the same on every machine."""
+    """Write forty files of synthetic sentences, the same on every machine."""
+    # NOTE: the text must be the same everywhere. The source of Python differs by version.
     rng = random.Random(7)
     words = ["gradient", "tensor", "rank", "a", "the", "of", "sums", "step", "café", "loss"]
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,19 +71,19 @@ def write_text(folder: Path) -> Path:
 
 
 def read(name: str) -> list[float]:
-    """The known losses, a step after the other."""
+    """The golden losses, one per step."""
     lines = (FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines()
     return [float(line.split()[1]) for line in lines if not line.startswith("#")]
 
 
 def write(name: str, losses: list[float]) -> None:
-    """Keep losses for later comparison, with what they are of."""
+    """Write the losses of a recipe, with its overrides."""
     import torch
 
     golden = GOLDEN[name]
-    said = " ".join(golden.overrides)
+    overrides = " ".join(golden.overrides)
     head = [
-        f"# {golden.recipe} {said}",
+        f"# {golden.recipe} {overrides}",
         f"# step and loss, one rank, ddp, torch {torch.__version__}; `python -m tests.training.golden --refresh`",
     ]
     rows = [f"{step} {loss:.9f}" for step, loss in enumerate(losses, start=1)]

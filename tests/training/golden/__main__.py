@@ -1,5 +1,5 @@
-"""Refreshes the golden losses: `python -m tests.training.golden --refresh [NAME ...]`; without `--refresh`
-only says what would change.
+"""Updates the golden losses: `python -m tests.training.golden --refresh [NAME ...]`. Without `--refresh`, it
+only prints the differences.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from tests.training.golden import FOLDER, GOLDEN, read, write, write_text
-from tests.training.several import rows_of, told
+from tests.training.training_runs import metric_values, rows_of
 
 
 def main() -> int:
@@ -26,14 +26,14 @@ def main() -> int:
         for name in options.names or GOLDEN:
             folder = Path(temp) / name
             train(GOLDEN[name].load(text), RunContext(folder, cache=Path(temp) / "cache"))
-            losses = told(rows_of(folder), "loss")
+            losses = metric_values(rows_of(folder), "loss")
             before = read(name) if (FOLDER / f"{name}.txt").exists() else []
             most = max(
                 (abs(new - old) / abs(old) for new, old in zip(losses, before, strict=False)),
                 default=float("nan"),
             )
             sys.stdout.write(
-                f"{name}: {len(losses)} steps, {losses[0]:.4f} to {losses[-1]:.4f}; at most {most:.1e} from what is known\n"
+                f"{name}: {len(losses)} steps, {losses[0]:.4f} to {losses[-1]:.4f}; at most {most:.1e} from the golden losses\n"
             )
             if options.refresh:
                 write(name, losses)

@@ -1,9 +1,8 @@
-"""A loopback server that answers as a Kubernetes API server in trouble would: for what a real one cannot be
-made to do on demand.
+"""A loopback server that answers as a failing Kubernetes API server does, for errors that a real one cannot
+produce on demand.
 
-It keeps objects by path, says what a test puts into `refusals`, and changes objects by `on_look` as
-controllers would. What a real
-cluster does with a run is tried in tests/cluster; this is only for errors.
+It keeps objects by path, returns the errors in `refusals`, and calls `on_request` before each answer, which
+changes objects as controllers do. tests/cluster runs against a real cluster.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ STATUS = {
 
 
 class FakeApi:
-    """What the server knows and does."""
+    """The state of the server, and its answers."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {
@@ -44,7 +43,7 @@ class FakeApi:
         self.refusals: dict[tuple[str, str], tuple[int, str]] = {}
         """(method, path) to (status, message)."""
         self.logs: dict[str, str] = {}
-        self.on_look: Callable[[FakeApi], Any] = lambda api: None
+        self.on_request: Callable[[FakeApi], Any] = lambda api: None
         self.asked: list[tuple[str, str]] = []
         self.address = ""
 
@@ -53,7 +52,7 @@ class FakeApi:
         url = urlsplit(target)
         path = url.path
         self.asked.append((method, path))
-        self.on_look(self)
+        self.on_request(self)
         if (method, path) in self.refusals:
             return _refused(*self.refusals[method, path])
         if path.endswith("/log"):
@@ -85,7 +84,7 @@ class FakeApi:
         return _refused(404, f"{path} not found")
 
     def kubeconfig(self, file: Path) -> Path:
-        """A kubeconfig whose context `fake` leads here."""
+        """A kubeconfig whose context `fake` is this server."""
         document = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -108,7 +107,7 @@ def _refused(status: int, message: str) -> tuple[int, bytes]:
 
 @contextmanager
 def serving() -> Iterator[FakeApi]:
-    """The server, until the end of the block."""
+    """Run the server until the end of the block."""
     api = FakeApi()
 
     class Handler(BaseHTTPRequestHandler):
@@ -125,7 +124,7 @@ def serving() -> Iterator[FakeApi]:
         do_GET = do_POST = do_PATCH = do_DELETE = _handle  # noqa: N815 - names that http.server asks for
 
         def log_message(self, *_: Any) -> None:
-            """Quietly."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     api.address = f"http://127.0.0.1:{server.server_address[1]}"

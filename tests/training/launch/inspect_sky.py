@@ -1,11 +1,9 @@
-"""Asks SkyPilot itself, in a process and a home of its own, what it makes of a task: `python inspect_sky.py
-< ORDER > ANSWER`.
+"""Returns how SkyPilot itself reads a task, in its own process and home: `python inspect_sky.py < REQUEST >
+ANSWER`.
 
-Nothing of SkyPilot is replaced but what would need a cluster: which nodes there are, and that Kubernetes is
-enabled. The order holds
-the configuration, the kubeconfig, the task and the nodes by context; HOME is the caller's to set. Its answer:
-the places in the order
-in which SkyPilot falls from one to the next, and for each the pod that it would make.
+Only what needs a cluster is replaced: the list of nodes, and that Kubernetes is enabled. The request holds
+the configuration, the kubeconfig, the task and the nodes by context; the caller sets HOME. The answer lists
+the candidates in the order in which SkyPilot tries them, each with the pod that it creates.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ def main() -> None:
     patches = (
         mock.patch.object(utils, "get_kubernetes_nodes", nodes),
         mock.patch.object(check, "get_cached_enabled_clouds_or_refresh", return_value=[kubernetes]),
-        # It would ask Google for the cluster's node pools.
+        # SkyPilot reads the node pools from Google otherwise.
         mock.patch.object(
             utils.GKEAutoscaler, "can_create_new_instance_of_type", classmethod(lambda *_: True)
         ),
@@ -63,14 +61,14 @@ def main() -> None:
                     "pod": pod_of(best, task.num_nodes),
                 }
             )
-            # As its back end does when a place had no room.
+            # As the backend of SkyPilot does when a candidate has no capacity.
             blocked.append(best.copy(zone=None))
         answers[name] = {"tried": tried, "yaml": task.to_yaml_config()}
     sys.stdout.write("\n" + json.dumps(answers, default=str) + "\n")
 
 
 def pod_of(resources: Any, nodes: int) -> dict[str, Any]:
-    """The pod as SkyPilot's template and its merging make it."""
+    """The pod that SkyPilot creates from its template and configuration."""
     from sky import clouds
     from sky.provision.kubernetes import utils
     from sky.utils import resources_utils

@@ -1,8 +1,10 @@
-"""Contracts of the six cloud stacks as a rehearsal made them, with the labels and taints that their pools'
-nodes were asked to have.
+"""Contracts of the six cloud stacks, written by a rehearsal, with the labels and taints of the nodes of their
+pools.
 
-Used by the tests of SkyPilot. Written by `python -m tests.training.launch.saved_platforms`, which applies
-every stack on the simulated clouds; a deep test sees that they are still what the stacks make.
+    python -m tests.training.launch.saved_platforms
+
+applies every stack on the simulated clouds and writes the contracts. A deep test compares them with the
+stacks.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ CLOUDS = ("aws", "gcp", "azure")
 STACKS = tuple(f"{cloud}-{kind}" for kind in ("dev", "prod") for cloud in CLOUDS)
 PROD = tuple(f"{cloud}-prod" for cloud in CLOUDS)
 EFFECTS = {"NO_SCHEDULE": "NoSchedule"}
-"""EKS and GKE write a taint's effect in their own way when they are asked for it."""
+"""EKS and GKE have their own spelling of a taint's effect."""
 GKE_NAMES = {
     "L4": "nvidia-l4",
     "A100-80GB": "nvidia-a100-80gb",
     "H100": "nvidia-h100-80gb",
     "H200": "nvidia-h200-141gb",
 }
-"""What GKE itself writes on a node as cloud.google.com/gke-accelerator
+"""The label cloud.google.com/gke-accelerator that GKE sets on a node
 (cloud.google.com/kubernetes-engine/docs/how-to/gpus).
 """
 
@@ -39,7 +41,7 @@ def saved(stack: str) -> dict[str, Any]:
 
 
 def outputs(stack: str, **changed: Any) -> PlatformOutputs:
-    """A stack's outputs, some of them changed."""
+    """The outputs of a stack, with changes."""
     return read_outputs(saved(stack)["platform"] | changed)
 
 
@@ -48,8 +50,8 @@ def platforms(*stacks: str) -> list[tuple[str, PlatformOutputs]]:
 
 
 def nodes(stack: str, *, gpus: bool = True) -> list[dict[str, Any]]:
-    """A node of each pool as the cluster would list it, and one without GPUs; that one alone where the pools
-    are at zero.
+    """One node of each pool as the cluster lists it, and one without GPUs; only the latter if the pools are
+    scaled to zero.
     """
     found = [_node("system", {}, [], {"cpu": "8", "memory": "32Gi"})]
     for pool in outputs(stack).pools if gpus else ():
@@ -88,7 +90,7 @@ def _node(
 
 
 def made(stack: str) -> dict[str, Any]:
-    """What the stack makes now."""
+    """The outputs that the stack has now."""
     from tests.infra.test_contract_clouds import built
 
     found = built(stack, "")

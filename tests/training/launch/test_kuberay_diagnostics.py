@@ -1,4 +1,4 @@
-"""Why a run waits is told in words that say what to do, whatever Kubernetes, KubeRay and Kueue call it."""
+"""The reason why a run waits is reported in plain words that name the fix."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize("message", sorted(MESSAGES))
-def test_the_scheduler_is_understood(message: str) -> None:
+def test_messages_of_the_scheduler_are_explained(message: str) -> None:
     output = pod_diagnostics.unschedulable(message)
     assert all(part in output for part in MESSAGES[message]), output
     assert "preemption" not in output.lower()
 
 
-def test_nodes_that_are_short_of_something_are_named() -> None:
+def test_nodes_without_enough_resources_are_reported() -> None:
     def node(name: str, **conditions: str) -> dict[str, Any]:
         return {
             "metadata": {"name": name},
@@ -114,7 +114,7 @@ def test_a_missing_secret_is_reported_by_name() -> None:
     assert (wait.kind, 's3-keys" not found' in wait.text) == ("config", True)
 
 
-def test_a_container_that_ran_out_of_memory_says_so() -> None:
+def test_a_container_that_ran_out_of_memory_is_reported() -> None:
     crashing = pod(waiting={"reason": "CrashLoopBackOff"})
     crashing["status"]["containerStatuses"][0]["lastState"] = {
         "terminated": {"reason": "OOMKilled", "exitCode": 137}
@@ -164,7 +164,7 @@ def test_the_newest_failure_is_reported() -> None:
     assert pod_diagnostics.why_not_created(events) == "new"
 
 
-def test_the_queue_says_what_it_waits_for() -> None:
+def test_the_reason_for_waiting_in_the_queue_is_reported() -> None:
     condition = {
         "type": "QuotaReserved",
         "status": "False",
@@ -176,7 +176,7 @@ def test_the_queue_says_what_it_waits_for() -> None:
     assert pod_diagnostics.queued(None, "training") == "queued in `training`"
 
 
-def test_one_line_tells_of_all_pods_that_wait_for_the_same() -> None:
+def test_pods_that_wait_for_the_same_reason_share_one_line() -> None:
     lacking = "0/1 nodes are available: 1 Insufficient cpu."
     text = pod_diagnostics.summary(
         [pod("head", ready=True), pod(unscheduled=lacking), pod(unscheduled=lacking)], 2
@@ -185,7 +185,7 @@ def test_one_line_tells_of_all_pods_that_wait_for_the_same() -> None:
     assert text.count("CPU") == 1
 
 
-def test_nothing_is_reported_of_pods_that_are_all_ready() -> None:
+def test_nothing_is_reported_if_all_pods_are_ready() -> None:
     assert pod_diagnostics.summary([pod("head", ready=True), pod(ready=True)], 1) == ""
 
 
@@ -202,7 +202,7 @@ def test_a_log_that_begins_again_is_not_received_twice() -> None:
     assert received([ATTEMPT, "a", "b", again, "a", "b", "c"]) == [ATTEMPT, "a", "b", "c"]
 
 
-def test_a_log_that_begins_again_in_the_midst_of_a_repetition_is_not_received_twice() -> None:
+def test_a_log_that_begins_again_within_a_repetition_is_not_received_twice() -> None:
     again = {"kind": "attempt", "started": "1"}
     assert received([ATTEMPT, "a", "b", "c", again, "a", again, "a", "b", "c", "d"]) == [
         ATTEMPT,
@@ -213,12 +213,12 @@ def test_a_log_that_begins_again_in_the_midst_of_a_repetition_is_not_received_tw
     ]
 
 
-def test_another_attempt_is_received_from_its_start() -> None:
+def test_a_new_attempt_is_received_from_its_start() -> None:
     second = {"kind": "attempt", "started": "2"}
     assert received([ATTEMPT, "a", "b", second, "a"]) == [ATTEMPT, "a", "b", second, "a"]
 
 
-def test_what_the_submitter_says_itself_counts_for_nothing() -> None:
+def test_lines_of_the_submitter_itself_are_ignored() -> None:
     waiting = {"kind": "submitter", "text": "waiting"}
     again = {"kind": "attempt", "started": "1"}
     assert received([waiting, ATTEMPT, "a", waiting, again, "a", "b"]) == [
@@ -231,15 +231,15 @@ def test_what_the_submitter_says_itself_counts_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("text", ["plain", '{"kind": "step", "step": 3', '{"kind": 3}', '{"other": 1}', ""])
-def test_a_line_that_is_no_event_stays_a_line(text: str) -> None:
+def test_a_line_without_an_event_is_passed_on_unchanged(text: str) -> None:
     assert parse(text) == text
 
 
-def test_an_event_is_read() -> None:
+def test_a_line_with_an_event_is_parsed() -> None:
     assert parse('{"kind": "step", "step": 3, "total": 9}') == {"kind": "step", "step": 3, "total": 9}
 
 
 @pytest.mark.parametrize("zone", ["Z", "+02:00"])
-def test_times_are_given_back_in_wholewhole_seconds(zone: str) -> None:
+def test_times_are_rounded_to_whole_seconds(zone: str) -> None:
     assert whole_seconds(f"2026-11-22T00:30:35.123456789{zone}") == f"2026-11-22T00:30:35{zone}"
     assert whole_seconds("") is None

@@ -1,8 +1,8 @@
-"""A cluster in trouble: what is refused before anything is made says why, and a run that cannot start is
-taken down again with the reason.
+"""Errors of a cluster: a rejected launch creates nothing and reports why, and a run that cannot start is
+deleted with the reason.
 
-The cluster is a loopback server that gives the errors which a real one cannot be made to give; tests/cluster
-has the real one.
+The cluster is a loopback server with errors that a real one cannot produce on demand. tests/cluster uses a
+real one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.training.launch.fake_api import JOB, JOBS, NAMESPACE, PODS, FakeApi, serving
-from tests.training.launch.launches import launch
+from tests.training.launch.kuberay_launches import launch
 from trainfleet.errors import InputError, MissingToolError, TrainfleetError
 from trainfleet.training.cli.connection import launched_on
 from trainfleet.training.launch.kuberay import client, follow, runs
@@ -42,15 +42,15 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
             "SSL_CERT_FILE",
         ):
             monkeypatch.delenv(name, raising=False)
-        # kube_config keeps the place that KUBECONFIG named at import
+        # kube_config reads KUBECONFIG at import
         monkeypatch.setattr(
             "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig")
         )
         yield server
 
 
-class Said:
-    """Takes the place of the launcher's ear."""
+class RecordedEvents:
+    """Records the events that a follower sends to its launcher."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
@@ -69,8 +69,8 @@ def check(*overrides: str, **request: Any) -> None:
     KubeRay().check(*launch(*overrides, **(PLACE | request)))
 
 
-def follower(monkeypatch: pytest.MonkeyPatch, **request: Any) -> tuple[follow.Follower, Said]:
-    """A follower as `trainfleet launch` starts one, in this process and in a hurry."""
+def follower(monkeypatch: pytest.MonkeyPatch, **request: Any) -> tuple[follow.Follower, RecordedEvents]:
+    """A follower as `trainfleet launch` starts it, in this process and with short timeouts."""
     for name, value in {
         "POLL_S": 0.05,
         "TICK_S": 0.01,
@@ -83,7 +83,7 @@ def follower(monkeypatch: pytest.MonkeyPatch, **request: Any) -> tuple[follow.Fo
     launcher = KubeRay()
     run = resolve(recipe, target, launcher.options(target), {})
     spec = KubeRaySpec.model_validate_json(launcher.follower_spec(run, target).model_dump_json())
-    output = Said()
+    output = RecordedEvents()
     return follow.Follower(spec, client.connect("fake", "", "", "training"), output), output  # type: ignore[arg-type]
 
 
@@ -111,14 +111,14 @@ def pod(
     }
 
 
-# Before anything is made
+# Before anything is created
 
 
-def test_a_cluster_that_can_run_it_is_asked_and_nothing_is_left_there(api: FakeApi) -> None:
+def test_a_check_asks_the_cluster_and_creates_nothing(api: FakeApi) -> None:
     before = dict(api.objects)
     check()
     assert api.objects == before
-    assert ("POST", JOBS) in api.asked, "a dry run lets admission judge"
+    assert ("POST", JOBS) in api.asked, "a dry run calls the admission webhooks"
 
 
 REFUSALS: dict[str, tuple[Callable[[FakeApi], Any], type[TrainfleetError], str]] = {
@@ -184,7 +184,7 @@ REFUSALS: dict[str, tuple[Callable[[FakeApi], Any], type[TrainfleetError], str]]
 
 
 @pytest.mark.parametrize("case", sorted(REFUSALS))
-def test_what_a_cluster_refuses_is_reported_in_words(case: str, api: FakeApi) -> None:
+def test_an_error_of_the_cluster_is_reported_in_plain_words(case: str, api: FakeApi) -> None:
     arrange, kind, output = REFUSALS[case]
     arrange(api)
     with pytest.raises(kind, match=output):
@@ -192,7 +192,7 @@ def test_what_a_cluster_refuses_is_reported_in_words(case: str, api: FakeApi) ->
     assert JOB not in api.objects
 
 
-def test_a_cluster_that_is_missing_is_reported_with_its_name(api: FakeApi, tmp_path: Path) -> None:
+def test_a_missing_cluster_is_reported_with_its_name(api: FakeApi, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     api.address = f"http://127.0.0.1:{port}"
@@ -201,17 +201,17 @@ def test_a_cluster_that_is_missing_is_reported_with_its_name(api: FakeApi, tmp_p
         check()
 
 
-def test_a_context_that_is_missing_is_reported_with_the_nearest(api: FakeApi) -> None:
+def test_a_missing_context_is_reported_with_a_suggestion(api: FakeApi) -> None:
     with pytest.raises(InputError, match=r"no context `fak` \(.*fake"):
         check(context="fak")
 
 
-def test_a_secret_that_is_missing_is_reported_before_pods_wait_for_it(api: FakeApi) -> None:
+def test_a_missing_secret_is_reported_before_pods_wait_for_it(api: FakeApi) -> None:
     with pytest.raises(InputError, match="secrets/s3-keys: is not in namespace training"):
         check(from_secrets=("s3-keys",))
 
 
-def test_a_second_launch_under_one_name_is_reported_how_to_continue(api: FakeApi) -> None:
+def test_a_second_launch_with_the_same_name_reports_how_to_continue(api: FakeApi) -> None:
     api.objects[JOB] = {
         "metadata": {"name": "tf-lm-tiny", "uid": "1"},
         "status": {"jobDeploymentStatus": "Running"},
@@ -220,16 +220,14 @@ def test_a_second_launch_under_one_name_is_reported_how_to_continue(api: FakeApi
         check()
 
 
-def test_a_run_that_has_ended_does_not_stand_in_the_way(
-    api: FakeApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_run_does_not_block_a_new_one(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     api.objects[JOB] = {
         "metadata": {"name": "tf-lm-tiny", "uid": "old"},
         "status": {"jobDeploymentStatus": "Failed"},
     }
     check()
     found, output = follower(monkeypatch, detach=True)
-    api.on_look = lambda api: (
+    api.on_request = lambda api: (
         status(api, jobDeploymentStatus="Initializing")
         if api.objects.get(JOB, {}).get("metadata", {}).get("uid") != "old"
         else None
@@ -239,16 +237,16 @@ def test_a_run_that_has_ended_does_not_stand_in_the_way(
     assert output.of("detached")[0]["job"] == "tf-lm-tiny"
 
 
-# After it was made
+# After it was created
 
 
-def test_an_image_that_cannot_be_pulled_ends_the_run_and_takes_it_down(
+def test_an_image_that_cannot_be_pulled_ends_and_deletes_the_run(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.objects[f"{PODS}/head"] = pod(
         "head", "head", waiting={"reason": "ImagePullBackOff", "message": "me/trainfleet:1: not found"}
     )
-    api.on_look = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
+    api.on_request = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
     found, output = follower(monkeypatch)
     assert exit_code(found.run, output) == 2
     (error,) = output.of("error")
@@ -257,35 +255,33 @@ def test_an_image_that_cannot_be_pulled_ends_the_run_and_takes_it_down(
     assert JOB not in api.objects
 
 
-def test_a_name_that_can_be_no_image_is_not_tried_again(
-    api: FakeApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_image_name_is_not_retried(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     api.objects[f"{PODS}/head"] = pod(
         "head", "head", waiting={"reason": "InvalidImageName", "message": "couldn't parse image"}
     )
-    api.on_look = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
+    api.on_request = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
     found, output = follower(monkeypatch)
     monkeypatch.setattr(follow, "IMAGE_TIMEOUT_S", 1e9)
     assert exit_code(found.run, output) == 2
     assert "couldn't parse image" in output.of("error")[0]["problems"][0][1]
 
 
-def test_a_quota_of_zero_says_what_was_tried_and_ends_by_its_time(
+def test_a_quota_of_zero_reports_what_was_tried_and_times_out(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     message = "Failed to create worker Pod: exceeded quota: gpus, requested: nvidia.com/gpu=1, used: nvidia.com/gpu=0, limited: nvidia.com/gpu=0"
     api.objects[f"{EVENT}/1"] = {"type": "Warning", "reason": "FailedToCreateWorkerPod", "message": message}
-    api.on_look = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
+    api.on_request = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
     found, output = follower(monkeypatch, within_s=0.6)
     assert exit_code(found.run, output) == 1
     assert "allows 0 nvidia.com/gpu" in output.notes()
     (error,) = output.of("error")
     assert "did not get its machines in time" in error["summary"]
     assert "allows 0 nvidia.com/gpu" in error["problems"][0][1]
-    assert JOB not in api.objects, "no half of a run stays behind"
+    assert JOB not in api.objects, "an incomplete run must be deleted"
 
 
-def test_a_queue_is_waited_for_in_words(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_in_a_queue_is_reported(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     def kueue(api: FakeApi) -> None:
         if JOB in api.objects:
             api.objects[JOB]["spec"]["suspend"] = True
@@ -298,13 +294,13 @@ def test_a_queue_is_waited_for_in_words(api: FakeApi, monkeypatch: pytest.Monkey
             workload = {"metadata": {"ownerReferences": owner}, "status": {"conditions": [waiting]}}
             api.objects["/apis/kueue.x-k8s.io/v1beta1/namespaces/training/workloads/1"] = workload
 
-    api.on_look = kueue
+    api.on_request = kueue
     found, output = follower(monkeypatch, within_s=0.5)
     assert exit_code(found.run, output) == 1
     assert "insufficient quota for nvidia.com/gpu" in output.notes()
 
 
-def test_a_cluster_without_an_operator_is_reported_and_left_clean(
+def test_a_cluster_without_an_operator_is_reported_and_nothing_is_left(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for detach in (False, True):
@@ -314,9 +310,11 @@ def test_a_cluster_without_an_operator_is_reported_and_left_clean(
         assert JOB not in api.objects
 
 
-def test_a_cluster_that_answers_no_more_keeps_the_run(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_is_kept_if_the_cluster_stops_answering(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(follow, "retry_unreachable", lambda call, _: call())
-    api.on_look = lambda api: (
+    api.on_request = lambda api: (
         api.refusals.update({("GET", JOB): (503, "etcd is gone")}) if JOB in api.objects else None
     )
     found, output = follower(monkeypatch)
@@ -325,10 +323,10 @@ def test_a_cluster_that_answers_no_more_keeps_the_run(api: FakeApi, monkeypatch:
     assert JOB in api.objects
 
 
-def test_a_run_that_somebody_deletes_ends_with_the_reason(
+def test_a_run_that_is_deleted_by_someone_else_ends_with_the_reason(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api.on_look = lambda api: (
+    api.on_request = lambda api: (
         api.objects.pop(JOB, None)
         if api.asked.count(("GET", JOB)) > 3
         else status(api, jobDeploymentStatus="Initializing")
@@ -338,7 +336,9 @@ def test_a_run_that_somebody_deletes_ends_with_the_reason(
     assert "somebody deleted it" in output.of("error")[0]["problems"][0][1]
 
 
-def test_what_cannot_be_made_whole_is_not_left_half(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_are_deleted_if_one_of_them_cannot_be_created(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     api.refusals["PATCH", f"{NAMESPACE}/configmaps/tf-lm-tiny"] = (403, "configmaps is forbidden")
     found, output = follower(monkeypatch)
     assert exit_code(found.run, output) == 2
@@ -355,7 +355,7 @@ LOG = [
 
 
 def running(api: FakeApi, lines: list[Any]) -> None:
-    """A run whose submitter has said these lines, and is over."""
+    """A run whose submitter has written these lines and has exited."""
     api.objects[f"{PODS}/submitter"] = {
         "metadata": {"name": "submitter", "labels": {}},
         "status": {"phase": "Succeeded"},
@@ -366,9 +366,9 @@ def running(api: FakeApi, lines: list[Any]) -> None:
     )
 
 
-def test_a_run_is_received_to_its_end_and_taken_down(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_followed_to_its_end_and_deleted(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     running(api, ["Ray's own words", *LOG])
-    api.on_look = lambda api: status(api, jobDeploymentStatus="Running", rayClusterName="rc")
+    api.on_request = lambda api: status(api, jobDeploymentStatus="Running", rayClusterName="rc")
     found, output = follower(monkeypatch)
     assert exit_code(found.run, output) == 0
     assert [event["step"] for event in output.of("step")] == [1, 2]
@@ -376,13 +376,13 @@ def test_a_run_is_received_to_its_end_and_taken_down(api: FakeApi, monkeypatch: 
     assert JOB not in api.objects
 
 
-def test_a_run_that_is_asked_to_stop_ends_as_saved_when_it_has(
+def test_a_run_that_is_asked_to_stop_ends_after_its_save(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
     monkeypatch.setattr(follow, "ask_ranks", lambda *_: asked.append(True) or 1)
     asked: list[bool] = []
-    api.on_look = lambda api: status(api, jobDeploymentStatus="Running", rayClusterName="rc")
+    api.on_request = lambda api: status(api, jobDeploymentStatus="Running", rayClusterName="rc")
     found, output = follower(monkeypatch)
     log = iter([LOG[:2], [{"kind": "result", "status": "stopped", "step": 1, "metrics": {}}]])
 
@@ -398,11 +398,11 @@ def test_a_run_that_is_asked_to_stop_ends_as_saved_when_it_has(
     assert JOB not in api.objects
 
 
-def test_an_error_of_the_run_is_reported_after_its_machines_were_given_back(
+def test_an_error_of_the_run_is_reported_after_its_machines_are_released(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running(api, [LOG[0], {"kind": "error", "summary": "bad data", "problems": [], "exit_code": 2}])
-    api.on_look = lambda api: status(
+    api.on_request = lambda api: status(
         api, jobDeploymentStatus="Failed", jobStatus="FAILED", reason="AppFailed", message="exit code 2"
     )
     found, output = follower(monkeypatch)
@@ -420,7 +420,7 @@ def test_an_error_of_the_run_is_reported_after_its_machines_were_given_back(
     assert seen == [False]
 
 
-def test_a_run_that_ends_without_a_word_says_what_kuberay_knows(
+def test_a_run_that_ends_without_a_message_reports_the_status_of_kuberay(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = {
@@ -428,7 +428,7 @@ def test_a_run_that_ends_without_a_word_says_what_kuberay_knows(
         "reason": "SubmissionFailed",
         "message": "Job submission has failed",
     }
-    api.on_look = lambda api: status(api, **failed)
+    api.on_request = lambda api: status(api, **failed)
     found, output = follower(monkeypatch)
     assert exit_code(found.run, output) == 1
     assert "SubmissionFailed: Job submission has failed" in output.of("crash")[0]["error"]
@@ -455,7 +455,7 @@ def test_a_control_plane_that_restarts_does_not_end_the_run(
     ]
 
 
-def test_a_refusal_is_not_tried_again() -> None:
+def test_a_rejected_call_is_not_retried() -> None:
     calls: list[int] = []
 
     def call() -> None:
@@ -467,7 +467,7 @@ def test_a_refusal_is_not_tried_again() -> None:
     assert len(calls) == 1
 
 
-def test_patience_ends() -> None:
+def test_retries_end_after_their_time_limit() -> None:
     def call() -> None:
         raise ApiError(503, "", "still starting")
 
@@ -475,14 +475,14 @@ def test_patience_ends() -> None:
         retry_unreachable(call, lambda _: None, retry_for_s=0.05, wait_s=0.01)
 
 
-# Runs that are there
+# Existing runs
 
 
 def cluster_of(api: FakeApi) -> Cluster:
     return client.connect("fake", "", "", "training")
 
 
-def test_runs_are_listed_with_what_they_do(api: FakeApi) -> None:
+def test_runs_are_listed_with_their_status(api: FakeApi) -> None:
     for name, state in (("a", "Running"), ("b", "Failed")):
         api.objects[f"{JOBS}/tf-{name}"] = {
             "metadata": {
@@ -498,7 +498,7 @@ def test_runs_are_listed_with_what_they_do(api: FakeApi) -> None:
     ]
 
 
-def test_a_run_that_is_missing_is_reported_with_the_nearest(api: FakeApi) -> None:
+def test_a_missing_run_is_reported_with_a_suggestion(api: FakeApi) -> None:
     api.objects[f"{JOBS}/tf-night"] = {
         "metadata": {"name": "tf-night", "labels": {"trainfleet.io/run": "night"}}
     }
@@ -506,7 +506,7 @@ def test_a_run_that_is_missing_is_reported_with_the_nearest(api: FakeApi) -> Non
         runs.find(cluster_of(api), "nigth")
 
 
-def test_a_log_is_read_without_repetitions(api: FakeApi) -> None:
+def test_a_log_is_printed_without_repetitions(api: FakeApi) -> None:
     running(api, [LOG[0], "a", LOG[0], "a", "b"])
     api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny"}, "status": {"jobDeploymentStatus": "Complete"}}
     found = runs.find(cluster_of(api), "lm-tiny")
@@ -516,14 +516,14 @@ def test_a_log_is_read_without_repetitions(api: FakeApi) -> None:
     ]
 
 
-def test_a_run_that_has_reported_nothing_says_so(api: FakeApi) -> None:
+def test_a_run_without_events_is_reported(api: FakeApi) -> None:
     api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny"}, "status": {"jobDeploymentStatus": "Initializing"}}
     found = runs.find(cluster_of(api), "lm-tiny")
     with pytest.raises(TrainfleetError, match="printed nothing yet"):
         list(runs.lines(cluster_of(api), found, follow=False))
 
 
-def test_a_stop_takes_the_run_away(api: FakeApi) -> None:
+def test_a_stop_deletes_the_run(api: FakeApi) -> None:
     api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny"}, "status": {"jobDeploymentStatus": "Initializing"}}
     cluster = cluster_of(api)
     assert (
@@ -545,7 +545,7 @@ def test_a_run_is_found_where_it_was_launched(tmp_path: Path, monkeypatch: pytes
     assert launched_on("day") == launched_on("../runs/night") == (None, None, None)
 
 
-def test_the_dashboard_of_nothing_says_what_exists(api: FakeApi) -> None:
+def test_a_dashboard_without_a_run_lists_the_existing_runs(api: FakeApi) -> None:
     with pytest.raises(InputError, match="has no Ray cluster"):
         runs.head_of(cluster_of(api), None)
     api.objects[f"{PODS}/head"] = pod("head", "head", ready=True)

@@ -1,5 +1,5 @@
-"""What `--on kuberay` hands to a cluster holds to the schemas of KubeRay and Kubernetes, and says what recipe
-and contract say.
+"""The objects of `--on kuberay` are valid for the schemas of KubeRay and Kubernetes, and follow the recipe
+and the contract.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.training.launch.launches import EFA, TLS, outputs, pool, run_spec
+from tests.training.launch.kuberay_launches import EFA, TLS, outputs, pool, run_spec
 from trainfleet.errors import InputError
 from trainfleet.infra.kubernetes.crds import definitions
 from trainfleet.rehearsal.simulation.custom_resources import schema_mistakes, schemas_of
@@ -84,7 +84,7 @@ def containers(template: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @CASES
-def test_every_object_holds_to_its_schema(case: str) -> None:
+def test_every_object_is_valid_for_its_schema(case: str) -> None:
     for document in objects_of(case):
         assert [str(each) for each in metadata_mistakes(document["kind"], document["metadata"])] == []
         if document["apiVersion"] == "ray.io/v1":
@@ -94,7 +94,7 @@ def test_every_object_holds_to_its_schema(case: str) -> None:
 
 
 @CASES
-def test_every_pod_template_holds_to_the_core_schema(case: str) -> None:
+def test_every_pod_template_is_valid_for_the_core_schema(case: str) -> None:
     found = [each for document in objects_of(case) for each in templates(document)]
     assert found
     for template in found:
@@ -102,7 +102,7 @@ def test_every_pod_template_holds_to_the_core_schema(case: str) -> None:
 
 
 @CASES
-def test_pods_hold_to_pod_security_restricted_but_for_the_locked_memory_of_rdma(case: str) -> None:
+def test_pods_pass_pod_security_restricted_except_for_rdma_memory_locks(case: str) -> None:
     for template in (each for document in objects_of(case) for each in templates(document)):
         spec = template["spec"]
         assert spec["securityContext"]["runAsNonRoot"] is True
@@ -123,7 +123,7 @@ def test_pods_hold_to_pod_security_restricted_but_for_the_locked_memory_of_rdma(
 
 
 @CASES
-def test_what_a_container_mounts_is_a_volume_of_its_pod(case: str) -> None:
+def test_each_volume_mount_has_a_volume_in_its_pod(case: str) -> None:
     for template in (each for document in objects_of(case) for each in templates(document)):
         volumes = {volume["name"] for volume in template["spec"]["volumes"]}
         assert {
@@ -146,12 +146,12 @@ def test_the_head_trains_nothing(case: str) -> None:
 
 
 @CASES
-def test_yaml_says_what_the_objects_say(case: str) -> None:
+def test_yaml_equals_the_objects(case: str) -> None:
     objects = objects_of(case)
     assert list(yaml.safe_load_all(render(objects))) == objects
 
 
-def test_workers_ask_for_what_the_recipe_and_the_pool_say() -> None:
+def test_workers_request_the_resources_of_the_recipe_and_the_pool() -> None:
     (group,) = ray_job(RUNS["gpu"]())["spec"]["rayClusterSpec"]["workerGroupSpecs"]
     spec = group["template"]["spec"]
     assert group["rayStartParams"]["num-gpus"] == "4"
@@ -161,7 +161,7 @@ def test_workers_ask_for_what_the_recipe_and_the_pool_say() -> None:
     assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in spec["tolerations"]
 
 
-def test_rdma_comes_with_its_resource_its_networks_and_its_environment() -> None:
+def test_rdma_adds_its_resource_networks_and_environment() -> None:
     (group,) = ray_job(RUNS["rdma"]())["spec"]["rayClusterSpec"]["workerGroupSpecs"]
     template = group["template"]
     assert group["replicas"] == 2
@@ -173,24 +173,24 @@ def test_rdma_comes_with_its_resource_its_networks_and_its_environment() -> None
     assert {"name": "FI_PROVIDER", "value": "efa"} in template["spec"]["containers"][0]["env"]
 
 
-def test_an_elastic_run_grows_by_rays_autoscaler_and_in_a_queue_by_ray_train_alone() -> None:
+def test_an_elastic_run_uses_rays_autoscaler_and_in_a_queue_only_ray_train() -> None:
     free, queued = (
         ray_job(RUNS[case]())["spec"]["rayClusterSpec"] for case in ("elastic", "elastic in a queue")
     )
     assert free["enableInTreeAutoscaling"] is True
     assert (free["workerGroupSpecs"][0]["minReplicas"], free["workerGroupSpecs"][0]["maxReplicas"]) == (2, 4)
-    assert "enableInTreeAutoscaling" not in queued, "Kueue admits a run as a whole and refuses one that grows"
+    assert "enableInTreeAutoscaling" not in queued, "Kueue admits a whole run and rejects one that grows"
     assert queued["workerGroupSpecs"][0]["minReplicas"] == 4
 
 
-def test_the_queue_gets_the_run_and_its_priority() -> None:
+def test_the_run_has_its_queue_and_priority() -> None:
     labels = ray_job(RUNS["cpu"]())["metadata"]["labels"]
     assert labels["kueue.x-k8s.io/queue-name"] == "training"
     assert labels["kueue.x-k8s.io/priority-class"] == "trainfleet-normal"
     assert not any("kueue" in key for key in ray_job(RUNS["any cluster"]())["metadata"]["labels"])
 
 
-def test_pods_carry_the_identity_of_the_platform_and_no_token_of_the_cluster() -> None:
+def test_pods_have_the_workload_identity_and_no_cluster_token() -> None:
     for template in templates(ray_job(RUNS["cpu"]())["spec"]["rayClusterSpec"]):
         assert template["metadata"]["labels"]["azure.workload.identity/use"] == "true"
         assert template["spec"]["serviceAccountName"] == "trainer"
@@ -203,11 +203,11 @@ def test_ray_authenticates_by_token_and_certificate() -> None:
     for template in templates(spec):
         first, ray = template["spec"]["initContainers"][0], template["spec"]["containers"][0]
         assert first["name"] == "certificate", (
-            "before the init container that KubeRay adds, which asks the head"
+            "before the init container of KubeRay, which connects to the head"
         )
         assert {each["name"]: each.get("value") for each in ray["env"]}.items() >= TLS["environment"].items()
         assert "/etc/ray/ca" not in {mount["mountPath"] for mount in ray["volumeMounts"]}, (
-            "the authority's key is not Ray's to see"
+            "Ray must not have the key of the certificate authority"
         )
 
 
@@ -217,11 +217,11 @@ def test_the_autoscaler_has_the_certificate_too() -> None:
     assert options["volumeMounts"] == [{"name": "ray-tls", "mountPath": "/etc/ray/tls", "readOnly": True}]
 
 
-def test_a_run_is_stopped_by_kuberay_itself_when_its_machines_do_not_come() -> None:
+def test_kuberay_stops_a_run_whose_machines_do_not_start() -> None:
     assert ray_job(run_spec(within_s=120))["spec"]["preRunningDeadlineSeconds"] == 150
 
 
-def test_a_long_lived_cluster_is_made_once_and_the_run_is_submitted_to_it() -> None:
+def test_a_long_lived_cluster_is_created_once_and_runs_are_submitted_to_it() -> None:
     kinds = [(each["kind"], each["metadata"]["name"]) for each in objects_of("long-lived")]
     assert kinds == [
         ("ConfigMap", "shared-ray"),
@@ -232,14 +232,14 @@ def test_a_long_lived_cluster_is_made_once_and_the_run_is_submitted_to_it() -> N
     spec = ray_job(RUNS["long-lived"]())["spec"]
     assert spec["clusterSelector"] == {"ray.io/cluster": "shared-ray"}
     assert not {"rayClusterSpec", "backoffLimit", "shutdownAfterJobFinishes"} & spec.keys(), (
-        "KubeRay refuses them beside clusterSelector"
+        "KubeRay rejects them together with clusterSelector"
     )
     assert "kueue.x-k8s.io/queue-name" in ray_cluster(RUNS["long-lived"]())["metadata"]["labels"], (
-        "the queue admits the cluster, once"
+        "the queue admits the cluster once"
     )
 
 
-def test_the_recipe_travels_whole() -> None:
+def test_the_manifest_holds_the_whole_recipe() -> None:
     files = objects_of("cpu")[-1]["data"]
     assert yaml.safe_load(files["recipe.yaml"]) == load_recipe(
         "lm-tiny", ["storage=s3://prod-runs/runs"]
@@ -251,8 +251,8 @@ def test_the_recipe_travels_whole() -> None:
     )
 
 
-def test_no_variable_of_the_job_is_taken_for_a_key_of_the_recipe() -> None:
-    """TRAINFLEET_STEPS would set `steps`; what the launcher says must not."""
+def test_no_variable_of_the_job_overrides_a_key_of_the_recipe() -> None:
+    """TRAINFLEET_STEPS sets `steps`. No variable of the launcher may do so."""
     variables = submitted_job(RUNS["elastic"]()).env
     before = load_recipe("lm-tiny", [], {})
     assert load_recipe("lm-tiny", [], variables) == before
@@ -263,7 +263,7 @@ def test_the_run_is_reported_whether_ray_ends_with_it(kind: str) -> None:
     assert (RAY_FOR_RUN in submitted_job(RUNS[kind]()).env) is (kind != "long-lived")
 
 
-def test_keys_of_this_machine_stay_here() -> None:
+def test_keys_of_this_machine_are_not_in_the_manifest() -> None:
     planted = {
         "AWS_ACCESS_KEY_ID": "AKIAPLANTED",
         "AWS_SECRET_ACCESS_KEY": "planted-secret",
@@ -274,7 +274,7 @@ def test_keys_of_this_machine_stay_here() -> None:
     assert "https://10.0.0.5:9000" in output
 
 
-def test_secrets_come_by_reference_alone() -> None:
+def test_secrets_are_only_referenced() -> None:
     ray = ray_job(RUNS["with secrets"]())["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["template"][
         "spec"
     ]["containers"][0]
@@ -283,7 +283,7 @@ def test_secrets_come_by_reference_alone() -> None:
     assert token["valueFrom"]["secretKeyRef"] == {"name": "hf-token", "key": "value", "optional": True}
 
 
-def test_a_private_authority_travels_without_its_key(tmp_path: Any) -> None:
+def test_a_private_certificate_authority_is_passed_without_its_key(tmp_path: Any) -> None:
     bundle = tmp_path / "ca.pem"
     bundle.write_text(
         "-----BEGIN CERTIFICATE-----\nAAA\n-----END CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\nBBB\n-----END PRIVATE KEY-----\n"
@@ -295,7 +295,7 @@ def test_a_private_authority_travels_without_its_key(tmp_path: Any) -> None:
     assert "BBB" not in render(output)
 
 
-def test_the_service_serves_the_model_with_the_same_pods() -> None:
+def test_the_service_uses_the_same_pods() -> None:
     document = ray_service(
         RUNS["gpu"](), "lm", source="s3://prod-runs/runs/lm", which="best", limits={"queue": 8}
     )
@@ -312,13 +312,13 @@ def test_the_service_serves_the_model_with_the_same_pods() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 30, 44, 45, 63])
-def test_any_runs_name_makes_a_name_that_kuberay_takes(length: int) -> None:
+def test_every_run_name_gives_a_name_that_is_valid_for_kuberay(length: int) -> None:
     name = job_name("a" * length)
     assert len(name) <= MAX_NAME_LENGTH
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name)
 
 
-def test_runs_with_long_names_do_not_meet() -> None:
+def test_runs_with_long_names_do_not_collide() -> None:
     names = [job_name("a" * 60 + end) for end in ("one", "two")]
     assert names[0] != names[1]
 
@@ -363,7 +363,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", sorted(REFUSED))
-def test_what_cannot_run_is_refused_before_anything_is_asked(case: str) -> None:
+def test_an_impossible_launch_is_rejected_before_any_request(case: str) -> None:
     asked, output = REFUSED[case]
     with pytest.raises(InputError, match=re.escape(output)):
         run_spec(
@@ -393,13 +393,13 @@ def test_the_cheapest_pool_that_is_large_enough_trains() -> None:
         assert found.pool.name == expected, prices
 
 
-def test_every_site_differs_from_every_other() -> None:
-    """The cases above try different things, or their table is wrong."""
+def test_every_case_differs_from_every_other() -> None:
+    """Each of the cases above tests something else."""
     output = {case: re.sub(r"[0-9a-f]{16}", "", render(objects_of(case))) for case in RUNS}
     assert all(one != other for one, other in itertools.combinations(output.values(), 2))
 
 
-def test_a_worker_waits_for_its_heads_port_and_the_head_for_nobody() -> None:
+def test_a_worker_waits_for_the_port_of_the_head() -> None:
     groups = ray_job(run_spec())["spec"]["rayClusterSpec"]
     assert "args" not in groups["headGroupSpec"]["template"]["spec"]["containers"][0]
     (asked,) = groups["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]["args"]

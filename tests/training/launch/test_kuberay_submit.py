@@ -1,4 +1,4 @@
-"""The submitter leaves a head that is gone, also one whose machine went without a word."""
+"""The submitter leaves a head that is gone, even if its machine disappears without closing the connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainfleet.training.launch.remote.ray_job import JOB_FILE, RECIPE_FILE
 
 
 class Silent(submit.Submitter):
-    """Hears nothing from its head, for ever or for a moment."""
+    """Receives nothing from its head, forever or for a moment."""
 
     seconds = 60.0
 
@@ -29,11 +29,11 @@ def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Silent:
     return Silent("127.0.0.1:8265", "run", tmp_path)
 
 
-def test_a_name_that_leads_to_another_head_ends_the_wait(silent: Silent) -> None:
+def test_a_dns_name_of_another_head_ends_the_wait(silent: Silent) -> None:
     with pytest.raises(ConnectionError, match="was replaced"):
         asyncio.run(silent._print_lines_of(None, "192.0.2.1"))
 
 
-def test_a_head_that_stays_is_received_to_the_end(silent: Silent) -> None:
+def test_the_log_of_a_running_head_is_read_to_its_end(silent: Silent) -> None:
     silent.seconds = 0.1
     asyncio.run(silent._print_lines_of(None, "127.0.0.1"))

@@ -1,4 +1,4 @@
-"""Every option of `launch` is honored by the launcher that was chosen, or rejected by name."""
+"""Every option of `launch` is used by the chosen launcher, or rejected by name."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ TABLE: dict[str, tuple[list[str], set[str], str, Any]] = {
 
 
 def given(*arguments: str) -> dict[str, Any]:
-    """The options that these arguments give."""
+    """The options of these arguments."""
     command = typer.main.get_command(cli.launch)
     return cli.given_options(command.make_context("launch", ["lm-tiny", *arguments]))
 
 
 @pytest.mark.parametrize("on", sorted(LAUNCHERS))
 @pytest.mark.parametrize("parameter", sorted(TABLE))
-def test_an_option_is_honored_or_rejected_by_name(parameter: str, on: str) -> None:
+def test_an_option_is_used_or_rejected_by_name(parameter: str, on: str) -> None:
     arguments, supported, field, value = TABLE[parameter]
     if on in supported:
         assert getattr(parse_options(on, given(*arguments)), field) == value
@@ -66,7 +66,7 @@ def test_an_option_is_honored_or_rejected_by_name(parameter: str, on: str) -> No
     assert problem.what == f"`{flag}` does nothing with --on {on}; it is an option of: {owners}"
 
 
-def test_the_table_has_every_option_of_the_command_and_of_the_launchers() -> None:
+def test_the_table_lists_every_option_of_the_command_and_the_launchers() -> None:
     command = typer.main.get_command(cli.launch)
     own = {each.name for each in command.params if each.name not in cli.COMMON}
     completion = {"install_completion", "show_completion"}
@@ -77,7 +77,7 @@ def test_the_table_has_every_option_of_the_command_and_of_the_launchers() -> Non
 
 
 @pytest.mark.parametrize("on", sorted(LAUNCHERS))
-def test_defaults_are_not_given(on: str) -> None:
+def test_defaults_do_not_count_as_given(on: str) -> None:
     assert given() == {}
     assert parse_options(on, given()) == find(on).options_model()
 
@@ -93,7 +93,7 @@ def test_an_explicit_default_counts_as_given() -> None:
         parse_options("local", given("--nodes", "1"))
 
 
-def test_a_launcher_refuses_the_options_of_another() -> None:
+def test_a_launcher_rejects_the_options_of_another() -> None:
     from trainfleet.training.launch.request import Request, Target
 
     target = Target(Request("lm-tiny", on="sky", options=KubeRayOptions()), (), None)  # type: ignore[arg-type]

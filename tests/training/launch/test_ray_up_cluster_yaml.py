@@ -1,5 +1,5 @@
-"""The cluster file of `--on ray-up` for every place, judged by Ray's own schema, and every bad input with its
-one message.
+"""The cluster file of `--on ray-up` for each cloud and for hosts, checked against Ray's schema, and one
+message per invalid input.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def run_spec(
     storage: str = "",
     **options: Any,
 ) -> RunSpec:
-    """A launch of `lm-tiny` on a saved platform, or on hosts, resolved."""
+    """A resolved launch of `lm-tiny` on a saved platform or on hosts."""
     if cloud in IDENTITY:
         options = {"identity": IDENTITY[cloud], **options}
     elif cloud == "local":
@@ -93,7 +93,7 @@ def refused(*arguments: Any, **keywords: Any) -> str:
 
 @pytest.mark.parametrize("stack", STACKS)
 @pytest.mark.parametrize("gpu", [True, False])
-def test_ray_takes_the_file_of_every_cloud(stack: str, gpu: bool) -> None:
+def test_the_file_of_every_cloud_is_valid_for_ray(stack: str, gpu: bool) -> None:
     cloud = stack.partition("-")[0]
     cluster = document(
         run_spec(cloud, f"scaling.use_gpu={str(gpu).lower()}", stack=stack, image="my/trainfleet:1")
@@ -104,7 +104,7 @@ def test_ray_takes_the_file_of_every_cloud(stack: str, gpu: bool) -> None:
 
 
 @pytest.mark.parametrize("image", [None, "my/trainfleet:1"])
-def test_ray_takes_the_file_of_hosts(image: str | None) -> None:
+def test_the_file_of_hosts_is_valid_for_ray(image: str | None) -> None:
     checked = validated_by_ray(document(run_spec("local", image=image)))
     assert checked["provider"] == {"type": "local", "head_ip": HOSTS[0], "worker_ips": list(HOSTS[1:])}
     assert checked["available_node_types"]["local.cluster.node"]["min_workers"] == 2
@@ -123,13 +123,13 @@ def test_a_spec_that_was_never_applied_is_enough(stack: str) -> None:
     assert (found.outputs.region, found.outputs.cloud) == (saved.region, saved.cloud)
 
 
-def test_ray_refuses_what_its_schema_does_not_know() -> None:
+def test_ray_rejects_unknown_keys() -> None:
     cluster = {**document(run_spec("local")), "cluster_nmae": "x"}
     with pytest.raises(InputError, match="Ray rejects the cluster file"):
         validated_by_ray(cluster)
 
 
-def test_a_machine_has_as_many_workers_as_gpus_and_the_head_none() -> None:
+def test_a_machine_has_one_worker_per_gpu_and_the_head_has_none() -> None:
     cluster = document(
         run_spec("aws", "scaling.use_gpu=true", "scaling.workers=16", "batch.global_batch=64", pool="h100")
     )
@@ -140,12 +140,12 @@ def test_a_machine_has_as_many_workers_as_gpus_and_the_head_none() -> None:
     assert "--num-cpus=0" in cluster["head_start_ray_commands"][1]
 
 
-def test_an_elastic_run_has_fewest_and_most_machines() -> None:
+def test_an_elastic_run_has_a_minimum_and_maximum_of_machines() -> None:
     worker = workers(document(run_spec("gcp", "scaling.workers=4", "scaling.min_workers=2")))
     assert (worker["min_workers"], worker["max_workers"]) == (2, 4)
 
 
-def test_a_cluster_that_stays_shrinks_to_the_pools_fewest() -> None:
+def test_a_long_lived_cluster_shrinks_to_the_minimum_of_the_pool() -> None:
     worker = workers(
         document(
             run_spec(
@@ -156,7 +156,7 @@ def test_a_cluster_that_stays_shrinks_to_the_pools_fewest() -> None:
     assert (worker["min_workers"], worker["max_workers"]) == (0, 2)
 
 
-def test_spot_pools_are_bought_as_spot() -> None:
+def test_spot_pools_use_spot_machines() -> None:
     aws = workers(document(run_spec("aws", "scaling.use_gpu=true", stack="aws-dev", pool="l4")))[
         "node_config"
     ]
@@ -185,7 +185,7 @@ def test_workers_have_the_identity_and_the_head_has_not() -> None:
     assert (azure["provider"]["msi_name"], azure["provider"]["msi_resource_group"]) == ("trainer", "ml")
 
 
-def test_on_gcp_the_contracts_identity_is_the_machines_too() -> None:
+def test_on_gcp_the_machines_have_the_identity_of_the_contract() -> None:
     found = run_spec("gcp", identity="")
     assert found.identity == found.outputs.training_identity
 
@@ -202,12 +202,12 @@ def test_on_gcp_the_contracts_identity_is_the_machines_too() -> None:
         ("azure", "prodimgs.azurecr.io/t:1", "az acr login --name prodimgs"),
     ],
 )
-def test_the_clouds_own_registry_is_logged_into(cloud: str, image: str, words: str) -> None:
+def test_machines_log_in_to_the_registry_of_the_cloud(cloud: str, image: str, words: str) -> None:
     assert words in " ".join(document(run_spec(cloud, image=image))["initialization_commands"])
     assert document(run_spec(cloud, image="ghcr.io/my/t:1"))["initialization_commands"] == []
 
 
-def test_nothing_secret_is_in_the_file_and_what_is_secret_is_private(tmp_path: Path) -> None:
+def test_the_file_holds_no_secret_and_secret_files_are_private(tmp_path: Path) -> None:
     env = {"AWS_SECRET_ACCESS_KEY": "planted-key'$x", "AWS_REGION": "us-east-1"}
     found = run_spec("local", env=env, secrets=("AWS_SECRET_ACCESS_KEY",))
     cluster = tmp_path / "c" / "cluster.yaml"
@@ -232,7 +232,7 @@ def test_nothing_secret_is_in_the_file_and_what_is_secret_is_private(tmp_path: P
     assert write(found, cluster, env).token.read_text() == token
 
 
-def test_a_stores_authority_travels_and_is_named(tmp_path: Path) -> None:
+def test_the_certificate_authority_of_a_store_is_copied_and_configured(tmp_path: Path) -> None:
     ca = tmp_path / "ca.crt"
     ca.write_text(
         "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\nBBBB\n-----END PRIVATE KEY-----\n"
@@ -243,13 +243,13 @@ def test_a_stores_authority_travels_and_is_named(tmp_path: Path) -> None:
     assert "BBBB" not in write(found, tmp_path / "cluster.yaml", {}).ca.read_text()
 
 
-def test_the_dashboard_listens_to_the_head_alone_and_asks_for_the_token() -> None:
+def test_the_dashboard_listens_only_on_the_head_and_requires_the_token() -> None:
     start = document(run_spec("gcp"))["head_start_ray_commands"][1]
     assert "--dashboard-host=127.0.0.1" in start
     assert "RAY_AUTH_MODE=token" in start
 
 
-def test_every_host_is_swept_the_head_first() -> None:
+def test_every_host_is_cleaned_up_the_head_first() -> None:
     found = run_spec("local")
     spec = RayUpSpec.model_construct(
         name=found.name, hosts=list(found.hosts), ssh_user="me", docker=False, launch="abc"
@@ -263,7 +263,7 @@ def test_every_host_is_swept_the_head_first() -> None:
 
 
 @pytest.mark.parametrize("run", ["a", "x" * 100, "Run_1", "träum", "9"])
-def test_a_name_fits_every_cloud_and_is_one_runs_own(run: str) -> None:
+def test_a_cluster_name_is_valid_on_every_cloud_and_unique_per_run(run: str) -> None:
     name = cluster_name(f"tf-{run}")
     assert len(name) <= MAX_NAME_LENGTH
     assert name.isascii()
@@ -271,7 +271,7 @@ def test_a_name_fits_every_cloud_and_is_one_runs_own(run: str) -> None:
     assert name != cluster_name(f"tf-{run}x")
 
 
-def test_without_a_place_the_ways_to_name_one_are_reported() -> None:
+def test_a_launch_without_a_platform_or_hosts_reports_the_options() -> None:
     assert (
         refused("")
         == "--stack: which machines? -> --stack OUTPUTS.json, --spec STACK, or --host HEAD --host WORKER"
@@ -324,11 +324,11 @@ def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
         ("gcp", {"spec": "gcp-dev"}, "--image: is missing"),
     ],
 )
-def test_what_cannot_work_is_refused(cloud: str, changes: dict[str, Any], words: str) -> None:
+def test_an_impossible_launch_is_rejected(cloud: str, changes: dict[str, Any], words: str) -> None:
     assert words in refused(cloud, **copy.deepcopy(changes))
 
 
-def test_more_workers_than_the_pool_has_machines_are_refused() -> None:
+def test_more_workers_than_the_pool_can_have_are_rejected() -> None:
     assert "which grows to 2" in refused(
         "gcp",
         "scaling.use_gpu=true",
@@ -339,20 +339,20 @@ def test_more_workers_than_the_pool_has_machines_are_refused() -> None:
     )
 
 
-def test_a_stack_that_is_missing_is_reported() -> None:
+def test_a_missing_stack_is_reported() -> None:
     with pytest.raises(InputError) as caught:
         run_spec("gcp", spec="gcp-dve")
     assert "did you mean `gcp-dev`?" in str(caught.value.problems[0].fix)
 
 
-def test_a_package_that_ray_needs_here_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PACKAGES, "local", {"not_there_at_all": "some-package"})
     with pytest.raises(MissingToolError) as caught:
         ready_for(run_spec("local"))
     assert "pip install some-package" in caught.value.problems[-1].fix
 
 
-def test_a_program_that_ray_needs_here_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_program_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(MissingToolError) as caught:
         ready_for(run_spec("local"))

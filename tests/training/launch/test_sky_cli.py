@@ -1,5 +1,5 @@
-"""The commands as a user calls them: what is shown, written, refused, and with which exit code; SkyPilot
-itself is asked by one of them.
+"""The `sky` commands: what they print, write and reject, and their exit codes. One test calls SkyPilot
+itself.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def test_a_setup_from_a_token_file_is_written_and_undone(
     assert not (tmp_path / ".kube" / "config").exists()
 
 
-def test_a_token_for_a_platform_that_is_not_named_is_refused(
+def test_a_token_for_an_unnamed_platform_is_rejected(
     trainfleet: Trainfleet, home: dict[str, str], tmp_path: Path
 ) -> None:
     done = trainfleet(
@@ -64,7 +64,7 @@ def test_a_token_for_a_platform_that_is_not_named_is_refused(
     assert "STACK: aws-prod" in done.stderr
 
 
-def test_a_check_before_a_setup_says_what_is_missing(
+def test_a_check_before_a_setup_lists_what_is_missing(
     trainfleet: Trainfleet, home: dict[str, str], tmp_path: Path
 ) -> None:
     done = trainfleet("sky", "check", "--stack", AWS, "--quick", "--json", cwd=tmp_path, **home)
@@ -86,7 +86,7 @@ def test_a_context_that_cannot_be_reached_is_reported_in_seconds(
     (tmp_path / "far.json").write_text(json.dumps(document))
     tools = tmp_path / "tools"
     tools.mkdir()
-    for tool in ("socat", "nc", "rsync", "ssh"):  # that they are there is not what this is about
+    for tool in ("socat", "nc", "rsync", "ssh"):  # SkyPilot requires these tools; the test does not use them
         (tools / tool).write_text("#!/bin/sh\n")
         (tools / tool).chmod(0o755)
     import os
@@ -147,12 +147,12 @@ def test_printing_shows_the_task_and_no_secret(
     ]
     assert set(document["secrets"].values()) == {"<hidden>"}
     assert "planted" not in done.stdout
-    assert "aws-prod/l4" in done.stdout, "what is left out is named"
+    assert "aws-prod/l4" in done.stdout, "a pool that is left out must be listed"
     assert "python -m trainfleet.training.run recipe.yaml" in document["run"]
-    assert not list(tmp_path.glob("runs*")), "nothing is started"
+    assert not list(tmp_path.glob("runs*")), "nothing must be started"
 
 
-def test_nowhere_to_run_gives_the_reason_of_every_pool(
+def test_a_recipe_that_no_pool_can_run_reports_the_reason_of_every_pool(
     trainfleet: Trainfleet, home: dict[str, str], tmp_path: Path
 ) -> None:
     done = trainfleet(

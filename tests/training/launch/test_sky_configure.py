@@ -1,5 +1,5 @@
-"""SkyPilot's configuration and kubeconfig are written from contracts, beside what the user has, and can be
-taken back.
+"""SkyPilot's configuration and kubeconfig are written from contracts, keep what the user has, and can be
+restored.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def write(env: dict[str, str], name: str, text: str) -> Path:
     return file
 
 
-def test_contexts_of_all_stacks_differ_though_two_clouds_name_their_cluster_alike() -> None:
+def test_contexts_of_all_stacks_differ_even_if_two_clusters_have_one_name() -> None:
     names = [context_name(outputs(stack)) for stack in STACKS]
     assert len(set(names)) == len(names)
     assert outputs("aws-prod").kube_context == outputs("azure-prod").kube_context
@@ -67,13 +67,13 @@ def test_contexts_of_all_stacks_differ_though_two_clouds_name_their_cluster_alik
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_a_context_says_who_its_pods_are_how_long_a_node_may_take_and_where_they_queue(stack: str) -> None:
+def test_a_context_sets_the_service_account_the_provision_timeout_and_the_queue(stack: str) -> None:
     platform = outputs(stack)
     found = context_config(platform)
     assert found["remote_identity"] == "trainer"
     assert found["provision_timeout"] >= 900, "a GPU node takes minutes from zero"
     assert found["autoscaler"] == ("gke" if stack.startswith("gcp") else "generic")
-    assert found["set_pod_resource_limits"] is False, "it would throttle processors"
+    assert found["set_pod_resource_limits"] is False, "a CPU limit throttles the pods"
     assert found.get("kueue", {}).get("local_queue_name", "") == platform.queue
     pod = found["pod_config"]
     assert pod.get("metadata", {}).get("labels", {}) == platform.pod_labels
@@ -86,21 +86,21 @@ def test_a_context_says_who_its_pods_are_how_long_a_node_may_take_and_where_they
         }
 
 
-def test_ray_s_certificates_are_signed_before_the_pod_starts_and_its_settings_reach_no_other_ray() -> None:
+def test_certificates_are_signed_before_the_pod_starts_and_only_our_ray_uses_them() -> None:
     pod = context_config(outputs("aws-prod"))["pod_config"]["spec"]
     container, signer = pod["containers"][0], pod["initContainers"][0]
     names = {each["name"] for each in container["env"]}
     assert RAY_SETTINGS in names
     assert not any(name.startswith("RAY_") for name in names), (
-        "SkyPilot's own Ray, which knows no TLS, would read them"
+        "SkyPilot's own Ray, which does not support TLS, reads them"
     )
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     keys = next(volume["name"] for volume in pod["volumes"] if volume.get("secret"))
-    assert keys not in mounted, "the authority's key is for the signer alone"
+    assert keys not in mounted, "only the signer may read the key of the certificate authority"
     assert keys in {mount["name"] for mount in signer["volumeMounts"]}
 
 
-def test_a_platform_without_tls_queue_or_autoscaler_has_none_of_their_settings() -> None:
+def test_a_platform_without_tls_queue_or_autoscaler_has_no_settings_for_them() -> None:
     found = context_config(
         outputs("aws-dev", ray_certificates=None, queue="", autoscaler="", secrets=[], priority_classes=[])
     )
@@ -116,11 +116,11 @@ def test_a_platform_without_tls_queue_or_autoscaler_has_none_of_their_settings()
     assert found["pod_config"] == {"spec": {"containers": [{"imagePullPolicy": "IfNotPresent"}]}}
 
 
-def test_prices_are_the_cheapest_pool_s_by_gpu_and_an_unknown_one_is_left_out() -> None:
+def test_prices_are_those_of_the_cheapest_pool_per_gpu_and_unknown_ones_are_left_out() -> None:
     assert accelerator_prices(outputs("azure-prod").pools) == {"A100-80GB": 3.673, "H100": 12.29}
 
 
-def test_what_the_user_has_stays() -> None:
+def test_the_users_settings_are_kept() -> None:
     user: dict[str, Any] = {
         "kubernetes": {
             "allowed_contexts": ["mine"],
@@ -136,17 +136,17 @@ def test_what_the_user_has_stays() -> None:
         "namespace": "training",
     }
     assert (found["kubernetes"]["ports"], found["aws"]) == ("ingress", {"a": 1})
-    assert user["kubernetes"]["allowed_contexts"] == ["mine"], "the user's document is not changed under them"
+    assert user["kubernetes"]["allowed_contexts"] == ["mine"], "the user's document must not be modified"
     assert (
         merged({"kubernetes": {"allowed_contexts": "all"}}, {"there": {}})["kubernetes"]["allowed_contexts"]
         == "all"
     )
     assert merged({"jobs": {"controller": {"x": 1}}}, {}, managed=True)["jobs"] == {"controller": {"x": 1}}
     assert merged({}, {}, managed=True)["jobs"] == {"controller": {"consolidation_mode": True}}
-    assert "jobs" not in merged({}, {}), "a dozen processes are not started for somebody who wants none"
+    assert "jobs" not in merged({}, {}), "without managed jobs, their processes must not start"
 
 
-def test_comments_and_order_of_the_user_s_file_stay() -> None:
+def test_comments_and_order_of_the_users_file_are_kept() -> None:
     expected = merged(
         yaml.safe_load(MINE), {"there": {"namespace": "training", "pricing": {"accelerators": {"L4": 0.5}}}}
     )
@@ -158,14 +158,14 @@ def test_comments_and_order_of_the_user_s_file_stay() -> None:
     assert text.index("aws:") > text.index("there:")
 
 
-def test_a_form_that_is_not_changed_in_place_is_written_again_and_says_so() -> None:
+def test_a_file_that_cannot_be_edited_in_place_is_rewritten_with_a_note() -> None:
     text, lost = changed(
         "kubernetes: {allowed_contexts: [a]}  # short\n",
         {"kubernetes": {"allowed_contexts": ["a", "b"]}, "x": 1},
     )
     assert yaml.safe_load(text) == {"kubernetes": {"allowed_contexts": ["a", "b"]}, "x": 1}
     assert changed("{a: 1}  # all of it\n", {"a": 2}) == ("a: 2\n", True)
-    assert lost is ("# short" not in text), "a comment went without a word"
+    assert lost is ("# short" not in text), "a comment was removed without a note"
     text, lost = changed("a: [1]  # mine\nb: 2  # yours\n", {"a": [1, 2], "b": 2})
     assert ("# yours" in text, lost) == (True, "# mine" not in text)
 
@@ -183,14 +183,14 @@ DOCUMENTS = st.dictionaries(st.text("abc", min_size=1, max_size=3), VALUES, max_
 
 @settings(deadline=None)
 @given(DOCUMENTS, DOCUMENTS)
-def test_whatever_was_there_the_text_reads_as_expected(
+def test_the_edited_text_parses_to_the_expected_document(
     before: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     text, _ = changed(yaml.safe_dump(before) if before else "", expected)
     assert (yaml.safe_load(text) or {}) == expected
 
 
-def test_a_setup_is_written_shown_without_its_token_and_taken_back(env: dict[str, str]) -> None:
+def test_a_setup_is_written_printed_without_its_token_and_undone(env: dict[str, str]) -> None:
     config = write(env, ".sky/config.yaml", MINE)
     found = configure.prepare([(outputs("aws-prod"), TOKEN), (outputs("gcp-prod"), OTHER)], env)
     shown = "".join(change.difference() for change in found.changes)
@@ -204,7 +204,7 @@ def test_a_setup_is_written_shown_without_its_token_and_taken_back(env: dict[str
     assert not any("exec" in user["user"] for user in document["users"])
     assert {each["context"]["namespace"] for each in document["contexts"]} == {"training"}
     assert configure.prepare([(outputs("aws-prod"), TOKEN), (outputs("gcp-prod"), OTHER)], env).empty, (
-        "a second time there is nothing to do"
+        "the second setup must change nothing"
     )
     configure.apply_undo(configure.undo(env), env)
     assert config.read_text() == MINE
@@ -213,7 +213,7 @@ def test_a_setup_is_written_shown_without_its_token_and_taken_back(env: dict[str
         configure.undo(env)
 
 
-def test_undoing_two_setups_goes_back_before_the_first(env: dict[str, str]) -> None:
+def test_undoing_two_setups_restores_the_state_before_the_first(env: dict[str, str]) -> None:
     config = write(env, ".sky/config.yaml", MINE)
     for stack in ("aws-prod", "gcp-prod"):
         configure.apply(configure.prepare([(outputs(stack), TOKEN)], env))
@@ -221,7 +221,7 @@ def test_undoing_two_setups_goes_back_before_the_first(env: dict[str, str]) -> N
     assert config.read_text() == MINE
 
 
-def test_undoing_refuses_to_lose_what_was_written_since(env: dict[str, str]) -> None:
+def test_undoing_keeps_later_changes(env: dict[str, str]) -> None:
     config = write(env, ".sky/config.yaml", MINE)
     configure.apply(configure.prepare([(outputs("aws-prod"), TOKEN)], env))
     config.write_text(config.read_text() + "gcp: {}\n")
@@ -230,7 +230,7 @@ def test_undoing_refuses_to_lose_what_was_written_since(env: dict[str, str]) -> 
     assert "gcp" in config.read_text()
 
 
-def test_a_setup_that_cannot_be_written_whole_leaves_everything_as_it_was(
+def test_a_failed_setup_leaves_every_file_unchanged(
     env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = write(env, ".sky/config.yaml", MINE)
@@ -249,7 +249,7 @@ def test_a_setup_that_cannot_be_written_whole_leaves_everything_as_it_was(
     assert not (Path(env["HOME"]) / ".kube" / "config").exists()
 
 
-def test_a_context_with_its_owner_s_login_is_not_replaced_unasked(env: dict[str, str]) -> None:
+def test_a_context_with_the_users_login_is_kept_unless_asked(env: dict[str, str]) -> None:
     name = context_name(outputs("gcp-prod"))
     theirs = {
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
@@ -261,7 +261,7 @@ def test_a_context_with_its_owner_s_login_is_not_replaced_unasked(env: dict[str,
     found = configure.prepare([(outputs("gcp-prod"), TOKEN)], env, replace=True)
     document = yaml.safe_load(found.changes[0].after or "")
     assert [user["name"] for user in document["users"]] == [name, f"trainfleet-launcher-{name}"], (
-        "the login itself stays"
+        "the login itself must be kept"
     )
 
 
@@ -273,17 +273,17 @@ def test_a_platform_without_a_launcher_account_needs_its_context_in_the_kubeconf
         configure.prepare([(platform, None)], env)
     write(env, ".kube/config", yaml.safe_dump({"contexts": [{"name": "kind-kind", "context": {}}]}))
     found = configure.prepare([(platform, None)], env)
-    assert [change.empty for change in found.changes] == [True, False], "the kubeconfig is left alone"
+    assert [change.empty for change in found.changes] == [True, False], "the kubeconfig must not change"
 
 
-def test_managed_jobs_get_the_plug_in_that_asks_the_clusters_next_to_the_user_own(
+def test_managed_jobs_add_the_plug_in_next_to_the_users_plug_ins(
     env: dict[str, str],
 ) -> None:
     mine = "# mine\nplugins:\n- class: my.Plugin  # keep\n"
     file = write(env, ".sky/plugins.yaml", mine)
     platforms = [(outputs("aws-prod"), TOKEN)]
     configure.apply(configure.prepare(platforms, env))
-    assert file.read_text() == mine, "nobody asked for managed jobs"
+    assert file.read_text() == mine, "managed jobs were not requested"
     found = configure.prepare(platforms, env, managed=True)
     assert configure.PLUGIN in "".join(change.difference() for change in found.changes)
     configure.apply(found)
@@ -299,7 +299,7 @@ def test_managed_jobs_get_the_plug_in_that_asks_the_clusters_next_to_the_user_ow
     assert file.read_text() == mine
 
 
-def test_plug_ins_in_a_form_that_cannot_be_read_are_left_alone(env: dict[str, str]) -> None:
+def test_unreadable_plug_ins_are_kept(env: dict[str, str]) -> None:
     file = write(env, ".sky/plugins.yaml", "plugins: text\n")
     with pytest.raises(InputError, match="configuration"):
         configure.prepare([(outputs("aws-prod"), TOKEN)], env, managed=True)
@@ -314,18 +314,18 @@ def test_plug_ins_in_a_form_that_cannot_be_read_are_left_alone(env: dict[str, st
         (json.dumps({"clusters": [{"cluster": {"server": "http://10.0.0.1"}}]}), "a token is not sent"),
     ],
 )
-def test_a_contract_without_an_address_is_refused(kubeconfig: str, says: str) -> None:
+def test_a_contract_without_an_address_is_rejected(kubeconfig: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
         with_context({}, outputs("aws-dev", kubeconfig=kubeconfig), TOKEN)
 
 
-def test_two_platforms_with_one_context_are_refused(env: dict[str, str]) -> None:
+def test_two_platforms_with_one_context_are_rejected(env: dict[str, str]) -> None:
     with pytest.raises(InputError, match="cannot be distinguished"):
         configure.prepare([(outputs("aws-dev"), TOKEN), (outputs("aws-dev"), OTHER)], env)
 
 
 @pytest.mark.parametrize("text", ["- a list", "{", "a: [", "kubernetes: text"])
-def test_a_configuration_that_cannot_be_read_is_left_alone(env: dict[str, str], text: str) -> None:
+def test_an_unreadable_configuration_is_kept(env: dict[str, str], text: str) -> None:
     file = write(env, ".sky/config.yaml", text)
     with pytest.raises(InputError, match="configuration"):
         configure.prepare([(outputs("aws-dev"), TOKEN)], env)
@@ -333,11 +333,11 @@ def test_a_configuration_that_cannot_be_read_is_left_alone(env: dict[str, str], 
 
 
 @pytest.mark.parametrize("token", ["", "one", "a.b", "a..c", "a.b .c", "a.b.c.d", "a.b.c\nd"])
-def test_what_is_no_token_is_refused_before_a_cluster_does(token: str) -> None:
+def test_an_invalid_token_is_rejected_before_a_cluster_is_called(token: str) -> None:
     with pytest.raises(InputError, match="is not a service account's token"):
         checked_token(token, "file")
 
 
-def test_secrets_of_a_kubeconfig_are_never_shown() -> None:
+def test_secrets_of_a_kubeconfig_are_not_printed() -> None:
     secret = {"users": [{"user": {"token": "planted", "client-key-data": "planted", "password": "planted"}}]}
     assert "planted" not in masked(secret)

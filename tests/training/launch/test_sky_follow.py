@@ -1,5 +1,5 @@
-"""What is done with SkyPilot, held against one that is made up: what is told, what is taken down, and how
-failures are put in words.
+"""Following a run on SkyPilot, with a fake SkyPilot: what is reported, what is deleted, and how failures are
+explained.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ LOG = [
 
 
 class ResourcesUnavailableError(Exception):
-    """As SkyPilot names it."""
+    """Has the name of SkyPilot's own error."""
 
 
 class FakeSky(SimpleNamespace):
-    """SkyPilot as far as it is used."""
+    """The part of SkyPilot that a follower calls."""
 
     def __init__(
         self, log: list[str] | None = None, failure: Exception | None = None, live: list[Any] | None = None
@@ -99,22 +99,20 @@ def driven(reported: list[dict[str, Any]], sky: FakeSky, **order: Any) -> Follow
     return Follower(spec, lambda kind, **fields: reported.append({"kind": kind, **fields}), sky)
 
 
-def test_a_run_is_reported_and_its_pods_are_taken_down(reported: list[dict[str, Any]]) -> None:
+def test_a_run_is_reported_and_its_pods_are_deleted(reported: list[dict[str, Any]]) -> None:
     sky = FakeSky()
     assert driven(reported, sky).run() == 0
     assert {"kind": "step", "step": 3, "total": 9} in reported
-    assert ("launch", "tf-night", True) in sky.calls, (
-        "should this process be killed, SkyPilot takes them down"
-    )
+    assert ("launch", "tf-night", True) in sky.calls, "if this process is killed, SkyPilot must delete them"
     assert sky.calls[-1] == ("down", "tf-night")
     assert any(each.get("text") == "pods are up; setting up SkyPilot in them" for each in reported)
 
 
-def test_the_training_s_exit_code_is_the_run_s(reported: list[dict[str, Any]]) -> None:
+def test_the_exit_code_of_the_training_is_that_of_the_run(reported: list[dict[str, Any]]) -> None:
     assert driven(reported, FakeSky(['{"kind": "exit", "code": 3}\n'])).run() == 3
 
 
-def test_detaching_leaves_the_run_and_says_how_to_come_back(reported: list[dict[str, Any]]) -> None:
+def test_detaching_keeps_the_run_and_prints_how_to_attach(reported: list[dict[str, Any]]) -> None:
     sky = FakeSky()
     assert driven(reported, sky, detach=True).run() == 0
     assert reported[-1]["kind"] == "detached"
@@ -122,17 +120,17 @@ def test_detaching_leaves_the_run_and_says_how_to_come_back(reported: list[dict[
     assert ("down", "tf-night") not in sky.calls
 
 
-def test_no_space_anywhere_says_what_was_tried_and_why(reported: list[dict[str, Any]]) -> None:
+def test_a_lack_of_capacity_everywhere_reports_each_attempt(reported: list[dict[str, Any]]) -> None:
     reason = 'pods "tf-night-head" is forbidden: exceeded quota: none, requested: pods=1, used: pods=0'
     sky = FakeSky(failure=ResourcesUnavailableError(reason))
     with pytest.raises(TrainfleetError, match="no capacity anywhere; tried near, far") as raised:
         driven(reported, sky).run()
     assert "the quota `none` does not allow pods=1 more" in str(raised.value)
     assert ("cancel", "launch") in sky.calls
-    assert sky.calls[-1] == ("down", "tf-night"), "a half-started run holds no GPUs"
+    assert sky.calls[-1] == ("down", "tf-night"), "a run that did not start must not keep GPUs"
 
 
-def test_a_second_launch_of_one_name_is_refused_and_the_first_left_alone(
+def test_a_second_launch_of_one_name_is_rejected_and_the_first_is_kept(
     reported: list[dict[str, Any]],
 ) -> None:
     sky = FakeSky(live=[SimpleNamespace(name="tf-night")])
@@ -153,7 +151,7 @@ def test_a_context_that_does_not_answer_is_left_out(
     assert {"kind": "warning", "text": "near is left out: it is off"} in reported
 
 
-def test_no_context_that_answers_starts_nothing(
+def test_nothing_starts_if_no_context_answers(
     reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "context_problem", lambda context, namespace: "it is off")
@@ -163,7 +161,7 @@ def test_no_context_that_answers_starts_nothing(
     assert sky.calls == []
 
 
-def test_a_log_that_ends_without_a_word_is_no_success(reported: list[dict[str, Any]]) -> None:
+def test_a_log_that_ends_without_an_exit_code_is_a_failure(reported: list[dict[str, Any]]) -> None:
     sky = FakeSky(["Failed: ImagePullBackOff\n"])
     with pytest.raises(TrainfleetError, match="without reporting a result") as raised:
         driven(reported, sky).run()
@@ -171,10 +169,10 @@ def test_a_log_that_ends_without_a_word_is_no_success(reported: list[dict[str, A
     assert sky.calls[-1] == ("down", "tf-night")
 
 
-def test_past_its_patience_a_launch_is_taken_back(reported: list[dict[str, Any]]) -> None:
+def test_a_launch_that_times_out_is_cancelled(reported: list[dict[str, Any]]) -> None:
     class Waiting(FakeSky):
         def stream_and_get(self, request: str, output_stream: Any) -> Any:
-            assert self.blocked.wait(60), "nobody took the launch back"
+            assert self.blocked.wait(60), "the launch was not cancelled"
             raise RuntimeError("Request cancelled")
 
         def api_cancel(self, request: str, silent: bool) -> str:
@@ -187,7 +185,7 @@ def test_past_its_patience_a_launch_is_taken_back(reported: list[dict[str, Any]]
     assert ("down", "tf-night") in sky.calls
 
 
-def test_asked_to_stop_the_pods_are_reported(
+def test_a_stop_request_is_passed_to_the_pods(
     reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked = threading.Event()
@@ -196,7 +194,7 @@ def test_asked_to_stop_the_pods_are_reported(
         def tail_logs(self, name: str, job: int, follow: bool, output_stream: Any) -> int:
             output_stream.write(LOG[1])
             (tmp_path / "stop").touch()
-            assert asked.wait(60), "nobody told the pods"
+            assert asked.wait(60), "the pods did not receive the request"
             return super().tail_logs(name, job, follow, output_stream)
 
     def ask(contexts: dict[str, str], run: str) -> int:
@@ -210,7 +208,7 @@ def test_asked_to_stop_the_pods_are_reported(
 
 
 class FakeJobs(ModuleType):
-    """SkyPilot's managed jobs as far as they are used: a log and a status for each set of pods."""
+    """The part of SkyPilot's managed jobs that a follower calls: a log and a status for each set of pods."""
 
     def __init__(self, lives: list[tuple[list[str], str]], reason: str = "", controller: str = "") -> None:
         super().__init__("sky.jobs")
@@ -249,7 +247,7 @@ class FakeJobs(ModuleType):
 
 @pytest.fixture
 def managed(reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Follower]:
-    """Makes a drive of a managed job."""
+    """Returns a function that follows a managed job."""
 
     def make(jobs: FakeJobs, **order: Any) -> Follower:
         package = ModuleType("sky")
@@ -269,7 +267,7 @@ def managed(reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> 
     return make
 
 
-def test_asked_to_stop_before_the_first_step_the_pods_are_taken_down(
+def test_a_stop_request_before_the_first_step_deletes_the_pods(
     reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     down = threading.Event()
@@ -277,7 +275,7 @@ def test_asked_to_stop_before_the_first_step_the_pods_are_taken_down(
     class Starting(FakeSky):
         def tail_logs(self, name: str, job: int, follow: bool, output_stream: Any) -> int:
             (tmp_path / "stop").touch()
-            assert down.wait(60), "nobody took the pods down"
+            assert down.wait(60), "the pods were not deleted"
             return 0
 
         def down(self, name: str) -> str:
@@ -290,7 +288,7 @@ def test_asked_to_stop_before_the_first_step_the_pods_are_taken_down(
         driven(reported, Starting()).run()
 
 
-def test_a_managed_job_is_queued_followed_and_not_taken_down_after_its_end(
+def test_a_managed_job_is_queued_followed_and_not_deleted_after_its_end(
     managed: Callable[..., Follower],
 ) -> None:
     jobs = FakeJobs([(LOG, "SUCCEEDED")])
@@ -298,11 +296,11 @@ def test_a_managed_job_is_queued_followed_and_not_taken_down_after_its_end(
     assert jobs.calls == [("launch", "tf-night")]
 
 
-def test_where_no_controller_was_ever_up_there_is_no_second_launch(
+def test_a_first_managed_job_does_not_need_a_controller(
     managed: Callable[..., Follower], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class ClusterNotUpError(Exception):
-        """As SkyPilot names it."""
+        """Has the name of SkyPilot's own error."""
 
     jobs = FakeJobs([(LOG, "SUCCEEDED")])
     one = managed(jobs)
@@ -317,7 +315,7 @@ def test_where_no_controller_was_ever_up_there_is_no_second_launch(
     assert one.run() == 0
 
 
-def test_a_second_managed_job_of_one_name_is_refused_and_the_first_left_alone(
+def test_a_second_managed_job_of_one_name_is_rejected_and_the_first_is_kept(
     managed: Callable[..., Follower], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = FakeJobs([])
@@ -328,7 +326,7 @@ def test_a_second_managed_job_of_one_name_is_refused_and_the_first_left_alone(
     assert jobs.calls == []
 
 
-def test_what_lost_pods_reported_last_is_no_verdict(
+def test_the_last_events_of_lost_pods_do_not_decide_the_result(
     managed: Callable[..., Follower], reported: list[dict[str, Any]]
 ) -> None:
     lost = [
@@ -341,7 +339,7 @@ def test_what_lost_pods_reported_last_is_no_verdict(
     assert {"kind": "step", "step": 3, "total": 9} in reported
 
 
-def test_what_failed_on_healthy_pods_is_reported_with_its_own_exit_code(
+def test_a_failure_on_healthy_pods_is_reported_with_its_exit_code(
     managed: Callable[..., Follower], reported: list[dict[str, Any]]
 ) -> None:
     failed = [
@@ -352,7 +350,7 @@ def test_what_failed_on_healthy_pods_is_reported_with_its_own_exit_code(
     assert reported[-1] == {"kind": "error", "summary": "no data", "problems": [], "exit_code": 2}
 
 
-def test_a_managed_job_that_never_ran_says_why_in_the_words_of_its_controller(
+def test_a_managed_job_that_never_ran_reports_the_reason_of_its_controller(
     managed: Callable[..., Follower],
 ) -> None:
     refused = 'pods "tf-night-head" is forbidden: exceeded quota: none, requested: pods=1, used: pods=0'
@@ -362,13 +360,13 @@ def test_a_managed_job_that_never_ran_says_why_in_the_words_of_its_controller(
     assert "the quota `none` does not allow pods=1 more" in str(raised.value)
 
 
-def test_a_managed_job_without_space_ends_by_the_time_out_of_its_launch(
+def test_a_managed_job_without_capacity_ends_at_the_launch_timeout(
     managed: Callable[..., Follower],
 ) -> None:
     class Waiting(FakeJobs):
         def tail_logs(self, job_id: int, follow: bool, output_stream: Any, controller: bool = False) -> None:
             if not controller:
-                assert self.cancelled.wait(60), "nobody took the job back"
+                assert self.cancelled.wait(60), "the job was not cancelled"
             super().tail_logs(job_id, follow, output_stream, controller)
 
     jobs = Waiting([([], "CANCELLING")], controller="exceeded quota: none, requested: pods=1\n")
@@ -380,7 +378,7 @@ def test_a_managed_job_without_space_ends_by_the_time_out_of_its_launch(
     assert jobs.calls == [("launch", "tf-night"), ("cancel", "tf-night")]
 
 
-def test_a_move_is_split_into_the_parts_of_its_time() -> None:
+def test_the_time_of_a_move_is_split_into_its_parts() -> None:
     reported: list[dict[str, Any]] = []
     now, pods, knows = [0.0], [Pod("1", "near", True), Pod("2", "near", True)], [False]
     moves = RecoveryWatcher(2, lambda: pods, lambda: knows[0], reported.append, lambda: now[0])
@@ -395,11 +393,11 @@ def test_a_move_is_split_into_the_parts_of_its_time() -> None:
     assert moves.settled
     moves.on_event("step")
     at(10, Pod("1", "near", True))
-    moves.on_event("step")  # said before, heard later
+    moves.on_event("step")  # sent before the move, received later
     knows[0] = True
     at(18)
     at(30, Pod("3", "far", True))
-    at(31, Pod("4", "far", True))  # the first new one is gone again
+    at(31, Pod("4", "far", True))  # the first new pod is gone
     at(40, Pod("4", "far", True), Pod("5", "far", True))
     now[0] = 70
     moves.on_event("note")
@@ -413,10 +411,10 @@ def test_a_move_is_split_into_the_parts_of_its_time() -> None:
         == "moved from near to far in 65 s: 8 s until noticed, 22 for new pods, 30 to set up, 5 to the next step"
     )
     at(80, Pod("4", "far", True), Pod("5", "far", True))
-    assert not moves.times, "it is at home there now"
+    assert not moves.times, "the run has settled on the new pods"
 
 
-def test_events_are_found_between_all_words_in_pieces_and_once() -> None:
+def test_each_event_is_found_once_between_other_lines_and_in_parts() -> None:
     received: list[dict[str, Any]] = []
     other: list[str] = []
     stream = EventStream(received.append, other.append)
@@ -433,7 +431,7 @@ def test_events_are_found_between_all_words_in_pieces_and_once() -> None:
         stream.write(piece)
     stream.finish()
     assert received == [{"kind": "interval", "row": {"step": 1}}], (
-        "a log that is fetched again tells it twice"
+        "a log that is fetched again repeats the event"
     )
     assert other == ["words {not json", '{"kind": 3}', "last"]
     assert stream.exit_code is None
@@ -461,13 +459,13 @@ def test_events_are_found_between_all_words_in_pieces_and_once() -> None:
         ("HTTPSConnectionPool: Max retries exceeded with url", "the cluster does not answer"),
     ],
 )
-def test_a_failure_is_put_in_plain_words_once(text: str, says: str) -> None:
+def test_a_failure_is_explained_once(text: str, says: str) -> None:
     found = reasons_in(f"{text}\n{text}")
     assert len(found) == 1
     assert says in found[0]
 
 
-def test_only_news_is_noted() -> None:
+def test_only_changes_are_reported() -> None:
     assert note_of("Launching on Kubernetes ctx-a.") == "requesting pods from ctx-a"
     assert note_of("some chatter") is None
 
@@ -484,7 +482,7 @@ def test_only_news_is_noted() -> None:
         ),
     ],
 )
-def test_a_context_s_error_is_put_in_words(
+def test_the_error_of_a_context_is_explained(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output: str, why: str
 ) -> None:
     program = tmp_path / "kubectl"

@@ -1,4 +1,4 @@
-"""A plan puts pools in the order of what a sample costs, and says of every other one why it is refused."""
+"""A plan sorts pools by the cost of a sample, and reports why each other pool is rejected."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def places(plan: Plan) -> list[str]:
     return [f"{each.platform}/{each.pool}" for each in plan.possible]
 
 
-def test_pools_come_in_the_order_of_what_a_sample_costs_and_not_an_hour() -> None:
+def test_pools_are_sorted_by_the_cost_of_a_sample_and_not_of_an_hour() -> None:
     plan = make_plan(recipe(), platforms())
     costs = [each.usd_per_million for each in plan.possible]
     assert all(cost is not None for cost in costs)
@@ -56,7 +56,7 @@ def test_pools_come_in_the_order_of_what_a_sample_costs_and_not_an_hour() -> Non
     assert places(plan)[0] == "aws-prod/h100"
 
 
-def test_hours_and_cost_follow_from_peak_share_and_price() -> None:
+def test_hours_and_cost_follow_from_peak_utilization_and_price() -> None:
     found = next(each for each in make_plan(recipe(), platforms("aws-prod")).possible if each.pool == "h100")
     needs = needs_of(recipe())
     assert needs.flops_per_sample is not None
@@ -89,7 +89,7 @@ REFUSED: list[tuple[str, list[str], dict[str, Any], str, str]] = [
         "memory too small: its L4 has 22.35 GiB",
     ),
     (
-        "a way out",
+        "suggested fix",
         ["strategy=ddp", "sharding.meta_init=false", "workload.model.layers=60"],
         {},
         "aws-prod/l4",
@@ -115,7 +115,7 @@ REFUSED: list[tuple[str, list[str], dict[str, Any], str, str]] = [
     [each[1:] for each in REFUSED],
     ids=[each[0] for each in REFUSED],
 )
-def test_a_pool_that_cannot_serve_is_refused_with_the_reason(
+def test_an_unsuitable_pool_is_rejected_with_the_reason(
     overrides: list[str], options: dict[str, Any], place: str, says: str
 ) -> None:
     plan = make_plan(
@@ -127,19 +127,19 @@ def test_a_pool_that_cannot_serve_is_refused_with_the_reason(
     assert place not in places(plan)
 
 
-def test_a_gpu_that_no_pool_has_leaves_nothing() -> None:
+def test_a_gpu_that_no_pool_has_leaves_no_candidates() -> None:
     plan = make_plan(recipe(), platforms(), PlanOptions(gpus=("GB300",)))
     assert plan.possible == ()
     assert len(plan.refused) == sum(len(each.pools) for _, each in platforms())
 
 
-def test_a_price_of_one_own_makes_a_pool_comparable() -> None:
+def test_a_user_price_makes_a_pool_comparable() -> None:
     plan = make_plan(recipe(), platforms("azure-prod"), PlanOptions(prices={"azure-prod/a100-spot": 0.5}))
     spot = next(each for each in plan.possible if each.pool == "a100-spot")
     assert spot.usd_per_hour == pytest.approx(0.5 * spot.nodes)
 
 
-def test_where_no_price_is_known_the_order_is_the_platforms_own() -> None:
+def test_without_prices_the_order_is_that_of_the_platforms() -> None:
     bare = [pool.model_copy(update={"usd_per_hour": None}) for pool in outputs("aws-prod").pools]
     plan = make_plan(
         recipe(), [("desk", outputs("aws-prod").model_copy(update={"pools": bare}))], PlanOptions(spot=False)
@@ -148,13 +148,13 @@ def test_where_no_price_is_known_the_order_is_the_platforms_own() -> None:
     assert all(each.usd is None for each in plan.possible)
 
 
-def test_a_pool_of_machines_that_recover_by_themselves_is_not_for_skypilot() -> None:
+def test_a_pool_of_self_recovering_machines_is_rejected() -> None:
     pool = outputs("aws-prod").pools[0].model_copy(update={"kind": "hyperpod"})
     plan = make_plan(recipe(), [("there", outputs("aws-prod").model_copy(update={"pools": [pool]}))])
     assert "--on kuberay" in refusals(plan)["there/h100"]
 
 
-def test_a_recipe_without_gpus_runs_anywhere_on_as_many_pods_as_asked() -> None:
+def test_a_recipe_without_gpus_runs_anywhere_on_the_requested_number_of_pods() -> None:
     plan = make_plan(recipe(name="lm-small"), platforms("aws-dev"), PlanOptions(nodes=2))
     assert [(each.pool, each.nodes, each.gpus_per_node) for each in plan.possible] == [("", 2, 0)]
     assert (
@@ -169,7 +169,7 @@ def test_a_recipe_without_gpus_runs_anywhere_on_as_many_pods_as_asked() -> None:
     ("workers", "per_node", "nodes", "each"),
     [(1, 8, 1, 1), (8, 8, 1, 8), (16, 8, 2, 8), (12, 8, 2, 6), (7, 4, 7, 1), (8, 1, 8, 1), (3, 0, 3, 1)],
 )
-def test_workers_are_shared_evenly_by_as_few_nodes_as_can(
+def test_workers_are_spread_evenly_over_the_fewest_nodes(
     workers: int, per_node: int, nodes: int, each: int
 ) -> None:
     assert shape(workers, per_node) == (nodes, each)
@@ -186,7 +186,7 @@ def test_a_model_s_size_is_reported_without_building_it(name: str) -> None:
     )
 
 
-def test_peaks_are_those_that_a_run_measures_its_utilisation_by() -> None:
+def test_peaks_are_those_of_the_mfu_of_a_run() -> None:
     for accelerator, peak in BF16_FLOPS.items():
         name = accelerator.partition("-")[0]
         if name in PEAK_FLOPS:
@@ -197,11 +197,11 @@ def test_memory_per_gpu_shrinks_with_shards() -> None:
     whole, shared = recipe("strategy=ddp", "sharding.meta_init=false"), recipe("strategy=fsdp")
     assert (needs_of(whole).gpu_bytes(whole, 8) or 0) > 2 * (needs_of(shared).gpu_bytes(shared, 8) or 0)
     assert needs_of(recipe(name="vision-small")).gpu_bytes(recipe(name="vision-small"), 1) is None, (
-        "its size is not declared"
+        "its size is unknown"
     )
 
 
-def test_a_measured_run_gives_the_throughput() -> None:
+def test_the_throughput_is_that_of_a_measured_run() -> None:
     rows = [{"mfu": share, "samples_per_second": 1.0} for share in (0.01, 0.02, 0.4, 0.41, 0.42)]
     assert measured(rows, 8, "runs/x").mfu == 0.41
     assert measured([{"samples_per_second": 8.0}], 4, "runs/x") == Throughput(
@@ -216,7 +216,7 @@ def test_a_measured_run_gives_the_throughput() -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "x=", "x=free", "=1", "x=-1", "x=inf", "x=nan"])
-def test_what_is_no_price_is_refused(text: str) -> None:
+def test_an_invalid_price_is_rejected(text: str) -> None:
     with pytest.raises(InputError, match="is not a price"):
         prices_of([text])
     assert prices_of(["a/b=0.5", "c=0"]) == {"a/b": 0.5, "c": 0.0}
@@ -234,9 +234,7 @@ def test_the_command_shows_candidates_and_refusals(trainfleet: Trainfleet) -> No
     assert document["candidates"][0]["usd"] > 0
 
 
-def test_the_command_says_in_one_go_which_platforms_cannot_be_read(
-    trainfleet: Trainfleet, tmp_path: Path
-) -> None:
+def test_the_command_reports_all_unreadable_platforms_at_once(trainfleet: Trainfleet, tmp_path: Path) -> None:
     never = tmp_path / "never.json"
     never.write_text("{}")
     done = trainfleet("plan", "lm-1b", "--stack", str(never), "--stack", "nowhere.json", cwd=tmp_path)
@@ -246,6 +244,6 @@ def test_the_command_says_in_one_go_which_platforms_cannot_be_read(
     assert "Traceback" not in done.stderr
 
 
-def test_a_candidate_survives_json() -> None:
+def test_a_candidate_is_unchanged_by_json() -> None:
     each = Candidate("p", "c", "pool", "L4", 1, 4, False, None)
     assert json.loads(json.dumps(each.as_json()))["usd"] is None

@@ -1,5 +1,5 @@
-"""The plug-in of SkyPilot's server: a cluster that answers is a network, everything else stays SkyPilot's;
-and few controllers.
+"""The plug-in of SkyPilot's server: a cluster that answers counts as a network, SkyPilot checks everything
+else, and the number of controllers is limited.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trainfleet.training.launch.sky.plugin import Trainfleet, addresses
 
 
 def kubeconfig(file: Path, **servers: str) -> dict[str, str]:
-    """A kubeconfig with a context per server."""
+    """A kubeconfig with one context per server."""
     document = {
         "clusters": [
             {"name": f"of-{name}", "cluster": {"server": server}} for name, server in servers.items()
@@ -33,7 +33,7 @@ def kubeconfig(file: Path, **servers: str) -> dict[str, str]:
     return {"KUBECONFIG": str(file)}
 
 
-def test_only_clusters_that_skypilot_may_use_are_asked(tmp_path: Path) -> None:
+def test_only_the_clusters_of_skypilot_are_called(tmp_path: Path) -> None:
     env = kubeconfig(
         tmp_path / "config", a="https://10.0.0.1:6443", b="https://b.example", c="https://10.0.0.1:6443"
     )
@@ -43,14 +43,14 @@ def test_only_clusters_that_skypilot_may_use_are_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "[", "clusters: 3", "clusters: [{}]", "- a"])
-def test_a_kubeconfig_that_says_nothing_is_no_network(tmp_path: Path, text: str | None) -> None:
+def test_an_empty_kubeconfig_does_not_count_as_a_network(tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "config"
     if text is not None:
         file.write_text(text)
     assert list(addresses({"KUBECONFIG": str(file)}, None)) == []
 
 
-def test_a_cluster_that_answers_is_a_network_and_else_skypilot_asks_itself(
+def test_a_cluster_that_answers_counts_as_a_network_and_otherwise_skypilot_checks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sky import exceptions
@@ -85,7 +85,7 @@ def test_a_cluster_that_answers_is_a_network_and_else_skypilot_asks_itself(
         now.check_network_connection()
     with pytest.raises(exceptions.NetworkError):
         asyncio.run(now.async_check_network_connection())
-    assert asked == ["theirs", "theirs"], "once each, though the plug-in was put in twice"
+    assert asked == ["theirs", "theirs"], "once each, even if the plug-in is installed twice"
 
 
 def test_skypilot_loads_the_plug_in_by_its_name_without_the_rest_of_the_project(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""SkyPilot's server is started before a launch, so that it outlives it; on a busy machine it comes late; and
-one elsewhere is left alone.
+"""SkyPilot's server is started before a launch so that it outlives it; it may start late; a remote server is
+not started.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Healthy(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: Any) -> None:
-        """Nothing: the test's output is its own."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """The port of a server that says that it is well."""
+    """The port of a server that reports that it is healthy."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as web:
         threading.Thread(target=web.serve_forever, daemon=True).start()
         yield web.server_port
@@ -38,7 +38,7 @@ def port() -> Iterator[int]:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The commands by which a server was to be started; none of them does."""
+    """The commands that start a server. None of them is run."""
     calls: list[list[str]] = []
 
     def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
@@ -58,14 +58,14 @@ def test_a_server_that_answers_is_not_started_again(
     assert started == []
 
 
-def test_one_elsewhere_is_left_alone(started: list[list[str]], tmp_path: Path) -> None:
+def test_a_remote_server_is_not_started(started: list[list[str]], tmp_path: Path) -> None:
     server.ensure_server({"SKYPILOT_API_SERVER_ENDPOINT": "https://sky.example"}, tmp_path / "config.yaml")
     (tmp_path / "config.yaml").write_text("api_server:\n  endpoint: https://sky.example\n")
     server.ensure_server({}, tmp_path / "config.yaml")
     assert started == []
 
 
-def test_one_that_comes_late_is_waited_for(
+def test_a_launch_waits_for_a_server_that_starts_late(
     port: int, started: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "answers", lambda _: len(started) >= 3)
@@ -74,7 +74,7 @@ def test_one_that_comes_late_is_waited_for(
     assert started[0][0] == sys.executable
 
 
-def test_one_that_never_comes_is_reported_with_the_place_of_its_log(
+def test_a_server_that_does_not_start_is_reported_with_the_path_of_its_log(
     started: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "answers", lambda _: False)
@@ -84,5 +84,5 @@ def test_one_that_never_comes_is_reported_with_the_place_of_its_log(
     assert len(started) == server.TRIES
 
 
-def test_a_port_where_nobody_listens_is_no_server() -> None:
+def test_a_closed_port_does_not_count_as_a_server() -> None:
     assert not server.answers({"SKYPILOT_API_SERVER_LOCAL_PORT": "1"})

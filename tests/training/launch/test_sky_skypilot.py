@@ -1,8 +1,7 @@
-"""SkyPilot's own parser, schema, optimizer and pod merging take what is written for the six cloud stacks,
-with their nodes and without.
+"""SkyPilot's own parser, schema, optimizer and pod merging accept what is written for the six cloud stacks.
 
-SkyPilot runs in a process and a home of its own (`inspect_sky`), twice in all: with a node of every pool,
-and with the pools at zero.
+SkyPilot runs in its own process and home (`inspect_sky`), twice in total: with one node per pool, and with
+pools scaled to zero.
 """
 
 from __future__ import annotations
@@ -35,12 +34,13 @@ pytestmark = [
 CATALOGUE = "AcceleratorName,Clouds\n" + "".join(
     f"{gpu},Kubernetes\n" for gpu in ("A10", "A100-80GB", "A10G", "H100", "H200", "L4", "T4")
 )
-"""Names, as SkyPilot's own list of accelerators has them; without a checksum beside it, it is never fetched.
+"""Names from SkyPilot's own list of accelerators. Without a checksum file, SkyPilot does not download the
+list.
 """
 
 
 def recipe_for(stack: str) -> Any:
-    """One that a pool of the stack can serve."""
+    """A recipe that a pool of the stack can run."""
     pool = outputs(stack).pools[0]
     return load_recipe(
         "lm-1b",
@@ -50,7 +50,7 @@ def recipe_for(stack: str) -> Any:
 
 @cache
 def answers(*, gpus: bool, folder: Path) -> dict[str, Any]:
-    """SkyPilot's answers on a task for each stack and one for all three production stacks."""
+    """SkyPilot's answers for a task on each stack, and for one on all three production stacks."""
     config = merged({}, {context_name(outputs(stack)): context_config(outputs(stack)) for stack in STACKS})
     access: dict[str, Any] = {}
     for stack in STACKS:
@@ -118,7 +118,7 @@ def test_skypilot_tries_every_alternative_in_the_plan_s_order(answer: dict[str, 
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_the_pod_that_skypilot_makes_fits_the_nodes_of_its_pool(answer: dict[str, Any], stack: str) -> None:
+def test_the_pod_of_skypilot_fits_the_nodes_of_its_pool(answer: dict[str, Any], stack: str) -> None:
     expected, platform = alternatives(task(stack)), outputs(stack)
     for each, asked in zip(answer[stack]["tried"], expected, strict=True):
         values, pod = each["pod"]["values"], each["pod"]["pod"]["spec"]
@@ -138,12 +138,12 @@ def test_the_pod_that_skypilot_makes_fits_the_nodes_of_its_pool(answer: dict[str
         assert values["image_id"] == platform.image
         assert float(values["cpus"]) == asked["cpus"]
         assert values["k8s_cpu_limit"] is None, (
-            "it would throttle SkyPilot's own start and the loaders of data"
+            "a CPU limit throttles the start of SkyPilot and the data loaders"
         )
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_what_all_pods_carry_and_what_one_pool_s_carry_are_both_in_the_pod(
+def test_the_pod_has_the_settings_of_all_pods_and_those_of_its_pool(
     answer: dict[str, Any], stack: str
 ) -> None:
     platform, many = outputs(stack), task(stack)["num_nodes"] > 1
@@ -167,7 +167,7 @@ def test_what_all_pods_carry_and_what_one_pool_s_carry_are_both_in_the_pod(
         assert limits == ({pool.rdma_resource: pool.rdma_nics} if pool.rdma_resource and many else {})
 
 
-def test_secrets_and_script_survive_skypilot_own_writing(answer: dict[str, Any]) -> None:
+def test_secrets_and_script_are_unchanged_after_skypilot_writes_them(answer: dict[str, Any]) -> None:
     written, mine = answer["all"]["yaml"], task(*PROD)
     assert written["num_nodes"] == mine["num_nodes"]
     assert written["run"] == mine["run"]
@@ -176,7 +176,7 @@ def test_secrets_and_script_survive_skypilot_own_writing(answer: dict[str, Any])
 
 @pytest.mark.deep
 @pytest.mark.parametrize("stack", STACKS)
-def test_the_saved_contracts_are_what_the_stacks_make(stack: str) -> None:
+def test_the_saved_contracts_equal_those_of_the_stacks(stack: str) -> None:
     kept, now = saved(stack), made(stack)
     assert kept["nodes"] == now["nodes"]
     assert kept["platform"]["pools"] == now["platform"]["pools"]

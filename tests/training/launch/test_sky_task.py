@@ -1,4 +1,6 @@
-"""The task of a recipe: what is in it, what is never shown of it, and what its script does on each pod."""
+"""The SkyPilot task of a recipe: its content, the secrets that are never printed, and what its script does on
+each pod.
+"""
 
 from __future__ import annotations
 
@@ -61,14 +63,14 @@ def alternatives(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def container(found: dict[str, Any]) -> dict[str, Any]:
-    """What the pods of the first alternative carry."""
+    """The container of the first alternative."""
     made: dict[str, Any] = alternatives(found)[0]["_cluster_config_overrides"]["kubernetes"]["pod_config"][
         "spec"
     ]["containers"][0]
     return made
 
 
-def test_every_pool_is_an_alternative_in_the_plan_s_order_with_its_own_image_and_selector() -> None:
+def test_every_pool_is_an_alternative_in_the_order_of_the_plan() -> None:
     found = alternatives(document(recipe(), "aws-prod", "gcp-prod", "azure-prod"))
     assert [each["accelerators"] for each in found][:2] == ["H100:8", "H200:8"]
     assert len({each["infra"] for each in found}) == 3
@@ -80,7 +82,7 @@ def test_every_pool_is_an_alternative_in_the_plan_s_order_with_its_own_image_and
         assert each["labels"] == {"trainfleet.io/run": "lm-1b"}
 
 
-def test_a_fabric_is_asked_for_when_the_whole_node_is() -> None:
+def test_a_fabric_is_requested_only_with_a_whole_node() -> None:
     many = "scaling.workers=16"
     whole = container(document(recipe(many), "aws-prod"))
     assert whole["resources"]["limits"].items() >= {"vpc.amazonaws.com/efa": 32}.items()
@@ -89,20 +91,18 @@ def test_a_fabric_is_asked_for_when_the_whole_node_is() -> None:
     assert infiniband["resources"]["requests"] == {"rdma/ib": 8}
     assert infiniband["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
     part = container(document(recipe("scaling.workers=4"), "aws-prod", gpus=("H100",)))
-    assert list(part) == ["resources"], "half a node would keep the other half's adapters from everyone"
+    assert list(part) == ["resources"], "half a node must not take the adapters of the other half"
     alone = container(document(recipe(), "gcp-prod", gpus=("H200",)))
-    assert list(alone) == ["resources"], (
-        "one pod has nobody to talk to, and NCCL would miss the plug-in that it is told to load"
-    )
+    assert list(alone) == ["resources"], "a single pod has no peers, and NCCL does not find the plug-in"
 
 
-def test_a_pod_is_limited_in_memory_alone() -> None:
+def test_a_pod_has_only_a_memory_limit() -> None:
     for each in alternatives(document(recipe(), "aws-prod", "azure-prod")):
         (made,) = each["_cluster_config_overrides"]["kubernetes"]["pod_config"]["spec"]["containers"]
         assert made["resources"] == {"limits": {"memory": f"{each['memory']}G"}}
 
 
-def test_where_a_daemon_carries_the_traffic_skypilot_is_asked_to_add_it() -> None:
+def test_skypilot_adds_the_daemon_of_a_fabric_that_needs_one() -> None:
     many = alternatives(document(recipe("scaling.workers=16"), "gcp-prod"))
     tiers = {each["accelerators"]: each.get("network_tier") for each in many}
     assert tiers["H100:8"] == "best"
@@ -111,10 +111,10 @@ def test_where_a_daemon_carries_the_traffic_skypilot_is_asked_to_add_it() -> Non
         each["accelerators"]: each.get("network_tier")
         for each in alternatives(document(recipe(), "gcp-prod"))
     }
-    assert alone["H100:8"] is None, "one pod has nobody to talk to"
+    assert alone["H100:8"] is None, "a single pod has no peers"
 
 
-def test_a_pool_whose_nodes_come_when_a_whole_request_is_granted_is_asked_so() -> None:
+def test_a_queued_pool_is_requested_as_a_whole() -> None:
     found = {
         each["accelerators"]: each["_cluster_config_overrides"]["kubernetes"]
         for each in alternatives(document(recipe(), "gcp-prod"))
@@ -123,7 +123,7 @@ def test_a_pool_whose_nodes_come_when_a_whole_request_is_granted_is_asked_so() -
     assert "dws" not in found["H200:8"]
 
 
-def test_two_pools_with_the_same_gpus_in_one_context_differ_in_size_or_skypilot_takes_them_for_one() -> None:
+def test_two_pools_with_the_same_gpus_in_one_context_have_different_sizes() -> None:
     pool = outputs("aws-dev").pools[0]
     both = outputs("aws-dev").model_copy(
         update={"pools": [pool, pool.model_copy(update={"name": "sure", "spot": False})]}
@@ -136,7 +136,7 @@ def test_two_pools_with_the_same_gpus_in_one_context_differ_in_size_or_skypilot_
     assert second["memory"] == first["memory"] + 1
 
 
-def test_pools_that_need_another_number_of_pods_are_left_out_and_named() -> None:
+def test_pools_that_need_another_number_of_pods_are_left_out_and_reported() -> None:
     plan = make_plan(recipe(), platforms("aws-prod"))
     assert left_out(plan) == [
         "aws-prod/l4: it needs another number of pods",
@@ -155,7 +155,7 @@ def test_pools_that_need_another_number_of_pods_are_left_out_and_named() -> None
         ("file:///mnt/runs", {"aws-prod", "gcp-prod", "azure-prod"}),
     ],
 )
-def test_pods_without_keys_run_where_their_identity_opens_the_storage(
+def test_pods_without_keys_run_where_their_identity_can_read_the_storage(
     storage: str | None, open_on: set[str]
 ) -> None:
     places = platforms("aws-prod", "gcp-prod", "azure-prod")
@@ -169,7 +169,7 @@ def test_pods_without_keys_run_where_their_identity_opens_the_storage(
 @pytest.mark.parametrize(
     ("options", "tried"), [({}, {"trainfleet-prod-us-east-2"}), ({"from_secrets": ("keys",)}, None)]
 )
-def test_a_launch_on_two_clouds_without_keys_stays_where_its_storage_is(
+def test_a_launch_on_two_clouds_without_keys_stays_in_the_cloud_of_its_storage(
     options: dict[str, Any], tried: set[str] | None, tmp_path: Path
 ) -> None:
     request = Request("lm-1b", on="sky", options=SkyOptions(**options))
@@ -182,7 +182,7 @@ def test_a_launch_on_two_clouds_without_keys_stays_where_its_storage_is(
     assert tried is not None or len({each["infra"] for each in alternatives(made)}) == 2
 
 
-def test_nothing_secret_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted-key")
     request = Request("lm-1b", on="sky", options=SkyOptions(secrets=("AWS_SECRET_ACCESS_KEY",)))
     target = Target(request, (NamedPlatform(outputs("aws-prod"), FOLDER / "aws-prod.json"),), tmp_path)
@@ -194,7 +194,7 @@ def test_nothing_secret_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "planted" not in made["run"]
 
 
-def test_a_secret_that_is_not_set_is_asked_for(tmp_path: Path) -> None:
+def test_a_missing_secret_is_reported(tmp_path: Path) -> None:
     target = Target(
         Request("lm-1b", options=SkyOptions(secrets=("NOT_SET_HERE",))),
         (NamedPlatform(outputs("aws-prod"), FOLDER / "aws-prod.json"),),
@@ -204,13 +204,13 @@ def test_a_secret_that_is_not_set_is_asked_for(tmp_path: Path) -> None:
         resolved(recipe(), target)
 
 
-def test_names_fit_skypilot_s_clusters() -> None:
+def test_cluster_names_are_valid_for_skypilot() -> None:
     assert cluster_name("x" * 63) == f"tf-{'x' * 37}"
     assert len(cluster_name("a-" * 30)) <= MAX_NAME_LENGTH
     assert not cluster_name(f"{'x' * 36}-y").endswith("-")
 
 
-def test_a_run_on_the_pods_own_disks_is_refused(tmp_path: Path) -> None:
+def test_a_run_folder_on_the_disks_of_pods_is_rejected(tmp_path: Path) -> None:
     target = Target(
         Request("lm-1b"), (NamedPlatform(outputs("aws-prod"), FOLDER / "aws-prod.json"),), tmp_path
     )
@@ -218,9 +218,7 @@ def test_a_run_on_the_pods_own_disks_is_refused(tmp_path: Path) -> None:
         Sky().check(load_recipe("lm-1b"), target)
 
 
-def test_a_store_of_one_own_is_reported_to_pods_with_its_authority_and_without_a_key(
-    tmp_path: Path, pods: Pods
-) -> None:
+def test_pods_get_the_certificate_authority_of_a_private_store_and_no_key(tmp_path: Path, pods: Pods) -> None:
     certificate = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----"
     (tmp_path / "ca").write_text(
         f"-----BEGIN PRIVATE KEY-----\nplanted\n-----END PRIVATE KEY-----\n{certificate}\n"
@@ -252,7 +250,7 @@ def test_a_store_of_one_own_is_reported_to_pods_with_its_authority_and_without_a
     [None, "-----BEGIN CERTIFICATE-----\n" + "x" * 70_000 + "\n-----END CERTIFICATE-----"],
     ids=["missing", "too large"],
 )
-def test_an_authority_that_cannot_travel_is_refused(tmp_path: Path, text: str | None) -> None:
+def test_an_invalid_certificate_authority_is_rejected(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "ca").write_text(text)
     with pytest.raises(InputError, match="the store's CA"):
@@ -260,11 +258,11 @@ def test_an_authority_that_cannot_travel_is_refused(tmp_path: Path, text: str | 
             {"AWS_CA_BUNDLE": str(tmp_path / "ca"), "TRAINFLEET_S3_ENDPOINT": "https://10.0.0.1"}
         )
     assert storage_env.authority({"AWS_CA_BUNDLE": str(tmp_path / "ca")}) == "", (
-        "a cloud's own store is signed by everyone's authorities"
+        "public certificate authorities sign the stores of clouds"
     )
 
 
-def test_no_platform_at_all_is_refused_with_both_ways_to_name_one(tmp_path: Path) -> None:
+def test_a_launch_without_a_platform_reports_both_options(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--context NAME"):
         resolved(recipe(), Target(Request("lm-1b"), (), tmp_path))
     request = Request("lm-1b", options=SkyOptions(context="kind"))
@@ -272,7 +270,7 @@ def test_no_platform_at_all_is_refused_with_both_ways_to_name_one(tmp_path: Path
         resolved(recipe(), Target(request, (), tmp_path))
 
 
-def test_a_cluster_of_one_own_needs_no_stack(tmp_path: Path) -> None:
+def test_an_external_cluster_needs_no_stack(tmp_path: Path) -> None:
     request = Request(
         "lm-small",
         options=SkyOptions(context="kind-kind", namespace="mine", image="my/image:1", nodes=2),
@@ -294,7 +292,7 @@ def test_a_cluster_of_one_own_needs_no_stack(tmp_path: Path) -> None:
         ("1.0.0", "unsupported SkyPilot version"),
     ],
 )
-def test_skypilot_absent_or_of_another_version_is_reported_in_a_line(
+def test_a_missing_or_unsupported_skypilot_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch, version: str | None, says: str
 ) -> None:
     def found(_: str) -> str:
@@ -314,15 +312,15 @@ TRAINING = 'echo "python $* at $RAY_ADDRESS tls=${RAY_USE_TLS:-}" >> "$NOTES"; c
 
 
 class Pods:
-    """The pods of one test, which all end with it."""
+    """The pods of one test. They all end with it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._started: list[subprocess.Popen[str]] = []
 
     def start(self, script: str, *, rank: int, code: int = 0, **variables: str) -> subprocess.Popen[str]:
-        """Run the task's script as a pod does, with stand-ins for Ray and the training, which note how they
-        are called.
+        """Run the script of the task as a pod does, with stubs for Ray and the training that record their
+        calls.
         """
         home, tools = self.folder / f"home{rank}", self.folder / "tools"
         notes = str(self.folder / f"notes{rank}")
@@ -352,10 +350,10 @@ class Pods:
         return process
 
     def end(self) -> None:
-        """End each script with everything it started, as SkyPilot does when a task is over."""
+        """End each script and everything that it started, as SkyPilot does at the end of a task."""
         for process in self._started:
-            # NOTE: a script that has exited leaves its `ray start` in its process group, so the group is
-            # what has to be ended, also where the script itself is gone.
+            # NOTE: a script that has exited leaves `ray start` in its process group, so end the group even if
+            # the script itself is gone.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -365,7 +363,7 @@ class Pods:
 
 @pytest.fixture
 def pods(tmp_path: Path) -> Iterator[Pods]:
-    """Starts pods; whatever the test does, nothing of them runs afterwards."""
+    """Starts pods, and ends them after the test."""
     started = Pods(tmp_path)
     try:
         yield started
@@ -374,7 +372,7 @@ def pods(tmp_path: Path) -> Iterator[Pods]:
 
 
 @pytest.mark.parametrize("code", [0, 2, 137])
-def test_the_first_pod_trains_and_its_exit_code_travels(tmp_path: Path, pods: Pods, code: int) -> None:
+def test_the_first_pod_trains_and_its_exit_code_is_returned(tmp_path: Path, pods: Pods, code: int) -> None:
     found = recipe("workload.data.source=\"a 'quoted' $HOME `x` \\\\ folder\"")
     script = document(found, "aws-prod")["run"]
     first = pods.start(
@@ -395,20 +393,20 @@ def test_the_first_pod_trains_and_its_exit_code_travels(tmp_path: Path, pods: Po
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_ray_that_does_not_start_is_reported_with_its_own_words(pods: Pods, rank: int) -> None:
+def test_a_failed_start_of_ray_is_reported_with_its_output(pods: Pods, rank: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as head:
-        script = ported(document(recipe(), "aws-prod")["run"])
+        script = with_port(document(recipe(), "aws-prod")["run"])
         failed = pods.start(
-            script, rank=rank, RAY_DOES="echo no room for it; exit 3", PORT=str(head.getsockname()[1])
+            script, rank=rank, RAY_DOES="echo no space for it; exit 3", PORT=str(head.getsockname()[1])
         )
         output = failed.communicate(timeout=60)[0]
     assert failed.returncode == 1
-    assert "no room for it" in output
+    assert "no space for it" in output
     assert "Ray did not start" in output
 
 
-def test_another_pod_stays_until_the_head_is_gone(tmp_path: Path, pods: Pods) -> None:
-    script = ported(document(recipe(), "aws-prod")["run"])
+def test_another_pod_runs_until_the_head_is_gone(tmp_path: Path, pods: Pods) -> None:
+    script = with_port(document(recipe(), "aws-prod")["run"])
     with socket.create_server(("127.0.0.1", 0)) as head:
         other = pods.start(script, rank=1, PORT=str(head.getsockname()[1]))
         for _ in range(3):
@@ -420,6 +418,6 @@ def test_another_pod_stays_until_the_head_is_gone(tmp_path: Path, pods: Pods) ->
     assert "python" not in notes
 
 
-def ported(script: str) -> str:
-    """The script with another port for the head, and less patience."""
+def with_port(script: str) -> str:
+    """The script with another port for the head and a shorter interval."""
     return script.replace("/6379", "/$PORT").replace(":6379", ":$PORT").replace("sleep 2", "sleep 0.1")

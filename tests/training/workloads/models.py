@@ -1,4 +1,4 @@
-"""Tiny models as transformers saves them: random weights, real tokenizers. No hub is reached."""
+"""Tiny models in the format of transformers: random weights, real tokenizers, no download."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def causal(folder: Path) -> Path:
-    """A Llama of two layers with a byte-level BPE tokenizer that was trained on a few words."""
+    """A Llama with two layers and a byte-level BPE tokenizer trained on a few words."""
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -42,7 +42,7 @@ def causal(folder: Path) -> Path:
 
 
 def wav2vec2(folder: Path, letters: str = "abcdefghijklmnopqrstuvwxyzäöüß") -> Path:
-    """A wav2vec2 of one layer, with its feature extractor and letters."""
+    """A wav2vec2 with one layer, its feature extractor and its letters."""
     import transformers
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def wav2vec2(folder: Path, letters: str = "abcdefghijklmnopqrstuvwxyzäöüß") 
 
 
 def whisper(folder: Path) -> Path:
-    """A Whisper of one layer each way, with byte tokens."""
+    """A Whisper with one encoder layer and one decoder layer, and byte tokens."""
     import transformers
 
     from trainfleet.training.workloads.lm.hf_tokenizer import byte_of

@@ -1,4 +1,4 @@
-"""examples/hf_vision.py: a Hugging Face model in a workload learns, and transformers loads what it exports."""
+"""examples/hf_vision.py: a Hugging Face model in a workload trains, and transformers loads its export."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.several import rows_of, told
+from tests.training.training_runs import metric_values, rows_of
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.trainer.context import RunResult
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-def test_the_example_learns_and_its_export_is_transformers_own(
+def test_the_example_trains_and_transformers_loads_its_export(
     run: Callable[..., RunResult], cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import transformers
@@ -38,7 +38,7 @@ def test_the_example_learns_and_its_export_is_transformers_own(
         [*small, "optimizer.lr=5e-3", "log.every=1", "checkpoint.every=80", "validation.every=80"],
     )
     result = run(recipe, tmp_path / "run")
-    losses = told(rows_of(tmp_path / "run"), "loss")
+    losses = metric_values(rows_of(tmp_path / "run"), "loss")
     assert sum(losses[-10:]) < 0.93 * sum(losses[:10]), losses
     assert {"test/accuracy", "test/f1"} <= set(result.metrics)
     trained: Any = load_run(str(tmp_path / "run"), "newest", cache=cache)

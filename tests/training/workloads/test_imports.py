@@ -1,4 +1,6 @@
-"""What is imported when: no torch to check a recipe, and no transformers to train without a pretrained model."""
+"""Checking a recipe does not import torch, and training without a pretrained model does not import
+transformers.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ CASES = [
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("code", "absent"), CASES)
-def test_nothing_heavy_is_imported_that_is_not_used(code: str, absent: tuple[str, ...]) -> None:
+def test_heavy_packages_are_imported_only_where_they_are_used(code: str, absent: tuple[str, ...]) -> None:
     show = f"{code}\nimport sys\nprint([name for name in {absent!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
     assert done.stdout.strip().splitlines()[-1] == "[]"

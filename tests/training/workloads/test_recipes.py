@@ -1,7 +1,7 @@
-"""The recipes of the workloads as they stand: each trains on this machine and beats the trivial model that
-its own file names.
+"""The recipes of the built-in workloads: each trains on this machine and beats the baseline that its file
+names.
 
-One process and one thread each, so two of them go side by side.
+Each uses one process and one thread, so two of them can run at the same time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ONE = ("scaling.workers=1", "log.tensorboard=false")
 
 @pytest.mark.deep
 @pytest.mark.timeout(900)
-def test_vision_small_beats_the_nearest_mean_picture(run: Callable[..., RunResult], tmp_path: Path) -> None:
+def test_vision_small_beats_the_nearest_mean_image(run: Callable[..., RunResult], tmp_path: Path) -> None:
     result = run(load_recipe("vision-small", ONE), tmp_path / "run")
     assert result.baseline["majority_accuracy"] < 0.2
     assert result.baseline["nearest_mean_accuracy"] < 0.95
@@ -29,7 +29,7 @@ def test_vision_small_beats_the_nearest_mean_picture(run: Callable[..., RunResul
 
 @pytest.mark.deep
 @pytest.mark.timeout(900)
-def test_speech_small_writes_most_words_of_sentences_that_it_never_heard(
+def test_speech_small_transcribes_most_words_of_unseen_sentences(
     run: Callable[..., RunResult], tmp_path: Path
 ) -> None:
     result = run(load_recipe("speech-small", ONE), tmp_path / "run")

@@ -1,6 +1,4 @@
-"""Speech to text: what is spoken and read, that neighbours in a batch do not matter, what is measured, and
-pretrained models.
-"""
+"""Speech to text: synthetic and recorded data, independence of padding, metrics, and pretrained models."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.training.several import rows_of, told
+from tests.training.training_runs import metric_values, rows_of
 from tests.training.workloads import models
 from trainfleet.errors import InputError
 from trainfleet.training.recipe.load import load_recipe
@@ -67,7 +65,7 @@ def wav(sound: np.ndarray[Any, Any], rate: int) -> bytes:
     return buffer.getvalue()
 
 
-def test_a_sentence_sounds_the_same_each_time_and_another_way_in_another_voice() -> None:
+def test_synthetic_speech_is_deterministic_and_differs_by_voice() -> None:
     ways = [("de+f2", 150), ("de+m3", 150), ("de+f2", 110)]
     first = [speak("guten morgen", *way)[0] for way in ways]
     again = [speak("guten morgen", *way)[0] for way in reversed(ways)][::-1]
@@ -78,86 +76,88 @@ def test_a_sentence_sounds_the_same_each_time_and_another_way_in_another_voice()
         speak("guten morgen", "klingonisch", 150)
 
 
-def test_sentences_are_many_and_those_of_the_test_are_never_heard_in_training() -> None:
+def test_the_sentences_of_the_splits_do_not_overlap() -> None:
     assert len(sentences()) == len(set(sentences())) > 4000
     rows = [json.loads(line) for line in listing(SoundSettings(utterances=9000)).splitlines()]
-    heard = {
+    sentences_of = {
         split: {row["text"] for row in rows if row["split"] == split}
         for split in ("train", "validation", "test")
     }
-    assert not heard["train"] & (heard["validation"] | heard["test"])
-    assert min(map(len, heard.values())) > 200
+    assert not sentences_of["train"] & (sentences_of["validation"] | sentences_of["test"])
+    assert min(map(len, sentences_of.values())) > 200
     assert {row["voice"] for row in rows} == set(SoundSettings().voices)
 
 
-def test_blocks_hold_what_was_spoken(cache: Path) -> None:
+def test_blocks_hold_the_synthetic_speech(cache: Path) -> None:
     workload = speech(cache)
     rows = workload._blocks["train"].rows([0, 5])
-    said = {row["text"]: row for row in map(json.loads, listing(workload.settings.data).splitlines())}
+    listed = {row["text"]: row for row in map(json.loads, listing(workload.settings.data).splitlines())}
     for text, audio in zip(rows["text"], rows["audio"], strict=True):
-        sound, rate = speak(text, said[text]["voice"], said[text]["speed"])
+        sound, rate = speak(text, listed[text]["voice"], listed[text]["speed"])
         assert (audio == as_int16(resampled(sound.astype(np.float32) / 32768, rate, 16_000))).all()
 
 
-def test_a_tone_keeps_its_pitch_and_loudness_at_another_rate() -> None:
-    for rate, wanted in ((22_050, 16_000), (8_000, 16_000), (48_000, 16_000)):
+def test_resampling_keeps_the_pitch_and_loudness_of_a_tone() -> None:
+    for rate, target_rate in ((22_050, 16_000), (8_000, 16_000), (48_000, 16_000)):
         tone = np.sin(2 * np.pi * 440 * np.arange(rate) / rate).astype(np.float32)
-        found = resampled(tone, rate, wanted)
-        assert len(found) == wanted
-        expected = np.sin(2 * np.pi * 440 * np.arange(wanted) / wanted)
+        found = resampled(tone, rate, target_rate)
+        assert len(found) == target_rate
+        expected = np.sin(2 * np.pi * 440 * np.arange(target_rate) / target_rate)
         assert np.abs(found - expected)[200:-200].max() < 0.01
 
 
-def test_a_sound_is_heard_alike_alone_and_beside_a_longer_one(cache: Path) -> None:
+def test_padding_does_not_change_the_logits_of_an_utterance(cache: Path) -> None:
     workload = speech(cache)
     torch.manual_seed(0)
     model = workload.build_model().eval()
     rows = workload._blocks["train"].rows(range(8))["audio"]
     short, long = min(rows, key=len), max(rows, key=len)
     assert len(long) > 1.2 * len(short)
-    alone, beside = (workload.recogniser.inputs(each) for each in ([short], [short, long]))
-    frames = [log_mel(each["sound"] / 32768, each["length"], 16_000, 16) for each in (alone, beside)]
+    alone, padded = (workload.recogniser.inputs(each) for each in ([short], [short, long]))
+    frames = [log_mel(each["sound"] / 32768, each["length"], 16_000, 16) for each in (alone, padded)]
     logits = [model(*each) for each in frames]
     steps = int(steps_of(frames[0][1])[0])
     torch.testing.assert_close(logits[1][0, :steps], logits[0][0, :steps], atol=1e-4, rtol=1e-4)
 
 
-def test_letters_that_repeat_are_one_unless_a_blank_parts_them() -> None:
+def test_repeated_letters_collapse_unless_a_blank_separates_them() -> None:
     best = torch.tensor([[1, 1, 0, 1, 2, 2, 0, 3], [3, 0, 0, 1, 1, 1, 2, 2]])
     logits = torch.nn.functional.one_hot(best, 4).float()
     assert collapsed(logits, torch.tensor([8, 4]), blank=0) == [[1, 1, 2, 3], [3, 1]]
 
 
-def test_error_rates_are_of_all_utterances_and_the_baseline_of_one_sentence(cache: Path) -> None:
+def test_error_rates_cover_all_utterances_and_the_baseline_is_one_sentence(cache: Path) -> None:
     from torchmetrics.functional.text import word_error_rate
 
     workload = speech(cache)
     indices = list(range(workload.size("validation")))
-    said = [workload.recogniser.plain(text) for text in workload._blocks["validation"].rows(indices)["text"]]
+    texts_of_validation = [
+        workload.recogniser.plain(text) for text in workload._blocks["validation"].rows(indices)["text"]
+    ]
     texts = [
         workload.recogniser.plain(text)
         for text in workload._blocks["train"].rows(range(workload.size("train")))["text"]
     ]
     baseline = workload.baseline(indices)["one_sentence_wer"]
-    rates = [float(word_error_rate([text] * len(said), said)) for text in texts]
+    rates = [float(word_error_rate([text] * len(texts_of_validation), texts_of_validation)) for text in texts]
     assert min(rates) <= baseline <= max(rates)
     assert baseline < 1.2
     model = workload.build_model().eval()
     batch = workload.batch("validation", indices)
     written, target = workload.forward_loss(model, batch).metric_inputs["wer"]
-    assert target == said
+    assert target == texts_of_validation
     assert written == [
         workload.recogniser.plain(text) for text in workload.recogniser.transcripts(model, batch)
     ]
     assert workload.forward_loss(model.train(), batch).metric_inputs == {}
 
 
-def test_a_few_steps_lower_the_loss_and_a_resumed_run_is_the_same_to_the_bit(
+def test_a_few_steps_lower_the_loss_and_an_exact_resume_has_the_same_metrics(
     cache: Path, run: Callable[..., RunResult], tmp_path: Path
 ) -> None:
     small = recipe("steps=8", "validation.every=8", "checkpoint.every=4", "log.every=1", "optimizer.lr=1e-2")
     whole = run(small, tmp_path / "whole")
-    losses = told(rows_of(tmp_path / "whole"), "loss")
+    losses = metric_values(rows_of(tmp_path / "whole"), "loss")
     assert losses[-1] < 0.85 * losses[0]
     asked = iter([False] * 5 + [True] * 9)
     run(small, tmp_path / "parts", should_stop=lambda: next(asked))
@@ -165,7 +165,7 @@ def test_a_few_steps_lower_the_loss_and_a_resumed_run_is_the_same_to_the_bit(
     assert {"validation/wer", "validation/cer", "test/wer"} <= set(whole.metrics)
 
 
-def test_an_export_comes_back_and_writes_the_same(cache: Path, tmp_path: Path) -> None:
+def test_an_export_loads_and_gives_the_same_transcripts(cache: Path, tmp_path: Path) -> None:
     workload = speech(cache)
     torch.manual_seed(0)
     model = workload.build_model().eval()
@@ -185,29 +185,29 @@ def test_an_export_comes_back_and_writes_the_same(cache: Path, tmp_path: Path) -
     assert workload.predict(workload.import_(tmp_path), batch) == expected
 
 
-NO_SOUNDS: list[tuple[dict[str, Any], str]] = [
+NOT_AUDIO: list[tuple[dict[str, Any], str]] = [
     ({"audio": b"no sound"}, "is not audio"),
     ({"audio": "/nowhere.wav"}, "cannot be read"),
     ({"audio": np.zeros(9, np.float32)}, "has no rate"),
-    ({"audio": np.full(9, np.nan), "rate": 16_000}, "no finite number"),
-    ({"audio": np.zeros((2, 2, 2)), "rate": 16_000}, "is no sound"),
-    ({}, "is no sound"),
+    ({"audio": np.full(9, np.nan), "rate": 16_000}, "holds NaN or Inf samples"),
+    ({"audio": np.zeros((2, 2, 2)), "rate": 16_000}, "is not audio"),
+    ({}, "is not audio"),
 ]
 
 
-def test_every_row_that_cannot_be_heard_is_named_with_what_is_wrong(cache: Path) -> None:
+def test_every_row_that_is_not_audio_is_reported_with_the_reason(cache: Path) -> None:
     with pytest.raises(InputError) as caught:
         speech(cache).read(
-            [{"audio": np.zeros(999, np.int16), "rate": 16_000}, *(row for row, _ in NO_SOUNDS)]
+            [{"audio": np.zeros(999, np.int16), "rate": 16_000}, *(row for row, _ in NOT_AUDIO)]
         )
     found = {problem.where: problem.what for problem in caught.value.problems}
-    assert set(found) == {f"row {number}" for number in range(1, len(NO_SOUNDS) + 1)}
-    for number, (_, message) in enumerate(NO_SOUNDS, 1):
+    assert set(found) == {f"row {number}" for number in range(1, len(NOT_AUDIO) + 1)}
+    for number, (_, message) in enumerate(NOT_AUDIO, 1):
         assert message in found[f"row {number}"]
 
 
 def recordings(folder: Path, count: int = 24) -> Path:
-    """Spoken sentences as sounds with a .txt beside each."""
+    """Spoken sentences as WAV files, each with its text in a .txt of the same name."""
     folder.mkdir()
     for number, text in enumerate(sentences()[:count]):
         (folder / f"{number:02}.wav").write_bytes(wav(*speak(text, "de", 170)))
@@ -218,7 +218,7 @@ def recordings(folder: Path, count: int = 24) -> Path:
 SHARES = ("workload.data.validation_share=0.2", "workload.data.test_share=0.2", "workload.data.split_seed=1")
 
 
-def test_a_folder_of_sounds_is_a_data_set_and_a_torn_or_speechless_one_is_named(
+def test_a_folder_of_audio_is_a_data_set_and_damaged_or_untranscribed_files_are_reported(
     cache: Path, tmp_path: Path
 ) -> None:
     folder = recordings(tmp_path / "sounds")
@@ -232,7 +232,7 @@ def test_a_folder_of_sounds_is_a_data_set_and_a_torn_or_speechless_one_is_named(
     assert [problem.where for problem in caught.value.problems[:2]] == ["03.wav", "04.wav"]
 
 
-def test_common_voices_folder_keeps_its_own_splits(cache: Path, tmp_path: Path) -> None:
+def test_a_common_voice_folder_keeps_its_splits(cache: Path, tmp_path: Path) -> None:
     clips = tmp_path / "clips"
     recordings(clips, 6)
     tables = {"train": (0, 1, 2), "dev": (3, 4), "test": (5,)}
@@ -245,7 +245,7 @@ def test_common_voices_folder_keeps_its_own_splits(cache: Path, tmp_path: Path) 
     assert workload._reference_texts(batch["target"]) == [sentences()[5]]
 
 
-def test_sounds_too_short_or_too_long_are_left_out_and_texts_are_tidied() -> None:
+def test_audio_that_is_too_short_or_too_long_is_left_out_and_texts_are_normalized() -> None:
     transform = AudioTransform("audio", "text", 16_000, 0.5, 1.0)
     rows = [
         {
@@ -263,7 +263,7 @@ def test_sounds_too_short_or_too_long_are_left_out_and_texts_are_tidied() -> Non
     assert fitting["text"] == "a b"
 
 
-def test_a_sound_is_one_channel_from_minus_one_to_one() -> None:
+def test_audio_is_one_channel_from_minus_one_to_one() -> None:
     stereo = np.stack([np.full(5, 16384, np.int16), np.zeros(5, np.int16)], axis=1)
     sound, rate = to_mono({"array": stereo, "sampling_rate": 8_000})
     assert (sound.tolist(), rate) == ([0.25] * 5, 8_000)
@@ -286,7 +286,7 @@ def test_a_wav2vec2_is_trained_exported_and_loaded_by_transformers(
         recipe(*overrides, "steps=6", "log.every=1", "validation.every=6", "checkpoint.every=6"),
         tmp_path / "run",
     )
-    losses = told(rows_of(tmp_path / "run"), "loss")
+    losses = metric_values(rows_of(tmp_path / "run"), "loss")
     assert losses[-1] < losses[0]
     trained: Any = load_run(str(tmp_path / "run"), "newest", cache=cache)
     trained.workload.export(trained.model, tmp_path / "export")
@@ -302,7 +302,7 @@ def test_a_wav2vec2_is_trained_exported_and_loaded_by_transformers(
     assert [trained.workload.recogniser.plain(each) for each in decoded] == written
 
 
-def test_a_whisper_is_trained_and_writes_what_transformers_would(
+def test_a_whisper_is_trained_and_transcribes_as_in_transformers(
     cache: Path, run: Callable[..., RunResult], tmp_path: Path
 ) -> None:
     import transformers
@@ -322,7 +322,7 @@ def test_a_whisper_is_trained_and_writes_what_transformers_would(
         ),
         tmp_path / "run",
     )
-    losses = told(rows_of(tmp_path / "run"), "loss")
+    losses = metric_values(rows_of(tmp_path / "run"), "loss")
     assert losses[-1] < losses[0]
     trained: Any = load_run(str(tmp_path / "run"), "newest", cache=cache)
     recogniser = trained.workload.recogniser
@@ -355,15 +355,13 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("override", "message"), MISTAKES)
-def test_settings_that_do_not_go_together_are_named(override: str, message: str) -> None:
+def test_conflicting_settings_are_reported(override: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         load_recipe("speech-small", [override])
     assert message in str(caught.value)
 
 
-def test_a_model_that_hears_another_rate_or_is_not_there_is_one_clear_error(
-    cache: Path, tmp_path: Path
-) -> None:
+def test_a_missing_model_or_one_with_another_rate_is_one_clear_error(cache: Path, tmp_path: Path) -> None:
     folder = models.wav2vec2(tmp_path / "model")
     with pytest.raises(InputError, match="needs 16000 Hz, the data has 8000 Hz"):
         speech(cache, f"workload.model.pretrained={folder}", "workload.data.rate=8000")

@@ -1,5 +1,5 @@
-"""Every workload on two ranks: the same losses and error rates under ddp and fsdp as on one rank, whole
-models and LoRA alike.
+"""Each workload on two ranks has the losses and error rates of one rank, with ddp and fsdp, for full models
+and LoRA.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.several import rows_of, told, train_all
+from tests.training.training_runs import metric_values, rows_of, train_all
 from tests.training.workloads import models
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import Recipe
@@ -34,7 +34,7 @@ SPEECH = (
 
 
 def recipes(folder: Path, text: Path) -> dict[str, Recipe]:
-    """By name, one per kind of model."""
+    """One recipe per kind of model, by name."""
     words = (
         f"workload.data.source={text}",
         "workload.data.glob='**/*.txt'",
@@ -74,7 +74,7 @@ def recipes(folder: Path, text: Path) -> dict[str, Recipe]:
 
 
 @pytest.mark.deep
-def test_losses_and_figures_do_not_depend_on_the_strategy(
+def test_losses_and_metrics_do_not_depend_on_the_strategy(
     tmp_path: Path, text_folder: Path, cache: Path
 ) -> None:
     chosen = recipes(tmp_path / "models", text_folder)
@@ -86,8 +86,8 @@ def test_losses_and_figures_do_not_depend_on_the_strategy(
     train_all(both, tmp_path, cache, world_size=2)
     for name in chosen:
         ddp, fsdp = (rows_of(tmp_path / f"{name}-{strategy}") for strategy in ("ddp", "fsdp"))
-        assert len(told(ddp, "loss")) == 3
-        assert told(fsdp, "loss") == pytest.approx(told(ddp, "loss"), rel=2e-4), name
+        assert len(metric_values(ddp, "loss")) == 3
+        assert metric_values(fsdp, "loss") == pytest.approx(metric_values(ddp, "loss"), rel=2e-4), name
         figures = [
             {key: value for key, value in rows[-1].items() if key.startswith("test/")} for rows in (ddp, fsdp)
         ]

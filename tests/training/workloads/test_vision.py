@@ -1,6 +1,4 @@
-"""Image classification: what is read, what is random, what is measured, what comes back from an export, and
-bad pictures.
-"""
+"""Image classification: data, randomness, metrics, export, and images that cannot be read."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ def png(pixels: np.ndarray[Any, Any]) -> bytes:
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    """Sixty pictures of 12 by 10 in two folders: dark ones and bright ones."""
+    """Sixty images of 12 by 10 pixels in two folders: dark ones and bright ones."""
     rng = np.random.default_rng(0)
     for number in range(60):
         folder = tmp_path / "pictures" / ("bright" if number % 2 else "dark")
@@ -51,7 +49,7 @@ def pictures(tmp_path: Path) -> Path:
     return tmp_path / "pictures"
 
 
-def test_the_digits_are_scikit_learns_own_each_once(cache: Path) -> None:
+def test_the_digits_are_those_of_scikit_learn_each_once(cache: Path) -> None:
     from sklearn.datasets import load_digits
 
     workload = vision(cache)
@@ -69,16 +67,18 @@ def test_the_digits_are_scikit_learns_own_each_once(cache: Path) -> None:
     )
 
 
-def test_the_baseline_is_what_counting_and_averaging_by_hand_says(cache: Path) -> None:
+def test_the_baseline_equals_a_count_and_a_mean_by_hand(cache: Path) -> None:
     workload = vision(cache)
-    train, judged = (workload.batch(split, range(workload.size(split))) for split in ("train", "validation"))
-    flat, wanted = train["image"].flatten(1).double(), judged["image"].flatten(1).double()
+    train, validation = (
+        workload.batch(split, range(workload.size(split))) for split in ("train", "validation")
+    )
+    flat, flat_validation = train["image"].flatten(1).double(), validation["image"].flatten(1).double()
     means = torch.stack([flat[train["label"] == label].mean(dim=0) for label in range(10)])
-    nearest = torch.cdist(wanted, means).argmin(dim=1)
+    nearest = torch.cdist(flat_validation, means).argmin(dim=1)
     common = train["label"].bincount().argmax()
     assert workload.baseline(range(workload.size("validation"))) == {
-        "majority_accuracy": pytest.approx(float((judged["label"] == common).double().mean())),
-        "nearest_mean_accuracy": pytest.approx(float((judged["label"] == nearest).double().mean())),
+        "majority_accuracy": pytest.approx(float((validation["label"] == common).double().mean())),
+        "nearest_mean_accuracy": pytest.approx(float((validation["label"] == nearest).double().mean())),
     }
 
 
@@ -94,7 +94,7 @@ def test_a_folder_per_class_is_a_data_set_and_its_names_are_the_classes(pictures
     ]
 
 
-def test_parquet_rows_are_encoded_pictures_or_pixels(tmp_path: Path, cache: Path) -> None:
+def test_parquet_rows_are_encoded_images_or_pixels(tmp_path: Path, cache: Path) -> None:
     rng = np.random.default_rng(1)
     pixels = [rng.integers(0, 255, (8, 8)).astype(np.uint8) for _ in range(40)]
     kinds = ["a" if number % 2 else "b" for number in range(40)]
@@ -119,9 +119,7 @@ def test_parquet_rows_are_encoded_pictures_or_pixels(tmp_path: Path, cache: Path
 
 
 @pytest.mark.parametrize("integrity", ["refuse", "quarantine"])
-def test_a_picture_that_is_none_is_refused_or_left_out_and_named(
-    pictures: Path, cache: Path, integrity: str
-) -> None:
+def test_an_unreadable_image_is_rejected_or_quarantined(pictures: Path, cache: Path, integrity: str) -> None:
     (pictures / "dark" / "torn.png").write_bytes((pictures / "dark" / "00.png").read_bytes()[:60])
     overrides = (
         f"workload.data.source={pictures}",
@@ -136,7 +134,7 @@ def test_a_picture_that_is_none_is_refused_or_left_out_and_named(
         assert (left_out["count"], left_out["named"][0]["where"]) == (1, "dark/torn.png")
 
 
-def test_pictures_of_one_class_or_none_at_all_are_one_clear_error(
+def test_images_of_one_class_or_no_images_are_one_clear_error(
     tmp_path: Path, pictures: Path, cache: Path
 ) -> None:
     with pytest.raises(InputError, match="has 1 class"):
@@ -145,7 +143,7 @@ def test_pictures_of_one_class_or_none_at_all_are_one_clear_error(
         vision(cache, f"workload.data.source={tmp_path}/missing")
 
 
-def test_a_picture_is_cut_to_its_middle_and_keeps_its_colours() -> None:
+def test_an_image_is_cropped_to_its_center_and_keeps_its_colors() -> None:
     wide = np.zeros((4, 8, 3), np.uint8)
     wide[:, 2:6] = (10, 200, 30)
     assert (square(wide, 4, 3) == np.array([10, 200, 30], np.uint8)[:, None, None]).all()
@@ -163,7 +161,7 @@ NO_PICTURES: list[tuple[Any, str]] = [
 ]
 
 
-def test_every_row_that_cannot_be_read_is_named_with_what_is_wrong(cache: Path) -> None:
+def test_every_unreadable_row_is_reported_with_the_reason(cache: Path) -> None:
     workload = vision(cache)
     good = {"image": np.zeros((8, 8), np.uint8)}
     with pytest.raises(InputError) as caught:
@@ -178,7 +176,7 @@ def test_every_row_that_cannot_be_read_is_named_with_what_is_wrong(cache: Path) 
     "model",
     ["{kind: cnn, width: 8, stages: [1, 1]}", "{kind: vit, width: 16, layers: 2, heads: 2, patch: 4}"],
 )
-def test_an_export_comes_back_and_says_the_same(cache: Path, tmp_path: Path, model: str) -> None:
+def test_an_export_loads_and_predicts_the_same(cache: Path, tmp_path: Path, model: str) -> None:
     workload = vision(cache, f"workload.model={model}")
     net = workload.build_model().eval()
     workload.export(net, tmp_path)
@@ -203,7 +201,7 @@ def test_shifts_move_pixels_and_flips_mirror_them() -> None:
     assert torch.equal(augmented(images, 0, False), images)
 
 
-def test_a_run_measures_what_torchmetrics_would_and_resumes_to_the_bit(
+def test_a_run_has_the_metrics_of_torchmetrics_and_resumes_exactly(
     cache: Path, run: Callable[..., RunResult], tmp_path: Path
 ) -> None:
     from sklearn.metrics import accuracy_score, f1_score
@@ -242,7 +240,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("override", "message"), MISTAKES)
-def test_settings_that_do_not_go_together_are_named(override: str, message: str) -> None:
+def test_conflicting_settings_are_reported(override: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         load_recipe("vision-small", [override])
     assert message in str(caught.value)

@@ -1,4 +1,4 @@
-"""A trained run for what comes after training: made once, on the small text, and left as it is by every test."""
+"""One trained run for the tests of what comes after training. Tests that change it take a copy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainfleet.training.trainer.loop import train
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prepared data of these tests, found by processes that they start too."""
+    """The prepared data of these tests. Processes that they start find it, too."""
     os.environ.setdefault("TRAINFLEET_CACHE", str(tmp_path_factory.mktemp("after-cache")))
     return default_cache()
 
@@ -56,7 +56,7 @@ def run_dir(recipe: Recipe, own_cache: Path, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="session")
 def pictures(own_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished run of `vision-small`, cut short; its gates are in the recipe."""
+    """The folder of a short run of `vision-small`; its gates are in the recipe."""
     changes = [
         "scaling.workers=1",
         "steps=20",
@@ -75,11 +75,11 @@ def pictures(own_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run_copy(run_dir: Path, tmp_path: Path) -> Path:
-    """The language model's run, to write into."""
+    """A copy of the language model's run, for tests that write into it."""
     return Path(shutil.copytree(run_dir, tmp_path / "run"))
 
 
 @pytest.fixture
 def pictures_copy(pictures: Path, tmp_path: Path) -> Path:
-    """The picture run, to write into."""
+    """A copy of the image classification run, for tests that write into it."""
     return Path(shutil.copytree(pictures, tmp_path / "pictures"))

@@ -1,5 +1,5 @@
-"""The language model after training: sampling, export and back; and pretrained models of transformers, whole
-and by LoRA.
+"""The language model after training: sampling and export; and pretrained models of transformers, trained in
+full or with LoRA.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.several import rows_of, told
+from tests.training.training_runs import metric_values, rows_of
 from tests.training.workloads import models
 from trainfleet.errors import InputError
 from trainfleet.training.inference.loaded import load_run
@@ -70,7 +70,7 @@ def test_an_exported_gpt_gives_transformers_the_same_logits_and_the_same_tokens(
     assert torch.equal(workload.import_(tmp_path)(batch), model(batch))
 
 
-def test_a_gpt_that_is_none_of_transformers_models_comes_back_by_its_own_loader(
+def test_a_gpt_that_transformers_does_not_have_is_loaded_by_its_own_loader(
     own: Callable[..., LanguageModel], tmp_path: Path
 ) -> None:
     workload = own("workload.model.mlp=gelu")
@@ -80,7 +80,7 @@ def test_a_gpt_that_is_none_of_transformers_models_comes_back_by_its_own_loader(
     assert torch.equal(workload.import_(tmp_path)(batch), model(batch))
 
 
-def test_sampling_is_the_same_for_a_seed_and_another_for_another(own: Callable[..., LanguageModel]) -> None:
+def test_sampling_follows_from_the_seed(own: Callable[..., LanguageModel]) -> None:
     workload = own()
     model = with_random_weights(workload)
     batch = workload.read([{"text": "the step"}, {"text": ""}])
@@ -90,7 +90,7 @@ def test_sampling_is_the_same_for_a_seed_and_another_for_another(own: Callable[.
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_prompt_is_continued_alike_alone_and_beside_a_longer_one(own: Callable[..., LanguageModel]) -> None:
+def test_padding_does_not_change_the_continuation_of_a_prompt(own: Callable[..., LanguageModel]) -> None:
     workload = own()
     model = with_random_weights(workload)
     rows = [{"text": "a"}, {"text": "the gradient of a tensor is longer than the context"}]
@@ -99,7 +99,7 @@ def test_a_prompt_is_continued_alike_alone_and_beside_a_longer_one(own: Callable
     assert together == alone
 
 
-def test_only_the_likeliest_are_sampled_from() -> None:
+def test_sampling_uses_only_the_most_likely_tokens() -> None:
     torch.manual_seed(0)
     logits = torch.tensor([[0.0, 3.0, 2.9, -1.0]]).expand(500, 4)
     assert set(sample(logits, 1.0, 2).tolist()) == {1, 2}
@@ -107,7 +107,7 @@ def test_only_the_likeliest_are_sampled_from() -> None:
     assert set(sample(logits, 0, 3).tolist()) == {1}
 
 
-def test_a_prompt_that_is_none_and_settings_out_of_range_are_named(own: Callable[..., LanguageModel]) -> None:
+def test_an_invalid_prompt_and_settings_out_of_range_are_reported(own: Callable[..., LanguageModel]) -> None:
     workload = own()
     with pytest.raises(InputError, match=r"row 0(.|\n)*row 2"):
         workload.read([{"prompt": "x"}, {"text": "a"}, {"text": 3}])
@@ -115,7 +115,7 @@ def test_a_prompt_that_is_none_and_settings_out_of_range_are_named(own: Callable
         workload.predict(workload.build_model(), workload.read([{"text": "a"}]), temperature=-1)
 
 
-def test_a_models_own_tokens_spell_the_text(causal: Path) -> None:
+def test_the_tokens_of_a_model_decode_to_the_text(causal: Path) -> None:
     encoder = model_encoder(str(causal))
     text = "the tensor café 😀"
     tokens = encoder.encode([text.encode()])[0]
@@ -149,7 +149,7 @@ def test_a_pretrained_model_is_trained_stopped_resumed_exported_and_sampled(
     parts = run(recipe, tmp_path / "parts")
     assert parts.resumed_from
     assert parts.metrics == whole.metrics
-    losses = told(rows_of(tmp_path / "whole"), "loss")
+    losses = metric_values(rows_of(tmp_path / "whole"), "loss")
     assert losses[-1] < losses[0]
     trained = load_run(str(tmp_path / "whole"), "newest", cache=cache)
     workload: Any = trained.workload
@@ -182,13 +182,13 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("override", "message"), MISTAKES)
-def test_settings_that_do_not_go_together_are_named(override: str, message: str) -> None:
+def test_conflicting_settings_are_reported(override: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         load_recipe("lm-tiny", [override])
     assert message in str(caught.value)
 
 
-def test_a_model_that_is_not_there_or_a_layer_that_is_not_in_it_is_one_clear_error(
+def test_a_missing_model_or_layer_is_one_clear_error(
     tiny: Callable[..., Recipe], run: Callable[..., RunResult], causal: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match="nowhere"):

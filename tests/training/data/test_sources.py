@@ -1,4 +1,4 @@
-"""Every kind of raw file: read as it is, and named with its reason where it is torn."""
+"""Every kind of raw file is read, and a damaged file is reported by name with the reason."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from trainfleet.training.data import BadInput, find_source
 from trainfleet.training.data.sources import provenance, rows_of
 
 
-def rows(where: str, *wanted: str, **settings: Any) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Good rows, and what is wrong with the bad ones by name."""
-    found = [each for unit in find_source(where, *wanted, **settings).units for each in rows_of(unit)]
+def rows(where: str, *globs: str, **settings: Any) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Good rows, and the problem of each bad row by its name."""
+    found = [each for unit in find_source(where, *globs, **settings).units for each in rows_of(unit)]
     good = [each for each in found if not isinstance(each, BadInput)]
     return good, {each.where: each.what for each in found if isinstance(each, BadInput)}
 
 
 @pytest.fixture
-def sounds(tmp_path: Path) -> Path:
-    """A second of a tone as WAV and FLAC, one with its text beside it; a WAV that is cut short, one that is
-    text, and an empty one.
+def audio_files(tmp_path: Path) -> Path:
+    """One second of a tone as WAV and FLAC, one of them with its text in a .txt; a truncated WAV, one that is
+    text, an empty one, and one without samples.
     """
     soundfile = pytest.importorskip("soundfile")
     tone = np.sin(np.arange(8000) * 0.1).astype(np.float32) / 2
@@ -42,8 +42,8 @@ def sounds(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_sounds_come_with_rate_and_text_and_torn_ones_are_named(sounds: Path) -> None:
-    good, bad = rows(str(sounds), "**/*.wav")
+def test_audio_has_its_rate_and_text_and_damaged_files_are_reported(audio_files: Path) -> None:
+    good, bad = rows(str(audio_files), "**/*.wav")
     assert [each["name"] for each in good] == ["a.wav"]
     assert good[0]["rate"] == 8000
     assert good[0]["text"] == "a tone"
@@ -52,11 +52,11 @@ def test_sounds_come_with_rate_and_text_and_torn_ones_are_named(sounds: Path) ->
     assert bad["cut.wav"].startswith("is truncated: 1000 of ")
     assert bad["text.wav"].startswith("is not audio, or is truncated")
     assert bad["silent.wav"] == "holds no samples"
-    good, bad = rows(str(sounds), "*.flac")
+    good, bad = rows(str(audio_files), "*.flac")
     assert (good[0]["audio"].shape, good[0]["audio"].dtype.name, bad) == ((8000, 2), "float32", {})
 
 
-def test_images_come_with_their_folder_as_label_and_torn_ones_are_named(tmp_path: Path) -> None:
+def test_images_have_their_folder_as_label_and_damaged_files_are_reported(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     for label in ("cat", "dog"):
         (tmp_path / label).mkdir()
@@ -78,7 +78,7 @@ def test_images_come_with_their_folder_as_label_and_torn_ones_are_named(tmp_path
     assert all(what.startswith("is not an image, or is truncated") for what in bad.values())
 
 
-def test_a_saved_dataset_is_read_with_its_own_splits_and_its_sounds_and_images_decoded(
+def test_a_saved_dataset_keeps_its_splits_and_its_audio_and_images_are_decoded(
     tmp_path: Path,
 ) -> None:
     datasets = pytest.importorskip("datasets")
@@ -111,7 +111,7 @@ def test_a_saved_dataset_is_read_with_its_own_splits_and_its_sounds_and_images_d
     ]
     assert [each.get("split") for each in good] == [None] * 5 + [
         "validation"
-    ] * 2  # without a test split of its own, one is made of `train`
+    ] * 2  # a data set without a test split gets one from `train`
     assert (good[3]["text"], good[3]["rate"], good[3]["sound"].shape, good[3]["picture"].shape) == (
         "row 3",
         16000,
@@ -133,7 +133,7 @@ def test_a_saved_dataset_is_read_with_its_own_splits_and_its_sounds_and_images_d
         find_source("hf:/no/such/dataset")
 
 
-def test_lines_of_json_that_are_none_are_named_by_the_byte_they_begin_at(tmp_path: Path) -> None:
+def test_invalid_json_lines_are_reported_with_their_byte_offset(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": \n\n[1]\n{"other": 2}\n{"text": "two"}')
     good, bad = rows(str(tmp_path), columns=["text"])
     assert good == [{"text": "one", "name": "a.jsonl@0"}, {"text": "two", "name": "a.jsonl@44"}]
@@ -146,7 +146,7 @@ def test_lines_of_json_that_are_none_are_named_by_the_byte_they_begin_at(tmp_pat
 
 @pytest.fixture
 def store(tmp_path: Path) -> str:
-    """Texts, a table and a sound in an object store."""
+    """Texts, a table and an audio file in an object store."""
     system = fsspec.filesystem("memory")
     if system.exists("/raw"):
         system.rm("/raw", recursive=True)
@@ -178,6 +178,6 @@ def test_an_object_store_is_read_like_a_folder(store: str) -> None:
     ("where", "message"),
     [("nothing://here", "cannot use the URL"), ("/no/such/folder", "does not exist")],
 )
-def test_data_that_is_not_there_is_one_clear_error(where: str, message: str) -> None:
+def test_missing_data_is_one_clear_error(where: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         find_source(where)

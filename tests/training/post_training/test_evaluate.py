@@ -1,5 +1,5 @@
-"""Evaluation: the same figures as the run's own and on any number of ranks, kept whole, and clear words for
-what is not there.
+"""Evaluation gives the run's own metrics on any number of ranks, writes them atomically, and rejects what
+does not exist.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_the_last_checkpoint_measures_what_the_run_measured(run_copy: Path, split: str) -> None:
+def test_the_latest_checkpoint_has_the_metrics_of_the_run(run_copy: Path, split: str) -> None:
     found = evaluate(str(run_copy), split, "newest")
     own = next(row for row in reversed(read_rows(run_copy).rows) if row["kind"] == split)
     assert found.metrics == pytest.approx(
@@ -29,7 +29,7 @@ def test_the_last_checkpoint_measures_what_the_run_measured(run_copy: Path, spli
     assert (found.step, found.samples, found.samples == found.of) == (12, found.of, True)
 
 
-def test_the_figures_are_kept_by_split_and_step_and_known_as_of_this_checkpoint(run_copy: Path) -> None:
+def test_metrics_are_stored_by_split_and_step_for_one_checkpoint(run_copy: Path) -> None:
     found = evaluate(str(run_copy / "checkpoints" / "step-00000008"), "test")
     assert Path(found.file) == run_copy / "evaluations" / "test-8.json"
     assert json.loads(Path(found.file).read_text())["metrics"] == found.metrics
@@ -39,14 +39,14 @@ def test_the_figures_are_kept_by_split_and_step_and_known_as_of_this_checkpoint(
     assert stored(found.checkpoint, 8, "test") is None
 
 
-def test_a_part_of_a_split_is_not_taken_for_all_of_it(run_copy: Path) -> None:
+def test_a_partial_evaluation_is_not_reused_for_the_whole_split(run_copy: Path) -> None:
     found = evaluate(str(run_copy), "test", "newest", samples=7)
     assert (found.samples, found.samples < found.of) == (7, True)
     assert stored(found.checkpoint, found.step, "test") is None
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_any_number_of_ranks_measures_the_same(run_copy: Path, tmp_path: Path, ranks: int) -> None:
+def test_metrics_do_not_depend_on_the_number_of_ranks(run_copy: Path, tmp_path: Path, ranks: int) -> None:
     job = {
         "source": str(run_copy),
         "split": "test",
@@ -80,13 +80,15 @@ def test_progress_counts_up_to_the_end(run_copy: Path) -> None:
         (("nowhere", "test"), "holds no checkpoints"),
     ],
 )
-def test_what_is_not_there_is_named(run_dir: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_an_unknown_split_checkpoint_or_run_is_rejected(
+    run_dir: Path, arguments: tuple[str, ...], message: str
+) -> None:
     with pytest.raises(InputError, match=message.replace("?", r"\?")):
         evaluate(*[str(run_dir) if each == "RUN" else each for each in arguments])
 
 
 @pytest.mark.launch
-def test_the_command_shares_the_samples_out_to_processes(trainfleet: Command, run_copy: Path) -> None:
+def test_the_command_distributes_samples_over_processes(trainfleet: Command, run_copy: Path) -> None:
     done = trainfleet("evaluate", str(run_copy), "--workers", "2", "--which", "newest", "--json", timeout=280)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -96,7 +98,7 @@ def test_the_command_shares_the_samples_out_to_processes(trainfleet: Command, ru
 
 
 @pytest.mark.launch
-def test_what_goes_wrong_on_a_rank_is_one_message(trainfleet: Command, run_copy: Path) -> None:
+def test_an_error_on_a_rank_is_one_message(trainfleet: Command, run_copy: Path) -> None:
     for weights in run_copy.glob("checkpoints/step-00000012/*"):
         if weights.name != "COMMITTED":
             weights.write_bytes(b"torn")

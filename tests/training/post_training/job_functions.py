@@ -1,4 +1,4 @@
-"""Work for the tests of jobs: done in a process of its own, found there by its module's name."""
+"""Functions that the tests of jobs run in a subprocess, which imports them by the name of this module."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from trainfleet.training.runtime import subprocess_jobs
 
 
 def double(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
-    """Tell of each number, and return twice their sum."""
+    """Send each number, and return twice their sum."""
     for number in job["numbers"]:
         send("number", value=number)
     return {"sum": 2 * sum(job["numbers"]), "pid": os.getpid()}
 
 
 def refuse(job: Mapping[str, Any], send: Callable[..., Any]) -> None:
-    """An error that the user can mend."""
+    """Raise an error that the user can fix."""
     raise InputError("no such thing", [Problem("here", "is wrong", "do this"), Problem("there", "too")])
 
 
-def break_off(job: Mapping[str, Any], send: Callable[..., Any]) -> None:
-    """A bug."""
+def fail(job: Mapping[str, Any], send: Callable[..., Any]) -> None:
+    """Raise an error that is a bug."""
     raise ValueError("a bug")
 
 
-def go_on(job: Mapping[str, Any], send: Callable[..., Any]) -> None:
-    """Go on, whoever asks."""
+def ignore_stop(job: Mapping[str, Any], send: Callable[..., Any]) -> None:
+    """Keep running when asked to stop."""
     send("waiting")
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
@@ -37,7 +37,7 @@ def go_on(job: Mapping[str, Any], send: Callable[..., Any]) -> None:
 
 
 def wait(job: Mapping[str, Any], send: Callable[..., Any]) -> str:
-    """Wait to be asked to stop."""
+    """Wait for the request to stop."""
     send("waiting")
     deadline = time.monotonic() + 120
     while not subprocess_jobs.stopping() and time.monotonic() < deadline:

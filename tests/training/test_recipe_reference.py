@@ -1,4 +1,4 @@
-"""The document of what a recipe may say is the one that the sections themselves give, and leaves no key out."""
+"""The reference of recipe keys is generated from the schema and lists every key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", ["lm-small", "vision-small", "speech-small"])
-def test_every_key_of_a_recipe_is_in_it(name: str) -> None:
+def test_every_key_of_a_recipe_is_listed(name: str) -> None:
     text = markdown()
     keys = [
         key
@@ -27,7 +27,7 @@ def test_every_key_of_a_recipe_is_in_it(name: str) -> None:
     assert len(keys) > 80
 
 
-def test_what_stands_under_a_name_of_the_users_is_shown_with_its_place() -> None:
+def test_values_below_a_user_defined_name_are_listed_with_a_placeholder() -> None:
     text = markdown()
     assert "| `publish.gates.min` |" not in text
     assert all(
@@ -35,13 +35,13 @@ def test_what_stands_under_a_name_of_the_users_is_shown_with_its_place() -> None
     )
 
 
-def test_limits_and_defaults_are_those_of_the_fields() -> None:
+def test_limits_and_defaults_are_those_of_the_schema() -> None:
     lines = markdown().splitlines()
     assert "| `optimizer.lr` | number, above 0 | `0.0003` | Peak learning rate. |" in lines
     assert any(line.startswith("| `name` | text | needed |") for line in lines)
     assert any(line.startswith("| `optimizer.betas` | list of 2: number | `[0.9, 0.95]` |") for line in lines)
 
 
-def test_writing_it_needs_no_torch() -> None:
+def test_generating_the_reference_does_not_import_torch() -> None:
     code = "import sys, trainfleet.training.recipe.docs; trainfleet.training.recipe.docs.markdown(); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

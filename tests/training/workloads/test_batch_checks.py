@@ -1,5 +1,5 @@
-"""What a workload gives wrong is named: which workload, which field, what was expected; all at once, and
-nothing where all is right.
+"""Invalid batches and outputs of a workload are reported with the workload, the field and what was expected,
+all at once.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ BATCHES: list[tuple[dict[str, Any], Any, str]] = [
 
 
 @pytest.mark.parametrize(("declared", "batch", "message"), BATCHES)
-def test_a_batch_that_is_wrong_is_named(declared: dict[str, Any], batch: Any, message: str) -> None:
+def test_an_invalid_batch_is_reported(declared: dict[str, Any], batch: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
         checker(**declared).check_batch("train", [5, 6, 7, 8], batch)
     assert caught.value.summary == "the workload `mine` returned invalid values"
@@ -74,7 +74,7 @@ def test_a_batch_that_is_wrong_is_named(declared: dict[str, Any], batch: Any, me
     assert len(caught.value.problems) == 1
 
 
-def test_all_that_is_wrong_with_a_batch_comes_at_once() -> None:
+def test_all_problems_of_a_batch_are_reported_at_once() -> None:
     with pytest.raises(InputError) as caught:
         checker(fields=DECLARED).check_batch(
             "test", [0], {"x": torch.zeros(1, 3, dtype=torch.float16), "y": torch.zeros(1, 1)}
@@ -85,7 +85,7 @@ def test_all_that_is_wrong_with_a_batch_comes_at_once() -> None:
     }
 
 
-def test_a_later_batch_of_another_type_than_the_first_is_named() -> None:
+def test_a_later_batch_with_another_type_is_reported() -> None:
     one = checker()
     one.check_batch("train", range(4), GOOD)
     one.check_batch("validation", range(2), {name: value[:2] for name, value in GOOD.items()})
@@ -114,13 +114,13 @@ OUTPUTS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("outcome", "message"), OUTPUTS)
-def test_an_invalid_output_is_named(outcome: Any, message: str) -> None:
+def test_an_invalid_output_is_reported(outcome: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
         checker().check_output(outcome)
     assert str(caught.value.problems[0]).startswith(message)
 
 
-def test_what_is_right_passes() -> None:
+def test_valid_batches_and_outputs_pass() -> None:
     one = checker(fields=DECLARED)
     one.check_batch("train", range(4), GOOD)
     one.check_output(StepOutput(LOSS, 4, RIGHT))
@@ -128,7 +128,7 @@ def test_what_is_right_passes() -> None:
         one.check_output(StepOutput(torch.tensor(1.0), 4, RIGHT))
 
 
-def test_what_the_model_raises_tells_what_it_was_given() -> None:
+def test_an_error_of_the_model_includes_its_input() -> None:
     with pytest.raises(RuntimeError) as caught, checker().describe_errors(GOOD):
         torch.nn.Linear(5, 1)(GOOD["x"])
     assert caught.value.__notes__ == [
@@ -136,7 +136,7 @@ def test_what_the_model_raises_tells_what_it_was_given() -> None:
     ]
 
 
-def test_a_run_ends_before_its_first_step_where_a_batch_is_wrong(
+def test_an_invalid_batch_ends_the_run_before_its_first_step(
     tiny: Callable[..., Recipe],
     run: Callable[..., RunResult],
     tmp_path: Path,
@@ -155,7 +155,7 @@ def test_a_run_ends_before_its_first_step_where_a_batch_is_wrong(
     assert not list((tmp_path / "run").glob("checkpoints/step-*"))
 
 
-def test_another_vocabulary_than_the_checkpoints_is_named(
+def test_a_vocabulary_other_than_the_checkpoints_is_reported(
     tiny: Callable[..., Recipe], run: Callable[..., RunResult], tmp_path: Path
 ) -> None:
     run(tiny("workload.data.tokens=bpe", "workload.data.vocabulary=300"), tmp_path / "run")

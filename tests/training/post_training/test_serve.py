@@ -1,5 +1,5 @@
-"""Serving: right answers, many requests in one batch, and everything that is too much, wrong or too slow
-refused with the right code.
+"""Serving: correct predictions, requests batched together, and a status code for each request that is
+invalid, too large, too many or too slow.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def predictor(pictures: Path) -> Predictor:
     return open_predictor(str(pictures))
 
 
-class Asked(httpx.AsyncClient):
-    """A client whose requests go straight to a handler."""
+class HandlerClient(httpx.AsyncClient):
+    """A client that passes its requests directly to a handler."""
 
     def __init__(self, handler: RequestHandler) -> None:
         async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -49,10 +49,10 @@ class Asked(httpx.AsyncClient):
 
 
 def ask(handler: RequestHandler, *calls: tuple[str, str, Any]) -> list[httpx.Response]:
-    """Make requests at the same time."""
+    """Send requests at the same time."""
 
     async def all_of_them() -> list[httpx.Response]:
-        async with Asked(handler) as client:
+        async with HandlerClient(handler) as client:
             return list(
                 await asyncio.gather(
                     *(client.request(method, path, content=_content(body)) for method, path, body in calls)
@@ -66,7 +66,7 @@ def _content(body: Any) -> Any:
     return body if body is None or isinstance(body, bytes) else json.dumps(body)
 
 
-def test_requests_at_the_same_time_share_batches_and_each_gets_its_own_answers(predictor: Predictor) -> None:
+def test_concurrent_requests_share_batches_and_each_gets_its_own_predictions(predictor: Predictor) -> None:
     from sklearn.datasets import load_digits
 
     images = (load_digits().images[:24] * 15.9).astype("uint8").tolist()
@@ -81,7 +81,7 @@ def test_requests_at_the_same_time_share_batches_and_each_gets_its_own_answers(p
     assert handler.waiting == 0
 
 
-def test_a_picture_may_come_as_base64_and_never_as_a_path_of_the_server(
+def test_an_image_is_accepted_as_base64_and_not_as_a_path_on_the_server(
     predictor: Predictor, tmp_path: Path
 ) -> None:
     from PIL import Image
@@ -113,15 +113,15 @@ def test_a_picture_may_come_as_base64_and_never_as_a_path_of_the_server(
         ("GET", "/healthz", None, 200, '"ok"'),
     ],
 )
-def test_what_is_wrong_gets_its_code_and_a_reason(
+def test_an_invalid_request_gets_its_status_code_and_a_reason(
     predictor: Predictor, method: str, path: str, body: Any, status: int, words: str
 ) -> None:
     reply = ask(RequestHandler(predictor, Limits(rows=8, body_kib=256)), (method, path, body))[0]
     assert (reply.status_code, words in reply.text) == (status, True), reply.text
 
 
-class Held:
-    """A predictor that answers when it is let."""
+class WaitingPredictor:
+    """A predictor that waits for `go` before it answers."""
 
     step = 1
 
@@ -133,24 +133,22 @@ class Held:
         return [Answer({"n": len(rows)}) for _ in rows]
 
 
-def test_what_does_not_fit_into_the_queue_is_refused_at_once_with_when_to_come_again(
+def test_a_full_queue_rejects_requests_at_once_with_a_retry_after_header(
     predictor: Predictor,
 ) -> None:
-    held: Any = Held(predictor.recipe)
-    handler = RequestHandler(held, Limits(queue=8, batch=4))
+    waiting: Any = WaitingPredictor(predictor.recipe)
+    handler = RequestHandler(waiting, Limits(queue=8, batch=4))
 
     async def flood() -> list[httpx.Response]:
-        async with Asked(handler) as client:
+        async with HandlerClient(handler) as client:
             tasks = [
                 asyncio.create_task(client.post("/predict", content=json.dumps({"rows": [{}, {}]})))
                 for _ in range(10)
             ]
-            await asyncio.wait(
-                tasks, return_when=asyncio.FIRST_COMPLETED
-            )  # the refused ones come first: nothing else can
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)  # the rejected requests end first
             health = await client.get("/healthz")
             assert health.json()["waiting"] == 8
-            held.go.set()
+            waiting.go.set()
             return list(await asyncio.gather(*tasks))
 
     replies = asyncio.run(flood())
@@ -159,27 +157,27 @@ def test_what_does_not_fit_into_the_queue_is_refused_at_once_with_when_to_come_a
     assert handler.waiting == 0
 
 
-def test_what_takes_too_long_gets_a_504_and_leaves_the_queue(predictor: Predictor) -> None:
-    held: Any = Held(predictor.recipe)
-    handler = RequestHandler(held, Limits(timeout_s=0.05))
+def test_a_request_that_times_out_gets_a_504_and_leaves_the_queue(predictor: Predictor) -> None:
+    waiting: Any = WaitingPredictor(predictor.recipe)
+    handler = RequestHandler(waiting, Limits(timeout_s=0.05))
 
     async def one() -> httpx.Response:
-        async with Asked(handler) as client:
+        async with HandlerClient(handler) as client:
             try:
                 return await client.post("/predict", content=b'{"rows": [{}]}')
             finally:
-                held.go.set()
+                waiting.go.set()
 
     reply = asyncio.run(one())
     assert (reply.status_code, handler.waiting) == (504, 0)
 
 
-def test_the_counts_of_all_replicas_are_read_from_any(tmp_path: Path) -> None:
+def test_each_replica_reports_the_counts_of_all_replicas(tmp_path: Path) -> None:
     one, other = ServeMetrics("one", tmp_path), ServeMetrics("other", tmp_path)
     for gauges, seconds in ((one, 0.003), (one, 0.2), (other, 99.0)):
         gauges.request(200 if seconds < 1 else 504, seconds)
         gauges.batch(4)
-    other.text(0)  # what another replica's request would have had written
+    other.text(0)  # as another replica writes it after a request
     text = one.text(waiting=3)
     for line in (
         'trainfleet_serve_requests_total{code="200"} 2',
@@ -193,7 +191,7 @@ def test_the_counts_of_all_replicas_are_read_from_any(tmp_path: Path) -> None:
         assert line in text.splitlines()
 
 
-def test_an_address_that_is_taken_is_said_before_anything_starts(trainfleet: Command, pictures: Path) -> None:
+def test_an_address_in_use_is_reported_before_anything_starts(trainfleet: Command, pictures: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -204,7 +202,7 @@ def test_an_address_that_is_taken_is_said_before_anything_starts(trainfleet: Com
 
 @pytest.mark.launch
 @pytest.mark.timeout(600)
-def test_ray_serve_answers_and_on_sigterm_finishes_what_it_took_and_leaves_nothing(pictures: Path) -> None:
+def test_ray_serve_finishes_its_requests_on_sigterm_and_leaves_no_process(pictures: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -1,6 +1,4 @@
-"""The signature that opens an Azure container stands in the addresses of Azure's errors, and must not be told
-with them.
-"""
+"""Azure's errors contain the signature (SAS) of a container's address. No message may contain it."""
 
 from __future__ import annotations
 
@@ -9,26 +7,26 @@ import pytest
 from trainfleet.training.data.remote import with_retries
 from trainfleet.training.stores.error_messages import explain, redact_signature
 
-SAID = "GetProperties failed for 'https://10.0.0.1/account/other/x.json?se=2026-11-23&sig=xOuR3Tf9%2Bb4&sp=racwdl'. Azure Error: [AuthorizationFailure] 403"
+AZURE_ERROR = "GetProperties failed for 'https://10.0.0.1/account/other/x.json?se=2026-11-23&sig=xOuR3Tf9%2Bb4&sp=racwdl'. Azure Error: [AuthorizationFailure] 403"
 
 
-def test_an_address_loses_what_stands_behind_its_question_mark() -> None:
+def test_the_query_of_an_address_is_removed() -> None:
     assert (
-        redact_signature(SAID)
+        redact_signature(AZURE_ERROR)
         == "GetProperties failed for 'https://10.0.0.1/account/other/x.json'. Azure Error: [AuthorizationFailure] 403"
     )
     assert redact_signature("is it there? https://host/path") == "is it there? https://host/path"
 
 
-def test_the_words_for_a_refusal_hold_no_signature() -> None:
-    words = explain(OSError(SAID), local=False)
+def test_the_explanation_of_an_error_has_no_signature() -> None:
+    words = explain(OSError(AZURE_ERROR), local=False)
     assert "no permission" in words.what
     assert "sig=" not in words.what
 
 
-def test_data_that_may_not_be_read_is_told_without_signature_and_without_its_cause() -> None:
+def test_an_error_of_a_data_source_has_no_signature_and_no_cause() -> None:
     def read() -> None:
-        raise OSError(SAID)
+        raise OSError(AZURE_ERROR)
 
     with pytest.raises(PermissionError) as caught:
         with_retries(read, "az://other/x.json", pause=lambda _: None)

@@ -1,4 +1,4 @@
-"""Sinks: each takes the rows as they are, and one that fails costs the run nothing."""
+"""Trackers: each receives the rows unchanged, and one that fails does not stop the run."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ ROW = {
 VALIDATION = {"kind": "validation", "step": 3, "validation/loss": 2.75}
 
 
-def nothing_said(*said: str) -> None:
-    raise AssertionError(said)
+def no_notice(*notice: str) -> None:
+    raise AssertionError(notice)
 
 
 def test_metrics_are_the_finite_numbers_by_split() -> None:
@@ -38,13 +38,13 @@ def test_metrics_are_the_finite_numbers_by_split() -> None:
     assert list(metrics_of(VALIDATION)) == [("validation", "loss", 2.75)]
 
 
-def test_tensorboard_gets_a_point_per_figure(tmp_path: Path, tiny: Make) -> None:
+def test_tensorboard_has_one_point_per_metric(tmp_path: Path, tiny: Make) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    (sink,) = make_trackers(tiny("log.tensorboard=true"), tmp_path, 0, nothing_said)
+    (tracker,) = make_trackers(tiny("log.tensorboard=true"), tmp_path, 0, no_notice)
     for row in (ROW, VALIDATION):
-        sink.write_row(row)
-    sink.close()
+        tracker.write_row(row)
+    tracker.close()
     points = EventAccumulator(str(tmp_path / "tensorboard"))
     points.Reload()
     assert {
@@ -59,47 +59,49 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_prometheus_can_scrape_the_newest_values(tmp_path: Path, tiny: Make) -> None:
+def test_prometheus_can_scrape_the_latest_values(tmp_path: Path, tiny: Make) -> None:
     port = free_port()
     recipe = tiny(f"log.prometheus={port}")
     for round_ in range(2):  # a second run in the same process may register the same names
-        (sink,) = make_trackers(recipe, tmp_path, 0, nothing_said)
+        (tracker,) = make_trackers(recipe, tmp_path, 0, no_notice)
         for row in (ROW | {"loss": 9.0}, ROW, VALIDATION):
-            sink.write_row(row)
+            tracker.write_row(row)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             text = answer.read().decode()
-        sink.close()
+        tracker.close()
         assert 'trainfleet_loss{run="lm-tiny",split="train",workload="lm"} 2.5' in text, round_
         assert 'trainfleet_loss{run="lm-tiny",split="validation",workload="lm"} 2.75' in text
         assert 'trainfleet_step{run="lm-tiny",split="train",workload="lm"} 3.0' in text
         assert "grad_norm" not in text
 
 
-def test_a_sink_that_cannot_start_or_breaks_is_told_of_once(tmp_path: Path, tiny: Make) -> None:
-    said: list[tuple[str, str]] = []
+def test_a_tracker_that_cannot_start_or_fails_is_reported_once(tmp_path: Path, tiny: Make) -> None:
+    notices: list[tuple[str, str]] = []
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        (sink,) = make_trackers(
-            tiny(f"log.prometheus={taken.getsockname()[1]}"), tmp_path, 0, lambda *each: said.append(each)
+        (tracker,) = make_trackers(
+            tiny(f"log.prometheus={taken.getsockname()[1]}"), tmp_path, 0, lambda *each: notices.append(each)
         )
-        sink.write_row(ROW)
-        sink.close()
-    assert [(what, text.partition(" is disabled")[0]) for what, text in said] == [("warning", "Prometheus")]
+        tracker.write_row(ROW)
+        tracker.close()
+    assert [(what, text.partition(" is disabled")[0]) for what, text in notices] == [
+        ("warning", "Prometheus")
+    ]
 
-    class Breaks:
+    class FailingTracker:
         def write_row(self, row: Mapping[str, Any]) -> None:
             raise RuntimeError("the tracker is down\nat length")
 
         def close(self) -> None:
-            raise AssertionError("a sink that is given up is not asked again")
+            raise AssertionError("a disabled tracker must not be called")
 
-    said.clear()
-    broken = FailsafeTracker("Tracker", Breaks, lambda *each: said.append(each))
+    notices.clear()
+    broken = FailsafeTracker("Tracker", FailingTracker, lambda *each: notices.append(each))
     broken.write_row(ROW)
     broken.write_row(ROW)
     broken.close()
-    assert said == [
+    assert notices == [
         (
             "warning",
             "Tracker is disabled for this run (the tracker is down); metrics.jsonl has all rows",
@@ -108,24 +110,24 @@ def test_a_sink_that_cannot_start_or_breaks_is_told_of_once(tmp_path: Path, tiny
 
 
 @pytest.mark.parametrize("tracker", ["mlflow", "wandb"])
-def test_a_tracker_that_is_not_installed_is_named_before_the_run(
+def test_a_tracker_that_is_not_installed_is_reported_before_the_run(
     tmp_path: Path, tiny: Make, tracker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainfleet.training.trackers.find_spec", lambda name: None)
     with pytest.raises(MissingToolError, match=rf"log.{tracker}.*pip install {tracker}"):
-        make_trackers(tiny(f"log.{tracker}=somewhere"), tmp_path, 0, nothing_said)
+        make_trackers(tiny(f"log.{tracker}=somewhere"), tmp_path, 0, no_notice)
 
 
 @pytest.mark.deep
 @pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed")
-def test_mlflow_keeps_one_run_over_a_resume(tmp_path: Path, tiny: Make) -> None:
+def test_mlflow_has_one_run_after_a_resume(tmp_path: Path, tiny: Make) -> None:
     from mlflow.tracking import MlflowClient
 
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     for step in (3, 6):
-        (sink,) = make_trackers(tiny(f"log.mlflow={uri}"), tmp_path, step - 3, nothing_said)
-        sink.write_row(ROW | {"step": step})
-        sink.close()
+        (tracker,) = make_trackers(tiny(f"log.mlflow={uri}"), tmp_path, step - 3, no_notice)
+        tracker.write_row(ROW | {"step": step})
+        tracker.close()
     client = MlflowClient(tracking_uri=uri)
     (found,) = client.search_runs([client.get_experiment_by_name("trainfleet").experiment_id])
     assert (found.info.status, found.data.params["optimizer.lr"]) == ("FINISHED", "0.005")
@@ -136,16 +138,16 @@ def test_mlflow_keeps_one_run_over_a_resume(tmp_path: Path, tiny: Make) -> None:
 
 @pytest.mark.deep
 @pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="wandb is not installed")
-def test_weights_and_biases_writes_offline(
+def test_weights_and_biases_works_offline(
     tmp_path: Path, tiny: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
-    (sink,) = make_trackers(tiny("log.wandb=tests"), tmp_path, 0, nothing_said)
-    sink.write_row(ROW)
-    sink.close()
+    (tracker,) = make_trackers(tiny("log.wandb=tests"), tmp_path, 0, no_notice)
+    tracker.write_row(ROW)
+    tracker.close()
     assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
 
 
-def test_a_port_that_is_none_is_refused(tiny: Make) -> None:
+def test_an_invalid_port_is_rejected(tiny: Make) -> None:
     with pytest.raises(InputError, match=r"log.prometheus"):
         tiny("log.prometheus=80")

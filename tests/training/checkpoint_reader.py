@@ -1,6 +1,4 @@
-"""Looking into a checkpoint from outside: every tensor of it whole, read by torch's own reader and not by the
-code under test.
-"""
+"""Reads the tensors of a checkpoint with torch's own reader, independent of the code under test."""
 
 from __future__ import annotations
 
@@ -13,13 +11,13 @@ from torch.distributed.checkpoint.state_dict_loader import load
 
 
 def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
-    """All tensors of a checkpoint's folder by their names, such as `model.norm.weight`."""
+    """All tensors of a checkpoint folder by name, such as `model.norm.weight`."""
     reader = FileSystemReader(folder)
-    held = {
+    metadata = {
         name: each
         for name, each in reader.read_metadata().state_dict_metadata.items()
         if isinstance(each, TensorStorageMetadata)
     }
-    found = {name: torch.zeros(each.size, dtype=each.properties.dtype) for name, each in held.items()}
+    found = {name: torch.zeros(each.size, dtype=each.properties.dtype) for name, each in metadata.items()}
     load(found, storage_reader=reader, no_dist=True)
     return found

@@ -1,5 +1,5 @@
-"""Several recipes trained one after the other on the same ranks: starting ranks is what takes the time of a
-small test.
+"""Trains several recipes one after the other on the same ranks, because starting ranks takes most of the time
+of a small test.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from tests.training.ranks import start_ranks
 from trainfleet.training.recipe.schema import Recipe
 
 LIMIT_S = 100
-"""For a recipe on a busy machine, where it takes a second or two on an idle one."""
+"""Per recipe, on a busy machine. On an idle one, a recipe takes a second or two."""
 
 Rows = list[dict[str, Any]]
 
 
 class StopAfter:
-    """A `should_stop` that says yes from the `steps`th question on."""
+    """A `should_stop` that returns True from its `steps`th call on."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
@@ -42,8 +42,8 @@ def train_all(
 ) -> dict[str, Rows]:
     """Train each recipe in FOLDER/NAME, within `limit_s` each; returns the rows of metrics.jsonl by name.
 
-    With `stop_first` each is stopped after so many steps and then trained on. `environment` is set in the
-    ranks, which are not forked from here.
+    With `stop_first`, each is stopped after that number of steps and then resumed. `environment` is set in
+    the ranks, which are not forked from this process.
     """
 
     def work(_: int) -> None:
@@ -67,7 +67,7 @@ def train_all(
 
 
 def on_ranks(check: Callable[[int], Any], world_size: int, folder: Path) -> list[Any]:
-    """Call `check(rank)` in a process group; returns what each rank returned, by way of JSON."""
+    """Call `check(rank)` in a process group; returns the result of each rank, passed as JSON."""
 
     def work(rank: int) -> None:
         from trainfleet.training.runtime import process_group
@@ -84,5 +84,5 @@ def rows_of(run_dir: Path) -> Rows:
     return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
-def told(rows: Rows, name: str, kind: str = "train") -> list[float]:
+def metric_values(rows: Rows, name: str, kind: str = "train") -> list[float]:
     return [row[name] for row in rows if row["kind"] == kind]

@@ -1,6 +1,4 @@
-"""Platforms and launches for the tests of `--on kuberay`: the contract of a platform as a stack would write
-it, with changes.
-"""
+"""Platforms and launches for the tests of `--on kuberay`: the contract that a stack writes, with changes."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ TLS = {
 
 
 def pool(name: str, **changes: Any) -> dict[str, Any]:
-    """A node pool of the contract."""
+    """A node pool in the contract."""
     return {
         "name": name,
         "kind": "nodes",

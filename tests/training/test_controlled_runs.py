@@ -1,6 +1,4 @@
-"""Steered and guarded runs: each controller ends a real run better than it ends without, and a kill changes
-no decision.
-"""
+"""Controllers and guards in real runs: controllers improve the result, and a kill changes no decision."""
 
 from __future__ import annotations
 
@@ -42,23 +40,21 @@ BETTER: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     ),
     "noise": (SMALL, ("batch.kind=noise", "batch.largest=64", "batch.rule=none", "batch.every=2")),
 }
-"""By controller: a recipe that has trouble, and the controller that helps it. Both train on the same number
-of samples.
+"""By controller: a recipe that trains badly without it, and the controller's keys. Both runs use the same
+number of samples.
 """
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", BETTER)
-def test_a_controller_makes_a_run_better_than_it_is_without(
-    tmp_path: Path, tiny: Make, run: Run, name: str
-) -> None:
+def test_a_controller_improves_a_run(tmp_path: Path, tiny: Make, run: Run, name: str) -> None:
     recipe, controller = BETTER[name]
     without = run(tiny(*recipe), tmp_path / "without")
-    steered = run(tiny(*recipe, *(f"controllers.{each}" for each in controller)), tmp_path / "with")
+    controlled = run(tiny(*recipe, *(f"controllers.{each}" for each in controller)), tmp_path / "with")
     decisions = [row for row in read_rows(tmp_path / "with").rows if row["kind"] == "decision"]
     assert decisions
     assert all(row["why"] and row["old"] != row["new"] for row in decisions)
-    assert steered.metrics["test/loss"] < without.metrics["test/loss"] - 0.01
+    assert controlled.metrics["test/loss"] < without.metrics["test/loss"] - 0.01
 
 
 EVERYTHING = (
@@ -93,7 +89,7 @@ class KilledError(Exception):
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("step", [6, 16, 33])
-def test_killed_in_the_middle_a_steered_run_decides_the_same(
+def test_a_killed_run_makes_the_same_decisions_after_its_resume(
     tmp_path: Path, tiny: Make, run: Run, step: int
 ) -> None:
     recipe = tiny(*EVERYTHING)
@@ -113,9 +109,9 @@ def test_killed_in_the_middle_a_steered_run_decides_the_same(
     assert results(tmp_path / "cut") == whole
 
 
-def spoil(monkeypatch: pytest.MonkeyPatch, bad: Callable[[int], float]) -> None:
-    """Multiply the loss of the n-th training batch by `bad(n)`, told apart by its samples, so that a sample
-    stays bad however often it comes.
+def scale_losses(monkeypatch: pytest.MonkeyPatch, bad: Callable[[int], float]) -> None:
+    """Multiply the loss of the n-th training batch by `bad(n)`. A batch is identified by its samples, so it
+    stays bad however often it is read.
     """
     outcome, batch = LanguageModel.forward_loss, LanguageModel.batch
     numbers: dict[tuple[int, ...], int] = {}
@@ -125,21 +121,21 @@ def spoil(monkeypatch: pytest.MonkeyPatch, bad: Callable[[int], float]) -> None:
         last[0] = bad(numbers.setdefault(tuple(indices), len(numbers))) if split == "train" else 1.0
         return batch(self, split, indices)
 
-    def spoilt(self: LanguageModel, model: Any, inputs: Any) -> Any:
+    def scaled_loss(self: LanguageModel, model: Any, inputs: Any) -> Any:
         found = outcome(self, model, inputs)
         return replace(found, loss=found.loss * last[0])
 
     monkeypatch.setattr(LanguageModel, "batch", read)
-    monkeypatch.setattr(LanguageModel, "forward_loss", spoilt)
+    monkeypatch.setattr(LanguageModel, "forward_loss", scaled_loss)
 
 
 PLAIN = ("batch.micro_batch=16", "checkpoint.every=2")
 
 
-def test_a_gradient_that_is_no_number_is_skipped_and_told(
+def test_a_nan_gradient_is_skipped_and_recorded(
     tmp_path: Path, tiny: Make, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spoil(monkeypatch, lambda number: float("nan") if number == 6 else 1.0)
+    scale_losses(monkeypatch, lambda number: float("nan") if number == 6 else 1.0)
     result = run(tiny(*PLAIN, "guards.nan=skip"), tmp_path)
     events = [row for row in read_rows(tmp_path).rows if row["kind"] == "event"]
     assert (result.status, [row["what"] for row in events]) == ("finished", ["skip"])
@@ -150,32 +146,30 @@ def test_a_gradient_that_is_no_number_is_skipped_and_told(
     )
 
 
-def test_a_leap_rolls_back_to_the_checkpoint_and_goes_on_behind_the_samples(
+def test_a_loss_spike_rolls_back_to_the_checkpoint_and_skips_the_samples(
     tmp_path: Path, tiny: Make, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spoil(monkeypatch, lambda number: 50.0 if number == 8 else 1.0)
+    scale_losses(monkeypatch, lambda number: 50.0 if number == 8 else 1.0)
     result = run(tiny(*PLAIN, "steps=20", "guards.spike=roll_back", "guards.window=6"), tmp_path)
     rows = read_rows(tmp_path).rows
     (event,) = [row for row in rows if row["kind"] == "event"]
     steps = [row["step"] for row in rows if row["kind"] == "train"]
     assert event["what"] == "roll_back"
     assert steps == list(range(1, result.step + 1))
-    assert 0 < 20 - result.step <= 3  # the samples of the steps that were given up are spent
+    assert 0 < 20 - result.step <= 3  # the samples of the discarded steps are consumed
     assert max(row["loss"] for row in rows if row["kind"] == "train") < 10
 
 
-def test_a_guard_that_stops_names_the_last_good_checkpoint(
+def test_a_guard_that_stops_the_run_names_the_last_valid_checkpoint(
     tmp_path: Path, tiny: Make, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spoil(monkeypatch, lambda number: 50.0 if number == 8 else 1.0)
+    scale_losses(monkeypatch, lambda number: 50.0 if number == 8 else 1.0)
     with pytest.raises(NotANumberError, match=r"stopped at step \d+: the loss spiked") as caught:
         run(tiny(*PLAIN, "guards.spike=stop", "guards.window=6"), tmp_path)
     assert "step-0000000" in str(caught.value)
 
 
-def test_a_probed_micro_batch_is_decided_once_and_kept_over_a_resume(
-    tmp_path: Path, tiny: Make, run: Run
-) -> None:
+def test_a_probed_micro_batch_is_kept_after_a_resume(tmp_path: Path, tiny: Make, run: Run) -> None:
     recipe = tiny("controllers.micro_batch=probe", "batch.micro_batch=1", "checkpoint.every=1")
     run(recipe, tmp_path, should_stop=lambda: True)
     run(recipe, tmp_path)
@@ -184,7 +178,9 @@ def test_a_probed_micro_batch_is_decided_once_and_kept_over_a_resume(
     assert decision["new"] in (1, 2, 4, 8, 16)
 
 
-def test_two_ranks_decide_alike(tmp_path: Path, tiny: Make, run_ranks: Callable[..., list[int]]) -> None:
+def test_two_ranks_make_the_same_decisions(
+    tmp_path: Path, tiny: Make, run_ranks: Callable[..., list[int]]
+) -> None:
     recipe = tiny(*EVERYTHING, "scaling.workers=2", "controllers.micro_batch=probe")
     assert run_ranks(recipe, tmp_path, 2) == [0, 0]
     assert {row["what"] for row in read_rows(tmp_path).rows if row["kind"] == "decision"} >= {

@@ -1,5 +1,5 @@
-"""Batch prediction: every row once and in order, whole or not at all, going on after an end, the same whoever
-computes it.
+"""Batch prediction: every row once and in order, atomic output, resumed after an interruption, and the same
+output from one process or several.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROWS = 60
 
 @pytest.fixture
 def digits(tmp_path: Path) -> Path:
-    """JSON lines of written digits as lists of pixels: about a kibibyte for four rows."""
+    """JSON lines with handwritten digits as lists of pixels: about 1 KiB for four rows."""
     from sklearn.datasets import load_digits
 
     images = (load_digits().images[:ROWS] * 15.9).astype(np.uint8).tolist()
@@ -48,15 +48,15 @@ def lines(output: Path) -> list[dict[str, Any]]:
     ]
 
 
-def asking(pictures: Path, rows: Path, output: Path, **more: Any) -> Request:
-    """A request in small blocks, in this process."""
+def request_for(pictures: Path, rows: Path, output: Path, **more: Any) -> Request:
+    """A request with small blocks, computed in this process."""
     return Request(
         str(pictures), str(rows), str(output), **{"workers": 0, "block_kib": 2, "batch": 4, **more}
     )
 
 
-def test_each_row_is_answered_once_and_in_order(pictures: Path, digits: Path, tmp_path: Path) -> None:
-    manifest = predict(asking(pictures, digits, tmp_path / "out"))
+def test_each_row_has_one_prediction_in_order(pictures: Path, digits: Path, tmp_path: Path) -> None:
+    manifest = predict(request_for(pictures, digits, tmp_path / "out"))
     found = lines(tmp_path / "out")
     assert manifest["rows"] == len(found) == ROWS
     assert len(manifest["files"]) > 3
@@ -66,39 +66,39 @@ def test_each_row_is_answered_once_and_in_order(pictures: Path, digits: Path, tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "rows"]
 
 
-def test_an_end_keeps_the_finished_blocks_and_the_next_start_goes_on_to_the_same_output(
+def test_an_interrupted_prediction_keeps_finished_blocks_and_resumes_to_the_same_output(
     pictures: Path, digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    predict(asking(pictures, digits, tmp_path / "whole"))
+    predict(request_for(pictures, digits, tmp_path / "whole"))
     made: list[int] = []
-    honest = module.make_block
+    original = module.make_block
 
     def counted(predictor: Any, number: int, *rest: Any) -> module.Block:
         if len(made) == 3:
             raise KeyboardInterrupt
         made.append(number)
-        return honest(predictor, number, *rest)
+        return original(predictor, number, *rest)
 
     monkeypatch.setattr(module, "make_block", counted)
     with pytest.raises(KeyboardInterrupt):
-        predict(asking(pictures, digits, tmp_path / "out"))
+        predict(request_for(pictures, digits, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
     assert len(list((tmp_path / "out.partial").glob("part-*"))) == 3
-    made[:] = [-1] * 10  # counts on, never to 3 again
-    predict(asking(pictures, digits, tmp_path / "out"))
+    made[:] = [-1] * 10  # the count continues and never reaches 3 again
+    predict(request_for(pictures, digits, tmp_path / "out"))
     assert 0 not in made[10:]
     assert lines(tmp_path / "out") == lines(tmp_path / "whole")
     assert not (tmp_path / "out.partial").exists()
 
 
-def test_a_finished_output_is_left_as_it_is(pictures: Path, digits: Path, tmp_path: Path) -> None:
-    predict(asking(pictures, digits, tmp_path / "out"))
+def test_a_finished_output_is_not_written_again(pictures: Path, digits: Path, tmp_path: Path) -> None:
+    predict(request_for(pictures, digits, tmp_path / "out"))
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
-    assert predict(asking(pictures, digits, tmp_path / "out"))["already"]
+    assert predict(request_for(pictures, digits, tmp_path / "out"))["already"]
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before
 
 
-def test_rows_that_cannot_be_read_end_it_with_their_names_or_are_answered_with_the_reason(
+def test_unreadable_rows_end_the_prediction_or_are_quarantined(
     pictures: Path, digits: Path, tmp_path: Path
 ) -> None:
     good = (digits / "a.jsonl").read_text().splitlines(keepends=True)
@@ -111,9 +111,9 @@ def test_rows_that_cannot_be_read_end_it_with_their_names_or_are_answered_with_t
     ]
     (digits / "a.jsonl").write_text("".join(torn))
     with pytest.raises(InputError, match="is not JSON"):
-        predict(asking(pictures, digits, tmp_path / "out", block_kib=64))
+        predict(request_for(pictures, digits, tmp_path / "out", block_kib=64))
     assert not (tmp_path / "out").exists()
-    manifest = predict(asking(pictures, digits, tmp_path / "out", block_kib=64, on_bad="quarantine"))
+    manifest = predict(request_for(pictures, digits, tmp_path / "out", block_kib=64, on_bad="quarantine"))
     found = lines(tmp_path / "out")
     assert (manifest["rows"], manifest["bad"]["count"]) == (ROWS + 2, 2)
     assert [place for place, each in enumerate(found) if each["prediction"] is None] == [5, 10]
@@ -129,29 +129,27 @@ def test_rows_that_cannot_be_read_end_it_with_their_names_or_are_answered_with_t
         ({"which": "step-10"}, "weights: changed"),
     ],
 )
-def test_blocks_of_another_question_are_never_mixed_in(
+def test_blocks_of_another_request_are_not_reused(
     pictures: Path, digits: Path, tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
-    predict(asking(pictures, digits, tmp_path / "out", which="step-20"))
+    predict(request_for(pictures, digits, tmp_path / "out", which="step-20"))
     with pytest.raises(InputError, match=message):
-        predict(asking(pictures, digits, tmp_path / "out", **{"which": "step-20", **change}))
+        predict(request_for(pictures, digits, tmp_path / "out", **{"which": "step-20", **change}))
 
 
-def test_a_folder_of_something_else_is_never_overwritten(
-    pictures: Path, digits: Path, tmp_path: Path
-) -> None:
+def test_a_folder_with_other_content_is_not_overwritten(pictures: Path, digits: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("mine")
     with pytest.raises(InputError, match="no predictions"):
-        predict(asking(pictures, digits, tmp_path / "out"))
+        predict(request_for(pictures, digits, tmp_path / "out"))
 
 
-def test_parquet_in_and_out(pictures: Path, tmp_path: Path) -> None:
+def test_parquet_is_read_and_written(pictures: Path, tmp_path: Path) -> None:
     from sklearn.datasets import load_digits
 
     images = (load_digits().images[:9] * 15.9).astype(np.uint8).tolist()
     parquet.write_table(pa.table({"image": images, "id": list(range(9))}), tmp_path / "rows.parquet")
-    predict(asking(pictures, tmp_path / "rows.parquet", tmp_path / "out", form="parquet"))
+    predict(request_for(pictures, tmp_path / "rows.parquet", tmp_path / "out", form="parquet"))
     table = parquet.read_table(
         tmp_path / "out",
         schema=pa.schema([(name, pa.string()) for name in ("name", "input", "prediction", "error")]),
@@ -160,18 +158,20 @@ def test_parquet_in_and_out(pictures: Path, tmp_path: Path) -> None:
     assert all("label" in json.loads(each) for each in table["prediction"].to_pylist())
 
 
-def test_a_publication_predicts_what_its_run_does(pictures_copy: Path, digits: Path, tmp_path: Path) -> None:
+def test_a_published_model_predicts_the_same_as_its_run(
+    pictures_copy: Path, digits: Path, tmp_path: Path
+) -> None:
     from trainfleet.training.publish.export import publish
 
     folder = publish(str(pictures_copy)).folder
     shutil.rmtree(pictures_copy / "checkpoints")
-    predict(asking(folder, digits, tmp_path / "published"))
+    predict(request_for(folder, digits, tmp_path / "published"))
     assert len(lines(tmp_path / "published")) == ROWS
 
 
 @pytest.mark.deep
 @pytest.mark.launch
-def test_actors_give_the_same_output_as_one_process(
+def test_ray_actors_write_the_same_output_as_one_process(
     trainfleet: Command, pictures: Path, digits: Path, tmp_path: Path
 ) -> None:
     options = ["--block-kib", "2", "--batch", "4", "--json"]
@@ -192,7 +192,7 @@ def test_actors_give_the_same_output_as_one_process(
     assert len(lines(tmp_path / "0")) == ROWS
 
 
-def test_wrong_input_is_one_message(trainfleet: Command, pictures: Path, tmp_path: Path) -> None:
+def test_invalid_input_is_one_message(trainfleet: Command, pictures: Path, tmp_path: Path) -> None:
     done = trainfleet(
         "predict", str(pictures), "nowhere", "--output", str(tmp_path / "out"), "--on-bad", "quarantin"
     )

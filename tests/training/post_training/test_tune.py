@@ -1,5 +1,5 @@
-"""Searches: the space judged at once, proposals that follow from seed and memory, going on after an end, the
-best written out right.
+"""Searches: the space is validated at once, values follow from the seed and from earlier trials, a search
+resumes after a kill, and the best recipe is written.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ SPACE = {
 }
 
 
-def searching(**tune: Any) -> Recipe:
-    """A recipe of the picture workload with a search."""
-    said = {"metric": "validation/accuracy", "mode": "max", "trials": 12, "space": SPACE, **tune}
+def search_recipe(**tune: Any) -> Recipe:
+    """A recipe of the image workload with a search."""
+    tune_section = {"metric": "validation/accuracy", "mode": "max", "trials": 12, "space": SPACE, **tune}
     changes = [
         "scaling.workers=1",
         "steps=8",
@@ -44,17 +44,17 @@ def searching(**tune: Any) -> Recipe:
         "checkpoint.every=2",
         "log.tensorboard=false",
     ]
-    return load_recipe("vision-small", [*changes, f"tune={json.dumps(said)}"])
+    return load_recipe("vision-small", [*changes, f"tune={json.dumps(tune_section)}"])
 
 
-def finish(search: Search, judge: Callable[[dict[str, Any]], float]) -> None:
-    """Let every trial end with what `judge` thinks of its values."""
+def finish(search: Search, score: Callable[[dict[str, Any]], float]) -> None:
+    """End every trial with the score of its values."""
     while (trial := search.propose()) is not None:
-        trial.rows, trial.status = [(2, 0.0), (8, judge(trial.values))], "finished"
+        trial.rows, trial.status = [(2, 0.0), (8, score(trial.values))], "finished"
         search.save()
 
 
-def test_every_mistake_of_a_space_is_named_at_once() -> None:
+def test_all_mistakes_in_a_space_are_reported_at_once() -> None:
     space = {
         "optimizer.lrr": {"choice": [1]},
         "optimizer.lr": {"uniform": [-1, 1]},
@@ -62,21 +62,21 @@ def test_every_mistake_of_a_space_is_named_at_once() -> None:
         "name": {"choice": ["a"]},
     }
     with pytest.raises(InputError) as caught:
-        check_space(searching(space=space))
-    told = {problem.where: str(problem) for problem in caught.value.problems}
-    assert "did you mean `lr`?" in told["tune.space.optimizer.lrr = 1"]
-    assert "tune.space.optimizer.lr = -1.0" in told
-    assert "tune.space.workload.model.kind = cn" in told
-    assert "belongs to the search" in told["tune.space.name"]
-    assert len(told) == 4
-    check_space(searching())
+        check_space(search_recipe(space=space))
+    reported = {problem.where: str(problem) for problem in caught.value.problems}
+    assert "did you mean `lr`?" in reported["tune.space.optimizer.lrr = 1"]
+    assert "tune.space.optimizer.lr = -1.0" in reported
+    assert "tune.space.workload.model.kind = cn" in reported
+    assert "belongs to the search" in reported["tune.space.name"]
+    assert len(reported) == 4
+    check_space(search_recipe())
 
 
 @pytest.mark.parametrize("sampler", ["random", "optuna"])
-def test_values_lie_in_the_space_and_follow_from_the_seed(tmp_path: Path, sampler: str) -> None:
+def test_values_are_in_the_space_and_follow_from_the_seed(tmp_path: Path, sampler: str) -> None:
     drawn = []
     for name in ("one", "two"):
-        search = Search(searching(sampler=sampler), tmp_path / name)
+        search = Search(search_recipe(sampler=sampler), tmp_path / name)
         finish(search, lambda values: values["optimizer.lr"])
         drawn.append([trial.values for trial in search.trials])
     assert drawn[0] == drawn[1]
@@ -85,25 +85,25 @@ def test_values_lie_in_the_space_and_follow_from_the_seed(tmp_path: Path, sample
         assert 1e-4 <= values["optimizer.lr"] <= 1e-2
         assert values["batch.micro_batch"] in (16, 32)
         assert values["optimizer.warmup"] in range(6)
-    other = Search(searching(sampler=sampler, seed=1), tmp_path / "other")
+    other = Search(search_recipe(sampler=sampler, seed=1), tmp_path / "other")
     finish(other, lambda values: values["optimizer.lr"])
     assert [trial.values for trial in other.trials] != drawn[0]
 
 
-def test_optuna_learns_where_the_good_values_are(tmp_path: Path) -> None:
+def test_optuna_moves_towards_good_values(tmp_path: Path) -> None:
     space = {"optimizer.lr": {"uniform": [0.0001, 1.0]}}
     best = {}
     for sampler in ("random", "optuna"):
-        search = Search(searching(sampler=sampler, space=space, trials=40), tmp_path / sampler)
+        search = Search(search_recipe(sampler=sampler, space=space, trials=40), tmp_path / sampler)
         finish(search, lambda values: 1 - (values["optimizer.lr"] - 0.37) ** 2)
         late = [abs(trial.values["optimizer.lr"] - 0.37) for trial in search.trials[20:]]
         best[sampler] = sum(late) / len(late)
     assert best["optuna"] < best["random"] / 2
 
 
-def test_combinations_that_break_a_rule_between_keys_are_not_tried(tmp_path: Path) -> None:
+def test_combinations_that_violate_a_rule_between_keys_are_not_tried(tmp_path: Path) -> None:
     search = Search(
-        searching(
+        search_recipe(
             sampler="random",
             space={"batch.micro_batch": {"choice": [16, 24, 32]}, "batch.global_batch": {"choice": [64, 48]}},
         ),
@@ -114,38 +114,39 @@ def test_combinations_that_break_a_rule_between_keys_are_not_tried(tmp_path: Pat
         each.values["batch.global_batch"] % each.values["batch.micro_batch"] == 0 for each in search.trials
     )
     nothing = Search(
-        searching(sampler="random", space={"batch.micro_batch": {"choice": [23, 29]}}), tmp_path / "nothing"
+        search_recipe(sampler="random", space={"batch.micro_batch": {"choice": [23, 29]}}),
+        tmp_path / "nothing",
     )
     with pytest.raises(InputError, match="contains no valid recipe"):
         nothing.propose()
 
 
-def test_what_is_known_outlives_an_end_and_another_search_is_refused(tmp_path: Path) -> None:
-    search = Search(searching(), tmp_path)
+def test_finished_trials_survive_a_restart_and_another_search_is_rejected(tmp_path: Path) -> None:
+    search = Search(search_recipe(), tmp_path)
     first, second = search.propose(), search.propose()
     assert first is not None
     assert second is not None
     first.rows, first.status = [(2, 0.5)], "stopped"
     search.save()
-    again = Search(searching(trials=20, concurrent=2), tmp_path)  # more trials may be asked for
+    again = Search(search_recipe(trials=20, concurrent=2), tmp_path)  # the number of trials may grow
     assert again.trials == search.trials
     assert [each.number for each in again.unfinished()] == [1]
     with pytest.raises(InputError, match=r"tune\.seed"):
-        Search(searching(seed=9), tmp_path)
+        Search(search_recipe(seed=9), tmp_path)
     with pytest.raises(InputError, match="optimizer"):
         Search(
-            searching().model_copy(
-                update={"optimizer": searching().optimizer.model_copy(update={"eps": 1e-3})}
+            search_recipe().model_copy(
+                update={"optimizer": search_recipe().optimizer.model_copy(update={"eps": 1e-3})}
             ),
             tmp_path,
         )
 
 
-@pytest.mark.parametrize(("mode", "wanted"), [("max", 1), ("min", 0)])
-def test_the_best_trial_is_the_one_with_the_best_validation_and_its_recipe_is_whole(
-    tmp_path: Path, mode: str, wanted: int
+@pytest.mark.parametrize(("mode", "best_number"), [("max", 1), ("min", 0)])
+def test_the_best_trial_has_the_best_validation_and_a_complete_recipe(
+    tmp_path: Path, mode: str, best_number: int
 ) -> None:
-    search = Search(searching(mode=mode), tmp_path)
+    search = Search(search_recipe(mode=mode), tmp_path)
     for rows, status in (
         ([(2, 0.1), (4, 0.6)], "finished"),
         ([(2, 0.9), (4, 0.3)], "stopped"),
@@ -157,8 +158,8 @@ def test_the_best_trial_is_the_one_with_the_best_validation_and_its_recipe_is_wh
         trial.rows, trial.status = rows, status  # type: ignore[assignment]  # a literal in a tuple is a str
     best = search.best()
     assert best is not None
-    assert best.number == wanted
-    assert [each.number for each in search.table()][:2] == [wanted, 1 - wanted]
+    assert best.number == best_number
+    assert [each.number for each in search.table()][:2] == [best_number, 1 - best_number]
     document = search.best_recipe("better")
     assert document is not None
     (tmp_path / "best.yaml").write_text(yaml.safe_dump(document))
@@ -166,45 +167,45 @@ def test_the_best_trial_is_the_one_with_the_best_validation_and_its_recipe_is_wh
     assert (recipe.name, recipe.tune, recipe.optimizer.lr) == ("better", None, best.values["optimizer.lr"])
     write_page(search, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
-    assert f"Best: trial {wanted} of 4" in page
+    assert f"Best: trial {best_number} of 4" in page
     assert all(f"against {key}" in page for key in SPACE)
     assert 'src="http' not in page
 
 
-def test_a_trial_tells_each_validation_once_also_when_it_goes_on(tmp_path: Path) -> None:
+def test_a_trial_reports_each_validation_once_after_a_resume_too(tmp_path: Path) -> None:
     def write(*steps: int) -> None:
         rows = [{"kind": "validation", "step": step, "validation/loss": 1 / step} for step in steps]
         (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     write(2, 4)
-    told = list(follow(searching(), tmp_path, "validation/loss", lambda: write(2, 4, 6)))
-    assert told == [(2, 0.5), (4, 0.25), (6, pytest.approx(1 / 6))]
+    validations = list(follow(search_recipe(), tmp_path, "validation/loss", lambda: write(2, 4, 6)))
+    assert validations == [(2, 0.5), (4, 0.25), (6, pytest.approx(1 / 6))]
 
 
-def test_what_a_trial_raises_is_raised_after_its_last_validation(tmp_path: Path) -> None:
+def test_an_error_in_a_trial_is_raised_after_its_last_validation(tmp_path: Path) -> None:
     def train() -> None:
         (tmp_path / "metrics.jsonl").write_text(
             json.dumps({"kind": "validation", "step": 2, "validation/loss": 1.0}) + "\n"
         )
-        raise TrainfleetError("the loss is no number")
+        raise TrainfleetError("the loss is NaN")
 
-    rows = follow(searching(), tmp_path, "validation/loss", train)
+    rows = follow(search_recipe(), tmp_path, "validation/loss", train)
     assert next(rows) == (2, 1.0)
-    with pytest.raises(TrainfleetError, match="no number"):
+    with pytest.raises(TrainfleetError, match="is NaN"):
         next(rows)
 
 
-def test_a_search_that_is_done_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    search = Search(searching(trials=3), tmp_path)
+def test_a_finished_search_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = Search(search_recipe(trials=3), tmp_path)
     finish(search, lambda _: 0.5)
     monkeypatch.setattr(
         "trainfleet.training.runtime.subprocess_jobs.run",
         lambda *_, **__: pytest.fail("something was started"),
     )
-    assert tune(searching(trials=3), tmp_path, lambda _: None).trials == search.trials
+    assert tune(search_recipe(trials=3), tmp_path, lambda _: None).trials == search.trials
 
 
-def test_without_a_space_there_is_one_message(trainfleet: Command, tmp_path: Path) -> None:
+def test_a_recipe_without_a_space_is_one_message(trainfleet: Command, tmp_path: Path) -> None:
     done = trainfleet("tune", "lm-tiny", "--storage", str(tmp_path))
     assert done.returncode == 2
     assert "log_uniform" in done.stderr
@@ -214,10 +215,10 @@ def test_without_a_space_there_is_one_message(trainfleet: Command, tmp_path: Pat
 @pytest.mark.launch
 @pytest.mark.deep
 @pytest.mark.timeout(1200)
-def test_ray_tune_goes_on_after_a_kill_and_writes_the_best_recipe(
+def test_ray_tune_resumes_after_a_kill_and_writes_the_best_recipe(
     trainfleet: Command, tmp_path: Path
 ) -> None:
-    said = {"metric": "validation/accuracy", "mode": "max", "trials": 3, "space": SPACE}
+    tune_section = {"metric": "validation/accuracy", "mode": "max", "trials": 3, "space": SPACE}
     changes = [
         "scaling.workers=1",
         "steps=12",
@@ -230,7 +231,7 @@ def test_ray_tune_goes_on_after_a_kill_and_writes_the_best_recipe(
         "tune",
         "vision-small",
         *changes,
-        f"tune={json.dumps(said)}",
+        f"tune={json.dumps(tune_section)}",
         "--run",
         "digits",
         "--storage",
@@ -269,8 +270,8 @@ def test_ray_tune_goes_on_after_a_kill_and_writes_the_best_recipe(
     assert document["best"]["value"] == max(value for each in document["trials"] for _, value in each["rows"])
 
 
-def test_the_command_writes_the_best_recipe_and_tells_all_trials(trainfleet: Command, tmp_path: Path) -> None:
-    recipe = searching(trials=3)
+def test_the_command_writes_the_best_recipe_and_lists_all_trials(trainfleet: Command, tmp_path: Path) -> None:
+    recipe = search_recipe(trials=3)
     (tmp_path / "search.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
     folder = tmp_path / "runs" / "vision-small-tune"
     search = Search(recipe, folder)

@@ -1,5 +1,5 @@
-"""Publishing: only what passes its gates, whole or not at all, loaded back equal, and with all that it came
-from.
+"""Publishing: a run must pass its gates, the output is atomic, and an export is loaded and compared before it
+is published with its provenance.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.workloads.vision.workload import Vision
 
 
-def judging(**gates: Any) -> Recipe:
-    """A recipe with these gates, `__` for `/`."""
-    said = {name.replace("__", "/"): gate for name, gate in gates.items()}
-    return load_recipe("vision-small", [f"publish.gates={json.dumps(said)}", "publish.require_test=false"])
+def with_gates(**gates: Any) -> Recipe:
+    """A recipe with these gates; `__` in a name means `/`."""
+    by_metric = {name.replace("__", "/"): gate for name, gate in gates.items()}
+    return load_recipe(
+        "vision-small", [f"publish.gates={json.dumps(by_metric)}", "publish.require_test=false"]
+    )
 
 
-def test_a_publication_is_loaded_back_equal_and_says_where_it_came_from(pictures_copy: Path) -> None:
+def test_a_published_model_equals_the_trained_one_and_records_its_provenance(pictures_copy: Path) -> None:
     done = publish(str(pictures_copy))
     trained = load_run(str(pictures_copy))
     assert done.folder == pictures_copy / "published"
@@ -54,9 +56,9 @@ def test_a_publication_is_loaded_back_equal_and_says_where_it_came_from(pictures
         assert f"| {name} | {value:.6g} |" in card
 
 
-def test_every_gate_that_fails_is_named_and_nothing_is_written(pictures_copy: Path) -> None:
+def test_all_failed_gates_are_reported_and_nothing_is_published(pictures_copy: Path) -> None:
     before = {path.name for path in pictures_copy.iterdir()}
-    gates = judging(test__accuracy={"min": 1.1}, validation__loss={"max": 100}, test__loss={"max": 0.0})
+    gates = with_gates(test__accuracy={"min": 1.1}, validation__loss={"max": 100}, test__loss={"max": 0.0})
     with pytest.raises(GateError) as caught:
         publish(str(pictures_copy), recipe=gates)
     assert [problem.where for problem in caught.value.problems] == ["test/accuracy", "test/loss"]
@@ -75,36 +77,36 @@ def test_every_gate_that_fails_is_named_and_nothing_is_written(pictures_copy: Pa
         ({"min": None, "max": 2.0}, None, False),
     ],
 )
-def test_a_gate_is_passed_at_its_limit_and_never_by_what_is_no_number(
+def test_a_gate_passes_at_its_limit_and_fails_without_a_number(
     gate: dict[str, Any], value: float | None, passed: bool
 ) -> None:
     assert GateResult("m", **gate, value=value).passed is passed
 
 
-def test_without_gates_nothing_says_that_it_is_good_enough(run_copy: Path) -> None:
+def test_a_run_without_gates_is_rejected(run_copy: Path) -> None:
     with pytest.raises(InputError, match="has no publication gates"):
         publish(str(run_copy))
 
 
-def test_an_export_that_comes_back_changed_is_not_published(
+def test_an_export_that_differs_after_loading_is_not_published(
     pictures_copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = Vision.import_
+    original = Vision.import_
 
-    def bent(self: Vision, folder: Path) -> torch.nn.Module:
-        model = honest(self, folder)
+    def import_changed(self: Vision, folder: Path) -> torch.nn.Module:
+        model = original(self, folder)
         with torch.no_grad():
             next(model.parameters()).view(-1)[0] += 1e-3
         return model
 
-    monkeypatch.setattr(Vision, "import_", bent)
+    monkeypatch.setattr(Vision, "import_", import_changed)
     with pytest.raises(TrainfleetError, match="differs from the trained one"):
         publish(str(pictures_copy))
     assert not (pictures_copy / "published").exists()
     assert not list(pictures_copy.glob(".published*"))
 
 
-def test_a_folder_that_is_taken_stays_and_an_earlier_publication_gives_way_when_asked(
+def test_replace_overwrites_an_earlier_publication_and_no_other_folder(
     pictures_copy: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "models" / "digits"
@@ -123,7 +125,7 @@ def test_a_folder_that_is_taken_stays_and_an_earlier_publication_gives_way_when_
     assert sorted(path.name for path in target.parent.iterdir()) == ["digits"]
 
 
-def test_a_recipe_with_gates_that_can_never_be_judged_is_refused() -> None:
+def test_gates_that_cannot_be_evaluated_are_rejected() -> None:
     with pytest.raises(InputError) as caught:
         load_recipe(
             "vision-small",

@@ -1,4 +1,4 @@
-"""Doing work in parallel: every item once, with its number, and a killed process is an error that says so."""
+"""Parallel work: each item is done once and keeps its number, and a killed process is one clear error."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def test_each_item_is_done_once_and_keeps_its_number(via: Via) -> None:
     assert (os.getpid() in {process for _, process in found.values()}) == (via == "here")
 
 
-def test_a_process_that_is_killed_is_one_clear_error() -> None:
+def test_a_killed_process_is_one_clear_error() -> None:
     with pytest.raises(TrainfleetError, match="a data preparation process was killed"):
         list(map_unordered(killed, range(9), "processes", processes=2))
 
 
-def test_nothing_to_do_is_done_at_once() -> None:
+def test_no_items_end_at_once() -> None:
     assert list(map_unordered(square, [], "processes")) == []
     assert cpus() >= 1

@@ -1,5 +1,5 @@
-"""A restart under Ray is given a process that has imported already; one test with a real Ray, the rest of its
-parts.
+"""A restart under Ray uses a process that has already finished its imports. One test uses a real Ray; the
+others test the parts.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from trainfleet.training.runtime.events import EventSink
 from trainfleet.training.runtime.ray_cluster import RayCluster
 from trainfleet.training.worker import context_for
 
-UNTOUCHED = """
+NO_GPU_QUERY = """
 import torch
-def touched(*_):
-    raise SystemExit("a GPU was looked for: " + __import__("traceback").format_exc())
+def gpu_queried(*_):
+    raise SystemExit("a GPU was queried: " + __import__("traceback").format_exc())
 for name in ("_cuda_getDeviceCount", "_cuda_init"):
     if hasattr(torch._C, name):
-        setattr(torch._C, name, touched)
+        setattr(torch._C, name, gpu_queried)
 from trainfleet.training.runtime.prestart import import_ahead
 import_ahead()
 import sys
 assert "trainfleet.training.trainer.loop" in sys.modules and not torch.cuda.is_initialized()
-print("untouched", end="")
+print("no query", end="")
 """
 
 
@@ -45,7 +45,7 @@ def launcher(tmp_path: Path, text_folder: Path, cache: Path) -> Iterator[Launche
 
 
 def titled(launched: Launched, title: str) -> dict[int, psutil.Process]:
-    """Processes below the launch that Ray has given a title that starts so, and that have loaded torch."""
+    """Processes below the launch whose title, set by Ray, starts with `title`, and that have loaded torch."""
     found = {}
     for process in psutil.Process(launched.process.pid).children(recursive=True):
         with contextlib.suppress(psutil.Error, OSError):
@@ -60,7 +60,7 @@ def titled(launched: Launched, title: str) -> dict[int, psutil.Process]:
 
 @pytest.mark.launch
 @pytest.mark.timeout(600)
-def test_the_process_that_waited_is_the_next_rank(launcher: Launcher) -> None:
+def test_the_waiting_process_becomes_the_next_rank(launcher: Launcher) -> None:
     launched = launcher(
         "waits",
         "scaling.workers=1",
@@ -70,14 +70,18 @@ def test_the_process_that_waited_is_the_next_rank(launcher: Launcher) -> None:
         on="local",
     )
     launched.until_step(1)
-    (waiting,) = wait_for(lambda: titled(launched, "ray::IDLE"), "no process waits")
+    (waiting,) = wait_for(lambda: titled(launched, "ray::IDLE"), "no prestarted process")
     (rank,) = set(titled(launched, "ray::RayTrainW")) - {waiting}
     assert waiting != rank
     launched.until_step(201)
     psutil.Process(rank).kill()
-    wait_for(lambda: list(titled(launched, "ray::RayTrainW")) == [waiting], "another process became the rank")
+    wait_for(
+        lambda: list(titled(launched, "ray::RayTrainW")) == [waiting],
+        "the prestarted process did not become the rank",
+    )
     assert wait_for(
-        lambda: set(titled(launched, "ray::IDLE")) - {rank, waiting}, "no process waits for the second loss"
+        lambda: set(titled(launched, "ray::IDLE")) - {rank, waiting},
+        "no prestarted process for a second restart",
     )
     launched.look()
     launched.process.send_signal(signal.SIGINT)
@@ -86,12 +90,12 @@ def test_the_process_that_waited_is_the_next_rank(launcher: Launcher) -> None:
     launched.gone()
 
 
-def test_no_gpu_is_looked_for_before_ray_says_which_are_ours() -> None:
-    ended = subprocess.run([sys.executable, "-c", UNTOUCHED], capture_output=True, text=True, check=False)
-    assert ended.stdout == "untouched", ended.stderr
+def test_no_gpu_is_queried_before_ray_assigns_them() -> None:
+    ended = subprocess.run([sys.executable, "-c", NO_GPU_QUERY], capture_output=True, text=True, check=False)
+    assert ended.stdout == "no query", ended.stderr
 
 
-def test_the_hook_is_rays_and_leads_here() -> None:
+def test_the_hook_of_ray_is_import_ahead() -> None:
     from ray._common.utils import load_class
     from ray._private.ray_constants import WORKER_PROCESS_SETUP_HOOK_ENV_VAR
 
@@ -100,7 +104,7 @@ def test_the_hook_is_rays_and_leads_here() -> None:
     assert load_class(path) is prestart.import_ahead
 
 
-def test_a_module_that_is_not_there_is_told_and_left_out(
+def test_a_missing_module_is_reported_and_skipped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(prestart, "MODULES", ("no.such.module",))
@@ -108,13 +112,15 @@ def test_a_module_that_is_not_there_is_told_and_left_out(
     assert capsys.readouterr().err.startswith("no.such.module was not imported ahead")
 
 
-def test_without_ray_nothing_waits_and_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_ray_no_process_is_prestarted_and_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:
     prestart._start_spares(1)
     assert capsys.readouterr().err.startswith("no spare processes for restarts: ")
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_run_is_on_its_way_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], rank: int) -> None:
+def test_the_first_step_is_reported_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rank: int
+) -> None:
     called: list[str] = []
     context = context_for(
         tmp_path,
@@ -124,19 +130,23 @@ def test_a_run_is_on_its_way_once(tmp_path: Path, capsys: pytest.CaptureFixture[
         world_size=2,
         local_rank=0,
         device="cpu",
-        on_first_step=lambda: called.append("on its way"),
+        on_first_step=lambda: called.append("first step"),
     )
     for step in range(1, 4):
         context.on_step(step, 3)
-    assert called == ["on its way"]
+    assert called == ["first step"]
     assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
-    ("asked", "kept"), [({"standby": True}, prestart.environment()), ({"standby": False}, {}), ({}, {})]
+    ("config", "worker_environment"),
+    [({"standby": True}, prestart.environment()), ({"standby": False}, {}), ({}, {})],
 )
-def test_ranks_start_in_the_environment_only_where_one_is_kept_waiting(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: dict[str, Any], kept: dict[str, Any]
+def test_ranks_have_the_prestart_environment_only_if_prestart_is_enabled(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    config: dict[str, Any],
+    worker_environment: dict[str, Any],
 ) -> None:
     made: list[Any] = []
 
@@ -147,12 +157,12 @@ def test_ranks_start_in_the_environment_only_where_one_is_kept_waiting(
         def fit(self) -> None: ...
 
     monkeypatch.setattr(ray_cluster, "_trainer_class", lambda for_run: Trainer)
-    RayCluster(own=True, storage=str(tmp_path)).train(lambda config: None, asked, ScalingConfig())
-    assert made == [kept]
+    RayCluster(own=True, storage=str(tmp_path)).train(lambda config: None, config, ScalingConfig())
+    assert made == [worker_environment]
 
 
 @pytest.mark.parametrize("for_run", [True, False])
-def test_ray_cleans_up_after_a_run_only_where_it_outlives_it_and_serves_no_datasets(
+def test_ray_cleans_up_placement_groups_only_if_it_outlives_the_run_and_serves_no_datasets(
     tmp_path: Path, for_run: bool
 ) -> None:
     from ray.train import RunConfig, ScalingConfig

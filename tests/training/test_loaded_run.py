@@ -1,6 +1,4 @@
-"""A trained model opened again: the right checkpoint, the weights as they were, and what is said when there
-is none.
-"""
+"""Loading a trained model: the right checkpoint, unchanged weights, and a clear error if there is none."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ def trained(tmp_path: Path, tiny: Make, run: Run) -> RunResult:
     return run(tiny("checkpoint.keep_last=3"), tmp_path / "run")
 
 
-def test_the_newest_has_the_figures_the_run_ended_with(trained: RunResult, cache: Path) -> None:
+def test_the_latest_checkpoint_has_the_final_metrics_of_the_run(trained: RunResult, cache: Path) -> None:
     opened = load_run(str(trained.run_dir), "newest", cache=cache)
     assert (opened.step, opened.path) == (12, trained.checkpoint)
     assert opened.metrics["validation/loss"] == trained.metrics["validation/loss"]
@@ -38,14 +36,14 @@ def test_the_newest_has_the_figures_the_run_ended_with(trained: RunResult, cache
     )
 
 
-def test_a_step_the_best_and_a_checkpoint_itself_can_be_named(trained: RunResult, cache: Path) -> None:
+def test_a_step_the_best_and_a_checkpoint_path_can_be_selected(trained: RunResult, cache: Path) -> None:
     assert load_run(str(trained.run_dir), "step-8", cache=cache).step == 8
     best = load_run(str(trained.run_dir), cache=cache)
     assert best.step == 12
     assert load_run(best.path, cache=cache).step == best.step
 
 
-def test_what_is_not_there_is_named(trained: RunResult, tmp_path: Path, cache: Path) -> None:
+def test_a_missing_checkpoint_is_reported(trained: RunResult, tmp_path: Path, cache: Path) -> None:
     with pytest.raises(InputError, match="step-00000004, step-00000008, step-00000012"):
         load_run(str(trained.run_dir), "step-5", cache=cache)
     with pytest.raises(InputError, match="holds no checkpoints"):

@@ -1,6 +1,4 @@
-"""A user's own workload: what docs/add-a-workload.md says, run as it stands there; names that are none; entry
-points.
-"""
+"""A user's own workload: the files of docs/add-a-workload.md run as written; invalid names; entry points."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A current folder that holds the document's files."""
+    """A working directory with the files of the page."""
     (tmp_path / "spirals.py").write_text(blocks("python")[0])
     (tmp_path / "spirals.yaml").write_text(blocks("yaml")[0])
     monkeypatch.chdir(tmp_path)
@@ -38,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def test_the_documents_workload_trains_and_beats_its_baseline(
+def test_the_documented_workload_trains_and_beats_its_baseline(
     folder: Path, run: Callable[..., RunResult]
 ) -> None:
     recipe = load_recipe("spirals.yaml", ["scaling.workers=1", "log.tensorboard=false"])
@@ -47,7 +45,7 @@ def test_the_documents_workload_trains_and_beats_its_baseline(
     assert result.baseline["line_accuracy"] < 0.75
 
 
-def test_a_dumped_recipe_of_an_own_workload_reads_back_as_the_same(folder: Path) -> None:
+def test_a_dumped_recipe_of_a_user_workload_loads_unchanged(folder: Path) -> None:
     recipe = load_recipe("spirals.yaml", ["workload.turns=2"])
     (folder / "again.yaml").write_text(dump(recipe))
     assert load_recipe("again.yaml") == recipe
@@ -59,14 +57,14 @@ def test_a_dumped_recipe_of_an_own_workload_reads_back_as_the_same(folder: Path)
     }
 
 
-def test_the_mistakes_that_the_document_shows_are_what_is_said(folder: Path) -> None:
+def test_the_documented_error_messages_are_printed(folder: Path) -> None:
     command, *expected = next(each for each in blocks("console") if each.startswith("$")).splitlines()
     with pytest.raises(InputError) as caught:
         load_recipe("spirals.yaml", command.split()[4:])
     assert {str(problem).partition(": ")[2] for problem in caught.value.problems} == set(expected)
 
 
-def test_rules_between_fields_and_metrics_of_an_own_workload_hold(folder: Path) -> None:
+def test_the_rules_and_metrics_of_a_user_workload_are_used(folder: Path) -> None:
     with pytest.raises(
         InputError, match=r"workload\.points: 100 points do not show 5\.0 turns \(at least 500\)"
     ):
@@ -75,7 +73,7 @@ def test_rules_between_fields_and_metrics_of_an_own_workload_hold(folder: Path) 
         load_recipe("spirals.yaml", ["checkpoint.metric=validation/acuracy"])
 
 
-def test_a_batch_that_is_not_as_declared_ends_the_run_with_the_words_of_the_document(
+def test_an_undeclared_batch_ends_the_run_with_the_documented_message(
     folder: Path, run: Callable[..., RunResult]
 ) -> None:
     text = (folder / "spirals.py").read_text()
@@ -92,7 +90,7 @@ def test_a_batch_that_is_not_as_declared_ends_the_run_with_the_words_of_the_docu
     assert [str(each) for each in caught.value.problems] == [problem]
 
 
-def test_a_package_names_its_workload_by_an_entry_point(folder: Path) -> None:
+def test_a_package_provides_a_workload_by_an_entry_point(folder: Path) -> None:
     text = (folder / "spirals.py").read_text()
     (folder / "spirals.py").write_text(text.replace('Literal["spirals:Spirals"]', 'Literal["spirals"]'))
     package = folder / "spirals-1.0.dist-info"
@@ -129,7 +127,7 @@ NO_WORKLOADS = [
 
 
 @pytest.mark.parametrize(("name", "message"), NO_WORKLOADS)
-def test_a_workload_that_is_none_is_one_clear_error(folder: Path, name: str, message: str) -> None:
+def test_an_invalid_workload_name_is_one_clear_error(folder: Path, name: str, message: str) -> None:
     (folder / "other.py").write_text("class Plain: ...\nclass Broken:\n    Settings = 3\n")
     with pytest.raises(InputError) as caught:
         load_recipe("spirals.yaml", [f"workload={{name: '{name}'}}"])
@@ -146,7 +144,7 @@ MISSPELLED = [
 
 
 @pytest.mark.parametrize(("right", "wrong", "message"), MISSPELLED)
-def test_a_misspelled_or_missing_hook_is_an_error_that_names_it(
+def test_a_misspelled_or_missing_hook_is_reported_by_name(
     folder: Path, right: str, wrong: str, message: str
 ) -> None:
     text = (folder / "spirals.py").read_text()
@@ -182,7 +180,7 @@ class Old:
 """
 
 
-def test_the_names_of_the_previous_release_are_honoured_with_a_warning(folder: Path) -> None:
+def test_the_names_of_the_previous_release_work_with_a_warning(folder: Path) -> None:
     text = OLD_NAMES.replace("figures =", "figures: __import__('typing').ClassVar =")
     (folder / "other.py").write_text(text)
     with warnings.catch_warnings(record=True) as caught:
