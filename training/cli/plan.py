@@ -25,6 +25,39 @@ from trainfleet.training.cli.options import (
 if TYPE_CHECKING:
     from trainfleet.training.launch.sky.plan import Candidate, Plan, Throughput
 
+Like = Annotated[
+    str | None,
+    typer.Option(
+        "--like",
+        metavar="RUN",
+        help="Take the throughput from this run instead of assuming one.",
+        autocompletion=completion.run_folders,
+    ),
+]
+Mfu = Annotated[
+    float | None,
+    typer.Option(
+        "--mfu",
+        metavar="SHARE",
+        min=0.001,
+        max=1,
+        help="Assumed share of the GPUs' peak.",
+        show_default=False,
+    ),
+]
+Parameters = Annotated[
+    float | None,
+    typer.Option(
+        "--parameters",
+        metavar="N",
+        min=1,
+        help="The model's size, where the recipe does not define it: 7e9.",
+    ),
+]
+Gpu = Annotated[list[str] | None, typer.Option("--gpu", metavar="NAME", help="Only pools with this GPU.")]
+Nodes = Annotated[int, typer.Option("--nodes", min=1, help="Pods of a recipe without GPUs.")]
+Spot = Annotated[bool, typer.Option("--spot/--no-spot", help="Use spot pools too.")]
+
 plan = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
 
@@ -33,40 +66,12 @@ def plan_command(  # noqa: PLR0917 - Typer passes options by name
     recipe: RecipeName,
     overrides: Overrides = None,
     stack: Stacks = None,
-    like: Annotated[
-        str | None,
-        typer.Option(
-            "--like",
-            metavar="RUN",
-            help="Take the throughput from this run instead of assuming one.",
-            autocompletion=completion.run_folders,
-        ),
-    ] = None,
-    mfu: Annotated[
-        float | None,
-        typer.Option(
-            "--mfu",
-            metavar="SHARE",
-            min=0.001,
-            max=1,
-            help="Assumed share of the GPUs' peak.",
-            show_default=False,
-        ),
-    ] = None,
-    parameters: Annotated[
-        float | None,
-        typer.Option(
-            "--parameters",
-            metavar="N",
-            min=1,
-            help="The model's size, where the recipe does not define it: 7e9.",
-        ),
-    ] = None,
-    gpu: Annotated[
-        list[str] | None, typer.Option("--gpu", metavar="NAME", help="Only pools with this GPU.")
-    ] = None,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Pods of a recipe without GPUs.")] = 1,
-    spot: Annotated[bool, typer.Option("--spot/--no-spot", help="Use spot pools too.")] = True,
+    like: Like = None,
+    mfu: Mfu = None,
+    parameters: Parameters = None,
+    gpu: Gpu = None,
+    nodes: Nodes = 1,
+    spot: Spot = True,
     price: Prices = None,
     settings: Set = None,
     as_json: Json = False,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, cast
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, cast
 
 import typer
 
@@ -25,64 +26,72 @@ trainfleet predict runs/vision-small pictures/ top=3 --output out/labels --worke
 trainfleet predict models/lm-small rows.parquet --output out/rows --format parquet --json
 """
 
+Input = Annotated[
+    str,
+    typer.Argument(
+        metavar="INPUT",
+        help="Parquet, JSON lines, text, audio or images: a file, a folder or a URL.",
+        show_default=False,
+    ),
+]
+Output = Annotated[
+    str, typer.Option("--output", "-o", metavar="OUT", help="A new folder.", show_default=False)
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the predictions.", show_default=False),
+]
+Batch = Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Rows per forward pass.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        metavar="N",
+        min=0,
+        max=512,
+        help="Processes under Ray; 0: this process, without Ray. By default by the input's size.",
+    ),
+]
+OnBad = Annotated[
+    str,
+    typer.Option(
+        "--on-bad",
+        metavar="ACTION",
+        help="For unreadable rows: refuse, or quarantine (write the reason as their result).",
+    ),
+]
+Format = Annotated[
+    str, typer.Option("--format", metavar="FORMAT", help="Of the output files: jsonl or parquet.")
+]
+Glob = Annotated[str, typer.Option("--glob", metavar="PATTERN", help="Which files of a folder to read.")]
+BlockKib = Annotated[
+    int,
+    typer.Option(
+        "--block-kib", metavar="N", min=1, help="Approximate input per block; finished blocks are kept."
+    ),
+]
+MoreSettings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="The same as KEY=VALUE.")
+]
+
 
 @predict.command(help=HELP, epilog=EXIT_CODES)
 def predict_command(  # noqa: PLR0917 - Typer passes options by name
     source: ModelSource,
-    rows: Annotated[
-        str,
-        typer.Argument(
-            metavar="INPUT",
-            help="Parquet, JSON lines, text, audio or images: a file, a folder or a URL.",
-            show_default=False,
-        ),
-    ],
-    output: Annotated[
-        str,
-        typer.Option("--output", "-o", metavar="OUT", help="A new folder.", show_default=False),
-    ],
-    settings: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the predictions.", show_default=False),
-    ] = None,
+    rows: Input,
+    output: Output,
+    settings: Settings = None,
     which: Which = "best",
-    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Rows per forward pass.")] = 16,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            "--workers",
-            metavar="N",
-            min=0,
-            max=512,
-            help="Processes under Ray; 0: this process, without Ray. By default by the input's size.",
-        ),
-    ] = None,
-    on_bad: Annotated[
-        str,
-        typer.Option(
-            "--on-bad",
-            metavar="ACTION",
-            help="For unreadable rows: refuse, or quarantine (write the reason as their result).",
-        ),
-    ] = "refuse",
-    form: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="Of the output files: jsonl or parquet.")
-    ] = "jsonl",
-    glob: Annotated[
-        str, typer.Option("--glob", metavar="PATTERN", help="Which files of a folder to read.")
-    ] = "**/*",
-    block_kib: Annotated[
-        int,
-        typer.Option(
-            "--block-kib", metavar="N", min=1, help="Approximate input per block; finished blocks are kept."
-        ),
-    ] = 256,
-    more_settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="The same as KEY=VALUE.")
-    ] = None,
+    batch: Batch = 16,
+    workers: Workers = None,
+    on_bad: OnBad = "refuse",
+    form: Format = "jsonl",
+    glob: Glob = "**/*",
+    block_kib: BlockKib = 256,
+    more_settings: MoreSettings = None,
     as_json: JsonAtEnd = False,
 ) -> None:
-    from trainfleet.console import out, print_json
+    from trainfleet.console import print_json
     from trainfleet.training.inference.predict import Request
     from trainfleet.training.inference.predict import predict as run
     from trainfleet.training.runtime.counted_progress import CountedProgress
@@ -104,7 +113,13 @@ def predict_command(  # noqa: PLR0917 - Typer passes options by name
         manifest = run(request, progress)
     if as_json:
         print_json(manifest)
-        return
+    else:
+        _show(manifest)
+
+
+def _show(manifest: Mapping[str, Any]) -> None:
+    from trainfleet.console import out
+
     if manifest.get("already"):
         out().print("already finished; nothing to do")
     bad = manifest["bad"]["count"]

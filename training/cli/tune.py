@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from trainfleet.training.recipe.schema import Recipe
     from trainfleet.training.tune.search import Search
 
+SearchStorage = Annotated[
+    str | None,
+    typer.Option("--storage", metavar="DIR", help="Where to store it, in DIR/NAME-tune; by default runs/."),
+]
+FreshSearch = Annotated[
+    bool, typer.Option("--fresh", help="Start over. The previous search is backed up, never deleted.")
+]
+
 tune = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 
 
@@ -26,16 +34,8 @@ def tune_command(  # noqa: PLR0917 - Typer passes options by name
     recipe: RecipeName,
     overrides: Overrides = None,
     run: RunName = None,
-    storage: Annotated[
-        str | None,
-        typer.Option(
-            "--storage", metavar="DIR", help="Where to store it, in DIR/NAME-tune; by default runs/."
-        ),
-    ] = None,
-    fresh: Annotated[
-        bool,
-        typer.Option("--fresh", help="Start over. The previous search is backed up, never deleted."),
-    ] = False,
+    storage: SearchStorage = None,
+    fresh: FreshSearch = False,
     settings: Set = None,
     as_json: JsonAtEnd = False,
 ) -> None:
@@ -53,13 +53,8 @@ def tune_command(  # noqa: PLR0917 - Typer passes options by name
 
     trainfleet tune my-search.yaml tune.trials=30 --json
     """
-    import os
-
     from trainfleet.console import out, print_json
-    from trainfleet.errors import InputError, Problem
-    from trainfleet.training.recipe.load import load_recipe
     from trainfleet.training.runtime.counted_progress import CountedProgress
-    from trainfleet.training.tune.search import check_space
     from trainfleet.training.tune.trials import folder_of
     from trainfleet.training.tune.trials import tune as search_for
 
@@ -69,11 +64,7 @@ def tune_command(  # noqa: PLR0917 - Typer passes options by name
         *([f"name={json.dumps(run)}"] if run else ()),
         *([f"storage={json.dumps(storage)}"] if storage else ()),
     ]
-    search_recipe = load_recipe(recipe, changes, os.environ)
-    if search_recipe.tune is None:
-        fix = "tune: {space: {optimizer.lr: {log_uniform: [1e-4, 1e-2]}}}"
-        raise InputError("the recipe defines no search", [Problem(f"{recipe}: tune", "is missing", fix)])
-    check_space(search_recipe)
+    search_recipe = _load(recipe, changes)
     folder = folder_of(search_recipe)
     with _locked(folder, fresh):
         with CountedProgress("trials", quiet=as_json) as counter:
@@ -92,6 +83,26 @@ def tune_command(  # noqa: PLR0917 - Typer passes options by name
     out().print(_table(found))
     for name in ("best.yaml", "report.html"):
         out().print(f"{name:<12} {folder / name}", soft_wrap=True, markup=False)
+
+
+def _load(recipe: str, changes: Sequence[str]) -> Recipe:
+    """Load a recipe that defines a search.
+
+    Raises:
+        InputError: the recipe or its search is not valid.
+    """
+    import os
+
+    from trainfleet.errors import InputError, Problem
+    from trainfleet.training.recipe.load import load_recipe
+    from trainfleet.training.tune.search import check_space
+
+    loaded = load_recipe(recipe, changes, os.environ)
+    if loaded.tune is None:
+        fix = "tune: {space: {optimizer.lr: {log_uniform: [1e-4, 1e-2]}}}"
+        raise InputError("the recipe defines no search", [Problem(f"{recipe}: tune", "is missing", fix)])
+    check_space(loaded)
+    return loaded
 
 
 def _write(search: Search, folder: Path) -> None:
