@@ -29,6 +29,39 @@ HELP = f"""Configure SkyPilot for the platforms' clusters, and check that it can
 
 {EXIT_CODES}"""
 
+TokenFile = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--token-file",
+        metavar="STACK=FILE",
+        help="The launcher's token of that stack, instead of fetching it.",
+    ),
+]
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="Where to write the contexts; by default where SkyPilot reads.",
+    ),
+]
+Replace = Annotated[
+    bool, typer.Option("--replace", help="Overwrite a context of the same name with another login.")
+]
+Managed = Annotated[
+    bool,
+    typer.Option(
+        "--managed",
+        help="For managed jobs: run their controllers as processes of SkyPilot's server, not as pods.",
+    ),
+]
+Undo = Annotated[bool, typer.Option("--undo", help="Restore the files from before the first setup.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+JsonWithYes = Annotated[
+    bool, typer.Option("--json", help="Report what was written as one JSON document; requires --yes.")
+]
+Quick = Annotated[bool, typer.Option("--quick", help="Only contact each cluster; start no task.")]
+
 sky = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
@@ -41,40 +74,13 @@ sky = typer.Typer(
 @sky.command(cls=AliasedCommand, epilog=EXIT_CODES)
 def setup(  # noqa: PLR0917 - Typer passes options by name
     stack: Stacks = None,
-    token_file: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--token-file",
-            metavar="STACK=FILE",
-            help="The launcher's token of that stack, instead of fetching it.",
-        ),
-    ] = None,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(
-            "--kubeconfig",
-            metavar="FILE",
-            help="Where to write the contexts; by default where SkyPilot reads.",
-        ),
-    ] = None,
-    replace: Annotated[
-        bool,
-        typer.Option("--replace", help="Overwrite a context of the same name with another login."),
-    ] = False,
-    managed: Annotated[
-        bool,
-        typer.Option(
-            "--managed",
-            help="For managed jobs: run their controllers as processes of SkyPilot's server, not as pods.",
-        ),
-    ] = False,
-    undo: Annotated[
-        bool, typer.Option("--undo", help="Restore the files from before the first setup.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Report what was written as one JSON document; requires --yes.")
-    ] = False,
+    token_file: TokenFile = None,
+    kubeconfig: Kubeconfig = None,
+    replace: Replace = False,
+    managed: Managed = False,
+    undo: Undo = False,
+    yes: Yes = False,
+    as_json: JsonWithYes = False,
 ) -> None:
     """Write the platforms' contexts into the kubeconfig, and their settings into SkyPilot's configuration.
 
@@ -90,24 +96,14 @@ def setup(  # noqa: PLR0917 - Typer passes options by name
 
     trainfleet sky setup --undo
     """
+    from trainfleet.training.launch.platform_outputs import load_platforms
     from trainfleet.training.launch.sky import configure
 
     if undo:
-        changes = configure.undo(os.environ)
-        _confirm([change.difference() for change in changes if not change.empty], yes, as_json)
-        configure.apply_undo(changes, os.environ)
-        _report(
-            {"undone": [str(change.file) for change in changes]},
-            as_json,
-            [f"restored: {change.file}" for change in changes],
-        )
+        _undo(yes, as_json)
         return
-    from trainfleet.training.launch.platform_outputs import load_platforms
-    from trainfleet.training.launch.sky.server import answers
-
-    platforms = load_platforms(stack or ())
     found = configure.prepare(
-        _with_tokens(platforms, token_file or []),
+        _with_tokens(load_platforms(stack or ()), token_file or []),
         os.environ,
         kubeconfig=kubeconfig,
         replace=replace,
@@ -131,19 +127,41 @@ def setup(  # noqa: PLR0917 - Typer passes options by name
     lines = [
         *(f"written: {file}" for file in files),
         f"contexts: {', '.join(found.contexts)}",
-        "next: trainfleet sky check",
+        *_next_steps(kubeconfig, managed),
     ]
+    _report({"written": files, "contexts": list(found.contexts)}, as_json, lines)
+
+
+def _undo(yes: bool, as_json: bool) -> None:
+    """Restore the files from before the first setup."""
+    from trainfleet.training.launch.sky import configure
+
+    changes = configure.undo(os.environ)
+    _confirm([change.difference() for change in changes if not change.empty], yes, as_json)
+    configure.apply_undo(changes, os.environ)
+    _report(
+        {"undone": [str(change.file) for change in changes]},
+        as_json,
+        [f"restored: {change.file}" for change in changes],
+    )
+
+
+def _next_steps(kubeconfig: Path | None, managed: bool) -> list[str]:
+    """What to run after the setup, so that SkyPilot reads what was written."""
+    from trainfleet.training.launch.sky.server import answers
+
+    lines = ["next: trainfleet sky check"]
     if managed and answers(os.environ):
         lines.append("SkyPilot's server is running and reads this when it starts: sky api stop")
     if kubeconfig is not None:
         lines.append(f"SkyPilot reads it with: export KUBECONFIG={kubeconfig}")
-    _report({"written": files, "contexts": list(found.contexts)}, as_json, lines)
+    return lines
 
 
 @sky.command(cls=AliasedCommand, epilog=EXIT_CODES)
 def check(
     stack: Stacks = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Only contact each cluster; start no task.")] = False,
+    quick: Quick = False,
     as_json: Json = False,
 ) -> None:
     """Check each platform's context with a small SkyPilot task, and report what is missing.
