@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 LOCK = ROOT / "requirements.lock"
+API_FACTS = ROOT / "packages" / "api-facts"
 STAMP = VENV / "trainfleet-setup.json"
 OLDEST, NEWEST = (3, 11), (3, 13)
 
@@ -47,7 +48,7 @@ def main() -> int:
         with one_at_a_time():
             step("environment", environment_key(), make_environment)
             step("packages", digest(LOCK), install_packages)
-            step("project", digest(ROOT / "pyproject.toml"), install_project)
+            step("project", digest(ROOT / "pyproject.toml", API_FACTS / "pyproject.toml"), install_project)
         if not arguments.no_engine:
             say("engine", time.monotonic(), run_engine())
     except SetupError as error:
@@ -152,7 +153,7 @@ def mirror(python: Path = PYTHON) -> dict[str, str]:
 def install_project() -> None:
     """Install the checkout itself in place, offline."""
     uv: list[str | Path] = [VENV / "bin" / "uv", "pip", "install", "--quiet", "--python", PYTHON]
-    run([*uv, "--offline", "--no-deps", "--no-build-isolation", "-e", ROOT], "the project")
+    run([*uv, "--offline", "--no-deps", "--no-build-isolation", "-e", ROOT, "-e", API_FACTS], "the project")
 
 
 def run_engine() -> str:
@@ -178,9 +179,9 @@ def run(command: list[str | Path], what: str, extra: dict[str, str] | None = Non
         )
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def digest(*paths: Path) -> str:
+    """SHA-256 of the contents of files."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 
 def say(name: str, started: float, what: str) -> None:

@@ -8,19 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from tools.api_facts.botocore_models import Model
+from tools.api_facts.gather import anchored, relaxed, usable
+from tools.api_facts.gather_aws import Gatherer
+from tools.api_facts.gather_crds import definitions, shared
+from tools.api_facts.places import OPTIONAL, folder_of, used_modules
+from tools.api_facts.prose import promised, text
+from trainfleet.rehearsal.simulation import facts
 from trainfleet.rehearsal.simulation.check import Mistake, check_inputs
-from trainfleet.rehearsal.simulation.facts import FACTS, Fact, facts_of, faults
-from trainfleet.rehearsal.simulation.facts.botocore_models import Model
+from trainfleet.rehearsal.simulation.facts import FACTS, Fact, facts_file, facts_of, faults
 from trainfleet.rehearsal.simulation.facts.custom import custom_kinds
-from trainfleet.rehearsal.simulation.facts.gather import anchored, relaxed, usable
-from trainfleet.rehearsal.simulation.facts.gather_aws import Gatherer
-from trainfleet.rehearsal.simulation.facts.gather_crds import definitions, shared
-from trainfleet.rehearsal.simulation.facts.prose import promised, text
 from trainfleet.rehearsal.simulation.json_documents.documents import document_mistakes
 from trainfleet.rehearsal.simulation.kubernetes import KubernetesModel
 from trainfleet.rehearsal.simulation.schema import packages
 
-FILES = sorted((FACTS / "aws").glob("*.json"))
+FILES = sorted(file for folder in (FACTS, OPTIONAL) for file in (folder / "aws").glob("*.json"))
 MODEL = {
     "metadata": {"apiVersion": "2015-03-31"},
     "operations": {"CreateFunction": {"input": {"shape": "CreateFunctionRequest"}}},
@@ -52,6 +54,23 @@ MODEL = {
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_file_of_facts_is_whole(file: Path) -> None:
     assert faults(file) == []
+
+
+@pytest.mark.parametrize("package", ["aws", "gcp"])
+def test_the_wheel_has_the_facts_of_the_modules_that_the_components_use(package: str) -> None:
+    assert used_modules(package) >= {file.stem for file in (FACTS / package).glob("*.json")}
+    for file in (OPTIONAL / package).glob("*.json"):
+        assert folder_of(package, file.stem) == file.parent
+
+
+def test_without_the_optional_package_a_property_is_checked_against_the_sdk_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wrong = {"shardLevelMetrics": ["AllMetrics"]}
+    assert refused("aws:kinesis/stream:Stream", wrong)
+    monkeypatch.setattr(facts, "_folders", lambda: (FACTS,))
+    assert facts_file("aws", "kinesis") is None
+    assert facts_file("aws", "eks") == FACTS / "aws" / "eks.json"
 
 
 def test_a_broken_file_is_reported(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tools.api_facts.discovery import facts, normal, read_apis
+from tools.api_facts.naming import name_rule
+from tools.api_facts.places import OPTIONAL
 from trainfleet.rehearsal.simulation.facts import FACTS, faults
-from trainfleet.rehearsal.simulation.facts.discovery import facts, normal, read_apis
-from trainfleet.rehearsal.simulation.facts.naming import name_rule
 
 
 def document(version: str, *values: str) -> dict[str, object]:
@@ -73,7 +74,9 @@ def test_the_rule_of_a_name_is_read_from_prose(text: str, rule: dict[str, object
 
 
 @pytest.mark.parametrize(
-    "file", sorted(FACTS.glob("gcp/*.json")), ids=lambda file: f"{file.parent.name}-{file.stem}"
+    "file",
+    sorted([*FACTS.glob("gcp/*.json"), *OPTIONAL.glob("gcp/*.json")]),
+    ids=lambda file: f"{file.parent.name}-{file.stem}",
 )
 def test_a_file_of_facts_says_only_what_is_read(file: Path) -> None:
     assert faults(file) == []
@@ -87,7 +90,7 @@ def test_every_fact_is_about_a_property_that_the_sdk_has() -> None:
     from trainfleet.rehearsal.simulation.schema import inputs_of
 
     for module in ("redis", "pubsub", "dns"):
-        held = json.loads((FACTS / "gcp" / f"{module}.json").read_text())["types"]
+        held = json.loads((OPTIONAL / "gcp" / f"{module}.json").read_text())["types"]
         home = importlib.import_module(f"pulumi_gcp.{module}")
         for cls, properties in held.items():
             found = getattr(home, cls, None)

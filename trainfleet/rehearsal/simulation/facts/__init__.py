@@ -1,11 +1,14 @@
 """The limits that the clouds' own API models set on input properties, which the SDKs mostly leave out.
 
-A gatherer (`gather_aws.py` …) writes `facts/<package>/<module>.json`. Do not edit these files by hand.
+`tools/api_facts` of the checkout writes `<package>/<module>.json`. Do not edit these files by hand. This folder has the
+modules that Trainfleet's components use. The optional package `trainfleet-api-facts` has the other modules, for
+rehearsals of other programs; without it, their properties are checked against the SDK only.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 import re
 from dataclasses import dataclass
@@ -15,6 +18,7 @@ from typing import Any
 from trainfleet.errors import InputError, Problem
 
 FACTS = Path(__file__).parent
+OPTIONAL = "trainfleet_api_facts"
 Limits = tuple[float | None, float | None]
 ANY: Limits = (None, None)
 
@@ -45,23 +49,35 @@ def facts_of(args: type) -> dict[str, Fact]:
     package, module = args.__module__.split(".")[:2] if args.__module__.count(".") >= 2 else ("", "")
     if not package.startswith("pulumi_"):
         return {}
-    held = _file(package.removeprefix("pulumi_"), module, FACTS)
+    held = _read(facts_file(package.removeprefix("pulumi_"), module))
     shapes = held.get("shapes", {})
     return {
         name: _fact(shapes[shape]) for name, shape in held.get("types", {}).get(args.__name__, {}).items()
     }
 
 
+def facts_file(package: str, name: str) -> Path | None:
+    """Return the file of a module, of this folder or of the optional package; None if neither has it."""
+    files = (folder / package / f"{name}.json" for folder in _folders())
+    return next((file for file in files if file.is_file()), None)
+
+
 @functools.cache
-def _file(package: str, module: str, where: Path) -> dict[str, Any]:
-    file = where / package / f"{module}.json"
-    if not file.is_file():
+def _folders() -> tuple[Path, ...]:
+    optional = importlib.util.find_spec(OPTIONAL)
+    return (FACTS, *map(Path, (optional and optional.submodule_search_locations) or ()))
+
+
+@functools.cache
+def _read(file: Path | None) -> dict[str, Any]:
+    if file is None:
         return {}
     try:
         held: dict[str, Any] = json.loads(file.read_text())
     except (OSError, ValueError) as error:
         raise InputError(
-            "the API's facts cannot be read", [Problem(str(file), str(error), "gather them again")]
+            "the API's facts cannot be read",
+            [Problem(str(file), str(error), "collect them again: docs/clouds.md")],
         ) from error
     return held
 
@@ -88,11 +104,11 @@ def faults(file: Path) -> list[str]:
     shapes = held["shapes"]
     used = {shape for properties in held["types"].values() for shape in properties.values()}
     found = [
-        f"{shape} says {key}, which nothing reads"
+        f"{shape} has {key}, which nothing reads"
         for shape, entry in shapes.items()
         for key in sorted(set(entry) - _KEYS)
     ]
-    found += [f"{shape} is used and not there" for shape in sorted(used - set(shapes))]
+    found += [f"{shape} is used and missing" for shape in sorted(used - set(shapes))]
     found += [f"{shape} is not used" for shape in sorted(set(shapes) - used)]
     for shape, entry in shapes.items():
         try:

@@ -1,6 +1,6 @@
 """The schemas of custom resources of well-known projects (Kueue, cert-manager, External Secrets …), by group.
 
-`gather_crds.py` writes them. A group is read on first use.
+`tools/api_facts/gather_crds.py` writes them. A group is read on first use.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trainfleet.rehearsal.simulation.facts import FACTS
+from trainfleet.rehearsal.simulation.facts import facts_file
 
 Row = dict[str, Any]
 
@@ -18,12 +18,12 @@ Row = dict[str, Any]
 def gathered_rows(package: str, short: str) -> tuple[Row, ...]:
     """Return the gathered rows of a type, whose token has no package."""
     module = short.partition("/")[0].partition(":")[0]
-    return tuple(_rules(FACTS / package.replace("-", "_") / f"{module}.json").get(short, ()))
+    return tuple(_rules(facts_file(package.replace("-", "_"), module)).get(short, ()))
 
 
 @functools.cache
-def _rules(file: Path) -> dict[str, list[Row]]:
-    if not file.is_file():
+def _rules(file: Path | None) -> dict[str, list[Row]]:
+    if file is None:
         return {}
     rules: dict[str, list[Row]] = json.loads(file.read_text()).get("rules", {})
     return rules

@@ -1,7 +1,7 @@
 """Checks JSON documents that are not policies: state machines, dashboards, filters, and API shapes.
 
 Sources: the Amazon States Language specification; the CloudWatch API reference, "Dashboard body structure and
-syntax"; for containers, the models that `facts/gather_aws.py` reads.
+syntax"; for containers, the models that `tools/api_facts/gather_aws.py` reads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from trainfleet.rehearsal.simulation.custom_resources import value_mistakes
-from trainfleet.rehearsal.simulation.facts import FACTS
+from trainfleet.rehearsal.simulation.facts import facts_file
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN
 from trainfleet.suggestions import did_you_mean
 
@@ -275,8 +275,10 @@ def _filter(value: Any, where: str = "") -> Iterator[Finding]:
 
 
 @functools.cache
-def _shape(name: str) -> dict[str, Any]:
-    held: dict[str, Any] = json.loads((FACTS / "aws_documents" / f"{name}.json").read_text())["schema"]
+def _shape(name: str) -> dict[str, Any] | None:
+    """The schema of a document; None without the optional package `trainfleet-api-facts`."""
+    file = facts_file("aws_documents", name)
+    held: dict[str, Any] | None = json.loads(file.read_text())["schema"] if file else None
     return held
 
 
@@ -285,6 +287,8 @@ def _modelled(name: str) -> Callable[[Any], Iterator[Finding]]:
 
     def check(value: Any) -> Iterator[Finding]:
         schema = _shape(name)
+        if schema is None:
+            return
         if isinstance(value, dict) and schema["type"] == "array":
             yield "", "must be a list, not an object", ""
             return

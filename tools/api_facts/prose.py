@@ -8,8 +8,8 @@ from __future__ import annotations
 import html
 import re
 
+from tools.api_facts.gather import Entry
 from trainfleet.rehearsal.simulation.docstrings import read
-from trainfleet.rehearsal.simulation.facts.gather import Entry
 
 _CODE = re.compile(r"<code>(.*?)</code>", re.S)
 _IDENTIFIER = r"(?!.*--)[a-zA-Z][a-zA-Z0-9-]*(?<!-)"

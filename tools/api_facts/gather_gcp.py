@@ -1,6 +1,6 @@
 """Gathers facts about gcp's input classes from Google's discovery documents and the SDK's documentation.
 
-Run `python -m trainfleet.rehearsal.simulation.facts.gather_gcp --documents FOLDER [--module NAME ...]` after
+Run `python -m tools.api_facts.gather_gcp --documents FOLDER [--module NAME ...]` after
 an SDK upgrade. FOLDER is `googleapiclient/discovery_cache/documents` of google-api-python-client. Classes are
 matched by name, and only if most of their properties match.
 """
@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainfleet.rehearsal.simulation.facts import FACTS
-from trainfleet.rehearsal.simulation.facts.discovery import Api, facts, inner, normal, read_apis
-from trainfleet.rehearsal.simulation.facts.naming import name_rule
+from tools.api_facts.discovery import Api, facts, inner, normal, read_apis
+from tools.api_facts.naming import name_rule
+from tools.api_facts.places import folder_of
 from trainfleet.rehearsal.simulation.schema import Kind, Property, documents_of, inputs_of, packages
 
 LEAST = 0.5
@@ -243,7 +243,7 @@ def own_name(gathered: GatheredFacts, cls: type, places: list[tuple[Api, int, st
 def gather(documents: Path, only: set[str]) -> dict[str, GatheredFacts]:
     """Return the facts of each SDK module."""
     package = packages()["gcp"]
-    names = tomllib.loads((FACTS / "gcp.toml").read_text())
+    names = tomllib.loads(Path(__file__).with_name("gcp.toml").read_text())
     doubtful = {(entry["class"], entry["property"]) for entry in names["without"]}
     result: dict[str, GatheredFacts] = defaultdict(GatheredFacts)
     apis: dict[str, Documents] = {}
@@ -302,10 +302,8 @@ def main(options: list[str]) -> int:
     )
     parser.add_argument("--module", action="append", default=[], help="only this module of the SDK")
     arguments = parser.parse_args(options)
-    folder = FACTS / "gcp"
-    folder.mkdir(exist_ok=True)
     for module, gathered in sorted(gather(arguments.documents, set(arguments.module)).items()):
-        file = folder / f"{module}.json"
+        file = folder_of("gcp", module) / f"{module}.json"
         if not any(gathered.types.values()):
             file.unlink(missing_ok=True)
             continue

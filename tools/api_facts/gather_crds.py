@@ -1,6 +1,6 @@
 """Gathers the schemas of third-party custom resources from their definitions.
 
-Run `python -m trainfleet.rehearsal.simulation.facts.gather_crds --from FOLDER`. FOLDER has one folder per Go
+Run `python -m tools.api_facts.gather_crds --from FOLDER`. FOLDER has one folder per Go
 module and version (`sigs.k8s.io_karpenter@v1.15.0/`, with `_` for a slash), from `go mod download`, that
 contains the YAML of its definitions. Kueue's file is written by hand.
 """

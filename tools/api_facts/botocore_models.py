@@ -10,8 +10,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from trainfleet.rehearsal.simulation.facts.gather import Entry, anchored, usable
-from trainfleet.rehearsal.simulation.facts.prose import promised
+from tools.api_facts.gather import Entry, anchored, usable
+from tools.api_facts.prose import promised
 
 Shape = dict[str, Any]
 Member = tuple[str, str]

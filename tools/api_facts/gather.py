@@ -1,4 +1,4 @@
-"""Writes the facts from a cloud's API model as the files that `facts/__init__.py` reads, one per SDK module.
+"""Writes the facts from a cloud's API model as the files that the rehearsal reads, one per SDK module.
 
 All gatherers share it: a gatherer yields `GatheredFact`s. Facts that the SDK's documentation contradicts are
 dropped, and each shape is stored once.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainfleet.rehearsal.simulation.facts import FACTS
+from tools.api_facts.places import folder_of
 from trainfleet.rehearsal.simulation.schema import Kind, Property
 
 Entry = dict[str, Any]
@@ -132,26 +132,30 @@ def write(
     package: str,
     source: str,
     found: Iterable[GatheredFact],
-    where: Path = FACTS,
+    where: Path | None = None,
     rules: dict[str, dict[str, list[dict[str, Any]]]] | None = None,
 ) -> dict[str, int]:
     """Write a package's files and return the number of facts in each. Stale files are deleted.
 
+    The files go to `where`, or else to the folder of the module (`places.py`).
     `rules` are rows for `rules/reader.py` by module and type (see `relations.py`).
     """
     modules: dict[str, list[GatheredFact]] = defaultdict(list)
     for item in found:
         if item.entry:
             modules[item.module].append(item)
-    folder = where / package
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.json"):
-        if old.stem not in modules and old.stem not in (rules or {}):
-            old.unlink()
     for module in rules or ():
         modules.setdefault(module, [])
+    files = {
+        module: (where / package if where else folder_of(package, module)) / f"{module}.json"
+        for module in modules
+    }
+    for folder in {file.parent for file in files.values()}:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in set(folder.glob("*.json")) - set(files.values()):
+            old.unlink()
     for module, items in sorted(modules.items()):
-        (folder / f"{module}.json").write_text(_text(source, items, (rules or {}).get(module, {})))
+        files[module].write_text(_text(source, items, (rules or {}).get(module, {})))
     return {module: len(items) for module, items in sorted(modules.items())}
 
 

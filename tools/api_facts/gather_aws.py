@@ -1,6 +1,6 @@
 """Gathers facts about AWS's input classes from botocore's API models.
 
-Run `python -m trainfleet.rehearsal.simulation.facts.gather_aws --models FOLDER`, where FOLDER is an installed
+Run `python -m tools.api_facts.gather_aws --models FOLDER`, where FOLDER is an installed
 `botocore` (`pip install --target FOLDER botocore`; not a dependency of the project).
 """
 
@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trainfleet.rehearsal.simulation.facts import FACTS
-from trainfleet.rehearsal.simulation.facts.botocore_models import (
+from tools.api_facts.botocore_models import (
     VERBS,
     Member,
     Model,
@@ -26,8 +25,9 @@ from trainfleet.rehearsal.simulation.facts.botocore_models import (
     read_models,
     schema,
 )
-from trainfleet.rehearsal.simulation.facts.conflicts import exclusive
-from trainfleet.rehearsal.simulation.facts.gather import Entry, GatheredFact, agreed, scalar, write
+from tools.api_facts.conflicts import exclusive
+from tools.api_facts.gather import Entry, GatheredFact, agreed, scalar, write
+from tools.api_facts.places import OPTIONAL
 from trainfleet.rehearsal.simulation.schema import Kind, Package, Property, inputs_of, packages
 
 _FREE = re.compile(
@@ -276,7 +276,7 @@ def _class(kind: Kind) -> type | None:
 def gather(models: dict[str, Model], package: Package, settings: dict[str, Any]) -> Iterator[GatheredFact]:
     """Yield every fact of a package's input classes.
 
-    `settings` (facts/aws.toml) maps modules to services and lists exceptions.
+    `settings` (aws.toml) maps modules to services and lists exceptions.
     """
     services: dict[str, list[str]] = settings["services"]
     left_out = {f"{entry['class']}.{entry['property']}": entry.get("facts") for entry in settings["without"]}
@@ -335,7 +335,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--models", type=Path, required=True, help="the folder that botocore was installed into"
     )
-    parser.add_argument("--out", type=Path, default=FACTS, help="where the files go")
+    parser.add_argument("--out", type=Path, help="write all files here, not to their places")
     options = parser.parse_args(arguments)
     version = next(
         (
@@ -345,7 +345,7 @@ def main(arguments: list[str]) -> int:
         "unknown",
     )
     models = read_models(options.models)
-    settings = tomllib.loads((FACTS / "aws.toml").read_text())
+    settings = tomllib.loads(Path(__file__).with_name("aws.toml").read_text())
     package = packages()["aws"]
     source = (
         f"botocore {version}, botocore/data/*/service-2.json; documentation of pulumi-aws {package.version}"
@@ -355,10 +355,9 @@ def main(arguments: list[str]) -> int:
     )
     for name, (service, shape) in DOCUMENTS.items():
         held = {"source": f"botocore {version}, {service}, {shape}", "schema": schema(models[service], shape)}
-        (options.out / "aws_documents").mkdir(exist_ok=True)
-        (options.out / "aws_documents" / f"{name}.json").write_text(
-            json.dumps(held, sort_keys=True, indent=1) + "\n"
-        )
+        folder = (options.out or OPTIONAL) / "aws_documents"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.json").write_text(json.dumps(held, sort_keys=True, indent=1) + "\n")
     sys.stdout.write(f"{sum(counts.values())} facts in {len(counts)} files\n")
     return 0
 
