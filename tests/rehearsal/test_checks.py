@@ -172,7 +172,7 @@ ACCEPTED = [
 ]
 
 
-@pytest.mark.parametrize(("token", "inputs", "said"), REFUSED, ids=[case[2][:60] for case in REFUSED])
+@pytest.mark.parametrize(("token", "inputs", "output"), REFUSED, ids=[case[2][:60] for case in REFUSED])
 def test_a_mistake_is_refused_with_its_path(token: str, inputs: dict[str, Any], output: str) -> None:
     assert any(output in mistake for mistake in mistakes(token, inputs)), mistakes(token, inputs)
 

@@ -119,7 +119,7 @@ IDS = [
 ]
 
 
-@pytest.mark.parametrize(("token", "inputs", "wanted"), IDS, ids=[token for token, _, _ in IDS])
+@pytest.mark.parametrize(("token", "inputs", "expected"), IDS, ids=[token for token, _, _ in IDS])
 def test_ids_are_paths(token: str, inputs: dict[str, Any], expected: str) -> None:
     assert made(token, inputs)[0] == expected
 
@@ -169,7 +169,7 @@ OUTPUTS: list[tuple[str, dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("token", "inputs", "path", "wanted"), OUTPUTS, ids=[f"{token} {path}" for token, _, path, _ in OUTPUTS]
+    ("token", "inputs", "path", "expected"), OUTPUTS, ids=[f"{token} {path}" for token, _, path, _ in OUTPUTS]
 )
 def test_outputs_have_the_form_that_programs_rely_on(
     token: str, inputs: dict[str, Any], path: str, expected: str

@@ -49,7 +49,7 @@ def test_a_quick_look_ends_with_the_step_that_was_named(trainfleet: Call, engine
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "output"),
     [
         (["no-such-stack"], "unknown stack"),
         (["/proc"], "has no Pulumi.yaml"),

@@ -144,7 +144,7 @@ def done(cloud: Cloud, verb: str, what: CloudObject) -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "verb", "what", "said"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
+    ("there", "verb", "what", "output"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
 )
 def test_what_else_exists_can_forbid_an_operation(
     there: list[CloudObject], verb: str, what: CloudObject, output: str
