@@ -471,7 +471,7 @@ def test_only_changes_are_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("output", "why"),
     [
         ('error: context "gone" does not exist', "there is no context `gone` in the kubeconfig"),
         ("error: You must be logged in to the server (Unauthorized)", "its token is not valid"),
