@@ -1,8 +1,7 @@
 """Save and load checkpoints: snapshot to memory, write and upload asynchronously, complete or absent.
 
 Unless noted, methods are collective. The writer thread has its own process group; its result is the same on
-all
-ranks, which get it from `poll` at the same step.
+all ranks, which get it from `poll` at the same step.
 """
 
 from __future__ import annotations
@@ -20,6 +19,13 @@ from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from trainfleet.errors import Problem, TrainfleetError
+from trainfleet.training.checkpoint.damage import damage_of
+from trainfleet.training.checkpoint.errors import (
+    CheckpointError,
+    as_trainfleet_error,
+    explain_read,
+    save_error,
+)
 from trainfleet.training.checkpoint.files import (
     Reader,
     SafePlanner,
@@ -32,7 +38,6 @@ from trainfleet.training.checkpoint.files import (
     read_metadata,
     read_plain,
     remove,
-    verify,
     write_share,
 )
 from trainfleet.training.checkpoint.plan import Staged, Staging, require_fit
@@ -45,10 +50,6 @@ from trainfleet.training.stores import Store, StoreError
 Notify = Callable[[str, str], Any]
 ABANDON_S = 120.0
 """How long a failed run waits for a pending save."""
-
-
-class CheckpointError(TrainfleetError):
-    """Raised when a checkpoint cannot be saved, or none can be read; names the last good one."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,7 @@ class Checkpoints:
             notify: called with the kind of an event and a sentence about it.
             read_only: never change the store.
             before_commit: called on rank 0 in the writer thread before a checkpoint becomes visible, to
-            upload
-                what belongs to it.
+                upload what belongs to it.
         """
         self.store, self.config, self.notify = store, config, notify
         self.read_only, self.before_commit = read_only, before_commit
@@ -114,7 +114,7 @@ class Checkpoints:
         names = self._loop_ranks.on_first(self._clean_up)
         problems: list[Problem] = []
         for name in reversed(names):
-            damage = self._damage(name)
+            damage = damage_of(self.store, name, self._loop_ranks)
             if damage is None:
                 for problem in problems:
                     self.notify("fallback", f"{problem} - resuming from {name}")
@@ -133,28 +133,27 @@ class Checkpoints:
         Raises:
             CheckpointError: it cannot be read.
         """
-        plain: dict[str, Any] = self._explain_read(name, lambda: read_plain(self.store, name))
+        plain: dict[str, Any] = explain_read(self.at(name), lambda: read_plain(self.store, name))
         return plain
 
     def load(self, name: str, into: Mapping[str, Any], module: torch.nn.Module | None = None) -> None:
-        """Load tensors into `into`, which may be a part of the checkpoint. The number of ranks and the
-        sharding
-        may differ from those that wrote it.
+        """Load tensors into `into`, which may be a part of the checkpoint.
+
+        The number of ranks and the sharding may differ from those that wrote it.
 
         Raises:
             InputError: the checkpoint is of another model; `module` improves the message.
             CheckpointError: it cannot be read.
         """
-        metadata: Metadata = self._explain_read(name, lambda: read_metadata(self.store, name))
+        metadata: Metadata = explain_read(self.at(name), lambda: read_metadata(self.store, name))
         require_fit(metadata, into, self.at(name), module)
         alone = self._loop_ranks.group is None
         reader = Reader(self.store, name, metadata)
         with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", message="torch.distributed is disabled"
-            )  # intended with one rank
-            self._explain_read(
-                name,
+            # Intended with one rank.
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            explain_read(
+                self.at(name),
                 lambda: load(
                     dict(into),
                     storage_reader=reader,
@@ -274,36 +273,6 @@ class Checkpoints:
             self.notes()  # cached, so that they are known when the store does not respond
         return committed(self.store)
 
-    def _damage(self, name: str) -> str | None:
-        """The damage of a checkpoint, the same on all ranks; each rank verifies a share of the files."""
-        damage: str | None = None
-        failure: TrainfleetError | None = None
-        try:
-            files = read_marker(self.store, name)["files"]
-            verify(
-                self.store,
-                name,
-                files,
-                lambda number: number % self._loop_ranks.world_size == self._loop_ranks.rank,
-            )
-        except TornError as error:
-            damage = str(error)
-        except StoreError as error:
-            failure = error
-        self._loop_ranks.raise_together(failure)
-        first = next((each for each in self._loop_ranks.gather(damage) if each), None)
-        found: str | None = self._loop_ranks.broadcast(first)
-        return found
-
-    def _explain_read(self, name: str, action: Callable[[], Any]) -> Any:
-        try:
-            return action()
-        except TrainfleetError:
-            raise
-        except Exception as error:
-            text = (str(error) or type(error).__name__).splitlines()[0]
-            raise CheckpointError("cannot read a checkpoint", [Problem(self.at(name), text)]) from error
-
     def _write(
         self, save: _Save, staged: Staged, rank_values: Any, shared: dict[str, Any], metrics: dict[str, float]
     ) -> None:
@@ -319,7 +288,7 @@ class Checkpoints:
             share: Share | None = None
             failure: TrainfleetError | None = None
             try:
-                share = _as_trainfleet_error(
+                share = as_trainfleet_error(
                     lambda: write_share(self.store, name, self._writer_ranks.rank, staged)
                 )
                 failpoints.hit("in-save", name)
@@ -337,9 +306,8 @@ class Checkpoints:
         except TrainfleetError as error:
             save.error = error
         except Exception as error:  # noqa: BLE001 - of the writers' group: another rank died; raised by `finish`
-            save.error = self._save_error(
-                save.step, TrainfleetError(f"another rank died ({type(error).__name__})")
-            )
+            died = TrainfleetError(f"another rank died ({type(error).__name__})")
+            save.error = save_error(save.step, died, self.store.url, self.last_good())
 
     def _remove_damaged(self, name: str) -> None:
         """Remove a damaged checkpoint of the same step."""
@@ -406,24 +374,6 @@ class Checkpoints:
     def _explain_save(self, step: int, action: Callable[[], Any]) -> Any:
         """Rank 0's part of a save: any failure becomes the error that all ranks raise."""
         try:
-            return _as_trainfleet_error(action)
+            return as_trainfleet_error(action)
         except TrainfleetError as error:
-            raise self._save_error(step, error) from error
-
-    def _save_error(self, step: int, error: TrainfleetError) -> CheckpointError:
-        last = self.last_good()
-        what = f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
-        fix = "fix the cause, then run the same command again to resume"
-        problems = error.problems or (Problem(self.store.url, error.summary),)
-        summary = f"cannot save the checkpoint of step {step}"
-        return CheckpointError(summary, [*problems, Problem("", what, fix)])
-
-
-def _as_trainfleet_error(action: Callable[[], Any]) -> Any:
-    """Convert any error to a TrainfleetError, which is passed to the other ranks."""
-    try:
-        return action()
-    except TrainfleetError:
-        raise
-    except Exception as error:
-        raise TrainfleetError(f"{type(error).__name__}: {error}") from error
+            raise save_error(step, error, self.store.url, self.last_good()) from error
