@@ -21,8 +21,8 @@ from pulumi.runtime.proto import plugin_pb2
 from pulumi.runtime.proto import provider_pb2 as pb
 from pulumi.runtime.proto import provider_pb2_grpc as rpc
 
-from trainfleet.rehearsal.simulation.aws import AwsModel
-from trainfleet.rehearsal.simulation.azure import AzureModel
+from trainfleet.rehearsal.simulation.aws.model import AwsModel
+from trainfleet.rehearsal.simulation.azure.model import AzureModel
 from trainfleet.rehearsal.simulation.check import Mistake
 from trainfleet.rehearsal.simulation.cloud_model import CloudModel
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
@@ -32,7 +32,7 @@ from trainfleet.rehearsal.simulation.fault_injection import (
     NotReadyError,
     ThrottledError,
 )
-from trainfleet.rehearsal.simulation.gcp import GcpModel
+from trainfleet.rehearsal.simulation.gcp.model import GcpModel
 from trainfleet.rehearsal.simulation.kubernetes import KubernetesModel
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, from_struct, plain, to_struct
 from trainfleet.rehearsal.simulation.replacement import Rule, join_path, table
