@@ -82,7 +82,7 @@ def test_definitions_without_a_required_field_are_reported(here: Cluster) -> Non
 
     change(here, older)
     assert_reported(
-        here, "this cluster has another KubeRay", "preRunningDeadlineSeconds", "KubeRay 1.6 or newer"
+        here, "unsupported KubeRay version", "preRunningDeadlineSeconds", "KubeRay 1.6 or newer"
     )
 
 
@@ -91,7 +91,7 @@ def test_definitions_of_another_version_are_reported(here: Cluster) -> None:
         version["served"] = version["name"] != "v1"
 
     change(here, renamed)
-    assert_reported(here, "this cluster has another KubeRay", "v1alpha1 and not v1")
+    assert_reported(here, "unsupported KubeRay version", "v1alpha1, not v1")
 
 
 def test_a_cluster_without_kuberay_is_reported(here: Cluster) -> None:

@@ -192,7 +192,7 @@ def test_an_existing_link_of_the_same_name_is_refused_and_kept(before: dict[str,
     try:
         done = trainfleet("cluster", "up", "--name", NAME, "--no-image")
         assert done.returncode == 2
-        assert "was not made by this cluster" in done.stderr
+        assert "was not created by this cluster" in done.stderr
         assert trainfleet("cluster", "down", "--name", NAME).returncode == 0
         assert network.exists(link)
     finally:

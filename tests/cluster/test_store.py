@@ -156,7 +156,7 @@ def test_a_port_in_use_is_reported(cluster: Cluster, tmp_path: Path) -> None:
             "cluster", "store", "--name", cluster.name, "--folder", str(tmp_path), "--port", port
         )
     assert (done.returncode, done.stderr.count("error:")) == (2, 1)
-    assert f"{port}: Address already in use -> --port says another" in " ".join(done.stderr.split())
+    assert f"{port}: Address already in use -> choose another with --port" in " ".join(done.stderr.split())
 
 
 def test_a_missing_cluster_is_reported() -> None:
