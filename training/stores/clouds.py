@@ -101,8 +101,7 @@ def connect(url: StorageUrl, retry: RetryPolicy) -> CloudBackend:
     Raises:
         InputError: Azure without an account.
     """
-    makers = {"s3": _s3, "gs": _gcs, "az": _azure}
-    return CloudBackend(makers[url.kind](url, retry), f"{url.bucket}/{url.path}".rstrip("/"))
+    return CloudBackend(MAKERS[url.kind](url, retry), f"{url.bucket}/{url.path}".rstrip("/"))
 
 
 def _s3(url: StorageUrl, retry: RetryPolicy) -> Callable[[], Any]:
@@ -197,3 +196,11 @@ def _azure(url: StorageUrl, _: RetryPolicy) -> Callable[[], Any]:
 def _endpoint(url: str) -> dict[str, str]:
     parts = urlsplit(url if "://" in url else f"http://{url}")
     return {"scheme": parts.scheme, "endpoint_override": parts.netloc}
+
+
+MAKERS: dict[str, Callable[[StorageUrl, RetryPolicy], Callable[[], Any]]] = {
+    "s3": _s3,
+    "gs": _gcs,
+    "az": _azure,
+}
+"""By kind of store: a function whose result makes the pyarrow filesystem at the first call."""
