@@ -160,3 +160,14 @@ def test_a_mistake_is_reported_with_its_origin(tmp_path: Path) -> None:
         "optimizr.lr=3: optimizr",
         "TRAINFLEET_BATCH__MICRO: batch.micro",
     }
+
+
+@pytest.mark.parametrize(
+    "key", ["guards.spike", "log.prometheus", "controllers.rate.kind", "controllers.batch.kind"]
+)
+def test_an_unquoted_off_is_off(key: str) -> None:
+    recipe = load_recipe("lm-tiny", [f"{key}=off"])
+    value: object = recipe
+    for part in key.split("."):
+        value = getattr(value, part)
+    assert value == "off"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ModelWrapValidatorHandler, SerializeAsAny, WrapValidator
+from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, SerializeAsAny, WrapValidator
 
 from trainfleet.training.recipe.schema_tuning import PublishConfig, TuneConfig
 from trainfleet.training.stores.urls import is_remote
@@ -25,6 +25,8 @@ def _select_settings(value: Any, validate: ModelWrapValidatorHandler[WorkloadSet
     return settings_of(value["name"]).model_validate(value)
 
 
+OFF = BeforeValidator(lambda value: "off" if value is False else value)
+"""YAML reads an unquoted `off` as false."""
 AnyWorkloadSettings = Annotated[WorkloadSettings, WrapValidator(_select_settings)]
 """The value of `workload:`: a union discriminated by `name`, which packages and users extend."""
 
@@ -37,8 +39,10 @@ class Optimizer(Section):
         "cosine", description="Learning rate after the warm-up; controllers multiply it."
     )
     lr: float = Field(3e-4, gt=0, description="Peak learning rate.")
-    betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = Field(1e-8, gt=0)
+    betas: tuple[float, float] = Field(
+        (0.9, 0.95), description="Decay rates of AdamW's first and second moments."
+    )
+    eps: float = Field(1e-8, gt=0, description="Added to AdamW's denominator.")
     weight_decay: float = Field(
         0.1, ge=0, description="Applied to matrices only, not to vectors (norms, biases)."
     )
@@ -52,8 +56,8 @@ class Batch(Section):
     follows from both.
     """
 
-    global_batch: int = Field(32, ge=1)
-    micro_batch: int = Field(8, ge=1)
+    global_batch: int = Field(32, ge=1, description="Samples per optimizer step, over all workers.")
+    micro_batch: int = Field(8, ge=1, description="Samples per forward pass of one worker.")
 
     def accumulation(self, world_size: int) -> int:
         """Forward passes of each worker per optimizer step."""
@@ -101,14 +105,16 @@ class CheckpointConfig(Section):
 
     every: int = Field(100, ge=1, description="Steps between checkpoints; the last step is always saved.")
     keep_last: int = Field(2, ge=1, description="Number of newest checkpoints to keep, besides the best one.")
-    keep_best: bool = True
+    keep_best: bool = Field(True, description="Keep the checkpoint with the best `metric` as well.")
     keep_every: int | None = Field(
         None, ge=1, description="Keep checkpoints of steps divisible by this permanently."
     )
     metric: str = Field(
         "validation/loss", description="Validation metric that decides which checkpoint is best."
     )
-    mode: Literal["min", "max"] = "min"
+    mode: Literal["min", "max"] = Field(
+        "min", description="Whether a smaller or a larger `metric` is better."
+    )
     patience: StoreRetry = StoreRetry()
 
 
@@ -145,8 +151,8 @@ class Log(Section):
     every: int = Field(
         10, ge=1, description="Steps per log line, row of metrics.jsonl and TensorBoard point."
     )
-    tensorboard: bool = True
-    prometheus: Literal["off", "ray"] | Annotated[int, Field(ge=1024, le=65535)] = Field(
+    tensorboard: bool = Field(True, description="Write TensorBoard files to the run's folder.")
+    prometheus: Annotated[Literal["off", "ray"] | Annotated[int, Field(ge=1024, le=65535)], OFF] = Field(
         "off",
         description="A port of rank 0's machine on which to serve gauges, or `ray` to use Ray's metrics agents.",
     )
@@ -162,15 +168,15 @@ class Log(Section):
 class ScalingConfig(Section):
     """How many processes train, and on which resources. May change between an interruption and its resume."""
 
-    workers: int = Field(1, ge=1)
+    workers: int = Field(1, ge=1, description="Number of worker processes.")
     min_workers: int | None = Field(
         None,
         ge=1,
         description="Continue with this many workers when no more are available (Ray); the global batch is"
         " kept. null = `workers`.",
     )
-    cpus_per_worker: float = Field(1, gt=0)
-    use_gpu: bool = False
+    cpus_per_worker: float = Field(1, gt=0, description="CPUs that each worker reserves.")
+    use_gpu: bool = Field(False, description="Reserve one GPU for each worker.")
     threads: int = Field(
         1, ge=1, description="CPU threads per worker; affects whether a run repeats bit for bit."
     )
@@ -189,7 +195,7 @@ class GuardsConfig(Section):
     """What to do with a step whose gradient is NaN or Inf, or whose loss spikes."""
 
     nan: Literal["stop", "skip", "roll_back"] = Field("stop", description="On a NaN or Inf gradient.")
-    spike: Literal["off", "stop", "skip", "roll_back"] = Field(
+    spike: Annotated[Literal["off", "stop", "skip", "roll_back"], OFF] = Field(
         "off", description="On a loss far above the previous ones."
     )
     sigmas: float = Field(
@@ -206,9 +212,14 @@ class GuardsConfig(Section):
 class RateControl(Section):
     """Controls the learning rate; every kind multiplies the schedule's rate."""
 
-    kind: Literal["off", "plateau", "restarts", "backoff"] = "off"
+    kind: Annotated[Literal["off", "plateau", "restarts", "backoff"], OFF] = Field(
+        "off",
+        description="`plateau` lowers the rate when validation stalls, `restarts` repeats cosine cycles, `backoff` lowers it after a loss spike.",
+    )
     metric: str = Field("validation/loss", description="Metric that plateau and restarts watch.")
-    mode: Literal["min", "max"] = "min"
+    mode: Literal["min", "max"] = Field(
+        "min", description="Whether a smaller or a larger `metric` is better."
+    )
     factor: float = Field(0.5, gt=0, lt=1, description="Multiplier of the rate, or of a cycle's peak.")
     floor: float = Field(0.01, gt=0, le=1, description="Smallest multiple of the schedule's rate.")
     patience: int = Field(2, ge=1, description="plateau: consecutive validations without improvement.")
@@ -227,7 +238,9 @@ class RateControl(Section):
 class BatchControl(Section):
     """Controls the global batch by the gradient noise scale."""
 
-    kind: Literal["off", "noise"] = "off"
+    kind: Annotated[Literal["off", "noise"], OFF] = Field(
+        "off", description="`noise` grows the batch as the gradient noise scale grows."
+    )
     largest: int = Field(1024, ge=1, description="Largest global batch.")
     every: int = Field(
         5, ge=1, description="Steps between measurements; each costs one additional gradient reduction."
@@ -254,7 +267,9 @@ class Recipe(Section):
         pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
         description="Lowercase letters, digits and dashes; the default name of the run folder.",
     )
-    seed: int = Field(0, ge=0, le=2**31 - 1)
+    seed: int = Field(
+        0, ge=0, le=2**31 - 1, description="Seed of the weights, the order of samples and dropout."
+    )
     workload: SerializeAsAny[AnyWorkloadSettings]
     strategy: Literal["ddp", "fsdp", "hsdp"] = Field(
         "ddp",
@@ -274,7 +289,9 @@ class Recipe(Section):
     epochs: float | None = Field(
         None, gt=0, description="Passes over the training split; converted to steps."
     )
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Literal["fp32", "bf16"] = Field(
+        "fp32", description="Type of the forward and backward pass: bf16 uses autocast; weights stay fp32."
+    )
     deterministic: bool = Field(True, description="Reject operations that are not deterministic.")
     validation: Validation = Validation()
     checkpoint: CheckpointConfig = CheckpointConfig()

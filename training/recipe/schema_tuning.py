@@ -51,16 +51,20 @@ class TuneConfig(Section):
     """A hyperparameter search for `trainfleet tune`."""
 
     metric: str = Field("validation/loss", description="Validation metric that trials are compared by.")
-    mode: Literal["min", "max"] = "min"
-    trials: int = Field(8, ge=1, le=10_000)
+    mode: Literal["min", "max"] = Field(
+        "min", description="Whether a smaller or a larger `metric` is better."
+    )
+    trials: int = Field(8, ge=1, le=10_000, description="Number of trials.")
     scheduler: Literal["asha", "none"] = Field(
         "asha",
         description="asha: end poor trials with one worker early; trials with several workers always finish.",
     )
     grace: int = Field(1, ge=1, description="asha: validations of each trial before it can be ended.")
     reduction: int = Field(3, ge=2, description="asha: one in this many trials continues at each rung.")
-    sampler: Literal["optuna", "random"] = "optuna"
-    seed: int = Field(0, ge=0)
+    sampler: Literal["optuna", "random"] = Field(
+        "optuna", description="How the next trial's values are chosen."
+    )
+    seed: int = Field(0, ge=0, description="Seed of the sampler.")
     concurrent: int = Field(1, ge=1, description="Trials that run at the same time.")
     space: dict[str, Space] = Field(
         min_length=1,

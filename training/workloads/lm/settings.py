@@ -16,9 +16,9 @@ from trainfleet.training.workloads.settings import BrokenRule, RecipeView, Secti
 class LoraSettings(Section):
     """Low-rank adaptation of a pretrained model (Hu et al. 2021): its own weights stay as they are."""
 
-    rank: int = Field(8, ge=1)
+    rank: int = Field(8, ge=1, description="Rank of the added matrices.")
     alpha: float = Field(16.0, gt=0, description="What is learnt counts alpha/rank times.")
-    dropout: float = Field(0.0, ge=0, lt=1)
+    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout rate.")
     targets: tuple[str, ...] = Field(
         (), description="Linear layers by name, such as q_proj; empty: all but the head."
     )
@@ -33,17 +33,17 @@ class GptSettings(Section):
     lora: LoraSettings | None = Field(
         None, description="Train low-rank adapters on frozen pretrained weights; null: train all weights."
     )
-    layers: int = Field(4, ge=1)
-    width: int = Field(128, ge=2)
-    heads: int = Field(4, ge=1)
+    layers: int = Field(4, ge=1, description="Number of transformer blocks.")
+    width: int = Field(128, ge=2, description="Size of the hidden state.")
+    heads: int = Field(4, ge=1, description="Number of attention heads.")
     context: int = Field(128, ge=2, description="Tokens per sample.")
-    mlp: Literal["swiglu", "gelu"] = "swiglu"
+    mlp: Literal["swiglu", "gelu"] = Field("swiglu", description="Kind of the MLP.")
     mlp_ratio: float = Field(
         8 / 3,
         gt=0,
         description="Hidden width of the MLP over `width`; 8/3 gives SwiGLU the size of a plain MLP of 4.",
     )
-    dropout: float = Field(0.0, ge=0, lt=1)
+    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout rate.")
 
 
 class TextSettings(Section):
@@ -65,7 +65,7 @@ class TextSettings(Section):
         8192, ge=257, le=65536, description="Size of the BPE vocabulary, trained on the training split."
     )
     validation_share: float = Field(0.05, gt=0, lt=0.5, description="Share of the files (parquet: rows).")
-    test_share: float = Field(0.05, gt=0, lt=0.5)
+    test_share: float = Field(0.05, gt=0, lt=0.5, description="Share of the files that form the test split.")
     split_seed: int = Field(
         0, ge=0, description="Changes which file goes where, independent of the run's seed."
     )

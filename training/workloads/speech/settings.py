@@ -32,11 +32,11 @@ class SpeechModelSettings(Section):
         description="Letters that are learnt, besides the blank between words; null: those of the pretrained model.",
     )
     width: int = Field(128, ge=8, description="Of the small model.")
-    layers: int = Field(3, ge=1)
-    heads: int = Field(4, ge=1)
+    layers: int = Field(3, ge=1, description="Number of Conformer blocks.")
+    heads: int = Field(4, ge=1, description="Number of attention heads.")
     kernel: int = Field(15, ge=3, description="Frames that a layer's convolution spans.")
     mels: int = Field(40, ge=8, le=128, description="Frequency bands of its spectrogram.")
-    dropout: float = Field(0.0, ge=0, lt=1)
+    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout rate.")
     freeze_encoder: bool = Field(
         True, description="Leave the layers that turn sound into features as they were pretrained."
     )
@@ -72,8 +72,12 @@ class SoundSettings(Section):
         description="spoken: espeak-ng's voices, with variants.",
     )
     speeds: tuple[int, ...] = Field((110, 130, 150), min_length=1, description="spoken: words per minute.")
-    validation_share: float = Field(0.08, gt=0, lt=0.5)
-    test_share: float = Field(0.08, gt=0, lt=0.5)
+    validation_share: float = Field(
+        0.08, gt=0, lt=0.5, description="Share of the recordings that form the validation split."
+    )
+    test_share: float = Field(
+        0.08, gt=0, lt=0.5, description="Share of the recordings that form the test split."
+    )
     split_seed: int = Field(
         0, ge=0, description="Changes which utterance goes where, independent of the run's seed."
     )

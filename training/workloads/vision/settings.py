@@ -13,7 +13,7 @@ from trainfleet.training.workloads.settings import BrokenRule, RecipeView, Secti
 class ImageModelSettings(Section):
     """The shape of the model: a residual convolutional network, or a vision transformer."""
 
-    kind: Literal["cnn", "vit"] = "cnn"
+    kind: Literal["cnn", "vit"] = Field("cnn", description="A convolutional network or a vision transformer.")
     width: int = Field(
         32,
         ge=4,
@@ -27,7 +27,7 @@ class ImageModelSettings(Section):
     layers: int = Field(4, ge=1, description="vit: transformer blocks.")
     heads: int = Field(4, ge=1, description="vit: attention heads.")
     patch: int = Field(4, ge=1, description="vit: side of a patch in pixels.")
-    dropout: float = Field(0.0, ge=0, lt=1)
+    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout rate.")
 
 
 class ImageSettings(Section):
@@ -47,11 +47,13 @@ class ImageSettings(Section):
     size: int = Field(
         8, ge=4, description="Side of the square that images are cropped and scaled to, in pixels."
     )
-    channels: Literal[1, 3] = 1
+    channels: Literal[1, 3] = Field(1, description="Colour channels: 1 for grey, 3 for RGB.")
     shift: int = Field(0, ge=0, description="Maximum random shift of training images, in pixels.")
     flip: bool = Field(False, description="Mirror training images at random.")
-    validation_share: float = Field(0.1, gt=0, lt=0.5)
-    test_share: float = Field(0.1, gt=0, lt=0.5)
+    validation_share: float = Field(
+        0.1, gt=0, lt=0.5, description="Share of the images that form the validation split."
+    )
+    test_share: float = Field(0.1, gt=0, lt=0.5, description="Share of the images that form the test split.")
     split_seed: int = Field(0, ge=0, description="Seed of the split, independent of the run's seed.")
     integrity: Literal["refuse", "quarantine"] = Field(
         "refuse", description="What to do with files that are not images."
