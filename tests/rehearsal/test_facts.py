@@ -19,7 +19,7 @@ from trainfleet.rehearsal.simulation.check import Mistake, check_inputs
 from trainfleet.rehearsal.simulation.facts import FACTS, Fact, facts_file, facts_of, faults
 from trainfleet.rehearsal.simulation.facts.custom import custom_kinds
 from trainfleet.rehearsal.simulation.json_documents.documents import document_mistakes
-from trainfleet.rehearsal.simulation.kubernetes import KubernetesModel
+from trainfleet.rehearsal.simulation.kubernetes.model import KubernetesModel
 from trainfleet.rehearsal.simulation.schema import packages
 
 FILES = sorted(file for folder in (FACTS, OPTIONAL) for file in (folder / "aws").glob("*.json"))

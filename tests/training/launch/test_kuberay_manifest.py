@@ -21,8 +21,8 @@ from tests.training.launch.kuberay_launches import EFA, TLS, outputs, pool, run_
 from trainfleet.errors import InputError
 from trainfleet.infra.kubernetes.crds import definitions
 from trainfleet.rehearsal.simulation.custom_resources import schema_mistakes, schemas_of
-from trainfleet.rehearsal.simulation.kubernetes import _check_template
-from trainfleet.rehearsal.simulation.kubernetes_validation import metadata_mistakes
+from trainfleet.rehearsal.simulation.kubernetes.metadata import metadata_mistakes
+from trainfleet.rehearsal.simulation.kubernetes.model import _check_template
 from trainfleet.training.launch.kuberay.manifest import (
     ray_cluster,
     ray_job,

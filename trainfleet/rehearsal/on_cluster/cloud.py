@@ -19,7 +19,7 @@ from trainfleet.rehearsal.on_cluster.cluster_target import Target
 from trainfleet.rehearsal.on_cluster.inventory import Inventory, inventory
 from trainfleet.rehearsal.on_cluster.objects import as_it_is, to_object
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
-from trainfleet.rehearsal.simulation.kubernetes import is_object
+from trainfleet.rehearsal.simulation.kubernetes.model import is_object
 from trainfleet.rehearsal.simulation.pulumi_values import plain
 from trainfleet.rehearsal.simulation.state import Cloud, RefusedError
 

@@ -19,7 +19,7 @@ from trainfleet.rehearsal.on_cluster.applier import Applier
 from trainfleet.rehearsal.on_cluster.cluster_target import Target
 from trainfleet.rehearsal.on_cluster.definitions import definitions_of, provided
 from trainfleet.rehearsal.on_cluster.objects import pods, shown, to_object
-from trainfleet.rehearsal.simulation.kubernetes import is_object
+from trainfleet.rehearsal.simulation.kubernetes.model import is_object
 from trainfleet.rehearsal.simulation.pulumi_values import plain
 from trainfleet.rehearsal.simulation.state import RefusedError
 

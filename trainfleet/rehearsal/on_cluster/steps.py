@@ -12,7 +12,7 @@ from trainfleet.rehearsal.on_cluster.dry_run import pods_refused
 from trainfleet.rehearsal.on_cluster.inventory import inventory, leftover
 from trainfleet.rehearsal.on_cluster.objects import to_object
 from trainfleet.rehearsal.report import Step
-from trainfleet.rehearsal.simulation.kubernetes import is_object
+from trainfleet.rehearsal.simulation.kubernetes.model import is_object
 from trainfleet.rehearsal.steps import selection
 from trainfleet.rehearsal.steps.session import Rehearsal
 from trainfleet.rehearsal.steps.steps import STEPS as SIMULATED

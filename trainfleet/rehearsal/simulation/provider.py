@@ -33,7 +33,7 @@ from trainfleet.rehearsal.simulation.fault_injection import (
     ThrottledError,
 )
 from trainfleet.rehearsal.simulation.gcp.model import GcpModel
-from trainfleet.rehearsal.simulation.kubernetes import KubernetesModel
+from trainfleet.rehearsal.simulation.kubernetes.model import KubernetesModel
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, from_struct, plain, to_struct
 from trainfleet.rehearsal.simulation.replacement import Rule, join_path, table
 from trainfleet.rehearsal.simulation.schema import Package, packages

@@ -17,11 +17,9 @@ from trainfleet.rehearsal.simulation.check import Mistake, check_object
 from trainfleet.rehearsal.simulation.cloud_model import CloudModel
 from trainfleet.rehearsal.simulation.custom_resources import definition_mistakes, schema_mistakes, schemas_of
 from trainfleet.rehearsal.simulation.facts.custom import custom_kinds
-from trainfleet.rehearsal.simulation.kubernetes_validation import (
-    metadata_mistakes,
-    object_mistakes,
-    template_mistakes,
-)
+from trainfleet.rehearsal.simulation.kubernetes.metadata import metadata_mistakes
+from trainfleet.rehearsal.simulation.kubernetes.pods import template_mistakes
+from trainfleet.rehearsal.simulation.kubernetes.validation import object_mistakes
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, plain
 from trainfleet.rehearsal.simulation.rules import broken
 from trainfleet.rehearsal.simulation.schema import Package, ResourceType
