@@ -5,13 +5,38 @@ Parses arguments, shows progress on stderr and writes the result to stdout; the 
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+from trainfleet.rehearsal.cli.options import (
+    CleanUp,
+    Context,
+    DryRun,
+    Fault,
+    Json,
+    Keep,
+    Leave,
+    OnCluster,
+    Outputs,
+    Overrides,
+    PolicyPacks,
+    Quotas,
+    Resources,
+    Seed,
+    Stack,
+    Subject,
+    Until,
+    Yes,
+    check_cluster_flags,
+    check_fault,
+    check_files,
+    check_step,
+    quotas,
+)
 
 if TYPE_CHECKING:
     from trainfleet.rehearsal.engine.find import Engine
@@ -69,140 +94,38 @@ against the installed provider SDKs. Exit code 0 only if each step was as expect
 
 @rehearse.command(help=_HELP, cls=_Command)
 def main(  # noqa: PLR0917 - one per flag
-    target: Annotated[
-        str,
-        typer.Argument(metavar="STACK|DIR", help="A stack of this project, or a folder with a Pulumi.yaml."),
-    ],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on stdout instead of the table.")
-    ] = False,
-    resources: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write every planned resource as a line of JSON (type, name, urn, inputs; secrets masked)."
-        ),
-    ] = None,
-    outputs: Annotated[
-        Path | None,
-        typer.Option(help="Write the stack's outputs (the platform document, where there is one) as JSON."),
-    ] = None,
-    keep: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Leave the engine's state and logs in a folder below DIR."),
-    ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Change the platform spec for this rehearsal."),
-    ] = None,
-    policy_pack: Annotated[
-        list[Path] | None, typer.Option(help="A policy pack to apply (default for stacks: policies).")
-    ] = None,
-    stack: Annotated[str, typer.Option(help="For a DIR: which stack's settings to use.")] = "",
-    fault: Annotated[
-        str,
-        typer.Option(
-            help=(
-                "What goes wrong: `one` create fails, or `every` resource's first; the engine dies in a"
-                " `crash`; the cloud `throttle`s, is seen with a "
-                "`lag`, lets things `hang`; or `all` of it, and every update and delete fails once too."
-            )
-        ),
-    ] = "one",
-    quota: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TYPE=N",
-            help="How many of a type the cloud grants, e.g. aws:ec2/eip:Eip=2 (default: a new account's).",
-        ),
-    ] = None,
-    until: Annotated[
-        str,
-        typer.Option(
-            metavar="STEP",
-            help=(
-                "The last step to take, for a quick look: preview, policies, apply, no-op, ... (default:"
-                " all)."
-            ),
-        ),
-    ] = "",
-    seed: Annotated[int, typer.Option(help="Chooses what fails, changes and is replaced.")] = 0,
-    on_cluster: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[NAME]",
-            help=(
-                "Make Kubernetes' objects for real on the cluster of `trainfleet cluster up --name NAME`"
-                " (`local` without a name). At the end it is "
-                "as before."
-            ),
-        ),
-    ] = None,
-    context: Annotated[
-        str, typer.Option(help="The same on the cluster of this context of your own kubeconfig.")
-    ] = "",
-    yes: Annotated[
-        bool, typer.Option("--yes", help="You agree that objects are made and removed in that context.")
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help=(
-                "On a cluster: only ask its API server what it would say of each object. STACK may be `all`."
-            ),
-        ),
-    ] = False,
-    leave: Annotated[
-        bool,
-        typer.Option(
-            "--leave",
-            help=(
-                "On a cluster: stop after the second preview, and leave the stack there to be used (see"
-                " --clean-up)."
-            ),
-        ),
-    ] = False,
-    clean_up: Annotated[
-        bool,
-        typer.Option(
-            "--clean-up",
-            help="On a cluster: only remove what --leave, or a rehearsal that was killed, left there.",
-        ),
-    ] = False,
+    target: Subject,
+    as_json: Json = False,
+    resources: Resources = None,
+    outputs: Outputs = None,
+    keep: Keep = None,
+    overrides: Overrides = None,
+    policy_pack: PolicyPacks = None,
+    stack: Stack = "",
+    fault: Fault = "one",
+    quota: Quotas = None,
+    until: Until = "",
+    seed: Seed = 0,
+    on_cluster: OnCluster = None,
+    context: Context = "",
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    leave: Leave = False,
+    clean_up: CleanUp = False,
 ) -> None:
     """See _HELP."""
-    from trainfleet.errors import InputError, Problem
-    from trainfleet.rehearsal.rehearse import RehearsalOptions, steps_of
+    from trainfleet.rehearsal.rehearse import RehearsalOptions
     from trainfleet.rehearsal.report import Step
-    from trainfleet.rehearsal.steps.fault_scenarios import FAULTS
-    from trainfleet.suggestions import did_you_mean
 
     cluster = _cluster(on_cluster, context, agreed=yes) if on_cluster is not None or context else None
-    if cluster is None and (flag := "--dry-run" * dry_run or "--leave" * leave or "--clean-up" * clean_up):
-        raise InputError("no cluster is named", [Problem(flag, "is for a cluster", "--on-cluster NAME")])
-    if leave and until:
-        raise InputError(
-            "two ends are named", [Problem("--leave", "stops after the second preview", "leave --until out")]
-        )
+    only_on_cluster = "--dry-run" * dry_run or "--leave" * leave or "--clean-up" * clean_up
+    check_cluster_flags(cluster, only_on_cluster, until, leave=leave)
     if cluster is not None and clean_up:
         _clean_up(cluster)
         return
     if cluster is not None and dry_run:
         _dry_run(target, cluster, as_json=as_json)
         return
-    if cluster is not None and fault == "all":
-        raise InputError(
-            "not on a cluster",
-            [
-                Problem(
-                    "--fault",
-                    "`all` rehearses two stacks side by side",
-                    "every, crash, throttle, lag or hang",
-                )
-            ],
-        )
-    if fault not in FAULTS:
-        raise InputError("unknown fault", [Problem("--fault", f"{fault!r} is not known", ", ".join(FAULTS))])
     options = RehearsalOptions(
         fault=fault,
         seed=seed,
@@ -211,26 +134,15 @@ def main(  # noqa: PLR0917 - one per flag
         cluster=cluster,
         leave=leave,
     )
-    if until and until not in (names := [name for name, _, _ in steps_of(options)]):
-        raise InputError(
-            "unknown step",
-            [Problem("--until", f"{until!r} is not a step", did_you_mean(until, names) or ", ".join(names))],
-        )
+    check_fault(fault, cluster)
+    check_step(until, options)
     began = time.monotonic()
     project, settings, packs, subject = _subject(target, stack, overrides or [])
     checked = Step("check", "check", seconds=time.monotonic() - began)
     chosen = [pack.resolve() for pack in policy_pack] if policy_pack else packs
-    for pack in chosen:
-        if not (pack / "PulumiPolicy.yaml").is_file():
-            raise InputError("not a policy pack", [Problem(str(pack), "has no PulumiPolicy.yaml")])
-    for path in (resources, outputs):
-        if path is not None and not path.resolve().parent.is_dir():
-            raise InputError(
-                "cannot write there",
-                [Problem(str(path), "its folder does not exist", f"mkdir -p {path.parent}")],
-            )
+    check_files(chosen, [path for path in (resources, outputs) if path is not None])
     options = replace(
-        options, policy_packs=chosen, resources=resources, outputs=outputs, quotas=_quotas(quota or [])
+        options, policy_packs=chosen, resources=resources, outputs=outputs, quotas=quotas(quota or [])
     )
     report = _run(project, _engine(), options, (subject, settings, checked))
     _print(report, as_json=as_json)
@@ -294,18 +206,6 @@ def _dry_run(stack: str, cluster: Target, *, as_json: bool) -> None:
                 )
     if any(each.refused for each in results):
         raise typer.Exit(1)
-
-
-def _quotas(given: list[str]) -> dict[str, int]:
-    from trainfleet.errors import InputError, Problem
-
-    wrong = [text for text in given if not re.fullmatch(r"[\w-]+:[\w/.]+:\w+=\d+", text)]
-    if wrong:
-        raise InputError(
-            "not a quota",
-            [Problem("--quota", f"{text!r} is not TYPE=N", "aws:ec2/eip:Eip=2") for text in wrong],
-        )
-    return {token: int(most) for token, _, most in (text.partition("=") for text in given)}
 
 
 def _subject(

@@ -1,0 +1,172 @@
+"""The arguments and options of `trainfleet rehearse`, and the checks of their values."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from trainfleet.rehearsal.on_cluster.cluster_target import Target
+    from trainfleet.rehearsal.rehearse import RehearsalOptions
+
+Subject = Annotated[
+    str, typer.Argument(metavar="STACK|DIR", help="A stack of this project, or a folder with a Pulumi.yaml.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout instead of the table.")]
+Resources = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write every planned resource as a line of JSON (type, name, urn, inputs; secrets masked)."
+    ),
+]
+Outputs = Annotated[
+    Path | None,
+    typer.Option(help="Write the stack's outputs (the platform document, where there is one) as JSON."),
+]
+Keep = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Leave the engine's state and logs in a folder below DIR."),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Change the platform spec for this rehearsal."),
+]
+PolicyPacks = Annotated[
+    list[Path] | None, typer.Option(help="A policy pack to apply (default for stacks: policies).")
+]
+Stack = Annotated[str, typer.Option(help="For a DIR: which stack's settings to use.")]
+Fault = Annotated[
+    str,
+    typer.Option(
+        help=(
+            "What goes wrong: `one` create fails, or `every` resource's first; the engine dies in a"
+            " `crash`; the cloud `throttle`s, is seen with a `lag`, lets things `hang`; or `all` of it,"
+            " and every update and delete fails once too."
+        )
+    ),
+]
+Quotas = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TYPE=N",
+        help="How many of a type the cloud grants, e.g. aws:ec2/eip:Eip=2 (default: a new account's).",
+    ),
+]
+Until = Annotated[
+    str,
+    typer.Option(
+        metavar="STEP",
+        help="The last step to take, for a quick look: preview, policies, apply, no-op, ... (default: all).",
+    ),
+]
+Seed = Annotated[int, typer.Option(help="Chooses what fails, changes and is replaced.")]
+OnCluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[NAME]",
+        help=(
+            "Make Kubernetes' objects for real on the cluster of `trainfleet cluster up --name NAME`"
+            " (`local` without a name). At the end it is as before."
+        ),
+    ),
+]
+Context = Annotated[str, typer.Option(help="The same on the cluster of this context of your own kubeconfig.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="You agree that objects are made and removed in that context.")
+]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="On a cluster: only ask its API server what it would say of each object. STACK may be `all`.",
+    ),
+]
+Leave = Annotated[
+    bool,
+    typer.Option(
+        "--leave",
+        help=(
+            "On a cluster: stop after the second preview, and leave the stack there to be used (see"
+            " --clean-up)."
+        ),
+    ),
+]
+CleanUp = Annotated[
+    bool,
+    typer.Option(
+        "--clean-up",
+        help="On a cluster: only remove what --leave, or a rehearsal that was killed, left there.",
+    ),
+]
+
+
+def check_cluster_flags(cluster: Target | None, flag: str, until: str, *, leave: bool) -> None:
+    """Reject `flag`, which needs a cluster, without one; and two flags that name the last step."""
+    from trainfleet.errors import InputError, Problem
+
+    if cluster is None and flag:
+        raise InputError("no cluster is named", [Problem(flag, "is for a cluster", "--on-cluster NAME")])
+    if leave and until:
+        raise InputError(
+            "two ends are named", [Problem("--leave", "stops after the second preview", "leave --until out")]
+        )
+
+
+def check_fault(fault: str, cluster: Target | None) -> None:
+    """Reject an unknown fault, and `all` on a cluster."""
+    from trainfleet.errors import InputError, Problem
+    from trainfleet.rehearsal.steps.fault_scenarios import FAULTS
+
+    if cluster is not None and fault == "all":
+        what, others = "`all` rehearses two stacks side by side", "every, crash, throttle, lag or hang"
+        raise InputError("not on a cluster", [Problem("--fault", what, others)])
+    if fault not in FAULTS:
+        raise InputError("unknown fault", [Problem("--fault", f"{fault!r} is not known", ", ".join(FAULTS))])
+
+
+def check_step(until: str, options: RehearsalOptions) -> None:
+    """Reject a last step that a rehearsal with these options does not have."""
+    from trainfleet.errors import InputError, Problem
+    from trainfleet.rehearsal.rehearse import steps_of
+    from trainfleet.suggestions import did_you_mean
+
+    if until and until not in (names := [name for name, _, _ in steps_of(options)]):
+        raise InputError(
+            "unknown step",
+            [Problem("--until", f"{until!r} is not a step", did_you_mean(until, names) or ", ".join(names))],
+        )
+
+
+def check_files(policy_packs: list[Path], written: list[Path]) -> None:
+    """Reject folders that are not policy packs, and files whose folder does not exist."""
+    from trainfleet.errors import InputError, Problem
+
+    for pack in policy_packs:
+        if not (pack / "PulumiPolicy.yaml").is_file():
+            raise InputError("not a policy pack", [Problem(str(pack), "has no PulumiPolicy.yaml")])
+    for path in written:
+        if not path.resolve().parent.is_dir():
+            raise InputError(
+                "cannot write there",
+                [Problem(str(path), "its folder does not exist", f"mkdir -p {path.parent}")],
+            )
+
+
+def quotas(given: list[str]) -> dict[str, int]:
+    """Return the quotas by resource type.
+
+    Raises:
+        InputError: every text that is not TYPE=N.
+    """
+    from trainfleet.errors import InputError, Problem
+
+    wrong = [text for text in given if not re.fullmatch(r"[\w-]+:[\w/.]+:\w+=\d+", text)]
+    if wrong:
+        raise InputError(
+            "not a quota",
+            [Problem("--quota", f"{text!r} is not TYPE=N", "aws:ec2/eip:Eip=2") for text in wrong],
+        )
+    return {token: int(most) for token, _, most in (text.partition("=") for text in given)}
