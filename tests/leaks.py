@@ -18,12 +18,23 @@ import tempfile
 import time
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+
+from tests.leaks_allowlist import (
+    CHECKOUT,
+    CLUSTER,
+    HOME,
+    INTERFACE,
+    MOUNT,
+    NAMESPACE,
+    PROCESS,
+    TEMPORARY,
+    allowed,
+)
 
 SESSION = "TRAINFLEET_TEST_SESSION"
 """Set for every process of a session. A session inside a test appends its own part after a slash."""
@@ -32,74 +43,6 @@ CURRENT_TEST = "PYTEST_CURRENT_TEST"
 NAME = "leaks"
 SETTLE_S = 15.0
 """How long processes that are ending may take."""
-
-PROCESS, TEMPORARY, CHECKOUT, HOME = (
-    "process",
-    "temporary file",
-    "file in the checkout",
-    "file in the home directory",
-)
-MOUNT, INTERFACE, NAMESPACE, CLUSTER = "mount", "network interface", "network namespace", "cluster"
-
-
-@dataclass(frozen=True)
-class Allowed:
-    """What may remain (a glob over the whole name), and why."""
-
-    glob: str
-    reason: str
-
-
-_EDITED = "developers write it while tests run"
-_CACHE = "a cache that tools keep between sessions, ignored by git"
-_XDG = "a base folder of the XDG specification; what Trainfleet keeps below it is compared"
-_DRIVER = "a compiler's cache, kept for the next run"
-_OTHERS = "made by other software on this machine, at any time"
-ALLOWED: Mapping[str, tuple[Allowed, ...]] = {
-    PROCESS: (
-        Allowed(
-            "*multiprocessing.resource_tracker*", "Python's own; it ends with the process that started it"
-        ),
-    ),
-    TEMPORARY: (
-        Allowed("pymp-*", "Python's multiprocessing removes it when the process that made it ends"),
-        Allowed("torchelastic_*", "torchrun's folder for logs, which torch never removes"),
-        Allowed("torchinductor_*", "torch's cache of compiled kernels"),
-    ),
-    CHECKOUT: (
-        *(Allowed(f"*{suffix}", _EDITED) for suffix in (".py", ".md", ".swp", "~")),
-        *(Allowed(f"{name}/*", _CACHE) for name in (".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache")),
-        *(Allowed(f"{name}/*", _CACHE) for name in (".hypothesis", ".import_linter_cache")),
-        *(Allowed(name, _CACHE) for name in ("*__pycache__/*", "*.egg-info/*", ".setup.lock")),
-        Allowed("runs/*", "the folder of a user's runs, ignored by git"),
-    ),
-    HOME: (
-        *(Allowed(name, _XDG) for name in (".cache", ".config", ".local")),
-        *(Allowed(name, _DRIVER) for name in (".nv", ".triton")),
-        *(
-            Allowed(name, _OTHERS)
-            for name in (".*_history", ".lesshst", ".viminfo", ".Xauthority", ".kube/cache")
-        ),
-    ),
-    MOUNT: tuple(
-        Allowed(f"{folder}/*", _OTHERS)
-        for folder in (
-            "/media",
-            "/run/media",
-            "/run/user",
-            "/run/credentials",
-            "/run/docker",
-            "/snap",
-            "/var/lib/docker",
-        )
-    ),
-    INTERFACE: tuple(
-        Allowed(f"{name}*", _OTHERS)
-        for name in ("docker", "br-", "veth", "virbr", "vnet", "tun", "wg", "utun")
-    ),
-    NAMESPACE: (),
-    CLUSTER: (),
-}
 
 CREDENTIALS: Mapping[str, tuple[str, ...]] = {
     ".aws": ("config", "credentials"),
@@ -240,11 +183,6 @@ def added(before: Mapping[str, Entries], after: Mapping[str, Entries]) -> list[L
             if known != fingerprint and not allowed(kind, name):
                 found.append(Leak(kind, name if known is None else f"{name} (changed)"))
     return found
-
-
-def allowed(kind: str, name: str) -> bool:
-    """Whether the allowlist has it; a folder is given with or without its slash."""
-    return any(fnmatchcase(name, each.glob) or fnmatchcase(f"{name}/", each.glob) for each in ALLOWED[kind])
 
 
 @dataclass(frozen=True)
@@ -407,7 +345,7 @@ class LeakCheck:
             for leak in self.leaks:
                 terminalreporter.line(str(leak))
             terminalreporter.line(
-                "A test has to end and remove what it makes; exceptions are in tests/leaks.py, with reasons."
+                "A test has to end and remove what it makes; exceptions are in tests/leaks_allowlist.py."
             )
 
 

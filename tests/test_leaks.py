@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests import leaks
+from tests import leaks, leaks_allowlist
 from tests.conftest import ROOT
 
 pytest_plugins = ("pytester",)
@@ -70,14 +70,14 @@ def session(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Sessi
 def lines(done: pytest.RunResult) -> list[str]:
     """What the session reports as left behind."""
     kinds = (
-        leaks.PROCESS,
-        leaks.TEMPORARY,
-        leaks.CHECKOUT,
-        leaks.HOME,
-        leaks.MOUNT,
-        leaks.INTERFACE,
-        leaks.NAMESPACE,
-        leaks.CLUSTER,
+        leaks_allowlist.PROCESS,
+        leaks_allowlist.TEMPORARY,
+        leaks_allowlist.CHECKOUT,
+        leaks_allowlist.HOME,
+        leaks_allowlist.MOUNT,
+        leaks_allowlist.INTERFACE,
+        leaks_allowlist.NAMESPACE,
+        leaks_allowlist.CLUSTER,
     )
     return [line for line in done.outlines if line.startswith(tuple(f"{kind} " for kind in kinds))]
 
@@ -229,15 +229,17 @@ def test_mount_points_are_read_as_the_kernel_writes_them() -> None:
     )
     assert leaks.mounts(text) == {"/": "26", "/mnt/with space": "36", "/mnt/twice": "40 41"}
     assert leaks.mounts("") == {}
-    mounted_twice = leaks.added({leaks.MOUNT: {"/mnt/twice": "40"}}, {leaks.MOUNT: leaks.mounts(text)})
+    mounted_twice = leaks.added(
+        {leaks_allowlist.MOUNT: {"/mnt/twice": "40"}}, {leaks_allowlist.MOUNT: leaks.mounts(text)}
+    )
     assert [leak.name for leak in mounted_twice] == ["/", "/mnt/twice (changed)", "/mnt/with space"]
 
 
 @pytest.mark.skipif(not Path("/proc/self/mountinfo").exists(), reason="needs Linux")
 def test_this_machine_is_read() -> None:
     seen = leaks.snapshot(leaks.Places(ROOT, clusters=True))
-    assert "/" in seen[leaks.MOUNT]
-    assert "lo" in seen[leaks.INTERFACE]
+    assert "/" in seen[leaks_allowlist.MOUNT]
+    assert "lo" in seen[leaks_allowlist.INTERFACE]
     assert leaks.added(seen, leaks.snapshot(leaks.Places(ROOT, clusters=True))) == []
 
 
@@ -256,12 +258,12 @@ def test_a_cluster_that_somebody_brings_up_meanwhile_belongs_to_a_session_only_i
         seen = leaks.snapshot(
             leaks.Places(tmp_path, tmp_path, interfaces=tmp_path / "net", clusters=clusters)
         )
-        assert seen[leaks.INTERFACE] == expected
-        assert (leaks.CLUSTER in seen) is clusters
+        assert seen[leaks_allowlist.INTERFACE] == expected
+        assert (leaks_allowlist.CLUSTER in seen) is clusters
 
 
 def test_every_exception_has_a_reason() -> None:
-    assert all(each.reason for kind in leaks.ALLOWED.values() for each in kind)
+    assert all(each.reason for kind in leaks_allowlist.ALLOWED.values() for each in kind)
 
 
 def test_this_session_is_checked(pytestconfig: pytest.Config) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).with_name("project")
 STACK = "stacks/Pulumi.one.yaml"
+PARTS = "infra/parts.py"
 
 
 @dataclass(frozen=True)
