@@ -32,14 +32,35 @@ class ApiServer:
     def certificate(self) -> Path:
         return self.folder / "server.crt"
 
+    @property
+    def key(self) -> Path:
+        return self.folder / "server.key"
+
 
 @contextmanager
 def api_server(folder: Path, token: str) -> Iterator[ApiServer]:
     """Serve until the end of the block."""
     server = ApiServer(folder, token)
+    _issue_certificate(server)
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server.certificate, server.key)
+    listening.socket = context.wrap_socket(listening.socket, server_side=True)
+    server.port = listening.server_address[1]
+    thread = Thread(target=listening.serve_forever)
+    thread.start()
+    try:
+        yield server
+    finally:
+        listening.shutdown()
+        thread.join()
+        listening.server_close()
+
+
+def _issue_certificate(server: ApiServer) -> None:
     files = [
         "-keyout",
-        str(folder / "server.key"),
+        str(server.key),
         "-out",
         str(server.certificate),
         "-subj",
@@ -52,6 +73,10 @@ def api_server(folder: Path, token: str) -> Iterator[ApiServer]:
         check=True,
         capture_output=True,
     )
+
+
+def _handler(server: ApiServer) -> type[BaseHTTPRequestHandler]:
+    """The handler of requests for the objects of a server."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -91,16 +116,4 @@ def api_server(folder: Path, token: str) -> Iterator[ApiServer]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
             """Say nothing."""
 
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(server.certificate, folder / "server.key")
-    listening.socket = context.wrap_socket(listening.socket, server_side=True)
-    server.port = listening.server_address[1]
-    thread = Thread(target=listening.serve_forever)
-    thread.start()
-    try:
-        yield server
-    finally:
-        listening.shutdown()
-        thread.join()
-        listening.server_close()
+    return Handler
