@@ -31,7 +31,8 @@ def problems(message: str) -> list[str]:
     subject = _AUTOSQUASH.sub("", lines[0])
     if len(subject) > LONGEST_SUBJECT and not _BY_GIT.match(subject):
         found.append(
-            f"the subject has {len(subject)} characters: write at most {LONGEST_SUBJECT}, and the rest in the body"
+            f"the subject has {len(subject)} characters: write at most {LONGEST_SUBJECT}, and the rest in "
+            f"the body"
         )
     if len(lines) > 1 and lines[1].strip():
         found.append("the second line is not empty: leave an empty line between subject and body")

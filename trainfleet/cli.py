@@ -22,7 +22,9 @@ PLATFORMS, TRAINING, MODELS, CLUSTERS, SETUP = "Platforms", "Training", "Models"
 
 
 class Command(NamedTuple):
-    """Where a command is defined (`module:attribute`, a `typer.Typer`), its line in `--help`, and its panel."""
+    """Where a command is defined (`module:attribute`, a `typer.Typer`), its line in `--help`, and
+    its panel.
+    """
 
     source: str
     help: str

@@ -42,7 +42,9 @@ class InputError(TrainfleetError):
 
 
 class MissingToolError(TrainfleetError):
-    """Raised when the machine lacks something a command needs; the message says what to install. Exit code 3."""
+    """Raised when the machine lacks something a command needs; the message says what to install.
+    Exit code 3.
+    """
 
     exit_code = 3
 

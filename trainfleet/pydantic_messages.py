@@ -1,5 +1,5 @@
-"""Turns pydantic's errors into `Problem`s: what is wrong at a path, and what would be valid. Independent of the
-model, so that specs, stack outputs and recipes share it.
+"""Turns pydantic's errors into `Problem`s: what is wrong at a path, and what would be valid. Independent of
+the model, so that specs, stack outputs and recipes share it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ def homes_of(key: str, model: type[BaseModel]) -> list[str]:
 
 
 def likely_field(key: str, part: type[BaseModel] | None, model: type[BaseModel]) -> str | None:
-    """The field of `part` that an unknown key most likely means; None if the key rather is in the wrong place."""
+    """The field of `part` that an unknown key most likely means; None if the key rather is in the wrong
+    place.
+    """
     match = nearest(key, part.model_fields) if part else None
     if match is None or SequenceMatcher(None, key, match).ratio() >= 0.8:
         return match

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the member of `names` closest to `name`, or None when none is close. Case, `_` and `-` are ignored.
+    """Return the member of `names` closest to `name`, or None when none is close. Case, `_` and `-` are
+    ignored.
 
     Swapped letters are closer than other differences: `us-esat-2` gives us-east-2, not us-west-2.
     """

@@ -43,7 +43,7 @@ _BULLETS = re.compile(
 )
 _NO_VALUES = re.compile(r"disallowed values", re.I)
 """The list names values that are not allowed."""
-_REFUSED = re.compile(r"not one of|not valid|no valid|out of range|characters|is no |is not (?!known)")
+_REFUSED = re.compile(r"not one of|not valid|no valid|out of range|characters|is not (?!known)")
 
 
 def listed(document: str) -> list[str]:

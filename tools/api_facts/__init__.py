@@ -1,1 +1,3 @@
-"""Collects the facts of the clouds' API models (`trainfleet/rehearsal/simulation/facts`) when an SDK changes."""
+"""Collects the facts of the clouds' API models (`trainfleet/rehearsal/simulation/facts`) when an
+SDK changes.
+"""

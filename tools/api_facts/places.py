@@ -1,5 +1,5 @@
-"""Where a collected file belongs: modules that Trainfleet's own components use ship with Trainfleet, the others
-with the optional package in `packages/api-facts`.
+"""Where a collected file belongs: modules that Trainfleet's own components use ship with Trainfleet, the
+others with the optional package in `packages/api-facts`.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ FILE_BYTES = 1 << 30
 SPAN_BYTES, GAP_BYTES, READERS = 1 << 26, 1 << 20, 4
 _TORCH_DATA = (torch.dtype, torch.layout, torch.memory_format)
 _CLASSES = {
-    "torch.distributed.checkpoint.metadata": "Metadata TensorStorageMetadata BytesStorageMetadata ChunkStorageMetadata TensorProperties MetadataIndex StorageMeta"
+    "torch.distributed.checkpoint.metadata": "Metadata TensorStorageMetadata BytesStorageMetadata "
+    "ChunkStorageMetadata TensorProperties MetadataIndex StorageMeta"
     " _MEM_FORMAT_ENCODING",
     "torch.distributed.checkpoint.filesystem": "_StorageInfo",
     "torch.serialization": "_get_layout",
@@ -48,7 +49,9 @@ _CLASSES = {
 
 
 class TornError(Exception):
-    """Raised when a committed checkpoint differs from its manifest: a file is missing, truncated or altered."""
+    """Raised when a committed checkpoint differs from its manifest: a file is missing, truncated
+    or altered.
+    """
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,9 @@ _WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 @dataclass(frozen=True)
 class FileInfo:
-    """One file: its name relative to the listed folder, path in the filesystem, size and modification time."""
+    """One file: its name relative to the listed folder, path in the filesystem, size and
+    modification time.
+    """
 
     name: str
     path: str

@@ -134,7 +134,7 @@ def _select(checkpoints: Checkpoints, which: str, source: str) -> str:
 
 def _check_data(workload: Workload, shared: dict[str, Any], path: str) -> None:
     if workload.fingerprint() != shared["fingerprint"]:
-        what = "was trained on other data or tokens than its recipe finds here, so its metrics are not comparable"
+        what = "was trained on other data or tokens than its recipe finds here: metrics are not comparable"
         raise InputError(
             "the data changed since the training",
             [Problem(path, what, "restore the data that `workload.data` names")],

@@ -28,7 +28,9 @@ FREE_KEYS = (
 def differences(
     old: Mapping[str, Any], new: Mapping[str, Any], allowed: Iterable[str] = ()
 ) -> list[tuple[str, Any, Any]]:
-    """Key, old and new value of each difference between two dumped recipes that is neither free nor allowed."""
+    """Key, old and new value of each difference between two dumped recipes that is neither free
+    nor allowed.
+    """
     before, after = dict(flatten(old)), dict(flatten(new))
     free = (*FREE_KEYS, *allowed)
     changed = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]

@@ -123,7 +123,8 @@ class Sharding(Section):
 
     blocks: tuple[str, ...] = Field(
         (),
-        description="Module classes to shard, recompute and compile one by one; empty: detected in the model.",
+        description="Module classes to shard, recompute and compile one by one; empty: detected in the "
+        "model.",
     )
     reshard: bool = Field(
         True,
@@ -131,7 +132,8 @@ class Sharding(Section):
     )
     cpu_offload: bool = Field(
         False,
-        description="Keep shards and optimizer state in host memory; slower, for models that do not fit otherwise.",
+        description="Keep shards and optimizer state in host memory; slower, for models that do not fit "
+        "otherwise.",
     )
     replicas: int | None = Field(
         None, ge=1, description="`hsdp`: number of copies of the whole model; null: one per machine."
@@ -154,7 +156,8 @@ class Log(Section):
     tensorboard: bool = Field(True, description="Write TensorBoard files to the run's folder.")
     prometheus: Annotated[Literal["off", "ray"] | Annotated[int, Field(ge=1024, le=65535)], OFF] = Field(
         "off",
-        description="A port of rank 0's machine on which to serve gauges, or `ray` to use Ray's metrics agents.",
+        description="A port of rank 0's machine on which to serve gauges, or `ray` to use Ray's metrics "
+        "agents.",
     )
     mlflow: str | None = Field(
         None,
@@ -187,7 +190,8 @@ class ScalingConfig(Section):
     )
     standby: bool = Field(
         True,
-        description="Keep one prestarted process per worker, so that a restart is faster (Ray); about 0.5 GB each.",
+        description="Keep one prestarted process per worker, so that a restart is faster (Ray); about 0.5 "
+        "GB each.",
     )
 
 
@@ -204,7 +208,8 @@ class GuardsConfig(Section):
     window: int = Field(
         50,
         ge=4,
-        description="Number of previous losses to compare with; detection starts when half of them are known.",
+        description="Number of previous losses to compare with; detection starts when half of them are "
+        "known.",
     )
     limit: int = Field(5, ge=1, description="Consecutive rejected steps after which the run stops.")
 
@@ -214,7 +219,8 @@ class RateControl(Section):
 
     kind: Annotated[Literal["off", "plateau", "restarts", "backoff"], OFF] = Field(
         "off",
-        description="`plateau` lowers the rate when validation stalls, `restarts` repeats cosine cycles, `backoff` lowers it after a loss spike.",
+        description="`plateau` lowers the rate when validation stalls, `restarts` repeats cosine cycles, "
+        "`backoff` lowers it after a loss spike.",
     )
     metric: str = Field("validation/loss", description="Metric that plateau and restarts watch.")
     mode: Literal["min", "max"] = Field(

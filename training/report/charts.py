@@ -44,8 +44,8 @@ class Mark:
 
 @dataclass(frozen=True)
 class Chart:
-    """A titled chart; `levels` are horizontal lines with names, `resumes` are the steps from which the run was
-    resumed.
+    """A titled chart; `levels` are horizontal lines with names, `resumes` are the steps from which the run
+    was resumed.
     """
 
     title: str
@@ -61,7 +61,9 @@ class Chart:
 
 @dataclass(frozen=True)
 class Stack:
-    """Columns over the steps that share out 100 %: of each (first step, last step), the seconds of every part."""
+    """Columns over the steps that share out 100 %: of each (first step, last step), the seconds of every
+    part.
+    """
 
     columns: Sequence[tuple[int, int, Mapping[str, float]]]
     colours: Mapping[str, str]

@@ -122,7 +122,9 @@ class RunSummary:
         return document if isinstance(document, dict) else {}
 
     def status(self) -> str:
-        """finished, stopped, failed, running, or killed if it is recorded as running and no process holds it."""
+        """finished, stopped, failed, running, or killed if it is recorded as running and no
+        process holds it.
+        """
         recorded = str(self.run.get("status", "not started"))
         if recorded != "running" or self.lock_held is None:
             return recorded
@@ -147,7 +149,9 @@ class RunSummary:
         return [main, *(self._figure(name) for name in names if name != main.name)] if names else []
 
     def main(self) -> Figure:
-        """The main metric: the recipe's `checkpoint.metric`, or the baseline's metric instead of a plain loss."""
+        """The main metric: the recipe's `checkpoint.metric`, or the baseline's metric instead of a plain
+        loss.
+        """
         chosen = str(self._checkpoint().get("metric", "validation/loss")).partition("/")[2] or "loss"
         if chosen == "loss":
             chosen = next((figure for figure, _, _ in self._baselines()), "loss")

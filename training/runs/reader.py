@@ -81,7 +81,9 @@ def last_lines(file: Path, tail_bytes: int = 20_000) -> Iterator[str]:
 
 
 def last_sign(run_dir: Path) -> float | None:
-    """When the run last wrote to its folder, in seconds since 1970: an estimate of when a killed run ended."""
+    """When the run last wrote to its folder, in seconds since 1970: an estimate of when a killed
+    run ended.
+    """
     times = []
     for name in ("metrics.jsonl", "run.json", "launch.log"):
         with contextlib.suppress(OSError):

@@ -20,7 +20,8 @@ from trainfleet.errors import Problem, TrainfleetError
 
 Result = TypeVar("Result")
 TIMEOUT = timedelta(hours=6)
-"""Covers long uploads, for which the other ranks wait. A dead rank is noticed immediately by its connection."""
+"""Covers long uploads, for which the other ranks wait. A dead rank is noticed immediately by its connection.
+"""
 
 
 class Ranks:

@@ -1,7 +1,7 @@
 """Ray for one run: a cluster of its own on this machine, or the one at RAY_ADDRESS.
 
-A local Ray starts small (no dashboard, a small object store, its own token), because a start on two cores is mostly
-Python imports.
+A local Ray starts small (no dashboard, a small object store, its own token), because a start on two cores
+is mostly Python imports.
 """
 
 from __future__ import annotations
@@ -218,7 +218,8 @@ def _start(scaling: ScalingConfig, folder: str) -> None:
             ray.shutdown()
             if attempt == START_TRIES:
                 raise TrainfleetError(
-                    f"Ray did not start in {START_TRIES} tries ({_last_line(error)}); the machine may be too busy, `--on torchrun` needs no Ray"
+                    f"Ray did not start in {START_TRIES} tries ({_last_line(error)}); the machine may be "
+                    f"too busy, `--on torchrun` needs no Ray"
                 ) from error
             sys.stderr.write(f"Ray did not start ({_last_line(error)}); trying once more\n")
             time.sleep(2)

@@ -36,7 +36,8 @@ _PATTERNS: tuple[tuple[str, StoreErrorMessage], ...] = (
         r"invalid_grant|MISSING_AUTHENTICATION|signature we calculated",
         StoreErrorMessage(
             "the store rejects the credentials",
-            "check the key or token and its expiry, and this machine's clock (a wrong clock invalidates signatures)",
+            "check the key or token and its expiry, and this machine's clock (a wrong clock invalidates "
+            "signatures)",
             retryable=False,
         ),
     ),
@@ -59,8 +60,8 @@ _PATTERNS: tuple[tuple[str, StoreErrorMessage], ...] = (
         ),
     ),
     (
-        r"InsufficientStorage|QuotaExceeded|EntityTooLarge|\b507\b|[Nn]o space left|[Dd]isk quota|StorageFull|"
-        r"XMinioStorageFull|out of space",
+        r"InsufficientStorage|QuotaExceeded|EntityTooLarge|\b507\b|[Nn]o space left|[Dd]isk quota|"
+        r"StorageFull|XMinioStorageFull|out of space",
         StoreErrorMessage("the store is full", "free space or raise its quota", retryable=False),
     ),
     (
@@ -103,8 +104,8 @@ _PATTERNS: tuple[tuple[str, StoreErrorMessage], ...] = (
         StoreErrorMessage("the store reports an internal error", "check its status page", retryable=True),
     ),
     (
-        r"[Cc]onnection (refused|reset|closed|timed out)|NETWORK_CONNECTION|couldn't connect|Couldn't connect|"
-        r"Failed to connect|Timeout|[Tt]imed out|DEADLINE_EXCEEDED|"
+        r"[Cc]onnection (refused|reset|closed|timed out)|NETWORK_CONNECTION|couldn't connect|"
+        r"Couldn't connect|Failed to connect|Timeout|[Tt]imed out|DEADLINE_EXCEEDED|"
         r"curlCode|CURLE? code|network socket|[Ee]mpty reply|broken pipe|recv failure",
         StoreErrorMessage(
             "the store cannot be reached", "check the network, the endpoint and the firewall", retryable=True

@@ -127,7 +127,9 @@ class Lease:
             return None
 
     def _is_stale(self, existing: dict[str, Any]) -> bool:
-        """Whether a lease is stale without observing it: of this launch, or of a dead process of this machine."""
+        """Whether a lease is stale without observing it: of this launch, or of a dead process of this
+        machine.
+        """
         if self.group and existing.get("group") == self.group:
             return True
         if (existing.get("host"), existing.get("boot")) != (platform.node(), _boot_id()) or not _boot_id():

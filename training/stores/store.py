@@ -21,7 +21,9 @@ Notify = Callable[[str, str], Any]
 
 
 class StoreError(TrainfleetError):
-    """Raised when a store request failed after all attempts; its problem names the URL, the cause and a fix."""
+    """Raised when a store request failed after all attempts; its problem names the URL, the cause
+    and a fix.
+    """
 
 
 class NotFoundError(StoreError):
@@ -227,7 +229,8 @@ def _silent(_what: str, _text: str) -> None:
 
 
 def open_store(url: str, retry: RetryPolicy | None = None, notify: Notify = _silent) -> Store:
-    """The store behind a URL or folder; sends no request yet. Calls `notify("store", text)` before each retry.
+    """The store behind a URL or folder; sends no request yet. Calls `notify("store", text)` before each
+    retry.
 
     Raises:
         InputError: the URL is not valid, or the environment lacks the account that it needs.

@@ -1,4 +1,6 @@
-"""AdamW and its learning rate schedule, a stateless function of the step: a resumed run gets the same rates."""
+"""AdamW and its learning rate schedule, a stateless function of the step: a resumed run gets the
+same rates.
+"""
 
 from __future__ import annotations
 

@@ -129,7 +129,9 @@ def seed_rank(seed: int, rank: int, step: int) -> None:
 
 
 def rng_state() -> dict[str, Any]:
-    """The states of this process's random generators: torch (CPU and GPU), Python and NumPy, as plain values."""
+    """The states of this process's random generators: torch (CPU and GPU), Python and NumPy, as
+    plain values.
+    """
     _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     return {
         "torch": torch.get_rng_state(),

@@ -1,7 +1,8 @@
-"""torchmetrics' `Metric` without importing transformers, which torchmetrics imports for text generation metrics.
+"""torchmetrics' `Metric` without importing transformers, which torchmetrics imports for text generation
+metrics.
 
-This saves about 6 CPU seconds per worker start. NOTE: it must be the first import of torchmetrics in a process. A user
-who needs those metrics imports torchmetrics first, and then nothing is hidden.
+This saves about 6 CPU seconds per worker start. NOTE: it must be the first import of torchmetrics in a
+process. A user who needs those metrics imports torchmetrics first, and then nothing is hidden.
 """
 
 from __future__ import annotations

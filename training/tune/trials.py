@@ -103,7 +103,9 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> int:
 
 
 def run_trial(config: dict[str, Any], storage: str) -> None:
-    """Train one trial in a Ray Tune actor and report each validation. Tune stops it by raising in `report`."""
+    """Train one trial in a Ray Tune actor and report each validation. Tune stops it by raising in
+    `report`.
+    """
     from ray import tune as ray_tune
 
     recipe = Recipe.model_validate(config["recipe"])

@@ -44,7 +44,9 @@ class Strategy(ABC):
 
     @abstractmethod
     def grad_sync(self, last: bool) -> AbstractContextManager[Any]:
-        """Context of a micro batch's forward and backward pass. Gradients are reduced in the last one only."""
+        """Context of a micro batch's forward and backward pass. Gradients are reduced in the last
+        one only.
+        """
 
     @abstractmethod
     def precision(self) -> AbstractContextManager[Any]:

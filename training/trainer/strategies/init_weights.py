@@ -96,7 +96,9 @@ def build(make: Callable[[], nn.Module], seed: int, meta: bool) -> Built:
 
 
 class _Record(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch is partly typed
-    """Every operation on meta tensors, in order, with the storages that it reads, and those that it writes."""
+    """Every operation on meta tensors, in order, with the storages that it reads, and those that
+    it writes.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch is partly typed

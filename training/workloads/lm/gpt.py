@@ -121,7 +121,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def flops_per_token(parameters: int, settings: GptSettings) -> float:
-    """Forward and backward: 6 per parameter, and 12·layers·width·context for attention (Chowdhery et al. 2022,
-    appendix B).
+    """Forward and backward: 6 per parameter, and 12·layers·width·context for attention (Chowdhery et al.
+    2022, appendix B).
     """
     return 6.0 * parameters + 12.0 * settings.layers * settings.width * settings.context

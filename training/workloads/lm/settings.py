@@ -51,7 +51,8 @@ class TextSettings(Section):
 
     source: str = Field(
         "stdlib",
-        description="`stdlib`: the Python standard library's own source; else a folder, a file, an object store's URL, hf:NAME, or prepared data.",
+        description="`stdlib`: the Python standard library's own source; else a folder, a file, an object "
+        "store's URL, hf:NAME, or prepared data.",
     )
     glob: str = Field(
         "**/*.py",

@@ -185,7 +185,9 @@ class TokenFiles:
     streamed: bool
 
     def tokens(self, split: Split, at_most: int | None = None) -> Iterator[NDArray[Any]]:
-        """A split's tokens by block, each starting with the previous token; of `at_most` evenly spaced blocks."""
+        """A split's tokens by block, each starting with the previous token; of `at_most` evenly spaced
+        blocks.
+        """
         blocks = self.blocks[split]
         for number in spread(len(blocks.entries), at_most):
             rows = blocks.block(number)["tokens"]

@@ -95,7 +95,9 @@ class LanguageModel(Workload):
         )
 
     def baseline(self, indices: Sequence[int]) -> dict[str, float]:
-        """Bigram cross entropy on the bytes of the validation samples `indices`, each after its predecessor."""
+        """Bigram cross entropy on the bytes of the validation samples `indices`, each after its
+        predecessor.
+        """
         train = pair_counts(self._train_bytes())
         spelling, evaluated = self.files.spelling, []
         for sample in self.files.blocks["validation"].rows(indices)["tokens"]:

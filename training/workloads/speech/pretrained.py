@@ -1,4 +1,5 @@
-"""Pretrained speech models of Hugging Face: CTC models such as wav2vec2, and encoder-decoders such as Whisper.
+"""Pretrained speech models of Hugging Face: CTC models such as wav2vec2, and encoder-decoders such as
+Whisper.
 
 NOTE: under fsdp every rank must call the decoder equally often, from inside the model's forward pass, where
 its weights are gathered.

@@ -29,7 +29,8 @@ class SpeechModelSettings(Section):
     alphabet: str | None = Field(
         GERMAN,
         min_length=2,
-        description="Letters that are learnt, besides the blank between words; null: those of the pretrained model.",
+        description="Letters that are learnt, besides the blank between words; null: those of the "
+        "pretrained model.",
     )
     width: int = Field(128, ge=8, description="Of the small model.")
     layers: int = Field(3, ge=1, description="Number of Conformer blocks.")
@@ -51,7 +52,8 @@ class SoundSettings(Section):
 
     source: str = Field(
         "spoken",
-        description="`spoken`: German sentences spoken by espeak-ng; a folder of audio files with a .txt next to each; Common Voice's own folder "
+        description="`spoken`: German sentences spoken by espeak-ng; a folder of audio files with a .txt "
+        "next to each; Common Voice's own folder "
         "(train.tsv and clips); parquet, an object store's URL, or hf:NAME@CONFIG.",
     )
     glob: str = Field("**/*", description="Which files of a folder.")

@@ -17,7 +17,8 @@ class ImageModelSettings(Section):
     width: int = Field(
         32,
         ge=4,
-        description="Channels of the first stage (cnn; each further stage has twice as many), or the width (vit).",
+        description="Channels of the first stage (cnn; each further stage has twice as many), or the width "
+        "(vit).",
     )
     stages: tuple[int, ...] = Field(
         (2, 2),
@@ -35,7 +36,8 @@ class ImageSettings(Section):
 
     source: str = Field(
         "digits",
-        description="`digits`: 1,797 written digits that scikit-learn brings; else a folder with a folder per class, parquet, an object store's URL, "
+        description="`digits`: 1,797 written digits that scikit-learn brings; else a folder with a folder "
+        "per class, parquet, an object store's URL, "
         "hf:NAME.",
     )
     glob: str = Field("**/*", description="Which files of a folder.")

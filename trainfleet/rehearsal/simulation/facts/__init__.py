@@ -1,8 +1,9 @@
 """The limits that the clouds' own API models set on input properties, which the SDKs mostly leave out.
 
-`tools/api_facts` of the checkout writes `<package>/<module>.json`. Do not edit these files by hand. This folder has the
-modules that Trainfleet's components use. The optional package `trainfleet-api-facts` has the other modules, for
-rehearsals of other programs; without it, their properties are checked against the SDK only.
+`tools/api_facts` of the checkout writes `<package>/<module>.json`. Do not edit these files by hand. This
+folder has the modules that Trainfleet's components use. The optional package `trainfleet-api-facts` has the
+other modules, for rehearsals of other programs. Without it, their properties are checked against the SDK
+only.
 """
 
 from __future__ import annotations
