@@ -149,7 +149,7 @@ def test_a_second_run_in_the_same_place_is_refused(
     first = Lease(open_store(recipe.home_url()), "another launch", heartbeat_s=0.2, settle_s=0.1)
     first.acquire()
     try:
-        with pytest.raises(InputError, match="this run is already active"):
+        with pytest.raises(InputError, match="this run is already in progress"):
             run(recipe, tmp_path / "run")
     finally:
         first.release()

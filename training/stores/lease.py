@@ -152,4 +152,4 @@ def _lease_taken(store: Store, existing: dict[str, Any]) -> InputError:
     problem = Problem(
         store.url, f"{_owner_text(existing)} writes here", "wait for it or stop it, or use --run NAME"
     )
-    return InputError("this run is already active", [problem])
+    return InputError("this run is already in progress", [problem])
