@@ -22,9 +22,6 @@ EXEMPT = {
 
 
 KNOWN = (
-    "tests/cluster/cloud_stores.py",
-    "tests/cluster/observed_run.py",
-    "tests/cluster/test_secrets.py",
     "tests/training/launch/test_kuberay_faults.py",
     "tests/training/launch/test_kuberay_manifest.py",
     "tests/training/launch/test_sky_follow.py",

@@ -130,74 +130,9 @@ def cloud_store(kind: str, host: str, folder: Path) -> Iterator[CloudStore]:
     issue_certificate(host, folder)
     with socket.create_server((host, 0)) as probe:
         port = int(probe.getsockname()[1])
-    data = folder / "data"
     for bucket in (BUCKET, OTHER):
-        (data / bucket).mkdir(parents=True)
-    cert, key = str(folder / "tls.crt"), str(folder / "tls.key")
-    address = f"https://{host}:{port}"
-    if kind == "s3":
-        for each in ("sidecar", "people"):
-            (folder / each).mkdir()
-        command = [
-            str(gateways() / "versitygw"),
-            "--access",
-            KEY,
-            "--secret",
-            SECRET,
-            "--port",
-            f"{host}:{port}",
-            "--quiet",
-            "--cert",
-            cert,
-            "--key",
-            key,
-        ]
-        command += [
-            "--iam-dir",
-            str(folder / "people"),
-            "posix",
-            "--sidecar",
-            str(folder / "sidecar"),
-            str(data),
-        ]
-    elif kind == "gs":
-        command = [
-            str(gateways() / "fake-gcs-server"),
-            "-scheme",
-            "https",
-            "-host",
-            host,
-            "-port",
-            str(port),
-            "-log-level",
-            "error",
-        ]
-        command += [
-            "-cert-location",
-            cert,
-            "-private-key-location",
-            key,
-            "-backend",
-            "filesystem",
-            "-filesystem-root",
-            str(data),
-        ]
-        command += ["-external-url", address, "-public-host", f"{host}:{port}"]
-    else:
-        command = [
-            *azurite(),
-            "--blobHost",
-            host,
-            "--blobPort",
-            str(port),
-            "--location",
-            str(folder / "azurite"),
-            "--cert",
-            cert,
-            "--key",
-            key,
-        ]
-        command += ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
+        (folder / "data" / bucket).mkdir(parents=True)
+    command = {"s3": _s3_gateway, "gs": _gcs_emulator, "az": _azurite}[kind](host, port, folder)
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True
@@ -210,6 +145,39 @@ def cloud_store(kind: str, host: str, folder: Path) -> Iterator[CloudStore]:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def _s3_gateway(host: str, port: int, folder: Path) -> list[str]:
+    """The command that serves S3, with an account for each run."""
+    for each in ("sidecar", "people"):
+        (folder / each).mkdir()
+    return [
+        str(gateways() / "versitygw"),
+        *("--access", KEY, "--secret", SECRET),
+        *("--port", f"{host}:{port}", "--quiet"),
+        *("--cert", str(folder / "tls.crt"), "--key", str(folder / "tls.key")),
+        *("--iam-dir", str(folder / "people")),
+        *("posix", "--sidecar", str(folder / "sidecar"), str(folder / "data")),
+    ]
+
+
+def _gcs_emulator(host: str, port: int, folder: Path) -> list[str]:
+    return [
+        str(gateways() / "fake-gcs-server"),
+        *("-scheme", "https", "-host", host, "-port", str(port), "-log-level", "error"),
+        *("-cert-location", str(folder / "tls.crt"), "-private-key-location", str(folder / "tls.key")),
+        *("-backend", "filesystem", "-filesystem-root", str(folder / "data")),
+        *("-external-url", f"https://{host}:{port}", "-public-host", f"{host}:{port}"),
+    ]
+
+
+def _azurite(host: str, port: int, folder: Path) -> list[str]:
+    return [
+        *azurite(),
+        *("--blobHost", host, "--blobPort", str(port), "--location", str(folder / "azurite")),
+        *("--cert", str(folder / "tls.crt"), "--key", str(folder / "tls.key")),
+        *("--silent", "--skipApiVersionCheck", "--disableTelemetry"),
+    ]
 
 
 def _s3_account(host: str, port: int, authority: Path) -> CloudStore:

@@ -17,7 +17,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -244,52 +244,16 @@ def _run(
     def kubectl(*arguments: str) -> str:
         return cluster.kubectl("-n", NAMESPACE, *arguments, check=False)
 
-    mine = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "AZURE_"))}
-    environment = (
-        mine
-        | store.environment
-        | {
-            "NO_COLOR": "1",
-            "COLUMNS": "160",
-            "PYTHONUNBUFFERED": "1",
-            "KUBECONFIG": str(cluster.state.kubeconfig),
-        }
-    )
-    where = [
-        "--context",
-        cluster.state.context,
-        "--namespace",
-        NAMESPACE,
-        "--image",
-        LOCAL,
-        "--from-secret",
-        "keys",
-    ]
-    recipe = [
-        f"workload.data.source={store.url}/text",
-        "scaling.cpus_per_worker=0.25",
-        "log.prometheus=ray",
-        *LONG,
-        "validation.every=50",
-    ]
-    command = [
-        PROGRAM,
-        "launch",
-        "lm-tiny",
-        "--on",
-        "kuberay",
-        *where,
-        "--storage",
-        f"{store.url}/kept",
-        "--run",
-        RUN,
-        *recipe,
-    ]
     output = folder / "launch.out"
     with output.open("w") as log:
         launch = Launch(
             subprocess.Popen(
-                command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, text=True
+                _command(cluster, store),
+                cwd=folder,
+                env=_environment(cluster, store),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                text=True,
             ),
             output,
         )
@@ -299,18 +263,7 @@ def _run(
             json.dumps(targets(json.loads(kubectl("get", "pod", "-o", "json"))["items"]))
         )
         answers = _answers(server)
-        texts = {f"objects {kind}": kubectl("get", kind, "-o", "yaml") for kind in KINDS.split(",")}
-        texts["metrics"] = json.dumps(server.ask("series", **{"match[]": '{__name__=~".+"}'}))
-        texts["targets"] = json.dumps(server.ask("targets"))
-        for pod in kubectl("get", "pod", "-o", "name").split():
-            texts[f"log {pod}"] = kubectl("logs", pod, "--all-containers", "--tail=-1")
-            texts[f"described {pod}"] = kubectl("describe", pod)
-            texts[f"arguments {pod}"] = kubectl("exec", pod, "--", "sh", "-c", _ARGUMENTS)
-            texts[f"ray's logs {pod}"] = kubectl(
-                "exec", pod, "--", "sh", "-c", "cat /tmp/ray/session_latest/logs/*.* 2>/dev/null"
-            )
-        head = kubectl("get", "pod", "-l", "ray.io/node-type=head", "-o", "name").strip()
-        texts["Ray's jobs"] = kubectl("exec", head, "--", "python", "-c", _JOBS)
+        texts = _texts(kubectl, server)
         made = {
             f"{each['metadata']['name']}/{key}": base64.b64decode(value).decode(errors="replace")
             for each in json.loads(kubectl("get", "secret", "-o", "json"))["items"]
@@ -328,6 +281,71 @@ def _run(
                 texts[f"{name} {path.relative_to(place)}"] = path.read_bytes().decode(errors="replace")
     texts["store log"] = (store.folder / "log").read_text(errors="replace")
     return answers, texts, made
+
+
+def _environment(cluster: Cluster, store: CloudStore) -> dict[str, str]:
+    mine = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "AZURE_"))}
+    return (
+        mine
+        | store.environment
+        | {
+            "NO_COLOR": "1",
+            "COLUMNS": "160",
+            "PYTHONUNBUFFERED": "1",
+            "KUBECONFIG": str(cluster.state.kubeconfig),
+        }
+    )
+
+
+def _command(cluster: Cluster, store: CloudStore) -> list[str]:
+    """The launch of a long run that reads from and writes to the store."""
+    where = [
+        "--context",
+        cluster.state.context,
+        "--namespace",
+        NAMESPACE,
+        "--image",
+        LOCAL,
+        "--from-secret",
+        "keys",
+    ]
+    recipe = [
+        f"workload.data.source={store.url}/text",
+        "scaling.cpus_per_worker=0.25",
+        "log.prometheus=ray",
+        *LONG,
+        "validation.every=50",
+    ]
+    return [
+        PROGRAM,
+        "launch",
+        "lm-tiny",
+        "--on",
+        "kuberay",
+        *where,
+        "--storage",
+        f"{store.url}/kept",
+        "--run",
+        RUN,
+        *recipe,
+    ]
+
+
+def _texts(kubectl: Callable[..., str], server: Prometheus) -> dict[str, str]:
+    """All output in the cluster, by its source: objects, metrics, logs, arguments and Ray's jobs."""
+    texts = {f"objects {kind}": kubectl("get", kind, "-o", "yaml") for kind in KINDS.split(",")}
+    texts["metrics"] = json.dumps(server.ask("series", **{"match[]": '{__name__=~".+"}'}))
+    texts["targets"] = json.dumps(server.ask("targets"))
+    for pod in kubectl("get", "pod", "-o", "name").split():
+        texts[f"log {pod}"] = kubectl("logs", pod, "--all-containers", "--tail=-1")
+        texts[f"described {pod}"] = kubectl("describe", pod)
+        texts[f"arguments {pod}"] = kubectl("exec", pod, "--", "sh", "-c", _ARGUMENTS)
+        texts[f"ray's logs {pod}"] = kubectl(
+            "exec", pod, "--", "sh", "-c", "cat /tmp/ray/session_latest/logs/*.* 2>/dev/null"
+        )
+    head = kubectl("get", "pod", "-l", "ray.io/node-type=head", "-o", "name").strip()
+    texts["Ray's jobs"] = kubectl("exec", head, "--", "python", "-c", _JOBS)
+    return texts
 
 
 def _answers(server: Prometheus) -> dict[str, list[dict[str, Any]]]:

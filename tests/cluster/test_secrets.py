@@ -11,6 +11,7 @@ import os
 import secrets
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -66,18 +67,15 @@ def test_logs_and_arguments_of_every_pod_were_collected(observed_run: ObservedRu
         assert sum(len(text) > 100 for text in texts) >= 3, kind
 
 
-def test_engine_state_outputs_and_reports_contain_no_keys_of_the_user(tmp_path: Path) -> None:
-    planted = {
-        name: f"planted-{secrets.token_hex(12)}"
-        for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "PULUMI_CONFIG_PASSPHRASE", "token", "password")
-    }
+def kubeconfig(planted: dict[str, str]) -> dict[str, Any]:
+    """A kubeconfig with the keys of a user."""
     user = {
         "name": "me",
         "user": {"token": planted["token"], "username": "me", "password": planted["password"]},
     }
     cluster = {"name": "mine", "cluster": {"server": "https://192.0.2.1:6443"}}
     context = {"name": "mine", "context": {"cluster": "mine", "user": "me"}}
-    config = {
+    return {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [cluster],
@@ -85,15 +83,17 @@ def test_engine_state_outputs_and_reports_contain_no_keys_of_the_user(tmp_path: 
         "contexts": [context],
         "current-context": "mine",
     }
-    file = tmp_path / "kubeconfig"
-    file.write_text(yaml.safe_dump(config))
+
+
+def rehearse(file: Path, folder: Path, planted: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Rehearse the local stack with a kubeconfig, and keep everything that it writes in a folder."""
     options = [
         "--keep",
-        str(tmp_path / "kept"),
+        str(folder / "kept"),
         "--outputs",
-        str(tmp_path / "outputs.json"),
+        str(folder / "outputs.json"),
         "--resources",
-        str(tmp_path / "resources.jsonl"),
+        str(folder / "resources.jsonl"),
     ]
     settings = [
         "--set",
@@ -106,7 +106,7 @@ def test_engine_state_outputs_and_reports_contain_no_keys_of_the_user(tmp_path: 
     environment = (
         os.environ | {"NO_COLOR": "1"} | {name: value for name, value in planted.items() if name.isupper()}
     )
-    done = subprocess.run(
+    return subprocess.run(
         [PROGRAM, "rehearse", "local", *settings, *options],
         env=environment,
         capture_output=True,
@@ -114,6 +114,16 @@ def test_engine_state_outputs_and_reports_contain_no_keys_of_the_user(tmp_path: 
         timeout=900,
         check=False,
     )
+
+
+def test_engine_state_outputs_and_reports_contain_no_keys_of_the_user(tmp_path: Path) -> None:
+    planted = {
+        name: f"planted-{secrets.token_hex(12)}"
+        for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "PULUMI_CONFIG_PASSPHRASE", "token", "password")
+    }
+    file = tmp_path / "kubeconfig"
+    file.write_text(yaml.safe_dump(kubeconfig(planted)))
+    done = rehearse(file, tmp_path, planted)
     assert done.returncode == 0, done.stdout + done.stderr
     texts = {
         str(path.relative_to(tmp_path)): path.read_text(errors="replace")
