@@ -25,9 +25,22 @@ from trainfleet.training.runtime.progress import number
 def run_dir(tmp_path: Path) -> Path:
     """A run of 40 steps, killed at step 23 and resumed from step 20, with names that need HTML escapes."""
     folder = tmp_path / "lm-<b>"
-    rows: list[dict[str, Any]] = []
+    (folder / "checkpoints" / "step-00000040").mkdir(parents=True)
+    (folder / "checkpoints" / "step-00000040" / "COMMITTED").write_text(
+        json.dumps({"note": {"step": 40, "metrics": {"validation/loss": 2.2}}, "files": {}})
+    )
+    (folder / "checkpoints" / "step-00000030").mkdir()
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()))
+    (folder / "run.json").write_text(json.dumps(run_record()))
+    (folder / "recipe.yaml").write_text("name: lm-tiny\n")
+    return folder
+
+
+def rows() -> list[dict[str, Any]]:
+    """The rows of 40 steps, with a validation at every tenth."""
+    found: list[dict[str, Any]] = []
     for step in range(1, 41):
-        rows.append(
+        found.append(
             {
                 "kind": "train",
                 "step": step,
@@ -44,17 +57,22 @@ def run_dir(tmp_path: Path) -> Path:
             }
         )
         if step % 10 == 0:
-            rows.append(
+            loss = 3 - step / 50
+            found.append(
                 {
                     "kind": "validation",
                     "step": step,
-                    "validation/loss": 3 - step / 50,
-                    "validation/nats_per_byte": 3 - step / 50,
+                    "validation/loss": loss,
+                    "validation/nats_per_byte": loss,
                 }
             )
-    rows.append({"kind": "test", "step": 40, "test/loss": 2.25, "test/nats_per_byte": 2.25})
+    return [*found, {"kind": "test", "step": 40, "test/loss": 2.25, "test/nats_per_byte": 2.25}]
+
+
+def run_record() -> dict[str, Any]:
+    """What run.json holds after a killed launch and one that finished."""
     launch = {"on": "torchrun", "recipe": "lm-tiny", "workers": 2, "machine": "a small machine"}
-    run = {
+    return {
         "name": "lm-<b>",
         "status": "finished",
         "steps": 40,
@@ -76,15 +94,6 @@ def run_dir(tmp_path: Path) -> Path:
             {"at": "2026-01-01T10:01:05+00:00", "from_step": 20, "torch": "2.15.0"},
         ],
     }
-    (folder / "checkpoints" / "step-00000040").mkdir(parents=True)
-    (folder / "checkpoints" / "step-00000040" / "COMMITTED").write_text(
-        json.dumps({"note": {"step": 40, "metrics": {"validation/loss": 2.2}}, "files": {}})
-    )
-    (folder / "checkpoints" / "step-00000030").mkdir()
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "run.json").write_text(json.dumps(run))
-    (folder / "recipe.yaml").write_text("name: lm-tiny\n")
-    return folder
 
 
 def test_the_page_is_valid_and_fetches_nothing(run_dir: Path) -> None:

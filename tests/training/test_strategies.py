@@ -6,7 +6,6 @@ model that learns fast.
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.training.training_runs import Rows, metric_values, on_ranks, train_all
+from tests.training.training_runs import Rows, agrees, metric_values, on_ranks, recipe_on, train_all
 from trainfleet.errors import InputError
 from trainfleet.training.recipe.schema import Optimizer, Recipe
 from trainfleet.training.runtime.process_group import single_process_group
@@ -24,12 +23,9 @@ from trainfleet.training.trainer.context import RunContext
 from trainfleet.training.trainer.optimizer import make_optimizer
 from trainfleet.training.trainer.step import micro_batches
 from trainfleet.training.trainer.strategies import make_strategy
-from trainfleet.training.trainer.strategies.init_weights import build
 from trainfleet.training.trainer.strategies.wrap import find_blocks
 
 Make = Callable[..., Recipe]
-TOLERANCE = 2e-5
-SHAPE = ("workload.model.layers=2", "workload.model.dropout=0.0")
 VARIANTS: dict[str, tuple[str, ...]] = {
     "ddp": ("strategy=ddp",),
     "fsdp": ("strategy=fsdp",),
@@ -64,34 +60,6 @@ def single_rank_rows(text_folder: Path, cache: Path, tmp_path_factory: pytest.Te
     from tests.training.training_runs import rows_of
 
     return rows_of(folder)
-
-
-def recipe_on(text: Path, *overrides: str) -> Recipe:
-    from trainfleet.training.recipe.load import load_recipe
-
-    data = [
-        f"workload.data.source={text}",
-        "workload.data.glob='**/*.txt'",
-        "workload.data.validation_share=0.15",
-        "workload.data.test_share=0.15",
-    ]
-    course = [
-        "scaling.workers=1",
-        "steps=12",
-        "validation.every=6",
-        "checkpoint.every=12",
-        "log.every=1",
-        "log.tensorboard=false",
-    ]
-    return load_recipe("lm-tiny", [*data, *course, *SHAPE, *overrides])
-
-
-def agrees(rows: Rows, other: Rows) -> None:
-    for name in ("loss", "grad_norm", "lr"):
-        assert metric_values(rows, name) == pytest.approx(metric_values(other, name), rel=TOLERANCE), name
-    assert metric_values(rows, "validation/loss", "validation") == pytest.approx(
-        metric_values(other, "validation/loss", "validation"), rel=TOLERANCE
-    )
 
 
 @pytest.mark.parametrize(
@@ -176,135 +144,6 @@ def test_compiled_blocks_have_the_same_losses(
     alone = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled")}
     for rows in train_all(recipes, tmp_path, cache, 2, limit_s=600, environment=alone).values():
         assert metric_values(rows, "loss") == pytest.approx(metric_values(single_rank_rows, "loss"), rel=1e-4)
-
-
-@pytest.mark.deep
-def test_late_initialization_gives_the_same_weights_with_every_strategy(
-    tmp_path: Path, text_folder: Path, cache: Path
-) -> None:
-    recipes = {
-        name: recipe_on(text_folder, f"strategy={name}", "sharding.meta_init=true")
-        for name in ("ddp", "fsdp", "hsdp")
-    }
-    two = train_all(recipes, tmp_path / "two", cache, 2)
-    three = train_all({"fsdp": recipes["fsdp"]}, tmp_path / "three", cache, 3)
-    for rows in (two["fsdp"], two["hsdp"], three["fsdp"]):
-        agrees(rows, two["ddp"])
-
-
-M_MMAP_THRESHOLD = -3  # malloc.h
-
-
-def wide(layers: int = 24, width: int = 512) -> nn.Module:
-    """About 100 MB of weights in equal blocks. Nothing is computed with them."""
-    return nn.Sequential(
-        *(
-            nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
-            for _ in range(layers)
-        )
-    )
-
-
-def peak_growth(work: Callable[[], Any]) -> int:
-    """The largest growth of this process's memory during `work`, in bytes (Linux)."""
-
-    def status(name: str) -> int:
-        line = next(
-            line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name)
-        )
-        return int(line.split()[1]) * 1024
-
-    Path("/proc/self/clear_refs").write_text("5")
-    before = status("VmRSS")
-    kept = work()
-    grown = status("VmHWM") - before
-    del kept
-    return grown
-
-
-@pytest.mark.deep
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
-def test_late_initialization_never_holds_the_whole_model_on_a_rank(tmp_path: Path, tiny: Make) -> None:
-    size = sum(each.numel() * 4 for each in wide().parameters())
-
-    def check(rank: int) -> dict[str, float]:
-        # Each tensor of a large model has its own pages, which are freed with it. Do the same for tensors of
-        # 2 MB.
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 1 << 18)
-        grown = {}
-        make_strategy(
-            tiny("strategy=fsdp", "sharding.meta_init=true"),
-            lambda: wide(2, 8),
-            RunContext(tmp_path, rank, 4, rank, 4),
-        )  # so that the imports are not measured
-        for name, overrides in {
-            "late": ("strategy=fsdp", "sharding.meta_init=true"),
-            "at once": ("strategy=ddp",),
-        }.items():
-            context = RunContext(tmp_path, rank, 4, rank, 4)
-            recipe = tiny(*overrides)
-            grown[name] = (
-                peak_growth(lambda recipe=recipe, context=context: make_strategy(recipe, wide, context))
-                / size
-            )  # type: ignore[misc]
-        return grown
-
-    for grown in on_ranks(check, 4, tmp_path):
-        assert grown["at once"] > 0.9
-        assert grown["late"] < 0.6  # a quarter, one block, and the reserve of the allocator
-
-
-def test_a_late_weight_depends_only_on_its_name() -> None:
-    def model(layers: int) -> nn.Module:
-        parts: list[nn.Module] = [nn.Linear(8, 8) for _ in range(layers)]
-        parts.append(nn.BatchNorm1d(8))
-        nn.init.trunc_normal_(parts[0].weight, std=0.02)  # type: ignore[arg-type]
-        nn.init.orthogonal_(parts[1].weight)  # type: ignore[arg-type]
-        return nn.Sequential(*parts)
-
-    few, many = (build(lambda layers=layers: model(layers), 3, meta=True).materialise() for layers in (2, 3))  # type: ignore[misc]
-    other = build(lambda: model(2), 4, meta=True).materialise()
-    for name in ("0.weight", "0.bias", "1.weight"):
-        assert torch.equal(few.get_parameter(name), many.get_parameter(name)), name
-        assert not torch.equal(few.get_parameter(name), other.get_parameter(name)), name
-    assert float(few.get_parameter("0.weight").detach().std()) == pytest.approx(0.02, rel=0.5)
-    weight = few.get_parameter("1.weight")
-    assert torch.allclose(weight @ weight.T, torch.eye(8), atol=1e-5)
-    assert few.get_buffer("2.running_var").tolist() == [1.0] * 8
-    assert int(few.get_buffer("2.num_batches_tracked")) == 0
-    assert not any(tensor.is_meta for tensor in (*few.parameters(), *few.buffers()))
-
-
-def test_a_constant_buffer_is_initialized_late_too() -> None:
-    class Filter(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("taps", torch.tensor([1.0, 2.0, 1.0]) / torch.arange(1, 4))
-
-    assert build(Filter, 0, meta=True).materialise().get_buffer("taps").tolist() == pytest.approx(
-        [1.0, 1.0, 1 / 3]
-    )
-
-
-def test_a_shared_tensor_is_initialized_once() -> None:
-    def model() -> nn.Module:
-        both = nn.Sequential(nn.Embedding(16, 8), nn.Linear(8, 16, bias=False))
-        both[1].weight = both[0].weight
-        return both
-
-    made = build(model, 0, meta=True).materialise()
-    assert made.get_parameter("0.weight") is made.get_parameter("1.weight")
-
-
-def test_a_model_that_reads_its_weights_in_init_is_rejected_only_for_late_initialization() -> None:
-    def model() -> nn.Module:
-        layer = nn.Linear(2, 2)
-        layer.weight.data.fill_(float(layer.bias.detach().sum()))
-        return layer
-
-    with pytest.raises(InputError, match="the model does not support meta_init"):
-        build(model, 0, meta=True)
-    assert build(model, 0, meta=False).materialise().get_parameter("weight").shape == (2, 2)
 
 
 class Twice(nn.Module):

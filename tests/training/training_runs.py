@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.training.ranks import start_ranks
 from trainfleet.training.recipe.schema import Recipe
 
@@ -17,6 +19,9 @@ LIMIT_S = 100
 """Per recipe, on a busy machine. On an idle one, a recipe takes a second or two."""
 
 Rows = list[dict[str, Any]]
+TOLERANCE = 2e-5
+"""Relative difference of two runs on different numbers of ranks."""
+SHAPE = ("workload.model.layers=2", "workload.model.dropout=0.0")
 
 
 class StopAfter:
@@ -86,3 +91,33 @@ def rows_of(run_dir: Path) -> Rows:
 
 def metric_values(rows: Rows, name: str, kind: str = "train") -> list[float]:
     return [row[name] for row in rows if row["kind"] == kind]
+
+
+def recipe_on(text: Path, *overrides: str) -> Recipe:
+    """A short run of `lm-tiny` on the files of a folder, with two layers and without dropout."""
+    from trainfleet.training.recipe.load import load_recipe
+
+    data = [
+        f"workload.data.source={text}",
+        "workload.data.glob='**/*.txt'",
+        "workload.data.validation_share=0.15",
+        "workload.data.test_share=0.15",
+    ]
+    course = [
+        "scaling.workers=1",
+        "steps=12",
+        "validation.every=6",
+        "checkpoint.every=12",
+        "log.every=1",
+        "log.tensorboard=false",
+    ]
+    return load_recipe("lm-tiny", [*data, *course, *SHAPE, *overrides])
+
+
+def agrees(rows: Rows, other: Rows) -> None:
+    """Assert that two runs have the same losses, gradient norms and learning rates."""
+    for name in ("loss", "grad_norm", "lr"):
+        assert metric_values(rows, name) == pytest.approx(metric_values(other, name), rel=TOLERANCE), name
+    assert metric_values(rows, "validation/loss", "validation") == pytest.approx(
+        metric_values(other, "validation/loss", "validation"), rel=TOLERANCE
+    )

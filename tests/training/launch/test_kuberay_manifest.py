@@ -11,14 +11,12 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.training.launch.kuberay_launches import EFA, TLS, outputs, pool, run_spec
-from trainfleet.errors import InputError
+from tests.training.launch.kuberay_launches import TLS, outputs, run_spec
 from trainfleet.infra.kubernetes.crds import definitions
 from trainfleet.rehearsal.simulation.custom_resources import schema_mistakes, schemas_of
 from trainfleet.rehearsal.simulation.kubernetes.metadata import metadata_mistakes
@@ -31,9 +29,6 @@ from trainfleet.training.launch.kuberay.manifest import (
     run_objects,
     submitted_job,
 )
-from trainfleet.training.launch.kuberay.options import KubeRayOptions
-from trainfleet.training.launch.kuberay.run_spec import MAX_NAME_LENGTH, job_name, resolve
-from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.runtime.events import RAY_FOR_RUN
 
@@ -309,88 +304,6 @@ def test_the_service_uses_the_same_pods() -> None:
         "limits": {"queue": 8},
     }
     assert document["spec"]["rayClusterConfig"] == ray_job(RUNS["gpu"]())["spec"]["rayClusterSpec"]
-
-
-@pytest.mark.parametrize("length", [1, 30, 44, 45, 63])
-def test_every_run_name_gives_a_name_that_is_valid_for_kuberay(length: int) -> None:
-    name = job_name("a" * length)
-    assert len(name) <= MAX_NAME_LENGTH
-    assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name)
-
-
-def test_runs_with_long_names_do_not_collide() -> None:
-    names = [job_name("a" * 60 + end) for end in ("one", "two")]
-    assert names[0] != names[1]
-
-
-@pytest.mark.parametrize(
-    ("workers", "per_pod", "pods"), [(1, 1, 1), (3, 3, 1), (4, 4, 1), (5, 4, 2), (8, 4, 2)]
-)
-def test_workers_fill_machines(workers: int, per_pod: int, pods: int) -> None:
-    found = run_spec(
-        "scaling.use_gpu=true", f"scaling.workers={workers}", f"batch.global_batch={workers * 4}", pool="l4"
-    )
-    assert (found.per_pod, found.pods) == (per_pod, pods)
-
-
-REFUSED = {
-    "no image for a context": ({"context": "kind", "namespace": "training"}, "--image"),
-    "no namespace for a context": ({"context": "kind", "image": "me/it:1"}, "--namespace"),
-    "a pool that is not there": ({"pool": "l5"}, "no pool `l5`"),
-    "a folder as storage": ({"overrides": ["storage=runs"]}, "pods do not have"),
-    "a file URL as storage": ({"overrides": ["storage=file:///mnt/runs"]}, "pods do not have"),
-    "a store on this machine": (
-        {"env": {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000"}},
-        "this machine itself",
-    ),
-    "a store at localhost": ({"env": {"STORAGE_EMULATOR_HOST": "localhost:9000"}}, "this machine itself"),
-    "GPUs on a platform without": (
-        {"overrides": ["scaling.use_gpu=true"], "platform": outputs(pools=[])},
-        "no pool of prod has GPUs",
-    ),
-    "more GPUs than any pool": (
-        {
-            "overrides": ["scaling.use_gpu=true", "scaling.workers=64", "batch.global_batch=256"],
-            "platform": outputs(pools=[pool("l4"), EFA]),
-        },
-        "the largest has 16",
-    ),
-    "more nodes than the pool": (
-        {"overrides": ["scaling.use_gpu=true", "scaling.workers=16", "batch.global_batch=64"], "pool": "l4"},
-        "which grows to 2",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", sorted(REFUSED))
-def test_an_impossible_launch_is_rejected_before_any_request(case: str) -> None:
-    asked, output = REFUSED[case]
-    with pytest.raises(InputError, match=re.escape(output)):
-        run_spec(
-            *asked.get("overrides", []), **{key: value for key, value in asked.items() if key != "overrides"}
-        )
-
-
-def test_without_a_cluster_the_options_that_name_one_are_reported() -> None:
-    recipe = load_recipe("lm-tiny", ["storage=s3://prod-runs/runs"])
-    with pytest.raises(InputError, match="--stack"):
-        resolve(recipe, Target(Request("lm-tiny"), (), Path()), KubeRayOptions(), {})
-
-
-def test_all_mistakes_are_reported_at_once() -> None:
-    with pytest.raises(InputError) as caught:
-        run_spec("storage=runs", context="kind")
-    assert len(caught.value.problems) == 3
-
-
-def test_the_cheapest_pool_that_is_large_enough_trains() -> None:
-    prices = {"l4": 4.6, "h100": 55.04}
-    for workers, expected in ((1, "l4"), (8, "l4"), (16, "h100")):
-        found = run_spec(
-            "scaling.use_gpu=true", f"scaling.workers={workers}", f"batch.global_batch={workers * 4}"
-        )
-        assert found.pool is not None
-        assert found.pool.name == expected, prices
 
 
 def test_every_case_differs_from_every_other() -> None:

@@ -4,13 +4,7 @@ each pod.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import signal
-import socket
-import subprocess
-from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,6 +13,7 @@ import pytest
 import yaml
 
 from tests.training.launch.saved_platforms import FOLDER, outputs, platforms
+from tests.training.launch.sky_tasks import TOKEN, document, recipe, resolved
 from trainfleet.errors import InputError, MissingToolError
 from trainfleet.training.launch.platform_outputs import NamedPlatform
 from trainfleet.training.launch.remote import storage_env
@@ -26,7 +21,6 @@ from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.sky.launcher import Sky
 from trainfleet.training.launch.sky.options import SkyOptions
 from trainfleet.training.launch.sky.plan import PlanOptions, make_plan
-from trainfleet.training.launch.sky.run_spec import RunSpec, resolve
 from trainfleet.training.launch.sky.skypilot import require_skypilot
 from trainfleet.training.launch.sky.task import (
     MAX_NAME_LENGTH,
@@ -37,24 +31,6 @@ from trainfleet.training.launch.sky.task import (
     task_document,
 )
 from trainfleet.training.recipe.load import load_recipe
-from trainfleet.training.recipe.schema import Recipe
-
-TOKEN = "planted-token"
-
-
-def recipe(*overrides: str, name: str = "lm-1b") -> Recipe:
-    return load_recipe(name, [*overrides, "storage=s3://runs"])
-
-
-def document(found: Recipe, *stacks: str, managed: bool = False, **options: Any) -> dict[str, Any]:
-    plan = make_plan(found, platforms(*stacks), PlanOptions(**options))
-    return task_document(
-        found, plan.possible, dict(platforms(*stacks)), TaskOptions(found.name, managed, TOKEN)
-    )
-
-
-def resolved(found: Recipe, target: Target, env: Mapping[str, str] | None = None) -> RunSpec:
-    return resolve(found, target, Sky().options(target), env or {})
 
 
 def alternatives(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -218,33 +194,6 @@ def test_a_run_folder_on_the_disks_of_pods_is_rejected(tmp_path: Path) -> None:
         Sky().check(load_recipe("lm-1b"), target)
 
 
-def test_pods_get_the_certificate_authority_of_a_private_store_and_no_key(tmp_path: Path, pods: Pods) -> None:
-    certificate = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----"
-    (tmp_path / "ca").write_text(
-        f"-----BEGIN PRIVATE KEY-----\nplanted\n-----END PRIVATE KEY-----\n{certificate}\n"
-    )
-    env = {
-        "TRAINFLEET_S3_ENDPOINT": "https://10.0.0.1:9000",
-        "AWS_CA_BUNDLE": str(tmp_path / "ca"),
-        "AWS_SECRET_ACCESS_KEY": "planted",
-    }
-    request = Request(
-        "lm-small",
-        options=SkyOptions(context="kind", namespace="mine", image="my/image:1", from_secrets=("s3-keys",)),
-    )
-    made = resolved(recipe(name="lm-small"), Target(request, (), tmp_path), env).task
-    assert made["envs"]["TRAINFLEET_S3_ENDPOINT"] == "https://10.0.0.1:9000"
-    assert certificate in made["run"]
-    container = made["resources"]["_cluster_config_overrides"]["kubernetes"]["pod_config"]["spec"][
-        "containers"
-    ][0]
-    assert container["envFrom"] == [{"secretRef": {"name": "s3-keys"}}]
-    assert "planted" not in json.dumps(made)
-    done = pods.start(made["run"], rank=0)
-    assert done.wait(timeout=60) == 0
-    assert (tmp_path / "home0" / "trainfleet" / "ca.crt").read_text().strip() == certificate
-
-
 @pytest.mark.parametrize(
     "text",
     [None, "-----BEGIN CERTIFICATE-----\n" + "x" * 70_000 + "\n-----END CERTIFICATE-----"],
@@ -303,121 +252,3 @@ def test_a_missing_or_unsupported_skypilot_is_reported_in_one_line(
     monkeypatch.setattr(metadata, "version", found)
     with pytest.raises(MissingToolError, match=says):
         require_skypilot()
-
-
-RAY = """echo "ray $*" >> "$NOTES"
-trap 'echo "ray ended" >> "$NOTES"; exit 0' TERM
-eval "${RAY_DOES:-echo Ray runtime started.; while true; do sleep 0.1; done}" """
-TRAINING = 'echo "python $* at $RAY_ADDRESS tls=${RAY_USE_TLS:-}" >> "$NOTES"; cp recipe.yaml "$NOTES.recipe"'
-
-
-class Pods:
-    """The pods of one test. They all end with it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._started: list[subprocess.Popen[str]] = []
-
-    def start(self, script: str, *, rank: int, code: int = 0, **variables: str) -> subprocess.Popen[str]:
-        """Run the script of the task as a pod does, with stubs for Ray and the training that record their
-        calls.
-        """
-        home, tools = self.folder / f"home{rank}", self.folder / "tools"
-        notes = str(self.folder / f"notes{rank}")
-        for each in (home, tools):
-            each.mkdir(parents=True, exist_ok=True)
-        programs = {tools / "ray": RAY, tools / "python": f"{TRAINING}; exit {code}"}
-        for file, text in programs.items():
-            file.write_text(f"#!/bin/bash\n{text}\n")
-            file.chmod(0o755)
-        env = {
-            "HOME": str(home),
-            "PATH": f"{tools}:/usr/bin:/bin",
-            "NOTES": notes,
-            "SKYPILOT_NODE_RANK": str(rank),
-            "SKYPILOT_NODE_IPS": "127.0.0.1\n127.0.0.2",
-            **variables,
-        }
-        process = subprocess.Popen(
-            ["bash", "-c", script],
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        self._started.append(process)
-        return process
-
-    def end(self) -> None:
-        """End each script and everything that it started, as SkyPilot does at the end of a task."""
-        for process in self._started:
-            # NOTE: a script that has exited leaves `ray start` in its process group, so end the group even if
-            # the script itself is gone.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
-
-
-@pytest.fixture
-def pods(tmp_path: Path) -> Iterator[Pods]:
-    """Starts pods, and ends them after the test."""
-    started = Pods(tmp_path)
-    try:
-        yield started
-    finally:
-        started.end()
-
-
-@pytest.mark.parametrize("code", [0, 2, 137])
-def test_the_first_pod_trains_and_its_exit_code_is_returned(tmp_path: Path, pods: Pods, code: int) -> None:
-    found = recipe("workload.data.source=\"a 'quoted' $HOME `x` \\\\ folder\"")
-    script = document(found, "aws-prod")["run"]
-    first = pods.start(
-        script,
-        rank=0,
-        code=code,
-        TRAINFLEET_RAY_SETTINGS="RAY_USE_TLS=1 RAY_TLS_CA_CERT=/x",
-        SKYPILOT_NUM_GPUS_PER_NODE="8",
-    )
-    output = first.communicate(timeout=60)[0]
-    assert first.returncode == code, output
-    assert json.loads(output.splitlines()[-1]) == {"kind": "exit", "code": code}
-    notes = (tmp_path / "notes0").read_text().splitlines()
-    assert notes[0].startswith("ray start --head --port=6379"), notes
-    assert {"--block", "--num-cpus=33", "--num-gpus=8"} <= set(notes[0].split())
-    assert notes[1:] == ["python -m trainfleet.training.run recipe.yaml at 127.0.0.1:6379 tls=1", "ray ended"]
-    assert yaml.safe_load((tmp_path / "notes0.recipe").read_text()) == found.model_dump(mode="json")
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_failed_start_of_ray_is_reported_with_its_output(pods: Pods, rank: int) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as head:
-        script = with_port(document(recipe(), "aws-prod")["run"])
-        failed = pods.start(
-            script, rank=rank, RAY_DOES="echo no space for it; exit 3", PORT=str(head.getsockname()[1])
-        )
-        output = failed.communicate(timeout=60)[0]
-    assert failed.returncode == 1
-    assert "no space for it" in output
-    assert "Ray did not start" in output
-
-
-def test_another_pod_runs_until_the_head_is_gone(tmp_path: Path, pods: Pods) -> None:
-    script = with_port(document(recipe(), "aws-prod")["run"])
-    with socket.create_server(("127.0.0.1", 0)) as head:
-        other = pods.start(script, rank=1, PORT=str(head.getsockname()[1]))
-        for _ in range(3):
-            head.accept()[0].close()
-        assert other.poll() is None
-    assert other.wait(timeout=60) == 0
-    notes = (tmp_path / "notes1").read_text()
-    assert notes.startswith("ray start --address=127.0.0.1:")
-    assert "python" not in notes
-
-
-def with_port(script: str) -> str:
-    """The script with another port for the head and a shorter interval."""
-    return script.replace("/6379", "/$PORT").replace(":6379", ":$PORT").replace("sleep 2", "sleep 0.1")

@@ -1,0 +1,83 @@
+"""A follower of a SkyPilot run in this process, and a client that answers it without SkyPilot's server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+from trainfleet.training.launch.sky.follow import Follower
+from trainfleet.training.launch.sky.messages import SkySpec
+
+ORDER = {
+    "task": {"resources": {"ordered": [{"infra": "k8s/near"}, {"infra": "k8s/far"}]}, "run": "true"},
+    "cluster": "tf-night",
+    "run": "night",
+    "managed": False,
+    "detach": False,
+    "within_s": 600.0,
+    "contexts": {"near": "training", "far": "training"},
+    "left_out": [],
+}
+
+
+LOG = [
+    "Launching on Kubernetes near.\n",
+    '(head, rank=0, pid=7) {"kind": "step", "step": 3, "total": 9}\n',
+    '(head, rank=0, pid=7) {"kind": "exit", "code": 0}\n',
+]
+
+
+class ResourcesUnavailableError(Exception):
+    """Has the name of SkyPilot's own error."""
+
+
+class FakeSky(SimpleNamespace):
+    """The part of SkyPilot that a follower calls."""
+
+    def __init__(
+        self, log: list[str] | None = None, failure: Exception | None = None, live: list[Any] | None = None
+    ) -> None:
+        super().__init__(
+            calls=[],
+            log=LOG if log is None else log,
+            failure=failure,
+            live=live or [],
+            blocked=threading.Event(),
+        )
+
+    def status(self, cluster_names: list[str]) -> str:
+        self.calls.append(("status", *cluster_names))
+        return "status"
+
+    def launch(self, task: Any, **options: Any) -> str:
+        self.calls.append(("launch", options["cluster_name"], options["down"]))
+        return "launch"
+
+    def get(self, request: str) -> Any:
+        return self.live if request == "status" else None
+
+    def stream_and_get(self, request: str, output_stream: Any) -> Any:
+        if self.failure is not None:
+            raise self.failure
+        output_stream.write("\x1b[33mCluster launched: tf-night\x1b[0m\n")
+        return 1, None
+
+    def tail_logs(self, name: str, job: int, follow: bool, output_stream: Any) -> int:
+        for line in self.log:
+            output_stream.write(line)
+        return 0
+
+    def down(self, name: str) -> str:
+        self.calls.append(("down", name))
+        return "down"
+
+    def api_cancel(self, request: str, silent: bool) -> str:
+        self.calls.append(("cancel", request))
+        return "cancel"
+
+
+def driven(reported: list[dict[str, Any]], sky: FakeSky, **order: Any) -> Follower:
+    spec = SkySpec.model_validate(json.loads(json.dumps(ORDER)) | order)
+    return Follower(spec, lambda kind, **fields: reported.append({"kind": kind, **fields}), sky)

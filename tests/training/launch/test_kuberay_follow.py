@@ -1,0 +1,123 @@
+"""A run on a cluster is followed to its end, through a stop request, an error and a control plane that restarts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.launch.fake_api import JOB, FakeApi
+from tests.training.launch.kuberay_follower import LOG, follower, running, status
+from trainfleet.training.launch.kuberay import follow
+from trainfleet.training.launch.kuberay.client import ApiError, retry_unreachable
+from trainfleet.training.launch.remote.follower import exit_code
+
+
+def test_a_run_is_followed_to_its_end_and_deleted(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    running(api, ["Ray's own words", *LOG])
+    api.on_request = lambda api: status(api, jobDeploymentStatus="Running", rayClusterName="rc")
+    found, output = follower(monkeypatch)
+    assert exit_code(found.run, output) == 0
+    assert [event["step"] for event in output.of("step")] == [1, 2]
+    assert output.of("result")[0]["status"] == "finished"
+    assert JOB not in api.objects
+
+
+def test_a_run_that_is_asked_to_stop_ends_after_its_save(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
+    monkeypatch.setattr(follow, "ask_ranks", lambda *_: asked.append(True) or 1)
+    asked: list[bool] = []
+    api.on_request = lambda api: status(api, jobDeploymentStatus="Running", rayClusterName="rc")
+    found, output = follower(monkeypatch)
+    log = iter([LOG[:2], [{"kind": "result", "status": "stopped", "step": 1, "metrics": {}}]])
+
+    def drain() -> list[Any]:
+        if output.of("step") and not asked:
+            (tmp_path / "stop").touch()
+            return []
+        return next(log, [])
+
+    monkeypatch.setattr(found.log, "drain", drain)
+    assert exit_code(found.run, output) == 0
+    assert output.of("result")[0]["status"] == "stopped"
+    assert JOB not in api.objects
+
+
+def test_an_error_of_the_run_is_reported_after_its_machines_are_released(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running(api, [LOG[0], {"kind": "error", "summary": "bad data", "problems": [], "exit_code": 2}])
+    api.on_request = lambda api: status(
+        api, jobDeploymentStatus="Failed", jobStatus="FAILED", reason="AppFailed", message="exit code 2"
+    )
+    found, output = follower(monkeypatch)
+    seen: list[bool] = []
+    reported = output.send
+    monkeypatch.setattr(
+        output,
+        "send",
+        lambda kind, **fields: (
+            seen.append(JOB in api.objects) if kind == "error" else None,
+            reported(kind, **fields),
+        ),
+    )
+    exit_code(found.run, output)
+    assert seen == [False]
+
+
+def test_a_run_that_ends_without_a_message_reports_the_status_of_kuberay(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = {
+        "jobDeploymentStatus": "Failed",
+        "reason": "SubmissionFailed",
+        "message": "Job submission has failed",
+    }
+    api.on_request = lambda api: status(api, **failed)
+    found, output = follower(monkeypatch)
+    assert exit_code(found.run, output) == 1
+    assert "SubmissionFailed: Job submission has failed" in output.of("crash")[0]["error"]
+
+
+def test_a_control_plane_that_restarts_does_not_end_the_run(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = iter([True] * 3)
+    calls: list[int] = []
+
+    def call() -> str:
+        calls.append(1)
+        if next(away, False):
+            raise ApiError(0, "", "connection refused")
+        return "here"
+
+    notes: list[str] = []
+    assert retry_unreachable(call, notes.append, wait_s=0.01) == "here"
+    assert len(calls) == 4
+    assert [note.split("(")[0].strip() for note in notes] == [
+        "the cluster does not answer",
+        "the cluster answers again",
+    ]
+
+
+def test_a_rejected_call_is_not_retried() -> None:
+    calls: list[int] = []
+
+    def call() -> None:
+        calls.append(1)
+        raise ApiError(403, "Forbidden", "no")
+
+    with pytest.raises(ApiError):
+        retry_unreachable(call, lambda _: None)
+    assert len(calls) == 1
+
+
+def test_retries_end_after_their_time_limit() -> None:
+    def call() -> None:
+        raise ApiError(503, "", "still starting")
+
+    with pytest.raises(ApiError, match="still starting"):
+        retry_unreachable(call, lambda _: None, retry_for_s=0.05, wait_s=0.01)

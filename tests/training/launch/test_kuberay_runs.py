@@ -1,0 +1,86 @@
+"""`trainfleet runs` on a cluster: list, log, attach, stop and dashboard."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.training.launch.fake_api import JOB, JOBS, PODS, FakeApi
+from tests.training.launch.kuberay_follower import LOG, cluster_of, pod, running
+from trainfleet.errors import InputError, TrainfleetError
+from trainfleet.training.cli.connection import launched_on
+from trainfleet.training.launch.kuberay import runs
+
+
+def test_runs_are_listed_with_their_status(api: FakeApi) -> None:
+    for name, state in (("a", "Running"), ("b", "Failed")):
+        api.objects[f"{JOBS}/tf-{name}"] = {
+            "metadata": {
+                "name": f"tf-{name}",
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "labels": {"trainfleet.io/run": name},
+            },
+            "status": {"jobDeploymentStatus": state},
+        }
+    assert [(run.name, run.state) for run in runs.list_runs(cluster_of(api))] == [
+        ("a", "running"),
+        ("b", "failed"),
+    ]
+
+
+def test_a_missing_run_is_reported_with_a_suggestion(api: FakeApi) -> None:
+    api.objects[f"{JOBS}/tf-night"] = {
+        "metadata": {"name": "tf-night", "labels": {"trainfleet.io/run": "night"}}
+    }
+    with pytest.raises(InputError, match=r"has no run `nigth` \(.*night"):
+        runs.find(cluster_of(api), "nigth")
+
+
+def test_a_log_is_printed_without_repetitions(api: FakeApi) -> None:
+    running(api, [LOG[0], "a", LOG[0], "a", "b"])
+    api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny"}, "status": {"jobDeploymentStatus": "Complete"}}
+    found = runs.find(cluster_of(api), "lm-tiny")
+    assert [line for line in runs.lines(cluster_of(api), found, follow=True) if isinstance(line, str)] == [
+        "a",
+        "b",
+    ]
+
+
+def test_a_run_without_events_is_reported(api: FakeApi) -> None:
+    api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny"}, "status": {"jobDeploymentStatus": "Initializing"}}
+    found = runs.find(cluster_of(api), "lm-tiny")
+    with pytest.raises(TrainfleetError, match="printed nothing yet"):
+        list(runs.lines(cluster_of(api), found, follow=False))
+
+
+def test_a_stop_deletes_the_run(api: FakeApi) -> None:
+    api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny"}, "status": {"jobDeploymentStatus": "Initializing"}}
+    cluster = cluster_of(api)
+    assert (
+        runs.stop(cluster, runs.find(cluster, "lm-tiny"), now=False, within_s=1, report=print)
+        == "ended at once"
+    )
+    assert JOB not in api.objects
+
+
+def test_a_run_is_found_where_it_was_launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "night").mkdir(parents=True)
+    launches = [
+        {"on": "kuberay", "context": "old"},
+        {"on": "kuberay", "context": "kind-kind", "namespace": "mine"},
+    ]
+    (tmp_path / "runs" / "night" / "run.json").write_text(json.dumps({"launches": launches}))
+    assert launched_on("night") == (None, "kind-kind", "mine")
+    assert launched_on("day") == launched_on("../runs/night") == (None, None, None)
+
+
+def test_a_dashboard_without_a_run_lists_the_existing_runs(api: FakeApi) -> None:
+    with pytest.raises(InputError, match="has no Ray cluster"):
+        runs.head_of(cluster_of(api), None)
+    api.objects[f"{PODS}/head"] = pod("head", "head", ready=True)
+    assert runs.head_of(cluster_of(api), None) == ("head", "rc")
+    with pytest.raises(InputError, match="Ray clusters: rc"):
+        runs.head_of(cluster_of(api), "other")

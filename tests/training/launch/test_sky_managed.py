@@ -1,0 +1,188 @@
+"""Managed jobs: queued, followed, moved to other machines and stopped, with SkyPilot's client replaced."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.training.launch.fake_sky import LOG, FakeSky, driven
+from trainfleet.errors import InputError, TrainfleetError
+from trainfleet.training.launch.sky import follow
+from trainfleet.training.launch.sky.follow import Follower
+
+
+class FakeJobs(ModuleType):
+    """The part of SkyPilot's managed jobs that a follower calls: a log and a status for each set of pods."""
+
+    def __init__(self, lives: list[tuple[list[str], str]], reason: str = "", controller: str = "") -> None:
+        super().__init__("sky.jobs")
+        self.lives, self.reason, self.controller = iter(lives), reason, controller
+        self.calls: list[tuple[str, ...]] = []
+        self.status = "PENDING"
+        self.cancelled = threading.Event()
+
+    def queue_v2(
+        self, refresh: bool, skip_finished: bool = False, job_ids: list[int] | None = None, fields: Any = ()
+    ) -> str:
+        return "none" if skip_finished else "job"
+
+    def launch(self, task: Any, name: str) -> None:
+        self.calls.append(("launch", name))
+
+    def cancel(self, name: str) -> None:
+        self.calls.append(("cancel", name))
+        self.cancelled.set()
+
+    def tail_logs(self, job_id: int, follow: bool, output_stream: Any, controller: bool = False) -> None:
+        if controller:
+            output_stream.write(self.controller)
+            return
+        log, self.status = next(self.lives)
+        for line in log:
+            output_stream.write(line)
+
+    def record(self) -> Any:
+        status = SimpleNamespace(
+            value=self.status,
+            is_terminal=lambda: self.status in ("SUCCEEDED", "FAILED", "FAILED_NO_RESOURCE"),
+        )
+        return SimpleNamespace(status=status, failure_reason=self.reason)
+
+
+@pytest.fixture
+def managed(reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Follower]:
+    """Returns a function that follows a managed job."""
+
+    def make(jobs: FakeJobs, **order: Any) -> Follower:
+        package = ModuleType("sky")
+        package.jobs = jobs  # type: ignore[attr-defined]  # a module made here
+        monkeypatch.setitem(sys.modules, "sky", package)
+        monkeypatch.setitem(sys.modules, "sky.jobs", jobs)
+        monkeypatch.setattr(follow, "list_pods", lambda contexts, run: [])
+        sky = FakeSky()
+        monkeypatch.setattr(
+            sky, "get", lambda request: ([jobs.record()] if request == "job" else [], 0, {}, 0)
+        )
+        monkeypatch.setattr(sky, "stream_and_get", lambda request, output_stream: ([4], None))
+        return driven(
+            reported, sky, managed=True, task={"resources": {"infra": "k8s/near"}, "num_nodes": 2}, **order
+        )
+
+    return make
+
+
+def test_a_stop_request_before_the_first_step_deletes_the_pods(
+    reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    down = threading.Event()
+
+    class Starting(FakeSky):
+        def tail_logs(self, name: str, job: int, follow: bool, output_stream: Any) -> int:
+            (tmp_path / "stop").touch()
+            assert down.wait(60), "the pods were not deleted"
+            return 0
+
+        def down(self, name: str) -> str:
+            down.set()
+            return super().down(name)
+
+    monkeypatch.setattr(follow, "ask_to_stop", lambda *_: pytest.fail("there is nothing to save"))
+    monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
+    with pytest.raises(TrainfleetError, match="stopped before the first step"):
+        driven(reported, Starting()).run()
+
+
+def test_a_managed_job_is_queued_followed_and_not_deleted_after_its_end(
+    managed: Callable[..., Follower],
+) -> None:
+    jobs = FakeJobs([(LOG, "SUCCEEDED")])
+    assert managed(jobs).run() == 0
+    assert jobs.calls == [("launch", "tf-night")]
+
+
+def test_a_first_managed_job_does_not_need_a_controller(
+    managed: Callable[..., Follower], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class ClusterNotUpError(Exception):
+        """Has the name of SkyPilot's own error."""
+
+    jobs = FakeJobs([(LOG, "SUCCEEDED")])
+    one = managed(jobs)
+    answer = one.sky.get
+
+    def get(request: str) -> Any:
+        if request == "none":
+            raise ClusterNotUpError
+        return answer(request)
+
+    monkeypatch.setattr(one.sky, "get", get)
+    assert one.run() == 0
+
+
+def test_a_second_managed_job_of_one_name_is_rejected_and_the_first_is_kept(
+    managed: Callable[..., Follower], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = FakeJobs([])
+    one = managed(jobs)
+    monkeypatch.setattr(one.sky, "get", lambda request: ([SimpleNamespace(job_name="tf-night")], 1, {}, 1))
+    with pytest.raises(InputError, match="already in progress"):
+        one.run()
+    assert jobs.calls == []
+
+
+def test_the_last_events_of_lost_pods_do_not_decide_the_result(
+    managed: Callable[..., Follower], reported: list[dict[str, Any]]
+) -> None:
+    lost = [
+        '{"kind": "crash", "rank": 1, "error": "worker gone", "trace": ""}\n',
+        '{"kind": "exit", "code": 1}\n',
+    ]
+    jobs = FakeJobs([(lost, "RUNNING"), ([], "RECOVERING"), (LOG, "SUCCEEDED")])
+    assert managed(jobs).run() == 0
+    assert not any(each["kind"] == "crash" for each in reported)
+    assert {"kind": "step", "step": 3, "total": 9} in reported
+
+
+def test_a_failure_on_healthy_pods_is_reported_with_its_exit_code(
+    managed: Callable[..., Follower], reported: list[dict[str, Any]]
+) -> None:
+    failed = [
+        '{"kind": "error", "summary": "no data", "problems": [], "exit_code": 2}\n',
+        '{"kind": "exit", "code": 2}\n',
+    ]
+    assert managed(FakeJobs([(failed, "FAILED")])).run() == 2
+    assert reported[-1] == {"kind": "error", "summary": "no data", "problems": [], "exit_code": 2}
+
+
+def test_a_managed_job_that_never_ran_reports_the_reason_of_its_controller(
+    managed: Callable[..., Follower],
+) -> None:
+    refused = 'pods "tf-night-head" is forbidden: exceeded quota: none, requested: pods=1, used: pods=0'
+    jobs = FakeJobs([([], "FAILED_NO_RESOURCE")], reason="all places refused", controller=f"{refused}\n")
+    with pytest.raises(TrainfleetError, match="the managed job ended: FAILED_NO_RESOURCE") as raised:
+        managed(jobs).run()
+    assert "the quota `none` does not allow pods=1 more" in str(raised.value)
+
+
+def test_a_managed_job_without_capacity_ends_at_the_launch_timeout(
+    managed: Callable[..., Follower],
+) -> None:
+    class Waiting(FakeJobs):
+        def tail_logs(self, job_id: int, follow: bool, output_stream: Any, controller: bool = False) -> None:
+            if not controller:
+                assert self.cancelled.wait(60), "the job was not cancelled"
+            super().tail_logs(job_id, follow, output_stream, controller)
+
+    jobs = Waiting([([], "CANCELLING")], controller="exceeded quota: none, requested: pods=1\n")
+    with pytest.raises(
+        TrainfleetError, match="no capacity anywhere within 0 minutes; tried near, far"
+    ) as raised:
+        managed(jobs, within_s=0.0).run()
+    assert "the quota `none` does not allow" in str(raised.value)
+    assert jobs.calls == [("launch", "tf-night"), ("cancel", "tf-night")]
