@@ -9,6 +9,8 @@ because developers edit while tests run. `-p no:leaks` turns the check off.
 from __future__ import annotations
 
 import contextlib
+import multiprocessing.forkserver
+import multiprocessing.util
 import os
 import re
 import secrets
@@ -234,6 +236,12 @@ def children_left(session: str, folder: Path, seen: Iterable[Child], since: floa
     return found
 
 
+def _end_multiprocessing() -> None:
+    """End what Python would end at exit, which is after the check: its fork server and temporary folders."""
+    multiprocessing.forkserver._forkserver._stop()
+    multiprocessing.util._run_finalizers()
+
+
 class LeakCheck:
     """A pytest plugin; one in the controller, and one in each worker of pytest-xdist."""
 
@@ -303,6 +311,7 @@ class LeakCheck:
 
     @pytest.hookimpl(trylast=True)  # in the controller: after pytest-xdist has ended its workers
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        _end_multiprocessing()
         if self.given is not None:
             output = self.config.workeroutput  # type: ignore[attr-defined]
             output["leaks_children"] = [
