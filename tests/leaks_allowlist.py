@@ -36,6 +36,7 @@ ALLOWED: Mapping[str, tuple[Allowed, ...]] = {
     ),
     TEMPORARY: (
         Allowed("pymp-*", "Python's multiprocessing removes it when the process that made it ends"),
+        Allowed("ray", "Ray's folder of sessions on a host, which Ray never removes"),
         Allowed("torchelastic_*", "torchrun's folder for logs, which torch never removes"),
         Allowed("torchinductor_*", "torch's cache of compiled kernels"),
     ),
