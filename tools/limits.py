@@ -21,11 +21,6 @@ EXEMPT = {
 }
 
 
-KNOWN = (
-)
-"""Files over a limit that have not been split yet. Remove a row with the split; never add one."""
-
-
 def files() -> list[Path]:
     """The Python files that git tracks or does not ignore."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"]
