@@ -188,13 +188,13 @@ def refusal(*arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("local", "--dry-run"), "is for a cluster"),
-        (("local", "--clean-up"), "is for a cluster"),
-        (("local", "--leave"), "is for a cluster"),
+        (("local", "--dry-run"), "needs a cluster"),
+        (("local", "--clean-up"), "needs a cluster"),
+        (("local", "--leave"), "needs a cluster"),
         (("local", "--on-cluster"), "there is no cluster local"),
         (("local", "--on-cluster", "other", "--until", "preview"), "there is no cluster other"),
         (("local", "--on-cluster", "NOT_A_NAME"), "is not 1 to 12 lowercase letters and digits"),
-        (("local", "--on-cluster", "--context", "kind-kind"), "another cluster than --on-cluster"),
+        (("local", "--on-cluster", "--context", "kind-kind"), "conflicts with --on-cluster"),
     ],
 )
 def test_a_cluster_that_does_not_exist_or_not_meant_is_refused(
@@ -223,7 +223,7 @@ def test_nothing_is_made_in_a_context_of_ones_own_without_consent(
 ) -> None:
     kubectl(tmp_path, monkeypatch, f"echo '{VIEW}'")
     with pytest.raises(
-        InputError, match=r"would be made and removed in prod \(https://prod:6443\)"
+        InputError, match=r"would be created and deleted in prod \(https://prod:6443\)"
     ) as raised:
         named("prod", agreed=False)
     assert "--yes" in str(raised.value)

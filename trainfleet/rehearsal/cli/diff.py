@@ -20,21 +20,19 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "markdown", "html", "json")
 EXIT_CODES = (
-    "Exit codes: 0 no change; 1 error, also wrong input; 2 change; 3 destructive change (something is lost);"
-    " 130 interrupted."
+    "Exit codes: 0 no change; 1 error, including invalid input; 2 change; 3 destructive change (something is"
+    " lost); 130 interrupted."
 )
 
 _HELP = (
-    """Say what a change would do to a stack: made, changed, [bold]replaced[/] or lost, what it costs, """
-    """which policy it breaks.
+    """Show what a change would do to a stack: what it creates, updates, [bold]replaces[/] and loses, what """
+    """it costs, and which policies it violates.
 
-Base and head are built from git in clean folders; the base is applied to a simulated cloud by the real """
-    """engine and the head is
-previewed on it. No account, no key, no network.
+Base and head are built from git in clean folders. The real engine applies the base to a simulated cloud """
+    """and previews the head on it. No account, key or network needed.
 
-BASE is where the head left main (on main: the commit before). HEAD is the commit that is checked out; """
-    """the working tree has to be
-clean, or say --worktree.
+The default for BASE is the commit where the head branched off main (on main: the previous commit), and """
+    """for HEAD the checked-out commit. The working tree must be clean, unless --worktree is given.
 
 [bold]Examples[/]
 
@@ -81,21 +79,19 @@ def main(  # noqa: PLR0917 - one per flag
         ),
     ] = "",
     worktree: Annotated[
-        bool, typer.Option("--worktree", help="Compare the files as they are, with what is not committed.")
+        bool, typer.Option("--worktree", help="Compare the files as they are, including uncommitted changes.")
     ] = False,
     form: Annotated[
-        str, typer.Option("--format", metavar="|".join(FORMATS), help="How to show it.")
+        str, typer.Option("--format", metavar="|".join(FORMATS), help="The output format.")
     ] = "table",
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write it to this file, atomically."),
+        typer.Option("--output", "-o", metavar="FILE", help="Write the diff to this file, atomically."),
     ] = None,
     cached: Annotated[
         bool,
-        typer.Option(
-            "--cache/--no-cache", help="Keep the applied base for the next diff, and use a kept one."
-        ),
+        typer.Option("--cache/--no-cache", help="Cache the applied base, and use a cached one."),
     ] = True,
 ) -> None:
     """See _HELP."""

@@ -19,16 +19,16 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 Resources = Annotated[
     Path | None,
     typer.Option(
-        help="Write every planned resource as a line of JSON (type, name, urn, inputs; secrets masked)."
+        help="Write each planned resource as a line of JSON (type, name, URN, inputs; secrets masked)."
     ),
 ]
 Outputs = Annotated[
     Path | None,
-    typer.Option(help="Write the stack's outputs (the platform document, where there is one) as JSON."),
+    typer.Option(help="Write the stack's outputs as JSON (the platform document, if there is one)."),
 ]
 Keep = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Leave the engine's state and logs in a folder below DIR."),
+    typer.Option(metavar="DIR", help="Keep the engine's state and logs in a folder below DIR."),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -37,14 +37,14 @@ Overrides = Annotated[
 PolicyPacks = Annotated[
     list[Path] | None, typer.Option(help="A policy pack to apply (default for stacks: policies).")
 ]
-Stack = Annotated[str, typer.Option(help="For a DIR: which stack's settings to use.")]
+Stack = Annotated[str, typer.Option(help="For a DIR: the stack whose settings to use.")]
 Fault = Annotated[
     str,
     typer.Option(
         help=(
-            "What goes wrong: `one` create fails, or `every` resource's first; the engine dies in a"
-            " `crash`; the cloud `throttle`s, is seen with a `lag`, lets things `hang`; or `all` of it,"
-            " and every update and delete fails once too."
+            "The fault to inject: `one` create fails; `every` create fails once; the engine dies (`crash`);"
+            " the cloud throttles (`throttle`), shows new resources late (`lag`) or times out (`hang`);"
+            " `all`: each of these, and every update and delete fails once."
         )
     ),
 ]
@@ -52,53 +52,52 @@ Quotas = Annotated[
     list[str] | None,
     typer.Option(
         metavar="TYPE=N",
-        help="How many of a type the cloud grants, e.g. aws:ec2/eip:Eip=2 (default: a new account's).",
+        help="The quota of a resource type, e.g. aws:ec2/eip:Eip=2 (default: that of a new account).",
     ),
 ]
 Until = Annotated[
     str,
     typer.Option(
         metavar="STEP",
-        help="The last step to take, for a quick look: preview, policies, apply, no-op, ... (default: all).",
+        help="Stop after this step: preview, policies, apply, no-op, ... (default: run all steps).",
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Chooses what fails, changes and is replaced.")]
+Seed = Annotated[int, typer.Option(help="Selects what fails, changes and is replaced.")]
 OnCluster = Annotated[
     str | None,
     typer.Option(
         metavar="[NAME]",
         help=(
-            "Make Kubernetes' objects for real on the cluster of `trainfleet cluster up --name NAME`"
-            " (`local` without a name). At the end it is as before."
+            "Create the Kubernetes objects on the cluster of `trainfleet cluster up --name NAME` (without"
+            " a name: `local`), and delete them at the end."
         ),
     ),
 ]
-Context = Annotated[str, typer.Option(help="The same on the cluster of this context of your own kubeconfig.")]
+Context = Annotated[
+    str, typer.Option(help="Like --on-cluster, for the cluster of this context in your kubeconfig.")
+]
 Yes = Annotated[
-    bool, typer.Option("--yes", help="You agree that objects are made and removed in that context.")
+    bool, typer.Option("--yes", help="Agree that objects are created and deleted in that context.")
 ]
 DryRun = Annotated[
     bool,
     typer.Option(
         "--dry-run",
-        help="On a cluster: only ask its API server what it would say of each object. STACK may be `all`.",
+        help="On a cluster: only ask its API server whether it accepts each object. STACK may be `all`.",
     ),
 ]
 Leave = Annotated[
     bool,
     typer.Option(
         "--leave",
-        help=(
-            "On a cluster: stop after the second preview, and leave the stack there to be used (see"
-            " --clean-up)."
-        ),
+        help="On a cluster: stop after the second preview and keep the stack running (see --clean-up).",
     ),
 ]
 CleanUp = Annotated[
     bool,
     typer.Option(
         "--clean-up",
-        help="On a cluster: only remove what --leave, or a rehearsal that was killed, left there.",
+        help="On a cluster: only remove what --leave or a killed rehearsal left behind.",
     ),
 ]
 
@@ -108,10 +107,10 @@ def check_cluster_flags(cluster: Target | None, flag: str, until: str, *, leave:
     from trainfleet.errors import InputError, Problem
 
     if cluster is None and flag:
-        raise InputError("no cluster is named", [Problem(flag, "is for a cluster", "--on-cluster NAME")])
+        raise InputError("no cluster given", [Problem(flag, "needs a cluster", "--on-cluster NAME")])
     if leave and until:
         raise InputError(
-            "two ends are named", [Problem("--leave", "stops after the second preview", "leave --until out")]
+            "conflicting options", [Problem("--leave", "stops after the second preview", "omit --until")]
         )
 
 
@@ -121,8 +120,8 @@ def check_fault(fault: str, cluster: Target | None) -> None:
     from trainfleet.rehearsal.steps.fault_scenarios import FAULTS
 
     if cluster is not None and fault == "all":
-        what, others = "`all` rehearses two stacks side by side", "every, crash, throttle, lag or hang"
-        raise InputError("not on a cluster", [Problem("--fault", what, others)])
+        what, others = "`all` rehearses two stacks in parallel", "every, crash, throttle, lag or hang"
+        raise InputError("not available on a cluster", [Problem("--fault", what, others)])
     if fault not in FAULTS:
         raise InputError("unknown fault", [Problem("--fault", f"{fault!r} is not known", ", ".join(FAULTS))])
 

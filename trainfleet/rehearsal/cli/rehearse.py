@@ -61,11 +61,11 @@ class _Command(typer.core.TyperCommand):
 
 
 _HELP = (
-    """Try a stack on the real Pulumi engine over simulated clouds: no account, no key, no network.
+    """Rehearse a stack on the real Pulumi engine with simulated clouds. No account, key or network needed.
 
-Every step from the first preview to the last delete, with an apply that is broken in the middle """
-    """and resumed. Properties are checked
-against the installed provider SDKs. Exit code 0 only if each step was as expected.
+Runs every step from the first preview to the last delete, including an apply that fails partway and is """
+    """resumed. Properties are checked against the installed provider SDKs. The exit code is 0 only if """
+    """every step ended as expected.
 
 [bold]Examples[/]
 
@@ -156,8 +156,8 @@ def _cluster(name: str | None, context: str, *, agreed: bool) -> Target:
 
     if name is not None and context:
         raise InputError(
-            "two clusters are named",
-            [Problem("--context", "is another cluster than --on-cluster", "leave one of them out")],
+            "conflicting options",
+            [Problem("--context", "conflicts with --on-cluster", "omit one of them")],
         )
     return target.named(context, agreed=agreed) if context else target.built_in(name or "local")
 
@@ -170,7 +170,7 @@ def _clean_up(cluster: Target) -> None:
     for each in removed:
         out().print(f"removed {each}", markup=False, soft_wrap=True)
     if not removed:
-        out().print(f"nothing was left on {cluster.context}", markup=False, soft_wrap=True)
+        out().print(f"nothing to remove on {cluster.context}", markup=False, soft_wrap=True)
 
 
 def _dry_run(stack: str, cluster: Target, *, as_json: bool) -> None:
@@ -185,9 +185,9 @@ def _dry_run(stack: str, cluster: Target, *, as_json: bool) -> None:
 
         def objects() -> Any:
             for name in stacks:
-                status.update(f"{name}: applied to simulated clouds")
+                status.update(f"{name}: applying to simulated clouds")
                 found = objects_of(name)
-                status.update(f"{name}: {len(found.documents)} objects asked about")
+                status.update(f"{name}: checking {len(found.documents)} objects")
                 yield found
 
         results = list(dry_run(cluster, objects()))
@@ -200,7 +200,7 @@ def _dry_run(stack: str, cluster: Target, *, as_json: bool) -> None:
                 out().print(f"{each.stack}: {name}: {why}", markup=False, soft_wrap=True)
             for name in each.unchecked:
                 out().print(
-                    f"{each.stack}: {name}: no definition of this kind can be had here",
+                    f"{each.stack}: {name}: the definition of this kind is not available",
                     markup=False,
                     soft_wrap=True,
                 )
@@ -221,7 +221,7 @@ def _subject(
         if overrides:
             raise InputError(
                 "--set changes a platform spec",
-                [Problem(target, "is a program of its own", "leave --set out")],
+                [Problem(target, "is not a stack of this project", "omit --set")],
             )
         return read_project(folder.resolve(), stack), None, [], folder.resolve().name
     root = project_root()

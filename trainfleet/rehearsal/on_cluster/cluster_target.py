@@ -66,7 +66,7 @@ def built_in(name: str) -> Target:
             ],
         )
     if node.pid_of(it) is None or not builds.executable(pins.KUBE).is_file():
-        raise InputError("the cluster does not run", [Problem("--on-cluster", f"{name} is not up", start)])
+        raise InputError("the cluster is not running", [Problem("--on-cluster", f"{name} is stopped", start)])
     kubectl = (
         str(builds.executable(pins.KUBE)),
         "kubectl",
@@ -86,14 +86,14 @@ def named(context: str, *, agreed: bool) -> Target:
     found = shutil.which("kubectl")
     if found is None:
         raise MissingToolError(
-            "a cluster of your own is reached with kubectl",
-            [Problem("kubectl", "is not on the path", "install it")],
+            "--context needs kubectl",
+            [Problem("kubectl", "is not on PATH", "install it")],
         )
     target = _described(Target(context, (found, f"--context={context}")))
     server = target.document["clusters"][0]["cluster"].get("server", "")
     if not agreed and not _agrees(context, server):
-        what = f"the stack's objects would be made and removed in {context} ({server})"
-        raise InputError("this needs your consent", [Problem("--context", what, "give --yes")])
+        what = f"the stack's objects would be created and deleted in {context} ({server})"
+        raise InputError("this needs your confirmation", [Problem("--context", what, "add --yes")])
     return target
 
 
@@ -103,7 +103,7 @@ def _agrees(context: str, server: str) -> bool:
     if not sys.stdin.isatty():
         return False
     err().print(
-        f"The stack's objects will be made in {context} ({server}), and removed at the end. Type the"
+        f"The stack's objects will be created in {context} ({server}) and deleted at the end. Type the"
         " context's name to agree:",
         markup=False,
     )
