@@ -152,7 +152,7 @@ def test_the_cost_of_a_larger_pool_is_right(repo: Repo, diff: Diffs) -> None:
     before, after = found["cost"]["before"]["usd_per_hour"], found["cost"]["after"]["usd_per_hour"]
     assert after["min"] == before["min"]
     assert after["max"] - before["max"] == pytest.approx(2 * 1.006)
-    assert "at min as before, +$1,469/month at max" in found["blast_radius"]
+    assert "unchanged at min, +$1,469/month at max" in found["blast_radius"]
     pool = next(part for part in found["cost"]["after"]["parts"] if part["name"] == "a10g")
     assert (pool["what"], pool["price_date"]) == ("g5.xlarge", "2026-07-20")
 

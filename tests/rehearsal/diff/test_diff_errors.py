@@ -114,7 +114,7 @@ def test_a_base_with_an_exception_that_ran_out_can_be_compared(repo: Repo, diff:
     repo.write(STACK, text)
     done = diff("one", "--worktree")
     assert done.returncode == 0, done.stderr
-    assert "have run out" in done.stdout
+    assert "have expired" in done.stdout
 
 
 def test_a_program_that_fails_says_on_which_side(repo: Repo, diff: Diffs) -> None:

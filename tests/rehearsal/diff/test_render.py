@@ -91,7 +91,7 @@ def test_what_is_kept_in_the_cloud_is_left_behind_and_not_lost() -> None:
 
 
 def test_nothing_is_shown_as_nothing() -> None:
-    assert diff().blast_radius == "nothing changes in the cloud; cost as before"
+    assert diff().blast_radius == "nothing changes in the cloud; cost unchanged"
 
 
 def test_a_price_that_is_not_known_is_named_and_not_zero() -> None:

@@ -52,7 +52,7 @@ def test_an_exception_of_the_base_that_ran_out_is_left_out_of_it() -> None:
     exceptions = [{"policy": "a", "until": date(2026, 11, 20)}, {"policy": "b", "until": TODAY}]
     settings, notes = for_build({"config": {"trainfleet:platform": platform(exceptions=exceptions)}}, TODAY)
     assert [each["policy"] for each in settings["config"]["trainfleet:platform"]["exceptions"]] == ["b"]
-    assert "run out" in notes[0]
+    assert "expired" in notes[0]
 
 
 def test_pools_are_matched_by_name_and_shown_with_their_line(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_uncommitted_changes_are_listed_with_what_to_do(repo: Repo) -> None:
     (repo.root / "infra/parts.py").unlink()
     message = refused(lambda: refuse_uncommitted(Repository(repo.root)))
     assert f"{STACK}: is changed" in message
-    assert "infra/new.py: is new and not added" in message
+    assert "infra/new.py: is untracked" in message
     assert "infra/parts.py: is deleted" in message
     assert "--worktree" in message
 
@@ -100,7 +100,7 @@ def test_a_named_head_leaves_uncommitted_changes_out(repo: Repo) -> None:
 
 
 def test_two_heads_are_refused(repo: Repo) -> None:
-    assert "two heads" in refused(
+    assert "conflicting options" in refused(
         lambda: sides(Repository(repo.root), DiffOptions(head="main", worktree=True))
     )
 

@@ -41,7 +41,7 @@ def table(file: Path = TABLE) -> dict[str, Loss]:
         if not row.get("loses") or not set(row["loses"]) <= set(KINDS) or not isinstance(row.get("why"), str)
     ]
     if wrong:
-        raise InputError("the table of losses is not complete", wrong)
+        raise InputError("the table of losses is incomplete", wrong)
     return {
         token: Loss(tuple(row["loses"]), row["why"], not set(row["loses"]) <= QUIET)
         for token, row in rows.items()

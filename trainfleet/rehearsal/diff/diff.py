@@ -52,8 +52,8 @@ def sides(repository: Repository, options: DiffOptions) -> tuple[Revision, Revis
     """
     if options.worktree and options.head not in ("", "."):
         raise InputError(
-            "two heads",
-            [Problem("--head", f"is `{options.head}`, and --worktree is another", "leave one of them out")],
+            "conflicting options",
+            [Problem("--head", f"is `{options.head}`, which conflicts with --worktree", "omit one of them")],
         )
     if options.worktree or options.head == ".":
         head = repository.working_tree()
@@ -268,7 +268,7 @@ def _check_head(file: StackFile | None, head: Revision) -> list[str]:
 def _same_project(base: Project, head: Project) -> None:
     if base.name != head.name:
         raise InputError(
-            "the project has another name",
+            "the project was renamed",
             [
                 Problem(
                     "Pulumi.yaml: name",

@@ -170,7 +170,9 @@ class Diff:
             kind = (
                 "LEAVES BEHIND"
                 if change.kept
-                else f"LOSES {(change.loss.kinds[0] if change.loss else 'what is not known').upper()}"
+                else f"LOSES {change.loss.kinds[0].upper()}"
+                if change.loss
+                else "LOSS UNKNOWN"
             )
             groups.setdefault(kind, []).append(change.name)
         order = sorted(groups, key=lambda kind: (_ORDER.index(kind) if kind in _ORDER else len(_ORDER), kind))
@@ -256,11 +258,11 @@ def _some(names: list[str], most: int = 4) -> str:
 def _difference(low: float, high: float) -> str:
     """Return the monthly cost difference, with the minimum and the maximum number of nodes."""
     if abs(low) < 0.5 and abs(high) < 0.5:
-        return "cost as before"
+        return "cost unchanged"
     if abs(low - high) < 0.5:
         return f"{money(low)}/month"
-    least = f"{money(low)}/month at min" if abs(low) >= 0.5 else "at min as before"
-    return f"{least}, {money(high)}/month at max" if abs(high) >= 0.5 else f"{least}, at max as before"
+    least = f"{money(low)}/month at min" if abs(low) >= 0.5 else "unchanged at min"
+    return f"{least}, {money(high)}/month at max" if abs(high) >= 0.5 else f"{least}, unchanged at max"
 
 
 def money(usd: float, *, sign: bool = True) -> str:

@@ -53,12 +53,10 @@ class Group:
             return ""
         first = self.first
         if self.loss is None:
-            words = ["nobody has written down what is lost with this type: look at it"]
+            words = ["it is not known what is lost with this type: review it"]
         elif first.kept and first.destructive:
-            words = [
-                "it stays in the cloud with what is in it, but out of the stack: nobody manages it any more"
-            ]
-            words += ["the new one starts without it"] if first.verb is Verb.REPLACE else []
+            words = ["it stays in the cloud with its contents, but no stack manages it any more"]
+            words += ["the new one starts empty"] if first.verb is Verb.REPLACE else []
         else:
             words = [self.loss.why]
             words += (
@@ -67,7 +65,7 @@ class Group:
             words += ["the old one stays in the cloud"] if first.kept else []
         if first.protected:
             words.append(
-                "it is protected: the apply refuses until somebody lifts that (pulumi state unprotect)"
+                "it is protected: the apply fails until the protection is removed (pulumi state unprotect)"
             )
         if first.delete_first:
             words.append("the old one is deleted before the new one exists")
@@ -80,7 +78,7 @@ class Group:
             return ""
         if self.first.kept:
             return "LEAVES BEHIND"
-        return "LOSES " + (", ".join(self.loss.kinds).upper() if self.loss else "WHAT IS NOT KNOWN")
+        return f"LOSES {', '.join(self.loss.kinds).upper()}" if self.loss else "LOSS UNKNOWN"
 
 
 def _merged(properties: Sequence[Property]) -> list[Property]:
@@ -261,25 +259,22 @@ def cost_notes(diff: Diff) -> list[str]:
     if diff.before is None and diff.after is None:
         return ["The cost is not known."]
     if not any(bill and bill.parts for bill in (diff.before, diff.after)):
-        return ["No cost is counted: the cluster already exists, and its machines are paid elsewhere."]
+        return ["No cost is counted: the cluster already exists, and its machines are paid for elsewhere."]
     notes = []
     if unknown := list(
         dict.fromkeys(
             [*(diff.before.unknown if diff.before else ()), *(diff.after.unknown if diff.after else ())]
         )
     ):
-        notes.append(
-            f"No price is known for {', '.join(unknown)}: missing in every sum, which is too low by that"
-            " much."
-        )
+        notes.append(f"No price is known for {', '.join(unknown)}: every total is too low by that amount.")
     if estimated := list(
         dict.fromkeys(
             [*(diff.before.estimated if diff.before else ()), *(diff.after.estimated if diff.after else ())]
         )
     ):
-        notes.append(f"Estimated: {', '.join(estimated)}. The source of their price has no date.")
+        notes.append(f"Estimated: {', '.join(estimated)}. The source of the price has no date.")
     notes.append(
-        "List prices, each of its date and region; reserved capacity as on demand. Not counted:"
+        "List prices, each with its date and region; reserved capacity at the on-demand price. Not counted:"
         f" {NOT_COUNTED}."
     )
     return notes

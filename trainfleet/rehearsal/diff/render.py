@@ -62,7 +62,7 @@ def as_table(diff: Diff, console: Console) -> None:
     if diff.changes:
         console.print(_changes_table(diff))
     if (rows := cost_rows(diff)) and any(row.changed for row in rows):
-        table = _grid("Cost in USD an hour", "part", "what", ">before", ">after", ">a month", "price of")
+        table = _grid("Cost in USD per hour", "part", "what", ">before", ">after", ">per month", "price of")
         for row in rows:
             if row.changed or row.name.startswith("all"):
                 table.add_row(
@@ -148,7 +148,7 @@ def _notes(diff: Diff) -> list[str]:
     if not diff.policies_ran:
         notes.append("No policies were checked: the head has no policy pack.")
     kept = ", base taken from the cache" if diff.base_from_cache else ""
-    return [*notes, f"{diff.unchanged} resources stay as they are. {diff.seconds:.1f} s{kept}."]
+    return [*notes, f"{diff.unchanged} resources are unchanged. {diff.seconds:.1f} s{kept}."]
 
 
 # ---- Markdown
@@ -165,7 +165,7 @@ def as_markdown(diff: Diff) -> str:
             blocks += [_markdown_row(verb, group) for group in found]
     if (rows := cost_rows(diff)) and any(row.changed for row in rows):
         blocks.append(
-            "\n#### Cost in USD an hour\n\n| part | what | before | after | a month | price of"
+            "\n#### Cost in USD per hour\n\n| part | what | before | after | per month | price of"
             " |\n|---|---|--:|--:|--:|---|\n"
         )
         shown = [row for row in rows if row.changed or row.name.startswith("all")]
@@ -194,8 +194,8 @@ def _within(blocks: list[str], end: str) -> str:
         if len(text) + len(block) > space:
             left = sum(1 for each in blocks[index:] if each.startswith("|"))
             text += (
-                f"\n_{left} more rows do not fit into a comment: `trainfleet diff … --format html` has them"
-                " all._\n"
+                f"\n_{left} more rows do not fit into a comment: `trainfleet diff … --format html` shows"
+                " them all._\n"
             )
             break
         text += block

@@ -73,8 +73,7 @@ def for_build(document: Mapping[str, Any], today: date) -> tuple[dict[str, Any],
         kept = [each for each in exceptions if not _past(each, today)]
         if len(kept) < len(exceptions):
             notes.append(
-                f"{len(exceptions) - len(kept)} policy exceptions of the base have run out: they are left out"
-                " of it"
+                f"{len(exceptions) - len(kept)} policy exceptions of the base have expired and are ignored"
             )
             config[PLATFORM_KEY] = {**platform, "exceptions": kept}
     return {"config": config}, notes

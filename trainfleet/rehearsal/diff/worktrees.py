@@ -69,7 +69,7 @@ class Repository:
         """
         code, output = self._try(*arguments, index=index)
         if code != 0:
-            raise InputError("git could not do it", [Problem("git", output.removeprefix("fatal: "))])
+            raise InputError("git failed", [Problem("git", output.removeprefix("fatal: "))])
         return output
 
     def _try(self, *arguments: str, index: Path | None = None) -> tuple[int, str]:
@@ -124,7 +124,7 @@ class Repository:
 
     def _offered(self, ref: str) -> str:
         if self.git("rev-parse", "--is-shallow-repository") == "true":
-            return "the clone is shallow: git fetch --unshallow (in CI: a checkout with the whole history)"
+            return "the clone is shallow: git fetch --unshallow (in CI: check out the full history)"
         names = self.git(
             "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags", "refs/remotes"
         ).splitlines()
@@ -228,16 +228,15 @@ def refuse_uncommitted(repository: Repository) -> None:
         Problem(
             "",
             "a diff compares commits",
-            "commit them, or add --worktree to compare the files as they are, or --head HEAD to leave"
-            " them out",
+            "commit them, or add --worktree to compare the files as they are, or --head HEAD to ignore them",
         )
     )
     raise InputError("the working tree has changes that are not committed", shown)
 
 
 _STATES = {
-    "?": "is new and not added",
-    "A": "is added and not committed",
+    "?": "is untracked",
+    "A": "is staged but not committed",
     "D": "is deleted",
     "M": "is changed",
     "U": "is in conflict",
