@@ -77,7 +77,10 @@ def test_the_local_stack_goes_through_every_step_and_leaves_the_cluster_as_it_wa
         "kuberay-operator 1.6.0: the operator built from source, with --watch-namespace=training"
         in steps["cluster"]["detail"]
     )
-    assert "kube-prometheus-stack 82.16.0: nothing (no chart can be had here)" in steps["cluster"]["detail"]
+    assert (
+        "kube-prometheus-stack 82.16.0: nothing (the chart is not available here)"
+        in steps["cluster"]["detail"]
+    )
     assert steps["no-op"]["changes"] == steps["refresh"]["changes"] == {}
     assert steps["update"]["changes"] == steps["drift"]["changes"] == {"update": 1}
     assert cluster.state.file("processes.json").read_text() == operator
@@ -104,7 +107,7 @@ def test_the_local_stack_is_rehearsed_next_to_the_namespace_of_the_store(
     before = objects()
     done = trainfleet("rehearse", "local", "--on-cluster", cluster.name, "--json", timeout=2000)
     steps = {step["name"]: step for step in parsed(done)["steps"]}
-    assert f"namespace {namespace_of_runs} already exists, made by kubectl" in steps["cluster"]["detail"]
+    assert f"namespace {namespace_of_runs} already exists, created by kubectl" in steps["cluster"]["detail"]
     assert steps["cluster"]["resources"] >= 50
     asked = trainfleet("rehearse", "local", "--on-cluster", cluster.name, "--dry-run", "--json", timeout=2000)
     (row,) = parsed(asked)["stacks"]
@@ -123,7 +126,8 @@ def test_an_existing_namespace_is_used_on_the_local_cluster_and_refused_on_one_o
         refused = trainfleet(*own, **kubeconfig)
         assert refused.returncode == 1
         assert (
-            f"Namespace {SPACE} already exists, made by kubectl-create, with other content" in refused.stderr
+            f"Namespace {SPACE} already exists, created by kubectl-create, with other content"
+            in refused.stderr
         )
         done = trainfleet("rehearse", str(folder), "--on-cluster", cluster.name)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -143,7 +147,7 @@ def test_an_object_that_the_api_server_refuses_fails_with_its_name_and_message(
     assert not report.ok
     text = str(report.problems)
     assert "kubernetes:core/v1:Service web" in text
-    assert "the API server says: " in text
+    assert "rejected by the API server: " in text
     assert "203.0.113.7" in text
 
 
@@ -156,7 +160,7 @@ def test_an_existing_object_is_refused_by_name_and_kept(
         report = rehearsed(tmp_path, target, CONFIG.format("default"))
         assert not report.ok
         assert (
-            "ConfigMap default/config already exists, made by kubectl-create, and is left unchanged"
+            "ConfigMap default/config already exists, created by kubectl-create, and is left unchanged"
             in str(report.problems)
         )
         assert cluster.kubectl("get", "configmap", "config", "-o", "json", "--show-managed-fields") == before
@@ -195,7 +199,7 @@ k8s.batch.v1.Job("root", metadata={{"name": "root", "namespace": "{SPACE}-2"}}, 
 """
     report = rehearsed(tmp_path, target, code, "cluster")
     assert not report.ok
-    assert f"a pod of Job {SPACE}-2/root would be refused" in str(report.problems)
+    assert f"a pod of Job {SPACE}-2/root would be rejected" in str(report.problems)
     assert 'violates PodSecurity "restricted:latest"' in str(report.problems)
 
 
@@ -273,7 +277,7 @@ def test_a_stack_can_be_left_on_the_cluster_and_removed_later(
     removed = trainfleet("rehearse", str(folder), "--on-cluster", cluster.name, "--clean-up")
     assert f"removed ConfigMap {SPACE}/config" in removed.stdout
     again = trainfleet("rehearse", str(folder), "--on-cluster", cluster.name, "--clean-up")
-    assert again.stdout.strip() == f"nothing was left on {target.context}"
+    assert again.stdout.strip() == f"nothing to remove on {target.context}"
 
 
 def test_your_own_context_needs_consent(tmp_path: Path, cluster: Cluster, target: Target) -> None:
@@ -289,7 +293,7 @@ def test_your_own_context_needs_consent(tmp_path: Path, cluster: Cluster, target
         check=False,
     )
     assert refused.returncode == 2
-    assert "this needs your consent" in refused.stderr
+    assert "this needs your confirmation" in refused.stderr
     done = trainfleet(*arguments, "--yes", **settings)
     assert done.returncode == 0, done.stderr
     assert f"{target.context} holds 2 objects of this stack" in done.stdout

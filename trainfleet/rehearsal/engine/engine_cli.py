@@ -106,7 +106,7 @@ class Runner:
         """Create the empty stack."""
         outcome = self.run("stack", "init", self.sandbox.stack, events=False)
         if not outcome.ok:
-            raise TrainfleetError(f"the engine could not make a stack: {outcome.output.strip()[-600:]}")
+            raise TrainfleetError(f"the engine could not create a stack: {outcome.output.strip()[-600:]}")
 
     def kill(self) -> None:
         """Kill the running engine without any cleanup, like a power loss. Callable from any thread."""

@@ -76,7 +76,7 @@ def _named(path: Path) -> Engine:
         what = (
             f"is Pulumi {version}, older than {'.'.join(map(str, MINIMUM))}"
             if version
-            else "is not a Pulumi that can be run"
+            else "cannot be run as Pulumi"
         )
         raise MissingToolError(
             "TRAINFLEET_PULUMI names no usable engine",

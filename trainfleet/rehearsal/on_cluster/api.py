@@ -41,7 +41,9 @@ class ApiError(TrainfleetError):
     def __init__(self, status: int, message: str, reason: str = "") -> None:
         self.status, self.message, self.reason = status, message, reason
         super().__init__(
-            f"the cluster refused: {message}" if status else f"the cluster cannot be reached: {message}"
+            f"the cluster rejected the request: {message}"
+            if status
+            else f"the cluster cannot be reached: {message}"
         )
 
 

@@ -81,11 +81,11 @@ class Applier:
             after = self.api.apply(document, dry_run=True)
         except ApiError as error:
             raise RefusedError(
-                f"{shown(there)} already exists, made by {owners}, and is left unchanged: {error.message}"
+                f"{shown(there)} already exists, created by {owners}, and is left unchanged: {error.message}"
             ) from error
         if _content(after) != _content(there):
             raise RefusedError(
-                f"{shown(there)} already exists, made by {owners}, with other content: it is left unchanged"
+                f"{shown(there)} already exists, created by {owners}, with other content: left unchanged"
             )
         self.shared[path] = owners
         return there
@@ -225,7 +225,7 @@ def _asked(ask: Any) -> Any:
         return ask()
     except ApiError as error:
         raise RefusedError(
-            f"the API server says: {error.message}"
+            f"rejected by the API server: {error.message}"
             if error.status
             else f"the API server cannot be reached: {error.message}"
         ) from error

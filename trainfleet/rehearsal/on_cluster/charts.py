@@ -49,7 +49,7 @@ class Charts:
     def _install(self, name: str, release: dict[str, Any]) -> None:
         namespace = str(release.get("namespace") or "default")
         if self._exists(f"/api/v1/namespaces/{namespace}") is None:
-            raise RefusedError(f"the namespace {namespace} of the release is not there")
+            raise RefusedError(f"the namespace {namespace} of the release does not exist")
         version = f"{name} {release.get('version', '')}".strip()
         if name == KUBERAY and self.operator is not None:
             self.reports[name] = (
@@ -59,7 +59,7 @@ class Charts:
         elif name in KINDS:
             self.reports[name] = f"{version}: {self._define(name)}, no controller"
         else:
-            self.reports[name] = f"{version}: nothing (no chart can be had here)"
+            self.reports[name] = f"{version}: nothing (the chart is not available here)"
 
     def _define(self, name: str) -> str:
         mine, there = [], []
@@ -72,8 +72,8 @@ class Charts:
                 mine.append(document["spec"]["names"]["kind"])
             else:
                 there.append(document["spec"]["names"]["kind"])
-        words = [f"definitions of {', '.join(mine)} from the schemas held here"] if mine else []
-        return "; ".join(words + ([f"{', '.join(there)} as they were"] if there else []))
+        words = [f"definitions of {', '.join(mine)} from the shipped schemas"] if mine else []
+        return "; ".join(words + ([f"{', '.join(there)} already defined"] if there else []))
 
     def provide(self, api_version: str, kind: str) -> None:
         """Define a kind that is built into a cloud's managed clusters and missing in this cluster.
@@ -90,15 +90,14 @@ class Charts:
                 self.applier.make(definition)
                 self.provided.append(path)
                 self.reports[kind] = (
-                    f"{kind}: its cloud's clusters define it, here a definition from the schema held here"
-                    " does, no controller"
+                    f"{kind}: defined from the shipped schema, as in its cloud's clusters; no controller"
                 )
 
     def _exists(self, path: str) -> Document | None:
         try:
             return self.applier.api.get(path)
         except ApiError as error:
-            raise RefusedError(f"the API server says: {error.message}") from error
+            raise RefusedError(f"rejected by the API server: {error.message}") from error
 
     def _remove(self, name: str) -> None:
         if name == KUBERAY and self.operator is not None:

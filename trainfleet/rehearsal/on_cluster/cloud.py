@@ -143,5 +143,5 @@ def on(target: Target, quotas: dict[str, int] | None = None) -> Iterator[Cluster
                 left = [] if cloud.leave else [*charts.end(), *applier.clear()]
             if left:
                 raise TrainfleetError(
-                    "the cluster is not as before", [Problem(target.context, text) for text in left]
+                    "the cluster was not restored", [Problem(target.context, text) for text in left]
                 )

@@ -101,7 +101,7 @@ def dry_run(target: Target, stacks: Iterable[Objects]) -> Iterator[DryRunResult]
                 left = applier.clear()
             if left:
                 raise TrainfleetError(
-                    "the cluster is not as before", [Problem(target.context, text) for text in left]
+                    "the cluster was not restored", [Problem(target.context, text) for text in left]
                 )
 
 

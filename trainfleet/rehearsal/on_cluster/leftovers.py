@@ -32,6 +32,7 @@ def clean(target: Target) -> list[str]:
         login(it).unlink(missing_ok=True)
     if refused:
         raise TrainfleetError(
-            "something is left on the cluster", [Problem(target.context, text) for text in refused]
+            "some objects could not be removed from the cluster",
+            [Problem(target.context, text) for text in refused],
         )
     return removed

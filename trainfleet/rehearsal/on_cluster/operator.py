@@ -145,7 +145,7 @@ class Operator:
         try:
             token = self.applier.api.request("POST", path, body=asked)["status"]["token"]
         except ApiError as error:
-            raise RefusedError(f"the API server says: {error.message}") from error
+            raise RefusedError(f"rejected by the API server: {error.message}") from error
         document = {
             **self.target.document,
             "users": [{"name": self.target.context, "user": {"token": token}}],
@@ -173,7 +173,7 @@ class Operator:
 
     def _last_output(self) -> str:
         lines = self.it.file("logs", f"{SERVER}.log").read_text(errors="replace").strip().splitlines()
-        return " / ".join(lines[-3:]) or "it says nothing"
+        return " / ".join(lines[-3:]) or "no output"
 
     def stop(self) -> None:
         """Restore the cluster's own operator and remove this one with its account and permissions.

@@ -40,16 +40,16 @@ def on_the_cluster(r: Rehearsal, step: Step) -> None:
         try:
             found = cloud.api.get(path)
         except ApiError as error:
-            r.unexpected(step, f"cannot be looked at: {error.message}")
+            r.unexpected(step, f"cannot be read: {error.message}")
             return
         if found is None:
-            r.unexpected(step, f"{made.shown} was made and is not on the cluster")
+            r.unexpected(step, f"{made.shown} was created and is not on the cluster")
     for shown, why in pods_refused(cloud.api, documents):
-        r.unexpected(step, f"a pod of {shown} would be refused: {why}")
+        r.unexpected(step, f"a pod of {shown} would be rejected: {why}")
     details = [*cloud.charts.reports.values()]
     namespaces = cloud.applier.namespaces
     details += [
-        f"namespace {name} already exists, made by {owners}: used with its own labels, and kept"
+        f"namespace {name} already exists, created by {owners}: used with its own labels and kept"
         for name, owners in namespaces.items()
     ]
     if same := len(cloud.applier.shared) - len(namespaces):
@@ -114,10 +114,10 @@ def nothing_left(r: Rehearsal, step: Step) -> None:
     kept = {path for record in cloud.everything() if (path := cloud.live_path(record.urn))}
     for path, made in cloud.applier.made.items():
         if path not in kept and path not in cloud.charts.provided:
-            r.unexpected(step, f"{made.shown} should have gone with the stack")
+            r.unexpected(step, f"{made.shown} should have been deleted with the stack")
     if kept:
         step.detail = (
-            "kept by the stack and removed now:"
+            "retained by the stack, deleted now:"
             f" {', '.join(made.shown for path, made in cloud.applier.made.items() if path in kept)}"
         )
     for text in (*cloud.charts.end(), *cloud.applier.clear()):

@@ -33,7 +33,7 @@ CONTINUE = "--continue-on-error"
 def apply_with_fault(r: Rehearsal, step: Step) -> None:
     """Apply while the selected fault is injected; the next step resumes the apply."""
     if not r.plan:
-        step.ran, step.detail = False, "nothing to make"
+        step.ran, step.detail = False, "nothing to create"
         return
     step.resources = len(r.plan)
     FAULTS[r.fault](r, step)
@@ -44,11 +44,11 @@ def apply_with_fault(r: Rehearsal, step: Step) -> None:
 def _one(r: Rehearsal, step: Step) -> None:
     """One create in the middle of the plan fails."""
     urn = selection.fault_target(r.plan, r.seed)
-    r.cloud.fail_create(urn, "rehearsed fault: the cloud refuses this create once")
+    r.cloud.fail_create(urn, "injected fault: the cloud rejects this create once")
     outcome = r.run(step, *APPLY)
-    step.detail = f"{diagnostics.resource_of(urn)} was made to fail"
+    step.detail = f"the create of {diagnostics.resource_of(urn)} failed"
     if outcome.ok:
-        r.unexpected(step, "the apply went through although the create of this resource fails", urn)
+        r.unexpected(step, "the apply succeeded although the create of this resource failed", urn)
     elif not any(op.verb == "fail" and op.urn == urn for op in r.cloud.operations):
         r.failed(step, outcome)
     else:
@@ -90,7 +90,7 @@ def updates_with_faults(r: Rehearsal, step: Step) -> None:
         if op.verb in ("create", "delete") or (op.verb == "update" and op.urn not in chosen | followers):
             r.unexpected(step, f"should not be touched, but: {op.verb}", op.urn)
     for urn in sorted(chosen - updated):
-        r.unexpected(step, "was changed and never updated", urn)
+        r.unexpected(step, "was changed but never updated", urn)
     r.state_matches_cloud(step)
 
 
@@ -191,11 +191,13 @@ def _crash(r: Rehearsal, step: Step) -> None:
     pending = r.pending()
     found = [operation for operation in pending if r.cloud.of_urn(operation["urn"])]
     if urn not in {operation["urn"] for operation in found}:
-        r.unexpected(step, "was made when the engine died, and the state does not say that it was begun", urn)
+        r.unexpected(
+            step, "was created when the engine died, but the state has no pending operation for it", urn
+        )
         return
     step.detail = (
-        f"killed as {diagnostics.resource_of(urn)} was made; {len(pending)} pending, {len(found)} of them"
-        " there and taken into the state"
+        f"engine killed while it created {diagnostics.resource_of(urn)}; {len(pending)} operations pending,"
+        f" {len(found)} of them done in the cloud and imported into the state"
     )
     _adopt(r, step, found)
 
@@ -242,22 +244,22 @@ def _throttle(r: Rehearsal, step: Step) -> None:
     if _apply_while_injecting(r, step, lambda: len(injector.gave_up)):
         r.report.count_fault("throttle", len(injector.gave_up))
         step.detail = (
-            f"{injector.absorbed} creates were throttled and got through, {len(injector.gave_up)} failed and"
-            " were made later"
+            f"{injector.absorbed} creates succeeded after throttling, {len(injector.gave_up)} failed and"
+            " succeeded in a later apply"
         )
 
 
 def _lag(r: Rehearsal, step: Step) -> None:
     """New resources are invisible to their users at first; a resumed apply finds them."""
     if not any(planned.token in PRINCIPALS for planned in r.plan):
-        step.detail = "nothing here is seen late: no role, service account or identity"
+        step.detail = "nothing to delay: no role, service account or identity"
     injector = Lag()
     r.cloud.injector = injector
     if _apply_while_injecting(r, step, lambda: len(injector.injected)) and injector.injected:
         r.report.count_fault("lag", len(injector.injected))
         step.detail = (
-            f"{len(injector.injected)} creates did not find a role or identity that was just made, and were"
-            " made later"
+            f"{len(injector.injected)} creates did not find a new role or identity, and succeeded in a later"
+            " apply"
         )
 
 
@@ -269,8 +271,7 @@ def _hang(r: Rehearsal, step: Step) -> None:
         r.not_ready = {resource["urn"] for resource in r.resources() if resource.get("initErrors")}
         r.report.count_fault("hang", len(injector.injected))
         step.detail = (
-            f"{len(injector.injected)} timed out while they were being made; {len(r.not_ready)} are put right"
-            " by the resumed apply"
+            f"{len(injector.injected)} creates timed out; the resumed apply repairs {len(r.not_ready)}"
         )
 
 

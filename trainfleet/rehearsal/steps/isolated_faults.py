@@ -29,9 +29,9 @@ from trainfleet.rehearsal.steps.session import APPLY, Rehearsal, rehearsal_sessi
 from trainfleet.toolchain import kill_tree, spawn
 
 ISOLATED_FAULTS = {
-    "crash": "engine killed, things adopted",
+    "crash": "engine killed, resources imported",
     "throttle": "throttled, resumed",
-    "lag": "seen late, resumed",
+    "lag": "visible late, resumed",
     "hang": "timed out, resumed",
 }
 WAIT = 10.0
@@ -114,9 +114,9 @@ def differences(r: Rehearsal, step: Step, here: dict[str, str], made: dict[str, 
             what = (
                 "differs from"
                 if urn in here and urn in made
-                else "is missing, unlike after"
+                else "is missing, but exists after"
                 if urn in made
-                else "would not be there after"
+                else "would not exist after"
             )
             r.unexpected(step, f"{what} an apply without faults", urn)
 

@@ -149,11 +149,11 @@ class Rehearsal:
             # contains both.
             if (key not in known or (record.place and there[key] > meant[key])) and record.urn not in kept:
                 self.report.lost.append(record.urn)
-                self.unexpected(step, "exists in the cloud and is not in the engine's state", record.urn)
+                self.unexpected(step, "exists in the cloud but not in the engine's state", record.urn)
         for key, urn in known.items():
             if key not in there:
                 self.report.lost.append(urn)
-                self.unexpected(step, "is in the engine's state and does not exist in the cloud", urn)
+                self.unexpected(step, "is in the engine's state but not in the cloud", urn)
         return step.ok
 
     def no_duplicates(self, step: Step) -> None:
@@ -162,7 +162,7 @@ class Rehearsal:
         for urn, times in made.items():
             if times > 1:
                 self.report.made_twice.append(urn)
-                self.unexpected(step, f"was made {times} times", urn)
+                self.unexpected(step, f"was created {times} times", urn)
 
     def fingerprint(self) -> dict[str, str]:
         """Return a digest of everything that exists, by URN; equal for rehearsals with equal results."""

@@ -35,7 +35,7 @@ def preview(r: Rehearsal, step: Step) -> None:
     if others := {op for op in r.only(outcome).values() if op != "create"}:
         r.unexpected(step, f"an empty stack should only create; this would {', '.join(sorted(others))}")
     if not r.plan:
-        step.detail = "the program makes nothing"
+        step.detail = "the program creates nothing"
 
 
 def policies(r: Rehearsal, step: Step) -> None:
@@ -69,7 +69,7 @@ def resume(r: Rehearsal, step: Step) -> None:
         if op != ("update" if urn in r.not_ready else "create") or (urn in before and urn not in r.not_ready):
             r.unexpected(step, f"should not be touched by a resumed apply, but: {op}", urn)
     for urn in sorted(missing - set(done)):
-        r.unexpected(step, "was planned and is not made", urn)
+        r.unexpected(step, "was planned but not created", urn)
     r.no_duplicates(step)
     _read_outputs(r)
 
@@ -119,7 +119,7 @@ def update(r: Rehearsal, step: Step) -> None:
                 r.unexpected(step, f"a change of {choice.shown} should update it alone, but: {op}", urn)
         if not r.only(outcome):
             r.unexpected(
-                step, "the change made no difference: is the property ignored (ignore_changes)?", choice.urn
+                step, "the change had no effect: is the property ignored (ignore_changes)?", choice.urn
             )
 
 
@@ -182,7 +182,7 @@ def drift(r: Rehearsal, step: Step) -> None:
     def still() -> str:
         record = r.cloud.of_urn(choice.urn)
         return (
-            "is still as it was edited by hand"
+            "still has the manual change"
             if record is not None and "edited-by-hand" in json.dumps(record.inputs)
             else ""
         )
@@ -200,7 +200,7 @@ def found_and_put_right(r: Rehearsal, step: Step, urn: str, still: Callable[[], 
         r.failed(step, found)
         return
     if {op: count for op, count in found.changes.items() if op != "same"} != {"update": 1}:
-        r.unexpected(step, f"refresh should find this one change, and found {found.changes}", urn)
+        r.unexpected(step, f"refresh should find only this change, but found {found.changes}", urn)
         return
     repaired = r.run(step, *APPLY)
     step.changes = counted(r.only(repaired).values())
@@ -208,7 +208,7 @@ def found_and_put_right(r: Rehearsal, step: Step, urn: str, still: Callable[[], 
         r.failed(step, repaired)
     elif r.only(repaired) != {urn: "update"}:
         r.unexpected(
-            step, f"the next apply should put it right and do nothing else, but: {r.only(repaired)}", urn
+            step, f"the next apply should repair it and change nothing else, but: {r.only(repaired)}", urn
         )
     elif wrong := still():
         r.unexpected(step, wrong, urn)
