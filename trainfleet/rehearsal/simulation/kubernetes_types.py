@@ -33,7 +33,7 @@ def label_key_fault(key: str) -> str:
     """Return what is wrong with the key of a label or annotation; empty if it is valid."""
     prefix, slash, name = key.rpartition("/")
     if slash and (not SUBDOMAIN.fullmatch(prefix) or len(prefix) > 253):
-        return "the part before / must be a DNS name in small letters"
+        return "the part before / must be a DNS name in lowercase letters"
     return (
         ""
         if LABEL.fullmatch(name)

@@ -31,11 +31,11 @@ def metadata_mistakes(kind: str, metadata: Any) -> Iterator[Mistake]:
     name, namespace = metadata.get("name"), metadata.get("namespace")
     if is_text(name):
         if kind in _DNS_LABELS:
-            good, words = DNS_LABEL.fullmatch(name) is not None, "at most 63 small letters, digits and -"
+            good, words = DNS_LABEL.fullmatch(name) is not None, "at most 63 lowercase letters, digits and -"
         elif kind == "Service":
             good, words = (
                 DNS_1035.fullmatch(name) is not None,
-                "at most 63 small letters, digits and -, beginning with a letter",
+                "at most 63 lowercase letters, digits and -, beginning with a letter",
             )
         elif kind in _PATH_NAMES:
             good, words = (
@@ -46,7 +46,8 @@ def metadata_mistakes(kind: str, metadata: Any) -> Iterator[Mistake]:
             most = _LONGEST.get(kind, 253)
             good, words = (
                 subdomain(name, most),
-                f"at most {most} small letters, digits, - and ., beginning and ending with a letter or digit",
+                f"at most {most} lowercase letters, digits, - and ., beginning and ending with a letter or"
+                " digit",
             )
         if not good:
             yield Mistake("metadata.name", f"{name!r} is not a valid name", words)
@@ -54,7 +55,7 @@ def metadata_mistakes(kind: str, metadata: Any) -> Iterator[Mistake]:
         yield Mistake(
             "metadata.namespace",
             f"{namespace!r} is not a valid name",
-            "at most 63 small letters, digits and -",
+            "at most 63 lowercase letters, digits and -",
         )
     yield from labels_mistakes("metadata.labels", metadata.get("labels"))
     for key in as_map(metadata.get("annotations")):

@@ -36,7 +36,9 @@ def pod_mistakes(path: str, spec: Any, claims: Sequence[Any] = ()) -> Iterator[M
     account = spec.get("serviceAccountName")
     if is_text(account) and account and not subdomain(account):
         yield Mistake(
-            f"{path}.serviceAccountName", f"{account!r} is not a valid name", "small letters, digits, - and ."
+            f"{path}.serviceAccountName",
+            f"{account!r} is not a valid name",
+            "lowercase letters, digits, - and .",
         )
     volumes = _volumes(spec, claims)
     yield from _volume_mistakes(path, spec)
@@ -49,7 +51,9 @@ def pod_mistakes(path: str, spec: Any, claims: Sequence[Any] = ()) -> Iterator[M
             name = container.get("name")
             if is_text(name) and not DNS_LABEL.fullmatch(name):
                 yield Mistake(
-                    f"{where}.name", f"{name!r} is not a valid name", "at most 63 small letters, digits and -"
+                    f"{where}.name",
+                    f"{name!r} is not a valid name",
+                    "at most 63 lowercase letters, digits and -",
                 )
             if is_text(name) and name in names:
                 yield Mistake(
@@ -139,7 +143,7 @@ def _volume_mistakes(path: str, spec: dict[str, Any]) -> Iterator[Mistake]:
         where, name = f"{path}.volumes[{index}]", volume.get("name")
         if is_text(name) and not DNS_LABEL.fullmatch(name):
             yield Mistake(
-                f"{where}.name", f"{name!r} is not a valid name", "at most 63 small letters, digits and -"
+                f"{where}.name", f"{name!r} is not a valid name", "at most 63 lowercase letters, digits and -"
             )
         if is_text(name) and name in names:
             yield Mistake(f"{where}.name", f"{name!r} is given twice", "each volume needs its own name")
