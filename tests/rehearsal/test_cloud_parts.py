@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from trainfleet.errors import InputError
+from trainfleet.rehearsal import simulation
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.fault_injection import InjectedFaultError
 from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS, changes
@@ -28,6 +29,14 @@ from trainfleet.rehearsal.simulation.state import AlreadyExistsError, Cloud
 from trainfleet.rehearsal.steps.selection import replaceable
 
 AWS = CLOUD_MODELS["aws"]
+
+
+def test_the_simulated_clouds_have_the_same_modules() -> None:
+    found = {
+        cloud: sorted(file.name for file in (Path(simulation.__file__).parent / cloud).glob("*.py"))
+        for cloud in ("aws", "gcp", "azure")
+    }
+    assert found["aws"] == found["gcp"] == found["azure"] != []
 
 
 @pytest.mark.parametrize(
