@@ -81,9 +81,7 @@ def test_definitions_without_a_required_field_are_reported(here: Cluster) -> Non
         spec.pop("preRunningDeadlineSeconds", None)
 
     change(here, older)
-    assert_reported(
-        here, "unsupported KubeRay version", "preRunningDeadlineSeconds", "KubeRay 1.6 or newer"
-    )
+    assert_reported(here, "unsupported KubeRay version", "preRunningDeadlineSeconds", "KubeRay 1.6 or newer")
 
 
 def test_definitions_of_another_version_are_reported(here: Cluster) -> None:

@@ -124,5 +124,6 @@ def _show(manifest: Mapping[str, Any]) -> None:
         out().print("already finished; nothing to do")
     bad = manifest["bad"]["count"]
     unreadable = f", {bad:,} of them unreadable" if bad else ""
-    out().print(f"{manifest['rows']:,} rows{unreadable}, in {len(manifest['files'])} files")
+    files = len(manifest["files"])
+    out().print(f"{manifest['rows']:,} rows{unreadable}, in {files} {'file' if files == 1 else 'files'}")
     out().print(manifest["output"], soft_wrap=True, markup=False)

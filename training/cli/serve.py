@@ -245,7 +245,8 @@ def _report(event: Mapping[str, Any], *, as_json: bool) -> None:
     if event["kind"] == "ready" and as_json:
         print_json({key: value for key, value in event.items() if key != "kind"})
     elif event["kind"] == "ready":
-        text = f"serving step {event['step']} at {event['address']} ({event['replicas']} replicas)"
+        replicas = "1 replica" if event["replicas"] == 1 else f"{event['replicas']} replicas"
+        text = f"serving step {event['step']} at {event['address']} ({replicas})"
         err().print(f"{text}; Ctrl-C ends it", soft_wrap=True)
     elif event["kind"] == "draining" and not as_json:
         err().print("completing accepted requests (Ctrl-C again ends at once)")
