@@ -34,7 +34,6 @@ Allow any other key with `--allow-change KEY`.
 """
 
 
-
 def markdown() -> str:
     """The whole document."""
     parts = [
