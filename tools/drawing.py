@@ -168,7 +168,16 @@ class Drawing:
     def text(
         self, x: float, y: float, text: str, kind: str, width: float = WIDTH, *, anchor: str = "start"
     ) -> float:
-        """A paragraph whose first line begins at the height `y`. Returns where it ends."""
+        """Draw a paragraph and return the height at which it ends.
+
+        Args:
+            x: left edge, centre or right edge, by `anchor`.
+            y: height at which the first line begins.
+            text: the text, with code between backticks.
+            kind: its font, a key of FONTS.
+            width: at which lines wrap.
+            anchor: `start`, `middle` or `end`.
+        """
         font = FONTS[kind]
         for line in lines_of(text, font, width):
             spans = "".join(
@@ -222,7 +231,17 @@ class Drawing:
         roles: Sequence[str] = (),
         inside: Callable[[float, float, float], float] | None = None,
     ) -> Box:
-        """A frame with a title, roles, a text, and what `inside(x, y, width)` draws; at least `box` high."""
+        """Draw a frame with a title and return its box, which is as high as its content.
+
+        Args:
+            box: place, width and least height.
+            title: its title.
+            body: the text below the title.
+            kind: class of the frame.
+            heading: font of the title, a key of FONTS.
+            roles: shown as pills next to the title, keys of ROLES.
+            inside: draws further content at (x, y, width) and returns where it ends.
+        """
         at, x, y, width = len(self.items), box.x + PAD, box.y + 10, box.width - 2 * PAD
         right = box.right - PAD
         for role in reversed(roles):

@@ -20,7 +20,16 @@ def statement(
     principal: Mapping[str, Any] | str | None = None,
     when: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Statement:
-    """One statement. `when` is the Condition block; `resources` stays away in trust policies."""
+    """One statement of a policy.
+
+    Args:
+        sid: its ID, unique in the policy.
+        actions: actions such as `s3:GetObject`.
+        resources: ARNs; empty in trust policies, which have none.
+        effect: `Allow` or `Deny`.
+        principal: who it applies to; None in policies of a role.
+        when: the Condition block: values by operator and key.
+    """
     body: Statement = {"Sid": sid, "Effect": effect, "Action": list(actions)}
     if principal is not None:
         body["Principal"] = principal if isinstance(principal, str) else dict(principal)

@@ -98,8 +98,18 @@ def node_config(
     fabric: tuple[pulumi.Input[str], pulumi.Input[str]] | None = None,
     placement_group: pulumi.Input[str] | None = None,
 ) -> aws.ec2.LaunchTemplate:
-    """The launch template of a node group. `fabric`: the cluster's and the fabric's security group, for nodes
-    with EFA.
+    """The launch template of a node group.
+
+    Args:
+        component: the component that creates the node group.
+        what: the pool's name within the platform.
+        machine: the machine type, with its network cards.
+        disk_gib: size of the root volume.
+        disk_key: ARN of the key that encrypts the root volume.
+        capacity: on demand, spot or a reservation.
+        reservation: ID of the reservation or capacity block; empty for none.
+        fabric: the cluster's and the fabric's security group, for nodes with EFA.
+        placement_group: name of the placement group; None for none.
     """
     _, market_type, target = purchase_options(capacity, reservation)
     tags = component.tags(what)
@@ -109,19 +119,7 @@ def node_config(
         update_default_version=True,
         # EKS requires it here for capacity blocks, and rejects it here and on the group at once.
         instance_type=machine.instance_type if capacity is Capacity.CAPACITY_BLOCK else None,
-        block_device_mappings=[
-            {
-                "device_name": "/dev/xvda",
-                "ebs": {
-                    "volume_type": "gp3",
-                    "volume_size": disk_gib,
-                    "throughput": 500,  # four times the default: a training image is ten gigabytes and more
-                    "encrypted": "true",
-                    "kms_key_id": disk_key,
-                    "delete_on_termination": "true",
-                },
-            }
-        ],
+        block_device_mappings=[{"device_name": "/dev/xvda", "ebs": _root_volume(disk_gib, disk_key)}],
         metadata_options={
             "http_endpoint": "enabled",
             "http_tokens": "required",
@@ -144,6 +142,17 @@ def node_config(
         tags=component.tags(f"{what}-template"),
         opts=component.options(),
     )
+
+
+def _root_volume(gib: int, key: pulumi.Input[str]) -> aws.ec2.LaunchTemplateBlockDeviceMappingEbsArgsDict:
+    return {
+        "volume_type": "gp3",
+        "volume_size": gib,
+        "throughput": 500,  # four times the default: a training image is ten gigabytes and more
+        "encrypted": "true",
+        "kms_key_id": key,
+        "delete_on_termination": "true",
+    }
 
 
 def _interfaces(

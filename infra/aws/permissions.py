@@ -154,6 +154,19 @@ INTERFACE_ACTIONS = [
 ]
 
 
+DESCRIBE_ACTIONS = [
+    "ec2:DescribeDhcpOptions",
+    "ec2:DescribeInstances",
+    "ec2:DescribeInstanceTypes",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSecurityGroups",
+    "ec2:DescribeSubnets",
+    "ec2:DescribeTags",
+    "ec2:DescribeVpcs",
+]
+"""What HyperPod's nodes read of EC2. These calls support no resources."""
+
+
 def hyperpod_node(
     partition: str,
     region: str,
@@ -167,7 +180,14 @@ def hyperpod_node(
     HyperPod, with EKS).
 
     The node's role creates and deletes network interfaces; pods take their own roles through the agent.
-    `keys`: the bucket's, then the disks'.
+
+    Args:
+        partition: `aws`, `aws-us-gov` or `aws-cn`.
+        region: the platform's region.
+        account: ID of the account.
+        cluster_arn: ARN of the HyperPod cluster.
+        bucket_arn: ARN of the bucket with the life-cycle scripts.
+        keys: ARNs of the bucket's key, then of the disks' key.
     """
     ec2 = f"arn:{partition}:ec2:{region}:"
     interfaces = [
@@ -175,21 +195,7 @@ def hyperpod_node(
     ]
     through = {"StringEquals": {"kms:ViaService": f"s3.{region}.amazonaws.com"}}
     return document(
-        # Describe calls of EC2 support no resources.
-        statement(
-            "See",
-            [
-                "ec2:DescribeDhcpOptions",
-                "ec2:DescribeInstances",
-                "ec2:DescribeInstanceTypes",
-                "ec2:DescribeNetworkInterfaces",
-                "ec2:DescribeSecurityGroups",
-                "ec2:DescribeSubnets",
-                "ec2:DescribeTags",
-                "ec2:DescribeVpcs",
-            ],
-            ["*"],
-        ),
+        statement("See", DESCRIBE_ACTIONS, ["*"]),
         statement(
             "Interfaces",
             INTERFACE_ACTIONS,

@@ -49,7 +49,16 @@ def grant(
     *,
     retain: bool = False,
 ) -> authorization.RoleAssignment:
-    """Grant an identity a role on one resource. `retain`: production keeps it with the resource."""
+    """Grant an identity a role on one resource.
+
+    Args:
+        component: the component that owns the assignment.
+        what: the assignment's purpose, which is part of its logical name.
+        role: ID of the role definition.
+        scope: ID of the resource.
+        identity: who gets the role.
+        retain: whether `pulumi destroy` keeps the assignment, as production does with the resource.
+    """
     name = pulumi.Output.all(scope, identity.principal_id).apply(
         lambda known: assignment_name(str(known[0]), str(known[1]), role)
     )

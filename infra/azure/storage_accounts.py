@@ -46,8 +46,20 @@ def account(
     files: bool = False,
     open_to: tuple[str, ...] = (),
 ) -> storage.StorageAccount:
-    """Create a storage account. `files`: a premium one for shares; `open_to`: public ranges, in addition to
-    the private endpoint.
+    """Create a storage account.
+
+    Args:
+        component: the component that owns the account.
+        what: the account's purpose, which is part of its logical name.
+        keys: the platform's keys; one of them encrypts the account.
+        group: the resource group.
+        name: name of the account, unique in Azure.
+        identity: the identity that reads the key.
+        retain: whether `pulumi destroy` keeps the account.
+        depends_on: the grants that the identity needs first.
+        hierarchical: whether blobs have folders (Data Lake Storage Gen2).
+        files: whether it is a premium account for file shares.
+        open_to: public address ranges that may connect, in addition to the private endpoint.
     """
     zoned = layout.has_zones(component.spec.region)
     tier = "Premium" if files else "Standard"
@@ -69,20 +81,24 @@ def account(
         is_sftp_enabled=False if hierarchical else None,
         is_local_user_enabled=False,
         public_network_access="Enabled" if open_to else "Disabled",
-        network_rule_set={
-            "default_action": storage.DefaultAction.DENY,
-            # Azure's logging and metrics, and services that write with their identity.
-            "bypass": "AzureServices",
-            "ip_rules": [
-                {"i_p_address_or_range": cidr, "action": storage.Action.ALLOW}
-                for cidr in layout.single_addresses(open_to)
-            ],
-        },
+        network_rule_set=_network_rules(open_to),
         identity={"type": "UserAssigned", "user_assigned_identities": [identity.id]},
         encryption=encryption(keys, identity),
         tags=component.tags(f"{what}-account"),
         opts=component.options(retain=retain, depends_on=depends_on),
     )
+
+
+def _network_rules(open_to: tuple[str, ...]) -> storage.NetworkRuleSetArgsDict:
+    return {
+        "default_action": storage.DefaultAction.DENY,
+        # Azure's logging and metrics, and services that write with their identity.
+        "bypass": "AzureServices",
+        "ip_rules": [
+            {"i_p_address_or_range": cidr, "action": storage.Action.ALLOW}
+            for cidr in layout.single_addresses(open_to)
+        ],
+    }
 
 
 def expire(name: str, days: int) -> storage.ManagementPolicyRuleArgsDict:

@@ -24,7 +24,16 @@ def vault(
     open_to: tuple[str, ...] = (),
     for_disks: bool = False,
 ) -> keyvault.Vault:
-    """Create a vault that the network, Azure's encryption services and the ranges in `open_to` can reach."""
+    """Create a vault that the network and Azure's encryption services can reach.
+
+    Args:
+        component: the component that owns the vault.
+        what: the vault's purpose, which is part of its name.
+        group: the resource group.
+        tenant: ID of the tenant.
+        open_to: public address ranges that may connect as well.
+        for_disks: whether disk encryption sets use its keys.
+    """
     return keyvault.Vault(
         component.name(f"{what}-vault"),
         resource_group_name=group.data.name,

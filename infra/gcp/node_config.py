@@ -73,7 +73,17 @@ def node_config(
     labels: dict[str, str],
     pool: GpuPool | None = None,
 ) -> gcp.container.NodePoolNodeConfigArgsDict:
-    """The node configuration of a pool. `pool`: the spec of a GPU pool."""
+    """The node configuration of a pool.
+
+    Args:
+        component: the component that creates the pool.
+        what: the pool's name within the platform.
+        machine: the machine type, with its GPUs and local disks.
+        disk_gib: size of the boot disk.
+        foundation: the service account and the keys of the platform.
+        labels: Kubernetes labels of the nodes.
+        pool: the spec of a GPU pool; None for the system pool.
+    """
     count = local_ssds(machine)
     config: gcp.container.NodePoolNodeConfigArgsDict = {
         "machine_type": machine.instance_type,

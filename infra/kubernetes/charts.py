@@ -67,6 +67,14 @@ def release(
 ) -> k8s.helm.v3.Release:
     """Install a chart atomically, within ten minutes, without its `crds` folder, which Helm never upgrades.
 
+    Args:
+        name: logical name, which is part of the URN.
+        chart: the pinned chart.
+        namespace: where the release is installed.
+        values: a model of the chart's values.
+        parent: the component that owns the release.
+        depends_on: what the chart's pods need, such as definitions and secrets.
+
     Raises:
         TrainfleetError: a value that the chart does not have.
     """

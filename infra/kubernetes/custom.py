@@ -23,7 +23,15 @@ def custom(
     parent: pulumi.Resource,
     depends_on: list[pulumi.Resource],
 ) -> pulumi.CustomResource:
-    """Create a resource of `kind` (group/version:Kind). `body` has all keys except `metadata`.
+    """Create a custom resource.
+
+    Args:
+        name: logical name, which is part of the URN.
+        kind: `group/version:Kind`.
+        metadata: name, and namespace unless the kind is cluster-wide.
+        body: a model with all keys except `metadata`.
+        parent: the component that owns the resource.
+        depends_on: the release that brings the definition, and what the resource refers to.
 
     Raises:
         TrainfleetError: a kind or a key that chart_keys.json does not have.

@@ -39,7 +39,16 @@ def text(system: Any, path: str, name: str, start: int, end: int) -> Iterator[Ro
 def json_lines(
     system: Any, path: str, name: str, start: int, end: int, *, columns: Sequence[str]
 ) -> Iterator[Row | BadInput]:
-    """A row per line; its name ends in the byte offset of the line."""
+    """A row per line; its name ends in the byte offset of the line.
+
+    Args:
+        system: a pyarrow or fsspec filesystem.
+        path: path of the file in it.
+        name: name of the file in messages and rows.
+        start: start of the range of lines, in bytes.
+        end: its end, in bytes; -1 for the end of the file.
+        columns: names that every row must have.
+    """
     with _opened(system, path) as file:
         first, beyond = _lines_between(file, start, end)
         file.seek(first)
@@ -86,7 +95,16 @@ def row_groups(system: Any, path: str, size: int, unit_bytes: int) -> list[tuple
 def parquet(
     system: Any, path: str, name: str, start: int, end: int, *, columns: Sequence[str]
 ) -> Iterator[Row]:
-    """Rows of some row groups (`end` -1: all), named by their index in the file."""
+    """Rows of some row groups, named by their index in the file.
+
+    Args:
+        system: a pyarrow or fsspec filesystem.
+        path: path of the file in it.
+        name: name of the file in messages and rows.
+        start: first row group.
+        end: row group after the last one; -1 for all.
+        columns: names of the columns to read, which the file must have; empty for all.
+    """
     import pyarrow as pa
     from pyarrow import parquet as pq
 

@@ -100,6 +100,14 @@ class Api:
     ) -> Document:
         """Send one request.
 
+        Args:
+            method: HTTP method.
+            path: path below the server's address.
+            query: query parameters.
+            body: document to send as JSON; None for none.
+            content: type of `body`, such as a kind of patch.
+            accept: type of the answer; empty for JSON.
+
         Raises:
             ApiError: the server rejected the request or could not be reached.
         """

@@ -101,6 +101,14 @@ class CloudModel:
         """Return the inputs with a physical name.
 
         If the program gives none, the name is generated, and an earlier generated name is kept.
+
+        Args:
+            resource: what the SDK declares; None for an unknown type.
+            token: its type.
+            inputs: the program's inputs.
+            old: the inputs of the previous update; empty for a new resource.
+            logical: its logical name.
+            random: the suffix of a generated name.
         """
         name = self.name_property(token)
         declared = resource.inputs.get(name) if resource else None
@@ -146,7 +154,18 @@ class CloudModel:
         preview: bool,
         place: dict[str, str] | None = None,
     ) -> dict[str, Any]:
-        """Return the outputs of a resource. `place` holds its values from `defaults`."""
+        """Return the outputs of a resource.
+
+        Args:
+            resource: what the SDK declares; None for an unknown type.
+            token: its type.
+            inputs: its inputs, with defaults.
+            logical: its logical name.
+            resource_id: its ID; empty in a preview.
+            region: region of the provider.
+            preview: whether outputs that a cloud decides are unknown.
+            place: its values from `defaults`, such as project and location.
+        """
         if resource is None:
             return {key: value for key, value in inputs.items() if not key.startswith("__")}
         name = self.physical_name(token, inputs) or logical

@@ -115,6 +115,14 @@ class Cloud:
     ) -> None:
         """Replace the inputs and outputs of a resource.
 
+        Args:
+            token: its type.
+            resource_id: its ID in the simulated cloud.
+            urn: its URN, which fault injection selects by.
+            inputs: its new inputs.
+            outputs: its new outputs.
+            place: its region or resource group; empty if it has none.
+
         Raises:
             InjectedFaultError: the active fault makes this update fail.
             KeyError: the resource does not exist.
