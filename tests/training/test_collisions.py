@@ -160,11 +160,13 @@ def test_a_stack_of_the_repository_is_rehearsed_and_compared(
 
 @pytest.mark.launch
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("on", ["torchrun", "local"])
+@pytest.mark.parametrize(
+    "command", [("launch", "line.yaml", "--on", "torchrun"), ("train", "line.yaml")], ids=" ".join
+)
 def test_a_workload_that_imports_its_own_packages_trains(
-    call: Callable[..., str], repository: Path, on: str
+    call: Callable[..., str], repository: Path, command: tuple[str, ...]
 ) -> None:
-    call("launch", "line.yaml", "--on", on)
+    call(*command)
     assert json.loads((repository / "runs" / "line" / "run.json").read_text())["status"] == "finished"
     (repository / "rows.txt").write_text("-0.5\n0.5\n")
     call("predict", "runs/line", "rows.txt", "--output", "answers")
