@@ -76,3 +76,25 @@ def test_the_changelog_has_the_current_version() -> None:
     headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert headings[0] == "Unreleased"
     assert __version__.partition(".dev")[0] in headings or ".dev" in __version__
+
+
+OTHERS = ("failed to load checkpoint: EOF", "grpc: the client connection is closing", "FAILED_...")
+"""Messages of Pulumi and SkyPilot."""
+
+
+def quoted_messages() -> list[str]:
+    """The messages in the first column of the page on troubleshooting; commands are not messages."""
+    rows = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8").splitlines()
+    cells = [row.split(" | ")[0] for row in rows if row.startswith("| ")]
+    found = [
+        double or single for cell in cells for double, single in re.findall(r"``(.+?)``|`([^`]+)`", cell)
+    ]
+    return [each for each in found if not each.startswith(("make ", "trainfleet"))]
+
+
+def test_troubleshooting_quotes_messages_that_exist() -> None:
+    files = [file for folder in ("infra", "training", "trainfleet") for file in (ROOT / folder).rglob("*.py")]
+    code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(file.read_text(encoding="utf-8") for file in files))
+    messages = quoted_messages()
+    assert len(messages) > 20
+    assert [each for each in messages if each not in code and each not in OTHERS] == []
