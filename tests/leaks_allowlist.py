@@ -37,6 +37,10 @@ ALLOWED: Mapping[str, tuple[Allowed, ...]] = {
     TEMPORARY: (
         Allowed("pymp-*", "Python's multiprocessing removes it when the process that made it ends"),
         Allowed("ray", "Ray's folder of sessions on a host, which Ray never removes"),
+        *(
+            Allowed(f"ray-{name}-*", "what `ray up` keeps of its configuration, also if it is interrupted")
+            for name in ("bootstrap", "config")
+        ),
         Allowed("torchelastic_*", "torchrun's folder for logs, which torch never removes"),
         Allowed("torchinductor_*", "torch's cache of compiled kernels"),
     ),
