@@ -164,6 +164,7 @@ def test_a_run_continues_without_a_restart_when_a_service_is_lost(
     until(lambda: place.cluster.status()["ready"], "the cluster is ready again")
 
 
+@pytest.mark.slow
 def test_the_run_with_faults_has_the_losses_of_an_undisturbed_run(place: Place, run: Launch) -> None:
     assert run.interrupt() == 130, run.output
     assert "which is saved" in run.output

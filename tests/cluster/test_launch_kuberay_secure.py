@@ -85,6 +85,7 @@ def platform(place: Place) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_ray_requires_certificates_and_a_token_and_shows_no_secret(place: Place) -> None:
     with launched(place, RUN, *LONG, stack=platform(place)) as launch:
         launch.reach(10)

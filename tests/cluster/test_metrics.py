@@ -17,7 +17,7 @@ from tests.cluster.observed_run import OBSERVED_STEPS, ObservedRun, has_local_so
 from tests.infra.kubernetes.test_dashboards import metrics_in
 from trainfleet.infra.kubernetes.dashboards.metrics import DCGM, KUEUE, METRICS, STATE
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def test_every_query_with_a_local_source_returns_data(observed_run: ObservedRun) -> None:
