@@ -6,6 +6,7 @@ It replaces runs/demo. The exit code is 0 only if every part succeeds.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -35,6 +36,9 @@ class DemoError(Exception):
 
 def main() -> int:
     """Run the four parts. Returns the exit code."""
+    argparse.ArgumentParser(
+        prog="python -m tools.demo", description=(__doc__ or "").partition("\n\n")[0]
+    ).parse_args()
     started = time.monotonic()
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)

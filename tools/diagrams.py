@@ -6,6 +6,7 @@ report, and where it continues after an interruption. A test compares the files 
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -330,6 +331,9 @@ DIAGRAMS: dict[str, Callable[[], str]] = {"system.svg": system, "run-lifecycle.s
 
 def main() -> int:
     """Write every diagram. Returns the exit code."""
+    argparse.ArgumentParser(
+        prog="python -m tools.diagrams", description=(__doc__ or "").partition("\n\n")[0]
+    ).parse_args()
     for name, draw in DIAGRAMS.items():
         write_whole(FOLDER / name, draw())
         print(f"wrote {(FOLDER / name).relative_to(ROOT)}")

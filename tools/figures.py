@@ -6,6 +6,7 @@ python -m tools.figures --write    # update the pages
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 import tomllib
@@ -46,7 +47,11 @@ def updated(text: str, known: dict[str, str]) -> str:
 
 def main() -> int:
     """Check or write. Returns the exit code."""
-    write, known = sys.argv[1:] == ["--write"], figures()
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.figures", description=(__doc__ or "").partition("\n\n")[0]
+    )
+    parser.add_argument("--write", action="store_true", help="update the pages")
+    write, known = parser.parse_args().write, figures()
     stale = [page for page in pages() if updated(text := page.read_text(encoding="utf-8"), known) != text]
     for page in stale:
         print(

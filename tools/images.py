@@ -6,6 +6,7 @@ cluster both install this file. SkyPilot's runtime has its own lock, images/skyp
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 import tomllib
@@ -69,6 +70,9 @@ def render_lock(lock: str, project: str) -> str:
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        prog="python -m tools.images", description=(__doc__ or "").partition("\n\n")[0]
+    ).parse_args()
     write_whole(
         TARGET, render_lock((ROOT / "requirements.lock").read_text(), (ROOT / "pyproject.toml").read_text())
     )

@@ -6,6 +6,7 @@ Both show real output: `trainfleet diff` on a change of a stack, made in a copy 
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -121,6 +122,9 @@ def photograph(program: str, page: Path, height: int) -> bytes:
 
 def main() -> int:
     """Take every screenshot. Returns the exit code."""
+    argparse.ArgumentParser(
+        prog="python -m tools.screenshots", description=(__doc__ or "").partition("\n\n")[0]
+    ).parse_args()
     with tempfile.TemporaryDirectory(prefix="trainfleet-screenshots-", ignore_cleanup_errors=True) as work:
         try:
             program = browser()
