@@ -40,7 +40,7 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 SEED = int(os.environ.get("TRAINFLEET_SEED", "7"))
 EVERY = os.environ.get("TRAINFLEET_MISSPELT") == "all"
-PARTS = ("infra", "stacks", "trainfleet", "policies", "rehearsal", "Pulumi.yaml")
+PARTS = ("infra", "stacks", "trainfleet", "training", "policies", "recipes", "Pulumi.yaml")
 NFS = {"storage": {"shared_filesystem": {"kind": "nfs", "capacity_gib": 2560}}}
 PLATFORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "aws": ("aws-dev", {"aws:region": "us-east-2", "trainfleet:platform": AWS}),
@@ -89,7 +89,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("project")
     for part in PARTS:
         if (ROOT / part).is_dir():
-            shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                ROOT / part, copy / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+            )
         else:
             shutil.copy(ROOT / part, copy / part)
     return copy

@@ -21,10 +21,10 @@ from tests.training.data.test_preparation import contents, prepared
 from tests.training.data.transforms import Bytes, Measured
 from trainfleet.training.data.worker_pool import choose_via
 from trainfleet.training.runtime.ray_cluster import connect
-from trainfleet.training.recipe.sections import Scaling
+from trainfleet.training.recipe.schema import ScalingConfig
 
 texts, folder, found = Path(sys.argv[1]), Path(sys.argv[2]), {}
-with connect(Scaling(workers=2), {}):
+with connect(ScalingConfig(workers=2), {}):
     import ray
     for name, more in {"rows": {"transform": Measured()}, "packed": {"transform": Bytes(), "pack": 8}}.items():
         here, there = (prepared(texts, folder / f"{name}-{via}", via=via, **more) for via in ("here", "ray"))
