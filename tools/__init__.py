@@ -1,1 +1,1 @@
-"""Pins of what is built from source: one go.mod and go.sum per tool."""
+"""Scripts of the checkout: set-up, the demo, checks, and generated pages and pictures. Never installed."""

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.stores.running import Running
-from tests.training.test_loop import StopAfter, kill_at_failpoint, results
+from tests.training.test_loop import kill_at_failpoint, results
+from tests.training.training_runs import StopAfter
 from trainfleet.errors import InputError
 from trainfleet.training.checkpoint import CheckpointError
 from trainfleet.training.inference.loaded import load_run

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.training.training_runs import StopAfter
 from trainfleet.errors import InputError
 from trainfleet.training.launch.request import Request
 from trainfleet.training.launch.supervise import start
@@ -23,17 +24,6 @@ from trainfleet.training.workloads.lm.text import TokenFiles
 
 Make = Callable[..., Recipe]
 Run = Callable[..., RunResult]
-
-
-class StopAfter:
-    """A `should_stop` that returns True from its `calls`th call on."""
-
-    def __init__(self, calls: int) -> None:
-        self.left = calls
-
-    def __call__(self) -> bool:
-        self.left -= 1
-        return self.left <= 0
 
 
 @pytest.fixture

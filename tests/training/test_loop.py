@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from tests.training.checkpoint_reader import tensors_of
+from tests.training.training_runs import StopAfter
 from trainfleet.errors import InputError
 from trainfleet.training.checkpoint import CheckpointError, step_name
 from trainfleet.training.recipe.schema import Recipe
@@ -191,17 +192,6 @@ def test_accumulating_gradients_equals_one_large_batch(tmp_path: Path, tiny: Mak
     run(tiny("batch.micro_batch=16"), tmp_path / "at-once")
     run(tiny("batch.micro_batch=2"), tmp_path / "bit-by-bit")
     assert losses(tmp_path / "bit-by-bit") == pytest.approx(losses(tmp_path / "at-once"), rel=2e-5)
-
-
-class StopAfter:
-    """A `should_stop` that returns True from its `steps`th call on."""
-
-    def __init__(self, steps: int) -> None:
-        self.left = steps
-
-    def __call__(self) -> bool:
-        self.left -= 1
-        return self.left <= 0
 
 
 def test_a_run_saves_when_asked_to_stop_and_resumes_exactly(tmp_path: Path, tiny: Make, run: Run) -> None:

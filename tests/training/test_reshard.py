@@ -14,7 +14,8 @@ import torch
 
 from tests.training.checkpoint_reader import tensors_of
 from tests.training.ranks import start_ranks
-from tests.training.test_loop import StopAfter, kill_at_failpoint, losses, results
+from tests.training.test_loop import kill_at_failpoint, losses, results
+from tests.training.training_runs import StopAfter
 from trainfleet.training.checkpoint import Checkpoints, step_name
 from trainfleet.training.recipe.schema import CheckpointConfig, Recipe
 from trainfleet.training.runtime import process_group
