@@ -348,6 +348,7 @@ class LeakCheck:
         found = added(self.before, snapshot(self.places))
         return [leak for leak in found if not (self.places.checkout / leak.name).is_relative_to(self.base)]
 
+    @pytest.hookimpl(trylast=True)  # at the end, which a shortened log keeps
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self.leaks:
             terminalreporter.section("left behind by the tests", red=True)
