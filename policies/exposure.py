@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from trainfleet.policies.engine.accessors import (
-    WORLD,
     absent,
     at,
     is_true,
@@ -15,6 +14,7 @@ from trainfleet.policies.engine.accessors import (
     numbered,
     true,
 )
+from trainfleet.policies.engine.address_ranges import open_ranges
 from trainfleet.policies.engine.rule import UNKNOWN, Json, Resource, Rule, Violation
 from trainfleet.policies.resource_types import (
     AKS,
@@ -34,8 +34,12 @@ from trainfleet.policies.resource_types import (
 )
 from trainfleet.policies.store_access import CLOSED_STORES, NO_PUBLIC_BUCKET, TLS_ONLY_BUCKET, UNIFORM_BUCKET
 
-ANYWHERE = {*WORLD, "*", "Internet", "internet", "Any", "any"}
-"""Source prefixes that mean the whole internet in Azure rules."""
+ANYWHERE = {"*", "internet", "any"}
+"""Source prefixes, in lower case, that mean the whole internet in Azure rules."""
+
+
+SHOWN = 4
+"""How many address ranges a message names."""
 
 
 INTERNAL_BALANCER = {
@@ -102,8 +106,8 @@ def aks_endpoint(resource: Resource) -> Iterable[Violation]:
 
 
 def _unrestricted(where: str, ranges: list[Json]) -> Iterator[Violation]:
-    if found := WORLD & set(ranges):
-        yield Violation(f"{where} includes {', '.join(sorted(found))}")
+    if found := open_ranges(ranges):
+        yield Violation(f"{where} includes {_shortened(found)}")
 
 
 def inline_ingress(resource: Resource) -> Iterable[Violation]:
@@ -150,13 +154,19 @@ def group_of_rules(resource: Resource) -> Iterable[Violation]:
 def _azure_rule(where: str, rule: Json) -> Iterator[Violation]:
     if rule.get("access") == "Allow" and rule.get("direction") == "Inbound":
         sources = [*listed(rule.get("sourceAddressPrefix")), *listed(rule.get("sourceAddressPrefixes"))]
-        if found := ANYWHERE & set(sources):
-            yield Violation(f"{where}sourceAddressPrefix allows traffic from {', '.join(sorted(found))}")
+        tags = [str(source) for source in sources if source is not UNKNOWN]
+        if found := [tag for tag in tags if tag.lower() in ANYWHERE] or open_ranges(sources):
+            yield Violation(f"{where}sourceAddressPrefix allows traffic from {_shortened(found)}")
 
 
 def _open_ranges(where: str, ranges: list[Json]) -> Iterator[Violation]:
-    if found := WORLD & set(ranges):
-        yield Violation(f"{where} allows traffic from {', '.join(sorted(found))}")
+    if found := open_ranges(ranges):
+        yield Violation(f"{where} allows traffic from {_shortened(found)}")
+
+
+def _shortened(ranges: list[str]) -> str:
+    shown = ", ".join(ranges[:SHOWN])
+    return shown if len(ranges) <= SHOWN else f"{shown} and {len(ranges) - SHOWN} more"
 
 
 def template_addresses(resource: Resource) -> Iterable[Violation]:
@@ -190,7 +200,7 @@ def public_service(resource: Resource) -> Iterable[Violation]:
     ):
         return
     ranges = listed(spec.get("loadBalancerSourceRanges"))
-    if not ranges or WORLD & set(ranges):
+    if not ranges or open_ranges(ranges):
         yield Violation(
             "spec.type is LoadBalancer without an internal load balancer annotation "
             "or source ranges in spec.loadBalancerSourceRanges"

@@ -5,7 +5,8 @@ A GPU pool is recognized by its machine type, image, labels or taint.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
 from trainfleet.policies.engine.accessors import at, is_false, is_true, listed, number, numbered
 from trainfleet.policies.engine.rule import ADVICE, FROM_STAGING, UNKNOWN, Json, Resource, Rule, Violation
@@ -14,6 +15,8 @@ from trainfleet.policies.resource_types import AKS, AKS_NODES, EKS_NODES, GKE, G
 GPU_TAINT = "nvidia.com/gpu"
 GPU_PRESENT = "nvidia.com/gpu.present"
 ACCELERATOR = "skypilot.co/accelerator"
+EC2_MACHINES = re.compile(r"^(p|gr?)\d")
+"""EC2 families with NVIDIA GPUs: P, G and Gr, such as p6-b200, g6e and gr6 (EC2: accelerated computing)."""
 GKE_MACHINES = ("a2-", "a3-", "a4-", "a4x-", "g2-", "g4-")
 AZURE_MACHINES = ("Standard_NC", "Standard_ND", "Standard_NG", "Standard_NV")
 COLOCATED_ZONES = 1
@@ -29,6 +32,7 @@ def eks_gpu(resource: Resource) -> bool:
     tainted = any(taint.get("key") == GPU_TAINT for taint in taints)
     return (
         tainted
+        or any(EC2_MACHINES.match(_text(each)) for each in listed(resource.props.get("instanceTypes")))
         or GPU_PRESENT in labels
         or ACCELERATOR in labels
         or "NVIDIA" in _text(resource.props.get("amiType"))
@@ -67,10 +71,31 @@ def _label_violations(labels: Json, *, skypilot: bool) -> Iterator[Violation]:
 
 
 def eks_gpu_nodes(resource: Resource) -> Iterable[Violation]:
-    """Require the taint and the labels on a GPU node group, recognized by any of them or its image."""
-    labels = resource.props.get("labels") or {}
-    if not eks_gpu(resource):
-        return
+    """Require the taint and the labels on a GPU node group."""
+    if eks_gpu(resource):
+        yield from _eks_taint_and_labels(resource)
+
+
+def eks_gpu_by_template(resources: Sequence[Resource]) -> Iterable[Violation]:
+    """Report node groups that are GPU pools only by the machine of their launch template, where capacity
+    blocks require it.
+    """
+    gpu_templates = {
+        one.urn
+        for one in resources
+        if one.kind == LAUNCH_TEMPLATE and EC2_MACHINES.match(_text(one.props.get("instanceType")))
+    }
+    for pool in resources:
+        if (
+            pool.kind == EKS_NODES
+            and not eks_gpu(pool)
+            and gpu_templates & set(pool.depends.get("launchTemplate", ()))
+        ):
+            for violation in _eks_taint_and_labels(pool):
+                yield Violation(violation.message, pool.urn, pool.name)
+
+
+def _eks_taint_and_labels(resource: Resource) -> Iterator[Violation]:
     if not any(
         taint.get("key") == GPU_TAINT and taint.get("effect") == "NO_SCHEDULE"
         for taint in listed(resource.props.get("taints"))
@@ -78,7 +103,7 @@ def eks_gpu_nodes(resource: Resource) -> Iterable[Violation]:
         yield Violation(
             f"no taint {GPU_TAINT} with effect NO_SCHEDULE: pods without a GPU would fill GPU nodes"
         )
-    yield from _label_violations(labels, skypilot=True)
+    yield from _label_violations(resource.props.get("labels") or {}, skypilot=True)
 
 
 def gke_gpu_nodes(resource: Resource) -> Iterable[Violation]:
@@ -261,6 +286,7 @@ GPU_TAINT_AND_LABEL = Rule(
     ),
     severity="high",
     checks={EKS_NODES: eks_gpu_nodes, GKE_NODES: gke_gpu_nodes, AKS_NODES: aks_gpu_nodes},
+    stack={EKS_NODES: eks_gpu_by_template},
 )
 GPU_DRIVER = Rule(
     name="gpu-driver-by-the-cloud",

@@ -1,28 +1,71 @@
-"""Checks on IAM policy documents, role grants and trust policies, for the identity rules."""
+"""Checks on IAM policy documents and role grants, for the identity rules."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 
-from trainfleet.policies.engine.accessors import (
-    listed,
-    numbered,
-    statements,
-)
+from trainfleet.policies.engine.accessors import listed, numbered, statements
 from trainfleet.policies.engine.rule import UNKNOWN, Json, Resource, StillUnknown, Violation
-from trainfleet.policies.resource_types import (
-    KMS_KEY,
-    S3_POLICY,
-)
+from trainfleet.policies.iam_conditions import limits_resources
 
-ADMINISTRATOR = ":policy/AdministratorAccess"
+ADMINISTRATORS = ("AdministratorAccess", "PowerUserAccess")
+FULL_ACCESS = re.compile(r":policy/(?:[\w+=,.@-]+/)*[\w+=,.@-]*FullAccess(?:V\d+)?$")
+"""Managed policies of AWS that allow every action of a service, such as AmazonS3FullAccess."""
 
 
 EVERYTHING = {"*", "*:*"}
+ONE_SERVICE = re.compile(r"^([a-z0-9-]+):\*+$", re.IGNORECASE)
+ANY_RESOURCE = re.compile(r"^(\*+|arn:[^:]*:[^:]*:[^:]*:[^:]*:\*+)$")
+"""A resource pattern that matches everything, or everything of a service."""
 
 
-BASIC_ROLES = {"roles/owner", "roles/editor"}
+HARMFUL: dict[str, tuple[str, ...]] = {
+    "can pass any role to a service": ("iam:passrole",),
+    "can assume any role": ("sts:assumerole",),
+    "can grant itself every permission": (
+        "iam:addusertogroup",
+        "iam:attachgrouppolicy",
+        "iam:attachrolepolicy",
+        "iam:attachuserpolicy",
+        "iam:createaccesskey",
+        "iam:createloginprofile",
+        "iam:createpolicyversion",
+        "iam:putgrouppolicy",
+        "iam:putrolepolicy",
+        "iam:putuserpolicy",
+        "iam:setdefaultpolicyversion",
+        "iam:updateassumerolepolicy",
+        "iam:updateloginprofile",
+    ),
+    "can read every object, secret or parameter": (
+        "s3:getobject",
+        "secretsmanager:getsecretvalue",
+        "ssm:getparameter",
+        "ssm:getparameters",
+        "ssm:getparametersbypath",
+    ),
+}
+"""What an action on every resource amounts to: the lists of Cloudsplaining (privilege escalation, data
+exfiltration), which Checkov's CKV_AWS_286 and CKV_AWS_288 use.
+"""
+
+
+BASIC_ROLES = {"roles/owner": "can change everything", "roles/editor": "can change everything"}
+IMPERSONATING_ROLES = dict.fromkeys(
+    (
+        "roles/iam.serviceAccountUser",
+        "roles/iam.serviceAccountTokenCreator",
+        "roles/iam.serviceAccountAdmin",
+        "roles/iam.serviceAccountKeyAdmin",
+        "roles/iam.workloadIdentityUser",
+    ),
+    "can act as every service account",
+) | dict.fromkeys(
+    ("roles/iam.securityAdmin", "roles/resourcemanager.projectIamAdmin"), "can grant itself every role"
+)
+"""Roles that, granted on a project, lead to all of its permissions (CKV_GCP_41, CKV_GCP_49)."""
 
 
 AZURE_ADMINISTRATORS = {
@@ -40,16 +83,6 @@ ONE_RESOURCE = re.compile(r"(?i)/resourceGroups/[^/]+/providers/[^/]+/[^/]+/[^/]
 PUBLIC_MEMBERS = {"allUsers", "allAuthenticatedUsers"}
 
 
-RESOURCE_POLICIES = {
-    S3_POLICY: "policy",
-    KMS_KEY: "policy",
-    "aws:ecr/repositoryPolicy:RepositoryPolicy": "policy",
-    "aws:secretsmanager/secretPolicy:SecretPolicy": "policy",
-    "aws:sns/topicPolicy:TopicPolicy": "policy",
-    "aws:sqs/queuePolicy:QueuePolicy": "policy",
-}
-
-
 ONE_ACCOUNT = re.compile(
     r"^(serviceAccount:[^\[\]]+\[[^/*\[\]]+/[^/*\[\]]+\]|principal://.+/subject/.+|serviceAccount:[^\[\]*]+)$"
 )
@@ -58,35 +91,65 @@ ONE_ACCOUNT = re.compile(
 
 def _unrestricted_statements(where: str, policy: Json) -> Iterator[Violation]:
     for index, statement in enumerate(statements(policy)):
-        anywhere = "*" in listed(statement.get("Resource"))
-        everything = bool(EVERYTHING & set(listed(statement.get("Action")))) or "NotAction" in statement
-        if statement.get("Effect") == "Allow" and anywhere and everything:
-            yield Violation(f"{where}.Statement[{index}] allows every action on every resource")
+        if statement.get("Effect") != "Allow" or not _any_resource(statement):
+            continue
+        actions = [str(action) for action in listed(statement.get("Action"))]
+        place = f"{where}.Statement[{index}]"
+        if EVERYTHING & set(actions) or "NotAction" in statement:
+            yield Violation(f"{place} allows every action on every resource")
+            continue
+        if services := sorted({found[1].lower() for each in actions if (found := ONE_SERVICE.match(each))}):
+            yield Violation(f"{place} allows every action of {', '.join(services)} on every resource")
+        if not limits_resources(statement):
+            yield from _harmful_actions(place, [each for each in actions if not ONE_SERVICE.match(each)])
+
+
+def _any_resource(statement: dict[str, Json]) -> bool:
+    return "NotResource" in statement or any(
+        ANY_RESOURCE.match(str(each)) for each in listed(statement.get("Resource"))
+    )
+
+
+def _harmful_actions(where: str, actions: list[str]) -> Iterator[Violation]:
+    for consequence, harmful in HARMFUL.items():
+        named = sorted(
+            {each for each in actions if any(fnmatchcase(action, each.lower()) for action in harmful)}
+        )
+        if named:
+            yield Violation(f"{where} allows {', '.join(named)} on every resource, so it {consequence}")
 
 
 def policy_document(resource: Resource) -> Iterable[Violation]:
+    """The actions on every resource must not be everything, a whole service, or harmful ones."""
     yield from _unrestricted_statements("policy", resource.props.get("policy"))
 
 
 def role(resource: Resource) -> Iterable[Violation]:
+    """The same for a role's own policies."""
     for arn in listed(resource.props.get("managedPolicyArns")):
-        yield from _administrator("managedPolicyArns", arn)
+        yield from _managed_policy("managedPolicyArns", arn)
     for where, inline in numbered("inlinePolicies", resource.props.get("inlinePolicies")):
         yield from _unrestricted_statements(f"{where}.policy", inline.get("policy"))
 
 
 def attachment(resource: Resource) -> Iterable[Violation]:
-    yield from _administrator("policyArn", resource.props.get("policyArn"))
+    """A managed policy of AWS must not allow everything or a whole service."""
+    yield from _managed_policy("policyArn", resource.props.get("policyArn"))
 
 
-def _administrator(where: str, arn: Json) -> Iterator[Violation]:
-    if str(arn).endswith(ADMINISTRATOR):
-        yield Violation(f"{where} is AdministratorAccess")
+def _managed_policy(where: str, arn: Json) -> Iterator[Violation]:
+    name = str(arn).rpartition("/")[2]
+    if ":aws:policy/" in str(arn) and name in ADMINISTRATORS:
+        yield Violation(f"{where} is {name}")
+    elif ":aws:policy/" in str(arn) and FULL_ACCESS.search(str(arn)):
+        yield Violation(f"{where} is {name}, which allows every action of a service")
 
 
 def basic_role(resource: Resource) -> Iterable[Violation]:
-    if resource.props.get("role") in BASIC_ROLES:
-        yield Violation(f"role is {resource.props['role']}, which can change everything in the project")
+    """A role on a Google project must not be basic, and must not lead to every service account."""
+    granted = resource.props.get("role")
+    if granted is not None and (means := (BASIC_ROLES | IMPERSONATING_ROLES).get(str(granted))):
+        yield Violation(f"role is {granted}, which {means} in the project")
 
 
 def azure_assignment(resource: Resource) -> Iterable[Violation]:
@@ -106,42 +169,11 @@ def azure_definition(resource: Resource) -> Iterable[Violation]:
             yield Violation(f"{where}.actions allows every action")
 
 
-def anonymous_principal(resource: Resource) -> Iterable[Violation]:
-    """A public principal needs a condition that restricts it."""
-    where = RESOURCE_POLICIES[resource.kind]
-    for index, statement in enumerate(statements(resource.props.get(where))):
-        principal = statement.get("Principal")
-        anybody = principal == "*" or (isinstance(principal, dict) and "*" in listed(principal.get("AWS")))
-        if statement.get("Effect") == "Allow" and anybody and not statement.get("Condition"):
-            yield Violation(f"{where}.Statement[{index}] allows every principal without a condition")
-
-
 def anonymous_member(resource: Resource) -> Iterable[Violation]:
     for name in ("member", "members"):
         for member in listed(resource.props.get(name)):
             if member is not UNKNOWN and member in PUBLIC_MEMBERS:
                 yield Violation(f"{name} includes {member}")
-
-
-def pod_trust(resource: Resource) -> Iterable[Violation]:
-    """A trust policy must name one service, account or service account."""
-    for index, statement in enumerate(statements(resource.props.get("assumeRolePolicy"))):
-        if statement.get("Effect") != "Allow":
-            continue
-        where, condition = f"assumeRolePolicy.Statement[{index}]", statement.get("Condition") or {}
-        principal = statement.get("Principal")
-        if principal == "*" or (isinstance(principal, dict) and "*" in listed(principal.get("AWS"))):
-            yield Violation(f"{where} lets everyone assume the role")
-        keys = {key for block in condition.values() if isinstance(block, dict) for key in block}
-        if (
-            isinstance(principal, dict)
-            and principal.get("Federated") is not None
-            and not any(str(key).endswith(":sub") for key in keys)
-        ):
-            yield Violation(
-                f"{where} has no condition on the token's subject, "
-                "so every pod of the cluster can assume the role"
-            )
 
 
 def workload_member(resource: Resource) -> Iterable[Violation]:

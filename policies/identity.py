@@ -20,18 +20,21 @@ from trainfleet.policies.engine.accessors import (
 )
 from trainfleet.policies.engine.rule import UNKNOWN, Resource, Rule, Violation
 from trainfleet.policies.iam_documents import (
-    RESOURCE_POLICIES,
     anonymous_member,
-    anonymous_principal,
     attachment,
     azure_assignment,
     azure_definition,
     basic_role,
     federated_subject,
-    pod_trust,
     policy_document,
     role,
     workload_member,
+)
+from trainfleet.policies.iam_principals import (
+    RESOURCE_POLICIES,
+    anonymous_principal,
+    role_trust,
+    unnamed_owner,
 )
 from trainfleet.policies.resource_types import (
     ACR,
@@ -143,16 +146,22 @@ def _pod_identity(resource: Resource) -> bool:
 
 NO_STAR_ROLE = Rule(
     name="no-star-role",
-    statement="No role allows every action on every resource.",
-    reason="Anyone who obtains such a role, by mistake or by theft, controls the account.",
-    fix="list the actions and resources that are needed",
+    statement=(
+        "No role may do everything, all of a service, grant permissions or read data on every resource."
+    ),
+    reason="Anyone who obtains such a role, by mistake or by theft, controls the account or its data.",
+    fix="list the actions and resources that are needed, or limit the resources by a tag",
     references=(
         "CIS AWS 1.16",
         "CIS Kubernetes 5.1.1, 5.1.3",
         "CKV_AWS_62",
+        "CKV_AWS_274",
+        "CKV_AWS_286",
+        "CKV_AWS_288",
         "CKV_AWS_355",
         "AWS-0057",
         "CIS GCP 1.5",
+        "CKV_GCP_41",
         "CKV_GCP_49",
         "CKV_AZURE_39",
     ),
@@ -181,8 +190,19 @@ NO_ANONYMOUS = Rule(
         "`allUsers` and a principal of `*` mean the whole internet, even where they look like the whole "
         "company."
     ),
-    fix="name the principals, or add a condition that restricts them",
-    references=("CIS GCP 1.9, 5.1", "CKV_GCP_28", "GCP-0001", "CKV_AWS_33", "CKV_AWS_70", "CKV_AZURE_138"),
+    fix=(
+        "name the principals, or add a condition on the caller's account, organization, ARN, address or VPC"
+    ),
+    references=(
+        "CIS GCP 1.9, 5.1",
+        "CKV_GCP_28",
+        "GCP-0001",
+        "CKV_AWS_33",
+        "CKV_AWS_70",
+        "CKV_AWS_283",
+        "CKV_AZURE_138",
+        "S3: the meaning of public",
+    ),
     severity="critical",
     checks={
         **dict.fromkeys(RESOURCE_POLICIES, anonymous_principal),
@@ -190,6 +210,20 @@ NO_ANONYMOUS = Rule(
         ACR: not_true("anonymousPullEnabled"),
         **dict.fromkeys(BINDINGS, anonymous_subject),
     },
+)
+
+
+NAMED_OWNER = Rule(
+    name="services-act-for-a-named-account",
+    statement="A policy that admits a cloud service names the account or resource that the service acts for.",
+    reason=(
+        "A service acts for all of its customers; without the name, another customer can make it use the "
+        "platform's key, bucket or topic."
+    ),
+    fix="add a condition on aws:SourceAccount or aws:SourceArn; on a key, the encryption context also counts",
+    references=("IAM: the confused deputy problem", "KMS: least-privilege permissions"),
+    severity="medium",
+    checks=dict.fromkeys(RESOURCE_POLICIES, unnamed_owner),
 )
 
 
@@ -259,11 +293,21 @@ TRUST_ONE = Rule(
     name="trust-names-its-subject",
     statement="A role names the one service, account or service account that may assume it.",
     reason="Trust in a whole cluster, pool or cloud gives the role to every pod that ever starts there.",
-    fix="name the namespace and the service account in the trust policy",
-    references=("CKV_AWS_60", "CKV_AWS_358", "CKV_GCP_125", "Azure workload identity: federated credential"),
+    fix=(
+        "name the cluster, the namespace and the service account in the trust policy; for another account "
+        "name the role, or require an external ID"
+    ),
+    references=(
+        "CKV_AWS_60",
+        "CKV_AWS_61",
+        "CKV_AWS_358",
+        "CKV_GCP_125",
+        "EKS Pod Identity: trust policy",
+        "Azure workload identity: federated credential",
+    ),
     severity="high",
     checks={
-        AWS_ROLE: pod_trust,
+        AWS_ROLE: role_trust,
         **dict.fromkeys(ACCOUNT_GRANTS, workload_member),
         "azure-native:managedidentity:FederatedIdentityCredential": federated_subject,
     },
@@ -341,6 +385,7 @@ OWN_NODE_IDENTITY = Rule(
 RULES = (
     NO_STAR_ROLE,
     NO_ANONYMOUS,
+    NAMED_OWNER,
     IMDSV2,
     PODS_NOT_AS_NODE,
     WORKLOAD_IDENTITY,

@@ -17,8 +17,6 @@ from trainfleet.policies.engine.rule import (
     until_unknown,
 )
 
-WORLD = {"0.0.0.0/0", "::/0"}
-
 
 def at(value: Json, path: str) -> Json:
     """Return the value at a dotted path; None if any part is missing."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.policies.cases import exposure, identity, platform
+from tests.policies.cases import address_ranges, exposure, identity, platform, policy_documents
 from tests.policies.cases.exposure import DENY_HTTP, document
 from tests.policies.cases.table import BASES, Base, Case, broken
 from trainfleet.policies.catalogue import RULES
@@ -32,7 +32,13 @@ from trainfleet.policies.resource_types import (
 )
 
 BY_NAME = {rule.name: rule for rule in RULES}
-CASES = [*exposure.CASES, *identity.CASES, *platform.CASES]
+CASES = [
+    *exposure.CASES,
+    *address_ranges.CASES,
+    *identity.CASES,
+    *policy_documents.CASES,
+    *platform.CASES,
+]
 PAIRS = [(rule, kind) for rule in RULES for kind in rule.checks]
 
 
@@ -141,12 +147,9 @@ COMPLIANT: list[tuple[str, str, dict[str, Any]]] = [
         SERVICE,
         {"spec": {"type": "LoadBalancer", "loadBalancerSourceRanges": NAMED_RANGE}},
     ),
+    *address_ranges.COMPLIANT,
+    *policy_documents.COMPLIANT,
     ("encrypted-volumes", STORAGE_CLASS, {"provisioner": "rancher.io/local-path"}),
-    (
-        "no-star-role",
-        "aws:iam/rolePolicy:RolePolicy",
-        {"policy": document({"Effect": "Allow", "Action": "s3:*", "Resource": "*"})},
-    ),
     (
         "no-star-role",
         "aws:iam/rolePolicy:RolePolicy",

@@ -13,7 +13,15 @@ from tests.policies.cases.table import BASES
 from trainfleet.policies.catalogue import RULES
 from trainfleet.policies.engine.rule import Resource, evaluate_stack
 from trainfleet.policies.naming import TAGGABLE
-from trainfleet.policies.resource_types import AWS_BUDGET, S3, S3_BLOCK, S3_ENCRYPTION, VPC
+from trainfleet.policies.resource_types import (
+    AWS_BUDGET,
+    EKS_NODES,
+    LAUNCH_TEMPLATE,
+    S3,
+    S3_BLOCK,
+    S3_ENCRYPTION,
+    VPC,
+)
 
 BY_NAME = {rule.name: rule for rule in RULES}
 FIXED = [(alone, companion) for alone in STACK_CASES for companion in alone.companions]
@@ -70,8 +78,9 @@ def test_some_resources_need_nothing_else(alone: StackCase) -> None:
 
 def test_every_rule_of_a_stack_is_broken_by_each_of_its_types() -> None:
     covered = {(alone.rule, alone.kind) for alone in STACK_CASES}
+    of_two_resources = {"one-platform-per-stack", "gpu-taint-and-label"}
     expected = {
-        (rule.name, kind) for rule in RULES for kind in rule.stack if rule.name != "one-platform-per-stack"
+        (rule.name, kind) for rule in RULES for kind in rule.stack if rule.name not in of_two_resources
     }
     assert expected - covered == set()
 
@@ -104,6 +113,21 @@ def test_a_companion_that_does_not_do_its_work_does_not_count() -> None:
         {"vpcId": ("urn:n",)},
     )
     assert len(evaluate_stack(BY_NAME["private-way-to-stores"], [network, other])) == 1
+
+
+@pytest.mark.parametrize(
+    ("machine", "count"), [("p5.48xlarge", 3), ("gr6.4xlarge", 3), ("m7i.large", 0), (None, 0)]
+)
+def test_a_gpu_pool_is_recognized_by_the_machine_of_its_launch_template(
+    machine: str | None, count: int
+) -> None:
+    template = Resource(LAUNCH_TEMPLATE, "t", {"instanceType": machine}, "urn:t")
+    pool = Resource(
+        EKS_NODES, "h100", {"amiType": "AL2023_x86_64_STANDARD"}, "urn:n", {"launchTemplate": ("urn:t",)}
+    )
+    other = Resource(EKS_NODES, "system", {}, "urn:o", {"launchTemplate": ("urn:u",)})
+    found = evaluate_stack(BY_NAME["gpu-taint-and-label"], [template, pool, other])
+    assert [violation.name for violation in found] == ["h100"] * count
 
 
 @pytest.mark.parametrize("kind", TAGGABLE)

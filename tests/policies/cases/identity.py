@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.policies.cases.exposure import document
 from tests.policies.cases.table import BASES, REMOVED, Case
-from trainfleet.policies.iam_documents import RESOURCE_POLICIES
+from trainfleet.policies.iam_principals import RESOURCE_POLICIES
 from trainfleet.policies.identity import GCP_BINDINGS, GCP_MEMBERS, PROJECT_GRANTS
 from trainfleet.policies.naming import GCP_LABELLED, TAGGABLE
 from trainfleet.policies.resource_types import (

@@ -169,6 +169,10 @@ BY_HAND: dict[str, dict[str, Any]] = {
         "cidrBlocks": ["10.0.0.0/8"],
     },
     "aws:ecr/repositoryPolicy:RepositoryPolicy": {"repository": "r", "policy": MINE},
+    "aws:kms/externalKey:ExternalKey": {"policy": MINE, "tags": TAGS},
+    "aws:kms/keyPolicy:KeyPolicy": {"keyId": "k", "policy": MINE},
+    "aws:kms/replicaKey:ReplicaKey": {"primaryKeyArn": "k", "policy": MINE, "tags": TAGS},
+    "aws:efs/fileSystemPolicy:FileSystemPolicy": {"fileSystemId": "fs-1", "policy": MINE},
     "aws:efs/fileSystem:FileSystem": {
         "encrypted": True,
         "kmsKeyId": "arn:aws:kms:us-east-2:111122223333:key/k",
