@@ -113,6 +113,11 @@ class Platform:
     """Where the layer sends the logs of pods; None if the cloud collects them, or without a store."""
     launchers: tuple[Subject, ...] = ()
     """Launchers in addition to LAUNCHERS_GROUP: subjects as the cloud's login names them."""
+    limits_critical_pods: bool = False
+    """Whether pods of a system-*-critical class are admitted only to a namespace with a quota for these
+    classes. GKE has one in kube-system, and answers elsewhere: `insufficient quota to match these scopes`
+    (NVIDIA/gpu-operator#660, aws-observability/helm-charts#358). EKS and AKS admit them anywhere.
+    """
     metadata_endpoints: tuple[tuple[str, int], ...] = ()
     """Link-local addresses (range, port) that pods need for their identity. All others stay closed."""
 

@@ -39,6 +39,7 @@ def test_the_wheel_has_every_package_and_the_data_they_read(wheel: Path) -> None
         "trainfleet/rehearsal/simulation/replacements/aws.toml",
         "trainfleet/rehearsal/simulation/rules/gcp.toml",
         "trainfleet/rehearsal/simulation/stateful_rules/azure-native.toml",
+        "trainfleet/rehearsal/simulation/stateful_rules/kubernetes.toml",
         "trainfleet/rehearsal/diff/data_loss.toml",
         "trainfleet/rehearsal/diff/templates/diff.html",
         "trainfleet/infra/gcp/prices.toml",

@@ -87,6 +87,7 @@ def build(spec: PlatformSpec) -> Platform:
         system_nodes=(system.nodes,),
         secrets=secrets.names,
         provides=provided(spec),
+        limits_critical_pods=True,
         secret_store=_secret_store(spec) if secrets.secrets else {},
         launchers=tuple(Subject("User", who) for who in spec.kubernetes.launchers),
         metadata_endpoints=METADATA_ENDPOINTS,

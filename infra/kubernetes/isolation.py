@@ -25,6 +25,8 @@ from trainfleet.infra.kubernetes.network import Opening, openings
 from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform
 from trainfleet.infra.spec.schema import PlatformSpec
 
+CRITICAL_CLASSES = ("system-node-critical", "system-cluster-critical")
+
 
 @dataclass(frozen=True)
 class NamespaceSpec:
@@ -92,6 +94,8 @@ class Isolation(pulumi.ComponentResource):
             for opening in openings(platform, features, list(namespaces)):
                 self._policy(opening, namespaces[opening.namespace])
         self._limits(namespaces[TRAINING_NAMESPACE])
+        if platform.limits_critical_pods and features.gpu_namespace:
+            self._critical_pods(namespaces[GPU_NAMESPACE])
         self.register_outputs({})
 
     def _namespace(self, namespace: NamespaceSpec) -> k8s.core.v1.Namespace:
@@ -130,6 +134,24 @@ class Isolation(pulumi.ComponentResource):
                 ]
             ),
             opts=options,
+        )
+
+    def _critical_pods(self, namespace: pulumi.Resource) -> None:
+        """Admit agents of a critical class to the namespace, as many as GKE admits to kube-system."""
+        k8s.core.v1.ResourceQuota(
+            f"{self._spec.name}-quota-critical-pods",
+            metadata=k8s.meta.v1.ObjectMetaArgs(name="critical-pods", namespace=GPU_NAMESPACE),
+            spec=k8s.core.v1.ResourceQuotaSpecArgs(
+                hard={"pods": "1G"},
+                scope_selector=k8s.core.v1.ScopeSelectorArgs(
+                    match_expressions=[
+                        k8s.core.v1.ScopedResourceSelectorRequirementArgs(
+                            scope_name="PriorityClass", operator="In", values=list(CRITICAL_CLASSES)
+                        )
+                    ]
+                ),
+            ),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace], delete_before_replace=True),
         )
 
     def _policy(self, opening: Opening, namespace: pulumi.Resource) -> None:

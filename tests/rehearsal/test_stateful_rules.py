@@ -47,6 +47,38 @@ def subnet(resource_id: str, cidr: str, zone: str = "a") -> CloudObject:
     return record("aws:ec2/subnet:Subnet", resource_id, vpcId="vpc-1", cidrBlock=cidr, availabilityZone=zone)
 
 
+GKE = record("gcp:container/cluster:Cluster", "projects/p/locations/r/clusters/prod")
+EKS = record("aws:eks/cluster:Cluster", "other")
+
+
+def agent(namespace: str, name: str = "agent", place: str = GKE.id) -> CloudObject:
+    found = record(
+        "kubernetes:apps/v1:DaemonSet",
+        name,
+        metadata={"name": name, "namespace": namespace},
+        spec={"template": {"spec": {"priorityClassName": "system-node-critical"}}},
+    )
+    found.place = place
+    return found
+
+
+def critical_quota(namespace: str, scope: dict[str, Any] | None = None, place: str = GKE.id) -> CloudObject:
+    scope = scope or {
+        "scopeName": "PriorityClass",
+        "operator": "In",
+        "values": ["system-node-critical", "system-cluster-critical"],
+    }
+    found = record(
+        "kubernetes:core/v1:ResourceQuota",
+        "critical-pods",
+        metadata={"name": "critical-pods", "namespace": namespace},
+        spec={"hard": {"pods": "1G"}, "scopeSelector": {"matchExpressions": [scope]}},
+    )
+    found.place = place
+    return found
+
+
+NO_POD = "GKE would admit no pod of it: class system-node-critical needs a ResourceQuota in namespace agents"
 REFUSED: list[tuple[str, list[CloudObject], str, CloudObject, str]] = [
     (
         "range outside",
@@ -133,6 +165,35 @@ REFUSED: list[tuple[str, list[CloudObject], str, CloudObject, str]] = [
         record("aws:ec2/vpc:Vpc", "vpc-9"),
         "the quota is 5 of aws:ec2/vpc:Vpc",
     ),
+    ("critical pods without a quota", [GKE], "create", agent("agents"), NO_POD),
+    (
+        "critical pods with a quota in another namespace",
+        [GKE, critical_quota("others")],
+        "create",
+        agent("agents"),
+        NO_POD,
+    ),
+    (
+        "critical pods with a quota of another class",
+        [GKE, critical_quota("agents", {"scopeName": "PriorityClass", "operator": "In", "values": ["low"]})],
+        "create",
+        agent("agents"),
+        NO_POD,
+    ),
+    (
+        "critical pods with a quota in another cluster",
+        [GKE, critical_quota("agents", place="elsewhere")],
+        "create",
+        agent("agents"),
+        NO_POD,
+    ),
+    (
+        "critical pods of the only cluster",
+        [GKE],
+        "create",
+        agent("agents", place="a-digest"),
+        NO_POD,
+    ),
 ]
 
 
@@ -201,6 +262,9 @@ ALLOWED: list[tuple[str, list[CloudObject], str, CloudObject]] = [
         "create",
         record("gcp:compute/subnetwork:Subnetwork", "s2", network="net", ipCidrRange="10.0.0.0/20"),
     ),
+    ("critical pods with a quota", [GKE, critical_quota("agents")], "create", agent("agents")),
+    ("critical pods in kube-system", [GKE], "create", agent("kube-system")),
+    ("critical pods on EKS", [GKE, EKS], "create", agent("agents", place="other@2026")),
 ]
 
 

@@ -128,6 +128,7 @@ def platform(of: PlatformSpec, provider: k8s.Provider, **changes: Any) -> Platfo
         api_cidrs=(),
         secrets={"hf-token": "lab/hf-token"},
         secret_store=STORE,
+        limits_critical_pods=of.cloud == "gcp",
         log_store=LOGS,
         launchers=(Subject("User", "ana@example.com"),),
         metadata_endpoints=(("169.254.170.23/32", 80),),

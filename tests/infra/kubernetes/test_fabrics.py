@@ -74,6 +74,23 @@ def test_a_fabric_installs_its_agents_and_no_other(fabric: str) -> None:
             }
 
 
+@pytest.mark.parametrize("fabric", AGENTS)
+def test_gke_admits_the_agents_by_a_quota_for_their_class(fabric: str) -> None:
+    found = planned(fabric)
+    quotas = {
+        (inputs["metadata"]["namespace"], name)
+        for inputs in found.of("ResourceQuota").values()
+        for term in inputs["spec"].get("scopeSelector", {}).get("matchExpressions", ())
+        for name in term["values"]
+    }
+    needed = {
+        (inputs["metadata"]["namespace"], inputs["spec"]["template"]["spec"]["priorityClassName"])
+        for inputs in found.of("DaemonSet").values()
+    }
+    assert needed == {("gpu-system", "system-node-critical")}
+    assert needed <= quotas if POOLS[fabric][0] == "gcp" else not quotas
+
+
 def test_infinibands_plugin_announces_the_resource_that_pods_ask_for() -> None:
     config = json.loads(planned("infiniband").inputs["lab-infiniband-config"]["data"]["config.json"])
     (entry,) = config["configList"]

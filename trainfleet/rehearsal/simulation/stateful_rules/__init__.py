@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, plain
+from trainfleet.rehearsal.simulation.stateful_rules.node_agents import critical_pods
+from trainfleet.rehearsal.simulation.stateful_rules.support import unsupported
 
 if TYPE_CHECKING:
     from trainfleet.rehearsal.simulation.cloud_object import CloudObject
@@ -24,7 +26,11 @@ KINDS = {
     "inside": {"type", "ranges", "network", "of", "source"},
     "zones": {"type", "places", "of", "least", "source"},
 }
-KINDS |= {"quota": {"type", "most", "source"}}
+KINDS |= {
+    "quota": {"type", "most", "source"},
+    "critical_pods": {"type", "at", "cluster", "classes", "except", "source"},
+}
+KINDS |= {"supported": {"type", "property", "cloud", "source"}}
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Rows = dict[str, dict[str, list[dict[str, Any]]]]
 
@@ -58,7 +64,8 @@ def cloud_refuses(
     return (
         _ranges(record, rest)
         or _zones(record, rest)
-        or (_quota(record, rest, quotas) if verb == "create" else "")
+        or _agents(record, rest)
+        or (_version(record) or _quota(record, rest, quotas) if verb == "create" else "")
     )
 
 
@@ -121,6 +128,16 @@ def _zones(record: CloudObject, others: list[CloudObject]) -> str:
                 f" {', '.join(sorted(zones))}"
             )
     return ""
+
+
+def _agents(record: CloudObject, others: list[CloudObject]) -> str:
+    rows = rules()["critical_pods"].get(record.token, ())
+    return next(filter(None, (critical_pods(row, record, others) for row in rows)), "")
+
+
+def _version(record: CloudObject) -> str:
+    rows = rules()["supported"].get(record.token, ())
+    return next(filter(None, (unsupported(row, record) for row in rows)), "")
 
 
 def _quota(record: CloudObject, others: list[CloudObject], quotas: Mapping[str, int]) -> str:
