@@ -20,6 +20,10 @@ SHARED_CLAIM = "shared"
 """The ReadWriteMany claim of the shared filesystem, in the training namespace."""
 LOGS_NAMESPACE, LOGS_SERVICE_ACCOUNT = "logging", "log-shipper"
 """The account of the log shipper, to which the cloud binds `identities["logs"]`."""
+HCA_SHARES = 63
+"""How many shares of its InfiniBand adapters a node announces. A training's pod requests as many as there
+are adapters.
+"""
 LAUNCHERS_GROUP = "trainfleet:launchers"
 """Kubernetes group of launchers: people and SkyPilot."""
 

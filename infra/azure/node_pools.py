@@ -15,7 +15,7 @@ from trainfleet.infra.azure.foundation import Foundation
 from trainfleet.infra.azure.permissions import grant
 from trainfleet.infra.catalog.machines import Machine, machine_for_pool, system_machine
 from trainfleet.infra.component import PlatformComponent
-from trainfleet.infra.platform import Pool
+from trainfleet.infra.platform import HCA_SHARES, Pool
 from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
 
 SYSTEM_DISK_GIB = 128
@@ -81,6 +81,7 @@ class SystemPool(PlatformComponent):
 
 RDMA_RESOURCE = "rdma/ib"
 """Resource name of an InfiniBand adapter (NVIDIA network operator's shared device plugin)."""
+TEMPLATE_TAG = "k8s.io_cluster-autoscaler_node-template"
 FABRIC_ENVIRONMENT = {
     # Relaxed ordering doubles the speed of the adapters behind Azure's PCIe virtualisation.
     "NCCL_IB_PCI_RELAXED_ORDERING": "1",
@@ -121,6 +122,19 @@ def labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
         "skypilot.co/accelerator": machine.skypilot_label or pool.accelerator.lower(),
         "trainfleet.io/pool": pool.name,
     }
+
+
+def scale_from_zero(pool: GpuPool, machine: Machine) -> dict[str, str]:
+    """Tags from which the autoscaler knows the resources of a node that does not exist yet. It knows CPUs,
+    memory, GPUs, labels and taints without tags.
+
+    Source: kubernetes/autoscaler#3532 and cloudprovider/azure/azure_template.go
+    (extractAllocatableResourcesFromScaleSet): `_` stands for `/`. AKS sets a pool's tags on its scale set
+    (AKS documentation, use tags).
+    """
+    if not uses_infiniband(pool, machine):
+        return {}
+    return {f"{TEMPLATE_TAG}_resources_{RDMA_RESOURCE.replace('/', '_')}": str(HCA_SHARES)}
 
 
 class GpuPools(PlatformComponent):
@@ -189,7 +203,7 @@ class GpuPools(PlatformComponent):
             # There is no spare GPU node: an update ends one before it starts the next. Spot pools are not
             # updated in place.
             upgrade_settings=None if pool.capacity is Capacity.SPOT else UPGRADE,
-            tags=self.tags(pool.name),
+            tags=self.tags(pool.name) | scale_from_zero(pool, machine),
             opts=self.options(depends_on=waits),
         )
         return self._outputs(pool, machine, group)

@@ -15,7 +15,7 @@ import pulumi_kubernetes as k8s
 from trainfleet.infra.kubernetes.manifest_model import document
 from trainfleet.infra.kubernetes.names import GPU_NAMESPACE
 from trainfleet.infra.kubernetes.values.gpu import GPU_LABEL
-from trainfleet.infra.platform import Pool
+from trainfleet.infra.platform import HCA_SHARES, Pool
 from trainfleet.infra.spec.schema import PlatformSpec
 
 POOL_LABEL = "trainfleet.io/pool"
@@ -26,8 +26,6 @@ INJECTOR_IMAGE = (
     "gcr.io/gke-release/nri-device-injector"
     "@sha256:6e79483d52abdc28454bf186320b10a56b0f117a10e8d65d5c74dbb821a76970"
 )
-HCA_SHARES = 63
-"""How many pods of a node may use the adapters at once. A training uses one; others are for debugging."""
 
 
 @document

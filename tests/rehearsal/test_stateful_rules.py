@@ -78,6 +78,49 @@ def critical_quota(namespace: str, scope: dict[str, Any] | None = None, place: s
     return found
 
 
+TAG = "k8s.io_cluster-autoscaler_node-template_resources_rdma_ib"
+
+
+def pool(pool_name: str = "h100", least: int = 0, **tags: str) -> CloudObject:
+    return record(
+        "azure-native:containerservice:AgentPool",
+        f"/subscriptions/s/agentPools/{pool_name}",
+        agentPoolName=pool_name,
+        enableAutoScaling=True,
+        minCount=least,
+        nodeLabels={"pool": pool_name},
+        tags=tags,
+    )
+
+
+PLUGIN_SETTINGS = record(
+    "kubernetes:core/v1:ConfigMap",
+    "settings",
+    metadata={"name": "settings", "namespace": "agents"},
+    data={"config.json": '{"configList": [{"resourceName": "ib", "resourcePrefix": "rdma"}]}', "notes": "-"},
+)
+
+
+def plugin(pool_name: str = "h100") -> CloudObject:
+    terms = [{"matchExpressions": [{"key": "pool", "operator": "In", "values": [pool_name]}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return record(
+        "kubernetes:apps/v1:DaemonSet",
+        "plugin",
+        metadata={"name": "plugin", "namespace": "agents"},
+        spec={
+            "template": {
+                "spec": {
+                    "containers": [{"image": "ghcr.io/mellanox/k8s-rdma-shared-dev-plugin:v1.5.3"}],
+                    "volumes": [{"name": "config", "configMap": {"name": "settings"}}],
+                    "affinity": {"nodeAffinity": required},
+                }
+            }
+        },
+    )
+
+
+NO_NODE = "pool h100 starts without a node, and the autoscaler does not know that its nodes have rdma/ib"
 NO_POD = "GKE would admit no pod of it: class system-node-critical needs a ResourceQuota in namespace agents"
 REFUSED: list[tuple[str, list[CloudObject], str, CloudObject, str]] = [
     (
@@ -194,6 +237,14 @@ REFUSED: list[tuple[str, list[CloudObject], str, CloudObject, str]] = [
         agent("agents", place="a-digest"),
         NO_POD,
     ),
+    ("a resource of an empty pool", [PLUGIN_SETTINGS, pool()], "create", plugin(), NO_NODE),
+    (
+        "another resource in the tags",
+        [PLUGIN_SETTINGS, pool(**{TAG.replace("ib", "other"): "63"})],
+        "create",
+        plugin(),
+        f"add the tag {TAG}",
+    ),
 ]
 
 
@@ -264,6 +315,9 @@ ALLOWED: list[tuple[str, list[CloudObject], str, CloudObject]] = [
     ),
     ("critical pods with a quota", [GKE, critical_quota("agents")], "create", agent("agents")),
     ("critical pods in kube-system", [GKE], "create", agent("kube-system")),
+    ("a resource in the tags", [PLUGIN_SETTINGS, pool(**{TAG: "63"})], "create", plugin()),
+    ("a resource of a pool with a node", [PLUGIN_SETTINGS, pool(least=1)], "create", plugin()),
+    ("a resource of another pool", [PLUGIN_SETTINGS, pool()], "create", plugin("a100")),
     ("critical pods on EKS", [GKE, EKS], "create", agent("agents", place="other@2026")),
 ]
 

@@ -130,6 +130,15 @@ def test_fabric_and_placement_follow_the_spec_and_the_machine(
     assert node_pools.needs_placement_group(pool(**pool_spec)) is placed
 
 
+def test_the_autoscaler_knows_the_adapters_of_a_pool_without_nodes() -> None:
+    fast = pool(interconnect="best")
+    tag = "k8s.io_cluster-autoscaler_node-template_resources_rdma_ib"
+    assert node_pools.scale_from_zero(fast, machine(H100)).keys() == {tag}
+    assert int(node_pools.scale_from_zero(fast, machine(H100))[tag]) >= machine(H100).rdma_nics
+    assert node_pools.scale_from_zero(pool(), machine(H100)) == {}
+    assert node_pools.scale_from_zero(fast, machine(A100)) == {}
+
+
 @pytest.mark.parametrize(
     ("instance_type", "reservable"),
     [(H100, False), ("Standard_NC40ads_H100_v5", False), (A100, True), (T4, True)],

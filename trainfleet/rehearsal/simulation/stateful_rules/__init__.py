@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, plain
-from trainfleet.rehearsal.simulation.stateful_rules.node_agents import critical_pods
+from trainfleet.rehearsal.simulation.stateful_rules.node_agents import (
+    critical_pods,
+    resources_of_empty_pools,
+)
 from trainfleet.rehearsal.simulation.stateful_rules.support import unsupported
 
 if TYPE_CHECKING:
@@ -29,6 +32,19 @@ KINDS = {
 KINDS |= {
     "quota": {"type", "most", "source"},
     "critical_pods": {"type", "at", "cluster", "classes", "except", "source"},
+    "empty_pools": {
+        "type",
+        "at",
+        "image",
+        "pool",
+        "scales",
+        "least",
+        "labels",
+        "name",
+        "tag",
+        "slash",
+        "source",
+    },
 }
 KINDS |= {"supported": {"type", "property", "cloud", "source"}}
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -131,8 +147,11 @@ def _zones(record: CloudObject, others: list[CloudObject]) -> str:
 
 
 def _agents(record: CloudObject, others: list[CloudObject]) -> str:
-    rows = rules()["critical_pods"].get(record.token, ())
-    return next(filter(None, (critical_pods(row, record, others) for row in rows)), "")
+    checks = (("critical_pods", critical_pods), ("empty_pools", resources_of_empty_pools))
+    found = (
+        check(row, record, others) for kind, check in checks for row in rules()[kind].get(record.token, ())
+    )
+    return next(filter(None, found), "")
 
 
 def _version(record: CloudObject) -> str:
