@@ -1,7 +1,8 @@
 """Rules between the agents of nodes and their cluster: which pods it admits, and which resources the
 autoscaler must know of a pool without nodes.
 
-A cloud shows neither at `up`: an agent has no pod before there is a node, and a pending pod does not fail an apply.
+A cloud shows neither at `up`: an agent has no pod before there is a node, and a pending pod does not fail an
+apply.
 """
 
 from __future__ import annotations
