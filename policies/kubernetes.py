@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from trainfleet.dates import today
+from trainfleet.kubernetes_support import supported_versions
 from trainfleet.policies.engine.accessors import at, is_true, listed, missing_companion, numbered
 from trainfleet.policies.engine.pod_specs import (
     CLOUD_NAMESPACES,
@@ -41,10 +43,6 @@ PRIVILEGED_CHARTS = {
 EKS_LOGS = {"api", "audit", "authenticator", "controllerManager", "scheduler"}
 GKE_LOGS = {"SYSTEM_COMPONENTS", "APISERVER", "SCHEDULER", "CONTROLLER_MANAGER"}
 STANDARDS = ("restricted", "baseline", "privileged")
-OLDEST = (1, 33)
-"""The oldest minor version in standard support on all three clouds. The policy's setting `oldest` overrides
-it.
-"""
 SECRET_WORD = re.compile(
     r"(?i)(^|[_.-]|[a-z](?=[A-Z]))(password|passwd|token|secret[_-]?key|api[_-]?key|secretaccesskey|private[_-]?key)$"
 )
@@ -204,13 +202,17 @@ def aks_logs(resource: Resource) -> Iterable[Violation]:
         yield Violation("logs has no enabled category")
 
 
-def _outdated(where: str, version: Json, resource: Resource) -> Iterable[Violation]:
-    oldest = tuple(
-        int(part) for part in str(resource.settings.get("oldest") or ".".join(map(str, OLDEST))).split(".")
-    )
+def _outdated(cloud: str, where: str, version: Json, resource: Resource) -> Iterable[Violation]:
+    """Compare with the oldest version in standard support, or with the policy's setting `oldest`."""
+    setting, current = resource.settings.get("oldest"), supported_versions(cloud, today())
+    if not (setting or current):
+        yield Violation("the support calendar of this release has ended; upgrade Trainfleet")
+        return
+    expected = str(setting) if setting else current[0].version
+    oldest = tuple(map(int, expected.split(".")))
     found = re.match(r"^(\d+)\.(\d+)", str(version))
     if found is None or (int(found[1]), int(found[2])) < oldest:
-        yield Violation(f"{where} is `{version}`, expected {'.'.join(map(str, oldest))} or newer")
+        yield Violation(f"{where} is `{version}`, expected {expected} or newer")
 
 
 def eks_version(resource: Resource) -> Iterable[Violation]:
@@ -218,7 +220,7 @@ def eks_version(resource: Resource) -> Iterable[Violation]:
     if version is None:
         yield Violation("version is missing, so a new cluster may get a different version")
     else:
-        yield from _outdated("version", version, resource)
+        yield from _outdated("aws", "version", version, resource)
 
 
 def gke_version(resource: Resource) -> Iterable[Violation]:
@@ -226,7 +228,7 @@ def gke_version(resource: Resource) -> Iterable[Violation]:
     if channel is None or str(channel) == "UNSPECIFIED":
         yield Violation("releaseChannel.channel is missing, so the cluster gets no version upgrades")
     if (least := resource.props.get("minMasterVersion")) is not None:
-        yield from _outdated("minMasterVersion", least, resource)
+        yield from _outdated("gcp", "minMasterVersion", least, resource)
 
 
 def aks_version(resource: Resource) -> Iterable[Violation]:
@@ -234,7 +236,7 @@ def aks_version(resource: Resource) -> Iterable[Violation]:
     if version is None:
         yield Violation("kubernetesVersion is missing, so a new cluster may get a different version")
     else:
-        yield from _outdated("kubernetesVersion", version, resource)
+        yield from _outdated("azure", "kubernetesVersion", version, resource)
 
 
 NO_PRIVILEGED_POD = Rule(

@@ -20,8 +20,18 @@ VERSIONS: dict[str, dict[str, str]] = {
     "1.33": {"kube-proxy": "v1.33.5-eksbuild.2", "coredns": "v1.12.4-eksbuild.1"},
     "1.34": {"kube-proxy": "v1.34.1-eksbuild.2", "coredns": "v1.12.4-eksbuild.1"},
     "1.35": {"kube-proxy": "v1.35.0-eksbuild.2", "coredns": "v1.13.2-eksbuild.1"},
+    "1.36": {
+        "kube-proxy": "v1.36.0-eksbuild.25",
+        "coredns": "v1.14.3-eksbuild.23",
+        "vpc-cni": "v1.22.4-eksbuild.3",
+        "aws-ebs-csi-driver": "v1.66.0-eksbuild.1",
+        "eks-node-monitoring-agent": "v1.7.2-eksbuild.1",
+        "metrics-server": "v0.9.0-eksbuild.11",
+    },
 }
-"""Add-ons that follow the Kubernetes version (EKS user guide, kube-proxy and CoreDNS version tables)."""
+"""Add-ons that follow the Kubernetes version (EKS user guide, kube-proxy and CoreDNS version tables; for 1.36
+the builds that running clusters of that version report).
+"""
 COMMON_VERSIONS = {
     "vpc-cni": "v1.21.1-eksbuild.1",
     "eks-pod-identity-agent": "v1.3.10-eksbuild.1",

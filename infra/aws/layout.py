@@ -55,10 +55,6 @@ REGIONS: dict[str, int] = dict.fromkeys(
 ImpactedAwsRegion). us-east-1 has six zones, but us-east-1e supports no EKS control plane; zones are used in
 alphabetical order.
 """
-KUBERNETES_VERSIONS = ("1.33", "1.34", "1.35")
-"""Versions that EKS supports in November 2026 (EKS user guide, version lifecycle) and infra/aws/addons.py has
-pinned add-ons for.
-"""
 ZONE_LETTERS = {"ap-northeast-1": "acd", "ca-central-1": "abd", "us-west-1": "ac"}
 """Regions whose zones are not a, b, c: the first letters that every account can use."""
 LETTERS = "abcdef"

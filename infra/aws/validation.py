@@ -9,7 +9,6 @@ from ipaddress import IPv4Network
 
 from trainfleet.infra.aws import validation_pools
 from trainfleet.infra.aws.layout import (
-    KUBERNETES_VERSIONS,
     LOG_RETENTION_DAYS,
     LONGEST_PREFIX,
     REGIONS,
@@ -134,13 +133,6 @@ def _larger(cidr: IPv4Network, times: float) -> str:
     return f"a /{length} or larger" if length >= 16 else "fewer nodes: even a /16 is too small"
 
 
-def aws_kubernetes_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
-    """EKS supports a version for 26 months, and its add-ons are pinned per version."""
-    if spec.kubernetes.version not in KUBERNETES_VERSIONS:
-        what = f"this release does not support Kubernetes {spec.kubernetes.version} on EKS"
-        yield Finding(("kubernetes", "version"), what, f"one of {', '.join(KUBERNETES_VERSIONS)}", (CLOUD,))
-
-
 def aws_logs_are_kept_as_sold(spec: PlatformSpec) -> Iterator[Finding]:
     """CloudWatch Logs accepts a fixed list of retentions (API PutRetentionPolicy)."""
     days = spec.kubernetes.log_retention_days
@@ -197,7 +189,6 @@ RULES: tuple[Rule, ...] = (
     aws_vpc_size,
     aws_vpc_is_private,
     aws_pods_have_addresses,
-    aws_kubernetes_is_sold,
     aws_logs_are_kept_as_sold,
     aws_people_are_roles,
     aws_filesystem_is_sold,

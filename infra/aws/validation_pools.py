@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainfleet.dates import today
 from trainfleet.infra.aws.layout import HYPERPOD_REGIONS
 from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
 from trainfleet.infra.validation.finding import Finding, Rule
 from trainfleet.infra.validation.pools import CLOUD, machine_choice, pools, pools_with_machine
+from trainfleet.kubernetes_support import versions_of
 from trainfleet.pydantic_messages import Path
 
-HYPERPOD_VERSIONS = ("1.33", "1.34")
-"""Versions of KUBERNETES_VERSIONS that HyperPod supports (SageMaker developer guide, HyperPod on EKS,
-requirements).
-"""
 HYPERPOD_CAPACITIES = (Capacity.ON_DEMAND, Capacity.RESERVED)
 HYPERPOD_LABELS = 50 - 5
 """Fifty, less those that the platform sets on every pool."""
@@ -41,17 +39,19 @@ def aws_blocks_are_sold(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def hyperpod_is_available(spec: PlatformSpec) -> Iterator[Finding]:
-    """HyperPod exists in the regions for which its health agent is published, and is one version
-    behind EKS.
+    """HyperPod exists in the regions for which its health agent is published, and accepts some of
+    EKS' versions (trainfleet/kubernetes_support.toml).
     """
+    accepted = [row for row in versions_of(spec.cloud) if row.hyperpod]
     for path, _ in hyperpods(spec):
         where = (*path, "kind")
         if spec.region and spec.region not in HYPERPOD_REGIONS:
             fix = f"nodes, or one of {', '.join(HYPERPOD_REGIONS)}"
             yield Finding(where, f"there is no HyperPod in {spec.region}", fix, (CLOUD, ("region",)))
-        elif spec.kubernetes.version not in HYPERPOD_VERSIONS:
+        elif spec.kubernetes.version not in {row.version for row in accepted}:
             what = f"HyperPod does not support Kubernetes {spec.kubernetes.version} yet"
-            fix = f"one of {', '.join(HYPERPOD_VERSIONS)}, or no pool of kind: hyperpod"
+            current = ", ".join(row.version for row in accepted if row.supported(today()))
+            fix = f"one of {current}, or no pool of kind: hyperpod"
             yield Finding(("kubernetes", "version"), what, fix, (CLOUD, where))
             return
 

@@ -10,6 +10,7 @@ from datetime import date
 import pulumi
 from pulumi_azure_native import consumption
 
+from trainfleet.dates import today
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import Budget as BudgetSpec
 from trainfleet.infra.spec.schema import PlatformSpec
@@ -61,7 +62,7 @@ class Budget(PlatformComponent):
             amount=round(budget.monthly_usd, 2),
             time_grain="Monthly",
             # Set once, because a budget must start in the current month.
-            time_period={"start_date": first_of_month(date.today())},
+            time_period={"start_date": first_of_month(today())},
             filter={"tags": {"name": PLATFORM_TAG, "operator": "In", "values": [spec.name]}},
             notifications=alerts(budget, spec.owner),
             opts=self.options(ignore_changes=["timePeriod"]),

@@ -30,10 +30,6 @@ from trainfleet.infra.validation.pools import CLOUD, pools
 from trainfleet.pydantic_messages import Path
 from trainfleet.suggestions import nearest
 
-KUBERNETES_VERSIONS = ("1.34", "1.35", "1.36")
-"""Versions that AKS supports without long-term support in November 2026: the newest three minors (AKS release
-calendar).
-"""
 MOST_RANGES = 100
 """Container Registry service tiers: public IP rules of a registry. The API server accepts 200."""
 LONGEST_RECOVERY = 365
@@ -205,17 +201,6 @@ def azure_people_are_groups(spec: PlatformSpec) -> Iterator[Finding]:
                 )
 
 
-def azure_kubernetes_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
-    """AKS supports the newest three minors (AKS documentation, supported Kubernetes versions)."""
-    if spec.kubernetes.version not in KUBERNETES_VERSIONS:
-        yield Finding(
-            ("kubernetes", "version"),
-            f"this release does not support Kubernetes {spec.kubernetes.version} on AKS",
-            f"one of {', '.join(KUBERNETES_VERSIONS)}",
-            (CLOUD,),
-        )
-
-
 def azure_logs_are_kept_as_sold(spec: PlatformSpec) -> Iterator[Finding]:
     """A Log Analytics workspace keeps logs for 30 to 730 days (Azure Monitor, data retention)."""
     days = spec.kubernetes.log_retention_days
@@ -340,7 +325,6 @@ RULES: tuple[Rule, ...] = (
     azure_network_has_egress,
     azure_nodes_have_addresses,
     azure_people_are_groups,
-    azure_kubernetes_is_sold,
     azure_logs_are_kept_as_sold,
     azure_objects_come_back,
     azure_filesystem_is_sold,

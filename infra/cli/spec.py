@@ -54,6 +54,10 @@ def check(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document, mistakes included.")
     ] = False,
+    day: Annotated[
+        str,
+        typer.Option("--date", metavar="DAY", help="Judge support calendars and exceptions as of this day."),
+    ] = "",
 ) -> None:
     """Check stacks, and print what they build and cost. All mistakes are reported at once.
 
@@ -63,13 +67,17 @@ def check(
 
     trainfleet spec check --all --json
 
-    trainfleet spec check aws-dev --set "gpu_pools\\[0].max_nodes=4" --set kubernetes.version=1.35
+    trainfleet spec check aws-dev --set "gpu_pools\\[0].max_nodes=4" --set kubernetes.version=1.36
+
+    trainfleet spec check --all --date 2027-01-31
     """
     from trainfleet.console import print_json
+    from trainfleet.dates import set_today
     from trainfleet.errors import InputError, Problem
     from trainfleet.infra.spec.load import load_stack
     from trainfleet.infra.spec.stack_file import project_root, stack_names
 
+    set_today(day)
     names = stack_names(project_root()) if every else stacks or []
     if not names:
         existing = ", ".join(stack_names(project_root())) or "none yet"

@@ -15,8 +15,6 @@ from trainfleet.infra.validation.pools import CLOUD, pools, pools_with_machine
 from trainfleet.pydantic_messages import Path
 from trainfleet.suggestions import nearest
 
-KUBERNETES_VERSIONS = ("1.33", "1.34", "1.35")
-"""Versions of the REGULAR channel in November 2026 (GKE release schedule)."""
 MOST_LOG_DAYS = 3650
 MOST_CHANNELS = 5
 MOST_LABELS = 64
@@ -167,13 +165,6 @@ def gcp_services_have_addresses(spec: PlatformSpec) -> Iterator[Finding]:
         yield Finding(CIDR, what, f"a /{required - 3} or larger", (CLOUD, _SHARED))
 
 
-def gcp_kubernetes_is_offered(spec: PlatformSpec) -> Iterator[Finding]:
-    """The REGULAR channel offers three minor versions at a time (GKE release schedule)."""
-    if spec.kubernetes.version not in KUBERNETES_VERSIONS:
-        what = f"this release does not support Kubernetes {spec.kubernetes.version} on GKE"
-        yield Finding(("kubernetes", "version"), what, f"one of {', '.join(KUBERNETES_VERSIONS)}", (CLOUD,))
-
-
 def gcp_logs_are_kept_as_offered(spec: PlatformSpec) -> Iterator[Finding]:
     """A log bucket keeps logs for 1 to 3650 days (Cloud Logging guide, custom retention)."""
     if spec.kubernetes.log_retention_days > MOST_LOG_DAYS:
@@ -282,7 +273,6 @@ RULES: tuple[Rule, ...] = (
     gcp_nodes_have_pod_ranges,
     gcp_fabric_has_addresses,
     gcp_services_have_addresses,
-    gcp_kubernetes_is_offered,
     gcp_logs_are_kept_as_offered,
     gcp_people_are_emails,
     gcp_filesystem_is_sold,

@@ -62,8 +62,10 @@ class Network(Part):
 class Kubernetes(Part):
     """The control plane, or the existing cluster of `cloud: local`."""
 
-    version: str = Field("1.34", pattern=r"^1\.\d{2}$", examples=["1.34"])
-    """Minor version of Kubernetes, in quotes."""
+    version: str = Field("1.35", pattern=r"^1\.\d{2}$", examples=["1.35"])
+    """Minor version of Kubernetes, in quotes. It must be in the cloud's standard support; a warning comes 90
+    days before that ends.
+    """
     private_endpoint: bool = True
     """true: the control plane answers inside the network only. false: also to `network.allowed_cidrs`."""
     log_retention_days: int = Field(365, ge=1)

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from trainfleet.infra.cloud_support import support
 from trainfleet.infra.spec.schema import PlatformSpec
-from trainfleet.infra.validation import layer, location, network, node_pools, services
+from trainfleet.infra.validation import layer, location, network, node_pools, services, versions
 from trainfleet.infra.validation.finding import Finding, Rule
 
 COMMON_RULES: tuple[Rule, ...] = (
     location.region_is_named,
     location.account_is_named,
     location.existing_cluster_settings,
+    versions.kubernetes_is_supported,
     network.endpoint_is_reachable,
     network.allowed_ranges_are_narrow,
     node_pools.kind_is_offered,
@@ -41,6 +42,8 @@ COMMON_RULES: tuple[Rule, ...] = (
     services.exceptions_have_not_expired,
     services.exceptions_name_policies,
 )
+NOTICES: tuple[Rule, ...] = (versions.ends_of_support,)
+"""What a spec is warned about: accepted today, rejected later."""
 
 
 def rules_of(spec: PlatformSpec) -> tuple[Rule, ...]:
@@ -51,4 +54,10 @@ def rules_of(spec: PlatformSpec) -> tuple[Rule, ...]:
 def violations(spec: PlatformSpec) -> Iterator[Finding]:
     """Every finding of every rule that applies, in the order of the rules."""
     for rule in rules_of(spec):
+        yield from rule(spec)
+
+
+def notices(spec: PlatformSpec) -> Iterator[Finding]:
+    """Every finding that is a warning."""
+    for rule in NOTICES:
         yield from rule(spec)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator, Sequence
-from datetime import date
 
+from trainfleet.dates import today
 from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, standing_usd_per_hour
 from trainfleet.infra.kubernetes.crds import versions
 from trainfleet.infra.spec.schema import PlatformSpec
@@ -161,7 +161,7 @@ def tags_are_free(spec: PlatformSpec) -> Iterator[Finding]:
 def exceptions_have_not_expired(spec: PlatformSpec) -> Iterator[Finding]:
     """An exception from a policy holds up to its date."""
     for index, exception in enumerate(spec.exceptions):
-        if exception.until < date.today():
+        if exception.until < today():
             yield Finding(
                 ("exceptions", index, "until"),
                 f"this exception from `{exception.policy}` expired on {exception.until}",

@@ -7,13 +7,13 @@ Pulumi runs the two at different times.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date
 from typing import Any
 
 import pulumi
 import pulumi_policy
 from pulumi_policy import proxy
 
+from trainfleet.dates import today
 from trainfleet.policies.catalogue import RULES
 from trainfleet.policies.engine.environment import environment_of
 from trainfleet.policies.engine.exceptions import EVERYWHERE, Waiver, expired, in_force, waivers
@@ -107,9 +107,9 @@ def _messages(rule: Rule, violations: Iterable[Violation], name: str) -> Iterabl
     excepted = _waivers()
     for violation in violations:
         resource = violation.name or name
-        if in_force(excepted, rule.name, resource, date.today()):
+        if in_force(excepted, rule.name, resource, today()):
             continue
-        old = expired(excepted, rule.name, resource, date.today())
+        old = expired(excepted, rule.name, resource, today())
         note = f" (its exception expired on {old.until.isoformat()})" if old else ""
         yield f"{resource}: {violation.message}{note}\nTo fix: {rule.fix}", violation.urn
 

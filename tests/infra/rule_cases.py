@@ -353,10 +353,10 @@ CASES = [
     ),
     Case(
         "hyperpod_is_available",
-        {**HYPERPOD, "kubernetes.version": "1.35"},
+        {**HYPERPOD, "kubernetes.version": "1.36"},
         "kubernetes.version",
-        "one of 1.33, 1.34",
-        {**HYPERPOD, "kubernetes.version": "1.33"},
+        "one of 1.34, 1.35",
+        {**HYPERPOD, "kubernetes.version": "1.34"},
     ),
     Case(
         "hyperpod_capacity",
@@ -624,11 +624,18 @@ CASES = [
         {"gpu_pools[0].labels": {"team": ""}},
     ),
     Case(
-        "aws_kubernetes_is_sold",
+        "kubernetes_is_supported",
         {"kubernetes.version": "1.31"},
         "kubernetes.version",
-        "one of 1.33",
-        {"kubernetes.version": "1.35"},
+        "Kubernetes 1.31 on EKS is not in this release's support calendar -> one of 1.34, 1.35, 1.36",
+        {"kubernetes.version": "1.36"},
+    ),
+    Case(
+        "kubernetes_is_supported",
+        {"kubernetes.version": "1.33"},
+        "kubernetes.version",
+        "EKS's standard support of Kubernetes 1.33 ended on 2026-07-29",
+        {"kubernetes.version": "1.34"},
     ),
     Case(
         "aws_logs_are_kept_as_sold",

@@ -101,7 +101,7 @@ def test_a_key_in_the_wrong_place_is_sent_to_the_right_one() -> None:
             "kubernetes.version",
             'put it in quotes, as it was meant: "1.34"',
         ),
-        ({"kubernetes": {"version": "v1.34"}}, "kubernetes.version", "for example 1.34"),
+        ({"kubernetes": {"version": "v1.34"}}, "kubernetes.version", "for example 1.35"),
         ({"name": "Demo"}, "name", "lower case letters, digits and hyphens"),
         ({"cloud": "gpc"}, "cloud", "did you mean `gcp`?"),
         (

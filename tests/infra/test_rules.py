@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tests.infra.rule_cases import BASES, CASES, Case
-from trainfleet.infra.aws.layout import KUBERNETES_VERSIONS
 from trainfleet.infra.catalog.machines import catalogue
 from trainfleet.infra.cloud_support import all_supports, support
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.validation.finding import Finding
 from trainfleet.infra.validation.rules import COMMON_RULES, violations
+from trainfleet.kubernetes_support import versions_of
 from trainfleet.pydantic_messages import path_text
 
 
@@ -93,4 +93,4 @@ def test_no_rule_raises_on_a_spec_that_breaks_another(case: Case) -> None:
 def test_the_kubernetes_versions_offered_are_those_with_pinned_add_ons() -> None:
     from trainfleet.infra.aws import addons
 
-    assert tuple(addons.VERSIONS) == KUBERNETES_VERSIONS
+    assert list(addons.VERSIONS) == [row.version for row in versions_of("aws")]

@@ -305,7 +305,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 def test_settings_are_put_in_before_the_check(tmp_path: Path) -> None:
     settings = [
         "gpu_pools[0].max_nodes=3",
-        "kubernetes.version=1.35",
+        "kubernetes.version=1.36",
         "storage.shared_filesystem.capacity_gib=2400",
         "network.flow_logs=false",
         "tags.team=12",
@@ -316,7 +316,7 @@ def test_settings_are_put_in_before_the_check(tmp_path: Path) -> None:
         spec.gpu_pools[0].max_nodes,
         spec.kubernetes.version,
         spec.storage.shared_filesystem.capacity_gib,
-    ) == (3, "1.35", 2400)
+    ) == (3, "1.36", 2400)
     assert (spec.network.flow_logs, spec.tags) == (False, {"team": "12"})
 
 
@@ -338,7 +338,7 @@ def test_a_setting_may_hold_a_list_and_a_quoted_key(tmp_path: Path) -> None:
     [
         ("gpu_pools[0].max_nodes=x", "--set gpu_pools[0].max_nodes", "must be a whole number"),
         ("gpu_pools[0].max_node=3", "--set gpu_pools[0].max_node", "did you mean `max_nodes`?"),
-        ("kubernetes.version=1.2", "--set kubernetes.version", "for example 1.34"),
+        ("kubernetes.version=1.2", "--set kubernetes.version", "for example 1.35"),
         ("gpu_pools[1].max_nodes=3", "--set gpu_pools[1].max_nodes=3", "gpu_pools has 1 entries"),
         ("name[0]=3", "--set name[0]=3", "name is not a list"),
         ("name.x=3", "--set name.x=3", "name is `demo`, not a group of keys"),

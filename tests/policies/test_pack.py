@@ -19,6 +19,7 @@ from pulumi.runtime.proto import analyzer_pb2
 from pulumi_policy import proxy
 from pulumi_policy.policy import _PolicyAnalyzerServicer
 
+from trainfleet.dates import today
 from trainfleet.policies.catalogue import RULES, THEMES, theme_of
 from trainfleet.policies.engine.environment import environment_of
 from trainfleet.policies.engine.exceptions import Waiver, expired, in_force, waivers
@@ -254,7 +255,7 @@ def platform(until: date, resource: str = "it") -> str:
 def test_an_exception_in_the_spec_silences_its_policy_for_its_resource(
     servicer: _PolicyAnalyzerServicer, stack_settings: Callable[[str], None]
 ) -> None:
-    stack_settings(platform(date.today() + timedelta(days=1)))
+    stack_settings(platform(today() + timedelta(days=1)))
     before = {name for name, _, _ in diagnoses(servicer, CLUSTER, OPEN)}
     stack_settings(json.dumps({}))
     assert {name for name, _, _ in diagnoses(servicer, CLUSTER, OPEN)} - before == {"no-open-control-plane"}
@@ -263,7 +264,7 @@ def test_an_exception_in_the_spec_silences_its_policy_for_its_resource(
 def test_an_expired_exception_has_no_effect_and_the_message_reports_it(
     servicer: _PolicyAnalyzerServicer, stack_settings: Callable[[str], None]
 ) -> None:
-    yesterday = date.today() - timedelta(days=1)
+    yesterday = today() - timedelta(days=1)
     stack_settings(platform(yesterday))
     (message,) = [
         message for name, message, _ in diagnoses(servicer, CLUSTER, OPEN) if name == "no-open-control-plane"
@@ -272,7 +273,7 @@ def test_an_expired_exception_has_no_effect_and_the_message_reports_it(
 
 
 @pytest.mark.parametrize(
-    ("resource", "today", "holds"),
+    ("resource", "day", "holds"),
     [
         ("it", TODAY, True),
         ("*", TODAY, True),
@@ -281,13 +282,13 @@ def test_an_expired_exception_has_no_effect_and_the_message_reports_it(
     ],
 )
 def test_an_exception_holds_to_the_end_of_its_day_for_the_resource_it_names(
-    resource: str, today: date, holds: bool
+    resource: str, day: date, holds: bool
 ) -> None:
     (waiver,) = waivers(platform(TODAY, resource))
-    assert in_force([waiver], "no-open-control-plane", "it", today) is holds
-    assert not in_force([waiver], "imdsv2", "it", today)
-    assert (expired([waiver], "no-open-control-plane", "it", today) is None) is (
-        today == TODAY or resource == "other"
+    assert in_force([waiver], "no-open-control-plane", "it", day) is holds
+    assert not in_force([waiver], "imdsv2", "it", day)
+    assert (expired([waiver], "no-open-control-plane", "it", day) is None) is (
+        day == TODAY or resource == "other"
     )
 
 

@@ -48,6 +48,12 @@ SETTINGS = Group(
             "the endpoint of the account",
         ),
         Variable(
+            "TRAINFLEET_DATE",
+            "The day by which support calendars and exceptions are judged, as year-month-day.",
+            "every command of platforms",
+            "today",
+        ),
+        Variable(
             "TRAINFLEET_PULUMI",
             "Path of the Pulumi engine to use. An engine that is too old is rejected.",
             "`rehearse`, `diff`, `doctor`",

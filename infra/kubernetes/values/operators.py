@@ -25,7 +25,7 @@ from trainfleet.infra.kubernetes.values.common import (
 from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform, ServiceIdentity
 from trainfleet.infra.spec.schema import PlatformSpec
 
-AUTOSCALERS = {"1.33": "v1.33.0", "1.34": "v1.34.1", "1.35": "v1.35.0"}
+AUTOSCALERS = {"1.33": "v1.33.0", "1.34": "v1.34.1", "1.35": "v1.35.0", "1.36": "v1.36.1"}
 """The autoscaler's release per Kubernetes version; others use the chart's default."""
 
 

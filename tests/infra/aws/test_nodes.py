@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from tests.infra.aws.platforms import machine, platform
+from trainfleet.dates import today
 from trainfleet.infra.aws import addons, budget, node_config, node_pools, registry
 from trainfleet.infra.aws.cluster import kubeconfig
-from trainfleet.infra.aws.layout import KUBERNETES_VERSIONS
 from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.spec.schema import Budget, Capacity, GpuPool
+from trainfleet.kubernetes_support import supported_versions
 
 
 def pool(accelerator: str = "H100", per_node: int = 8, **more: Any) -> GpuPool:
@@ -125,7 +126,7 @@ def test_own_labels_never_hide_the_platforms() -> None:
     assert labels["trainfleet.io/pool"] == "big"
 
 
-@pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
+@pytest.mark.parametrize("version", [row.version for row in supported_versions("aws", today())])
 def test_every_kubernetes_version_that_a_spec_may_name_has_its_add_ons_pinned(version: str) -> None:
     shared = {"shared_filesystem": {"kind": "lustre", "capacity_gib": 1200}}
     for name in addons.names(platform(kubernetes={"version": version}, storage=shared)):

@@ -212,13 +212,6 @@ CASES = [
         "object id",
     ),
     Case(
-        "kubernetes_is_sold",
-        {"kubernetes.version": "1.30"},
-        "kubernetes.version",
-        "one of 1.34",
-        {"kubernetes.version": "1.35"},
-    ),
-    Case(
         "logs_are_kept_as_sold",
         {"kubernetes.log_retention_days": 29},
         "kubernetes.log_retention_days",

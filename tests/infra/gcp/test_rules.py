@@ -239,13 +239,6 @@ CASES = [
         {f"{POOL}.labels": {"example.com/team": "ml"}},
     ),
     Case(
-        "kubernetes_is_offered",
-        {"kubernetes.version": "1.31"},
-        "kubernetes.version",
-        "1.34",
-        {"kubernetes.version": "1.35"},
-    ),
-    Case(
         "logs_are_kept_as_offered",
         {"kubernetes.log_retention_days": 4000},
         "kubernetes.log_retention_days",

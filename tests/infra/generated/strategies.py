@@ -38,9 +38,9 @@ PEOPLE = {
     Cloud.LOCAL: ["ml-engineers", "research", "interns", "ops"],
 }
 VERSIONS = {
-    Cloud.AWS: ["1.33", "1.34", "1.35"],
-    Cloud.GCP: ["1.33", "1.34", "1.35"],
-    Cloud.AZURE: ["1.34", "1.35"],
+    Cloud.AWS: ["1.34", "1.35", "1.36"],
+    Cloud.GCP: ["1.34", "1.35", "1.36"],
+    Cloud.AZURE: ["1.34", "1.35", "1.36"],
 }
 LOG_DAYS = [30, 60, 90, 365]
 """What all three log stores keep."""
@@ -106,7 +106,7 @@ def specs(
     ]
     if any(pool.get("kind") == "hyperpod" for pool in document["gpu_pools"]):
         document["network"]["nat"] = draw(st.sampled_from(["per-zone", "single"]))
-        document["kubernetes"]["version"] = draw(st.sampled_from(["1.33", "1.34"]))
+        document["kubernetes"]["version"] = draw(st.sampled_from(["1.34", "1.35"]))
     document["kubernetes"]["private_endpoint"] = not document["network"].get("allowed_cidrs")
     document["storage"] = _storage(draw, cloud)
     if draw(st.booleans()):

@@ -149,7 +149,7 @@ def test_the_autoscaler_finds_its_groups_by_the_clusters_name_under_its_own_acco
         "name": account["metadata"]["name"],
     }
     assert release["values"]["autoDiscovery"]["clusterName"] == "nodes"
-    assert release["values"]["image"]["tag"].startswith("v1.34.")
+    assert release["values"]["image"]["tag"].startswith("v1.35.")
     assert account["automountServiceAccountToken"] is True
 
 

@@ -55,6 +55,9 @@ Quotas = Annotated[
         help="The quota of a resource type, e.g. aws:ec2/eip:Eip=2 (default: that of a new account).",
     ),
 ]
+Day = Annotated[
+    str, typer.Option("--date", metavar="DAY", help="Judge support calendars and exceptions as of this day.")
+]
 Until = Annotated[
     str,
     typer.Option(

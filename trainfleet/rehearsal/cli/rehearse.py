@@ -15,6 +15,7 @@ import typer
 from trainfleet.rehearsal.cli.options import (
     CleanUp,
     Context,
+    Day,
     DryRun,
     Fault,
     Json,
@@ -81,6 +82,8 @@ Runs every step from the first preview to the last delete, including an apply th
 
   trainfleet rehearse aws-prod --fault all
 
+  trainfleet rehearse aws-prod --until preview --date 2027-01-31
+
   trainfleet rehearse local --on-cluster
 
   trainfleet rehearse local --context kind-kind --yes
@@ -104,6 +107,7 @@ def main(  # noqa: PLR0917 - one per flag
     stack: Stack = "",
     fault: Fault = "one",
     quota: Quotas = None,
+    day: Day = "",
     until: Until = "",
     seed: Seed = 0,
     on_cluster: OnCluster = None,
@@ -114,9 +118,11 @@ def main(  # noqa: PLR0917 - one per flag
     clean_up: CleanUp = False,
 ) -> None:
     """See _HELP."""
+    from trainfleet.dates import set_today
     from trainfleet.rehearsal.rehearse import RehearsalOptions
     from trainfleet.rehearsal.report import Step
 
+    set_today(day)
     cluster = _cluster(on_cluster, context, agreed=yes) if on_cluster is not None or context else None
     only_on_cluster = "--dry-run" * dry_run or "--leave" * leave or "--clean-up" * clean_up
     check_cluster_flags(cluster, only_on_cluster, until, leave=leave)

@@ -11,11 +11,11 @@ import hashlib
 import json
 import os
 import sys
-from datetime import date
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from trainfleet.dates import today
 from trainfleet.errors import TrainfleetError
 from trainfleet.files import write_whole
 
@@ -48,7 +48,7 @@ def key(tree: str, project: str, stack: str, engine: str) -> str:
         stack,
         engine,
         sys.version,
-        date.today().isoformat(),
+        today().isoformat(),
         *(_version(name) for name in _PACKAGES),
     ]
     for part in parts:

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from trainfleet.dates import as_of, today
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.infra.spec.load import load_stack
 from trainfleet.infra.spec.stack_file import StackFile
 from trainfleet.rehearsal.diff import cache, compare
 from trainfleet.rehearsal.diff.model import Change, Diff, Failing
-from trainfleet.rehearsal.diff.settings import bill_of, for_build, spec_changes, stack_file
+from trainfleet.rehearsal.diff.settings import bill_of, built_on, for_build, spec_changes, stack_file
 from trainfleet.rehearsal.diff.two_sided_run import Applied, Session, Side, session
 from trainfleet.rehearsal.diff.worktrees import Repository, Revision, refuse_uncommitted, scratch
 from trainfleet.rehearsal.engine.engine_cli import Violation
@@ -184,17 +185,19 @@ class _Prepared:
         except InputError as error:
             raise InputError(f"the {label} ({revision.short}): {error.summary}", error.problems) from error
         settings, notes = (
-            for_build(file.document, date.today())
+            for_build(file.document, today())
             if label == "base"
             else (for_build(file.document, date.min)[0], [])
         )
-        return Side(label, revision, project, settings), notes
+        day = built_on(settings, today()) if label == "base" else None
+        return Side(label, revision, project, settings, day), notes
 
     def _applied(self, on: Session, side: Side, prefix: str, options: DiffOptions) -> tuple[Applied, bool]:
         name = self._key(on, prefix)
         if options.use_cache and (kept := cache.load(name)) is not None:
             return Applied.from_json(kept), True
-        applied = on.apply(side)
+        with as_of(side.day):
+            applied = on.apply(side)
         if options.use_cache:
             cache.save(name, applied.as_json())
         return applied, False
@@ -203,7 +206,8 @@ class _Prepared:
         self, on: Session, side: Side, applied: Applied, prefix: str, options: DiffOptions
     ) -> list[Violation]:
         if applied.violations is None:
-            applied.violations = on.violations(side, applied)
+            with as_of(side.day):
+                applied.violations = on.violations(side, applied)
             if options.use_cache:
                 cache.save(self._key(on, prefix), applied.as_json())
         return applied.violations

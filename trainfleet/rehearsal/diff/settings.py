@@ -11,8 +11,9 @@ import yaml
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.infra.catalog.cost import Bill, bill
-from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.spec.schema import Kubernetes, PlatformSpec
 from trainfleet.infra.spec.stack_file import PLATFORM_KEY, StackFile, read_stack_file
+from trainfleet.kubernetes_support import last_day
 from trainfleet.rehearsal.diff.model import SECRET, SpecChange
 
 KeyPath = tuple[str | int, ...]
@@ -77,6 +78,16 @@ def for_build(document: Mapping[str, Any], today: date) -> tuple[dict[str, Any],
             )
             config[PLATFORM_KEY] = {**platform, "exceptions": kept}
     return {"config": config}, notes
+
+
+def built_on(settings: Mapping[str, Any], day: date) -> date | None:
+    """Return the last day on which the base's Kubernetes version was supported, if that day has passed."""
+    platform = (settings.get("config") or {}).get(PLATFORM_KEY)
+    if not isinstance(platform, dict):
+        return None
+    kubernetes = platform.get("kubernetes")
+    version = kubernetes.get("version") if isinstance(kubernetes, dict) else None
+    return last_day(str(platform.get("cloud")), str(version or Kubernetes().version), day)
 
 
 def _without_ciphertext(value: Any, *, top: bool) -> Any:

@@ -12,9 +12,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+from trainfleet.dates import VARIABLE
 from trainfleet.errors import TrainfleetError
 from trainfleet.rehearsal.diff.worktrees import Revision
 from trainfleet.rehearsal.engine import language
@@ -45,6 +47,8 @@ class Side:
     revision: Revision
     project: Project
     settings: dict[str, Any]
+    day: date | None = None
+    """The day on which it is built, where its Kubernetes version has left support since; None = today."""
 
     @property
     def shown(self) -> str:
@@ -177,7 +181,10 @@ class Session:
             _ENTRY.format(program=str(side.project.main), root=str(side.project.root))
         )
         box = self.boxes.enter_context(sandbox(replace(side.project, main=entry), side.settings))
-        self.programs.environment = self.programs.environment or box.environment
+        self.programs.environment = {
+            **(self.programs.environment or box.environment),
+            VARIABLE: os.environ.get(VARIABLE, ""),
+        }
         self.programs.output = self.programs.output or box.file("program.txt")
         self.programs.secret_keys, self.programs.root = box.secret_keys, side.project.root
         self.programs.failure_file = box.file("failure.json")
