@@ -44,6 +44,17 @@ class ReservationId:
 
 
 @dataclass(frozen=True)
+class HubId:
+    """What a cloud calls the network that a platform is connected to, and how its id is written."""
+
+    noun: str
+    pattern: str
+    example: str
+    gateway: bool = False
+    """Whether the platform has to be told that clients come through the hub's gateway."""
+
+
+@dataclass(frozen=True)
 class StandingCost:
     """A row of prices.toml that is billed around the clock, and how many units of it a platform has."""
 
@@ -83,6 +94,10 @@ class CloudSupport:
     """False: the platform uses an existing cluster, and the spec must not ask for what only a
     cloud creates.
     """
+    endpoints: tuple[str, ...] = ("public", "private")
+    """What `kubernetes.access.endpoint` may be; the first is the default without ranges."""
+    hub: HubId | None = None
+    """The network that a platform can be connected to; None if it cannot."""
     extra: str
     """The extra of this package that installs the SDK."""
     modules: tuple[str, ...]
@@ -112,6 +127,10 @@ class CloudSupport:
     """Validation rules that only this cloud has."""
     extra_pools: Callable[[PlatformSpec], tuple[ExtraPool, ...]] = field(default=lambda _spec: ())
     standing_costs: Callable[[PlatformSpec], Iterator[StandingCost]] = field(default=lambda _spec: iter(()))
+
+    def endpoint(self, spec: PlatformSpec) -> str:
+        """Return how the API server of a platform is reached: public, dns or private."""
+        return spec.kubernetes.access.endpoint_or(self.endpoints[0])
 
     def builder(self) -> Builder:
         """Return the function that builds a platform on this cloud.

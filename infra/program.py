@@ -44,7 +44,7 @@ def run() -> None:
     gc.set_threshold(GARBAGE_AFTER)
     try:
         data = pulumi.Config("trainfleet").require_object("platform")
-        spec = parse_spec(data, locate=locate)
+        spec = parse_spec(data, locate=locate, warn=lambda problem: pulumi.log.warn(str(problem)))
         platform = support(spec.cloud).builder()(spec)
         install(platform, spec)
     except (TrainfleetError, pulumi.ConfigMissingError, pulumi.ConfigTypeError) as error:

@@ -64,11 +64,9 @@ def eks_endpoint(resource: Resource) -> Iterable[Violation]:
 
 
 def gke_endpoint(resource: Resource) -> Iterable[Violation]:
-    if is_true(at(resource.props, "controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic")):
-        yield Violation(
-            "controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic is true, "
-            "so the endpoint is open to the internet"
-        )
+    """The DNS endpoint is not checked: Google's front end lets in only whom IAM grants
+    container.clusters.connect (GKE documentation, control plane isolation).
+    """
     by_address = at(resource.props, "controlPlaneEndpointsConfig.ipEndpointsConfig.enabled")
     if (by_address is not None and not is_true(by_address)) or is_true(
         at(resource.props, "privateClusterConfig.enablePrivateEndpoint")
@@ -214,7 +212,7 @@ NO_OPEN_CONTROL_PLANE = Rule(
         "If the whole internet can reach the endpoint, one stolen token or unpatched flaw is enough to take "
         "over the cluster."
     ),
-    fix="set kubernetes.private_endpoint: true, or list the ranges in network.allowed_cidrs",
+    fix="list the ranges in kubernetes.access.public_ranges, or set kubernetes.access.endpoint: private",
     references=(
         "CIS EKS 5.4.1, 5.4.2",
         "CKV_AWS_38",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from ipaddress import IPv4Network
 from typing import Any
 
 import pulumi
@@ -44,7 +45,9 @@ class Cluster(PlatformComponent):
             lambda vpc: require_known(vpc.cluster_security_group_id, "security group")
         )
         """The group that EKS attaches to the control plane and nodes; open among its members."""
-        self.access = [self._admin(principal) for principal in spec.kubernetes.admins]
+        self.access: list[pulumi.Resource] = [self._admin(principal) for principal in spec.kubernetes.admins]
+        self.access += [self._client(cidr) for cidr in spec.kubernetes.access.private_ranges]
+        """Must exist before the cluster layer is installed."""
         for principal in spec.kubernetes.launchers:
             self._entry("launcher", principal, [LAUNCHERS_GROUP])
         early = addons.AddOns(
@@ -67,6 +70,21 @@ class Cluster(PlatformComponent):
         )
         self.register_outputs({"name": self.cluster.name})
 
+    def _client(self, cidr: IPv4Network) -> pulumi.Resource:
+        """A range behind the hub that may reach the API server (EKS user guide, cluster endpoint access)."""
+        what = f"client-{str(cidr).replace('/', '-')}"
+        return aws.vpc.SecurityGroupIngressRule(
+            self.name(what),
+            security_group_id=self.security_group_id,
+            description="API server",
+            ip_protocol="tcp",
+            from_port=443,
+            to_port=443,
+            cidr_ipv4=str(cidr),
+            tags=self.tags(what),
+            opts=self.options(),
+        )
+
     def _logs(self, keys: Keys) -> aws.cloudwatch.LogGroup:
         spec = self.spec
         return aws.cloudwatch.LogGroup(
@@ -85,17 +103,17 @@ class Cluster(PlatformComponent):
         logs = self._logs(keys)
         # NOTE: to AWS, an empty list of ranges means the whole internet, so a public endpoint requires
         # ranges.
-        public = not spec.kubernetes.private_endpoint and bool(spec.network.allowed_cidrs)
+        ranges = [str(cidr) for cidr in spec.kubernetes.access.public_ranges]
         return aws.eks.Cluster(
             self.name("eks"),
             name=self.cluster_name,
             role_arn=identity.cluster_role.arn,
             version=spec.kubernetes.version,
             vpc_config={
-                "subnet_ids": network.private_subnet_ids(),
+                "subnet_ids": network.control_plane_subnet_ids(),
                 "endpoint_private_access": True,
-                "endpoint_public_access": public,
-                "public_access_cidrs": [str(cidr) for cidr in spec.network.allowed_cidrs] if public else None,
+                "endpoint_public_access": bool(ranges),
+                "public_access_cidrs": ranges or None,
             },
             kubernetes_network_config={
                 "ip_family": "ipv4",
@@ -124,8 +142,8 @@ class Cluster(PlatformComponent):
                 # Only for creation: a change would replace the cluster, and naming an administrator must not.
                 ignore_changes=["accessConfig.bootstrapClusterCreatorAdminPermissions"],
                 # A cluster cannot change its network, and without this the provider reports EKS's error in
-                # the middle of an apply. The first zone is permanent: another subnet in it is another
-                # network.
+                # the middle of an apply. The control plane's subnets are permanent: another first one is
+                # another network.
                 replace_on_changes=["vpcConfig.subnetIds[0]"],
             ),
         )

@@ -153,8 +153,8 @@ def shared_volume_zone(spec: PlatformSpec) -> str:
 
 
 def plan(spec: PlatformSpec) -> tuple[ZonePlan, ...]:
-    """Divide the platform's range: an eighth per zone for nodes and pods, the seventh for public subnets, one
-    unused.
+    """Divide the platform's range: an eighth per zone for nodes and pods, the seventh for public subnets, the
+    eighth for the control plane.
 
     Raises:
         InputError: the range is too small, or a pool names a zone outside the region.
@@ -179,6 +179,22 @@ def plan(spec: PlatformSpec) -> tuple[ZonePlan, ...]:
     eighths = list(cidr.subnets(prefixlen_diff=3))
     public = list(eighths[6].subnets(new_prefix=min(28, cidr.prefixlen + 8)))
     return tuple(ZonePlan(zone, eighths[i], public[i]) for zone in zones for i in (LETTERS.index(zone[-1]),))
+
+
+def control_plane_subnets(spec: PlatformSpec) -> dict[str, IPv4Network]:
+    """The subnets of the control plane's interfaces: a /28 in each of the region's first two zones, for as
+    long as the cluster exists.
+
+    EKS accepts other subnets of a cluster only in the zones it was created with (EKS user guide, network
+    requirements), so these do not depend on the zones of node pools. They are in the last eighth of the
+    range.
+    """
+    last = list(spec.network.cidr.subnets(prefixlen_diff=3))[7]
+    letters = ZONE_LETTERS.get(spec.region, LETTERS)[:2]
+    return {
+        f"{spec.region}{letter}": subnet
+        for letter, subnet in zip(letters, last.subnets(new_prefix=28), strict=False)
+    }
 
 
 def service_cidr(cidr: IPv4Network) -> str:

@@ -1,4 +1,5 @@
-"""Network: the VPC, a private and a public subnet per zone, egress, flow logs and endpoints of AWS services.
+"""Network: the VPC, a private and a public subnet per zone, subnets of the control plane, egress, the hub,
+flow logs and endpoints of AWS services.
 
 Nodes need routes and endpoints from start to drain, so whatever starts nodes depends on `ready`.
 """
@@ -11,7 +12,7 @@ import pulumi_aws as aws
 from trainfleet.infra.aws import iam_documents, layout, permissions
 from trainfleet.infra.aws.keys import Keys
 from trainfleet.infra.component import PlatformComponent
-from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.spec.schema import Hub, PlatformSpec
 
 
 class Network(PlatformComponent):
@@ -47,27 +48,36 @@ class Network(PlatformComponent):
             opts=self.options(),
         )
         self.private_subnets = {
-            zone.zone: self._subnet(zone.zone, str(zone.private), public=False) for zone in self.plan
+            zone.zone: self._subnet(zone.zone, str(zone.private), "private") for zone in self.plan
         }
         self.private_tables = {
             zone: self._table(f"private-{zone}", {zone: subnet})
             for zone, subnet in self.private_subnets.items()
         }
+        self.control_plane_subnets = {
+            zone: self._subnet(zone, str(cidr), "control-plane")
+            for zone, cidr in layout.control_plane_subnets(spec).items()
+        }
+        self._control_plane_table = self._table("control-plane", self.control_plane_subnets)
         if spec.network.nat != "none":
             self._egress()
+        if spec.network.hub:
+            self._hub(spec.network.hub)
         self._endpoints()
         if spec.network.flow_logs:
             self._flow_logs(keys, account)
         self.register_outputs({"vpc_id": self.vpc.id})
 
+    def control_plane_subnet_ids(self) -> list[pulumi.Output[str]]:
+        """The subnets of the control plane's interfaces."""
+        return [subnet.id for subnet in self.control_plane_subnets.values()]
+
     def private_subnet_ids(self, zones: tuple[str, ...] | None = None) -> list[pulumi.Output[str]]:
         """The private subnets of these zones, or of all."""
         return [self.private_subnets[zone].id for zone in (zones or tuple(self.private_subnets))]
 
-    def _subnet(self, zone: str, cidr: str, *, public: bool) -> aws.ec2.Subnet:
-        what = f"{'public' if public else 'private'}-{zone}"
-        # Kubernetes finds the subnets of load balancers by these tags.
-        role = "kubernetes.io/role/elb" if public else "kubernetes.io/role/internal-elb"
+    def _subnet(self, zone: str, cidr: str, kind: str) -> aws.ec2.Subnet:
+        what = f"{kind}-{zone}"
         return aws.ec2.Subnet(
             self.name(what),
             vpc_id=self.vpc.id,
@@ -75,13 +85,50 @@ class Network(PlatformComponent):
             cidr_block=cidr,
             # Gateways and load balancers request their public addresses.
             map_public_ip_on_launch=False,
-            tags={
-                **self.tags(what),
-                role: "1",
-                f"kubernetes.io/cluster/{layout.cluster_name(self.spec)}": "shared",
-            },
+            tags={**self.tags(what), **self._load_balancer_tags(kind)},
             opts=self.options(),
         )
+
+    def _load_balancer_tags(self, kind: str) -> dict[str, str]:
+        """Kubernetes finds the subnets of load balancers by these tags."""
+        role = {"public": "elb", "private": "internal-elb"}.get(kind)
+        if role is None:
+            return {}
+        return {
+            f"kubernetes.io/role/{role}": "1",
+            f"kubernetes.io/cluster/{layout.cluster_name(self.spec)}": "shared",
+        }
+
+    def _hub(self, hub: Hub) -> None:
+        """Attach the network to a transit gateway, and route the private ranges of clients to it."""
+        attachment = aws.ec2transitgateway.VpcAttachment(
+            self.name("hub"),
+            vpc_id=self.vpc.id,
+            # NOTE: the gateway serves only zones that it has an interface in.
+            subnet_ids=[
+                self.control_plane_subnets[zone].id
+                if zone in self.control_plane_subnets
+                else self.private_subnets[zone].id
+                for zone in sorted({*self.private_subnets, *self.control_plane_subnets})
+            ],
+            transit_gateway_id=hub.id,
+            dns_support="enable",
+            tags=self.tags("hub"),
+            opts=self.options(),
+        )
+        tables = {"control-plane": self._control_plane_table}
+        tables |= {f"private-{zone}": table for zone, table in self.private_tables.items()}
+        for what, table in tables.items():
+            for cidr in self.spec.kubernetes.access.private_ranges:
+                self.ready.append(
+                    aws.ec2.Route(
+                        self.name(f"{what}-to-{str(cidr).replace('/', '-')}"),
+                        route_table_id=table.id,
+                        destination_cidr_block=str(cidr),
+                        transit_gateway_id=hub.id,
+                        opts=self.options(depends_on=[attachment]),
+                    )
+                )
 
     def _table(self, what: str, subnets: dict[str, aws.ec2.Subnet]) -> aws.ec2.RouteTable:
         table = aws.ec2.RouteTable(
@@ -109,7 +156,7 @@ class Network(PlatformComponent):
             tags=self.tags("internet"),
             opts=self.options(),
         )
-        subnets = {zone.zone: self._subnet(zone.zone, str(zone.public), public=True) for zone in self.plan}
+        subnets = {zone.zone: self._subnet(zone.zone, str(zone.public), "public") for zone in self.plan}
         table = self._table("public", subnets)
         egress = aws.ec2.Route(
             self.name("public-internet"),

@@ -12,6 +12,7 @@ from trainfleet.infra.catalog.cost import nat_costs, shared_filesystem_cost
 from trainfleet.infra.cloud_support import (
     AccountId,
     CloudSupport,
+    HubId,
     ReservationId,
     SettingProblem,
     StandingCost,
@@ -53,6 +54,7 @@ def check_settings(spec: PlatformSpec, config: Mapping[str, Any]) -> Iterator[Se
 
 SUPPORT = CloudSupport(
     cloud=Cloud.AWS,
+    hub=HubId("transit gateway", r"tgw-[0-9a-f]{8,17}", "its id: tgw-0123456789abcdef0"),
     extra="aws",
     modules=("pulumi", "pulumi_aws", "pulumi_kubernetes"),
     tools=("aws",),

@@ -55,7 +55,8 @@ def api_server(
     return {
         "enable_private_cluster": not ranges,
         "private_dns_zone": None if ranges else "system",
-        "enable_private_cluster_public_fqdn": None if ranges else False,
+        # Clients behind a hub cannot query the private DNS zone. The public name has the private address.
+        "enable_private_cluster_public_fqdn": None if ranges else bool(layout.clients(spec)),
         "authorized_ip_ranges": list(ranges) or None,
         # The control plane is in the network: it reaches its key's vault, and nodes reach it,
         # privately.
@@ -245,7 +246,10 @@ class Cluster(PlatformComponent):
 
     def _kubeconfig(self) -> pulumi.Output[str]:
         asked = containerservice.list_managed_cluster_user_credentials_output(
-            resource_group_name=self.group.platform.name, resource_name=self.cluster.name, format="exec"
+            resource_group_name=self.group.platform.name,
+            resource_name=self.cluster.name,
+            format="exec",
+            server_fqdn="public" if layout.clients(self.spec) else None,
         )
         # Only the address and the certificate are used, which are public.
         reached = pulumi.Output.unsecret(

@@ -40,14 +40,15 @@ def pods_and_nodes(network: IPv4Network, pods: str) -> Rule:
     return Rule("cluster", "nodes and pods among themselves", (str(network), pods), protocol="*")
 
 
-def https(network: IPv4Network, pods: str) -> Rule:
+def https(network: IPv4Network, pods: str, clients: Sequence[str] = ()) -> Rule:
     """Private endpoints use TLS only: port 443, and 2049 for encrypted NFS."""
-    return Rule("https", "TLS from inside the network", (str(network), pods), ("443", "2049"))
+    return Rule("https", "TLS from inside and the hub", (str(network), pods, *clients), ("443", "2049"))
 
 
-def control_plane(network: IPv4Network, pods: str) -> Rule:
-    """Nodes, pods and everything else in the network reach the API server."""
-    return Rule("api", "the API server, from inside the network", (str(network), pods), CONTROL_PLANE_PORTS)
+def control_plane(network: IPv4Network, pods: str, clients: Sequence[str] = ()) -> Rule:
+    """Nodes, pods and everything else in the network reach the API server, and clients behind the hub."""
+    why = "the API server, from inside and the hub"
+    return Rule("api", why, (str(network), pods, *clients), CONTROL_PLANE_PORTS)
 
 
 def balancer() -> Rule:

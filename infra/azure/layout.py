@@ -250,7 +250,12 @@ def hierarchical(spec: PlatformSpec) -> bool:
 
 def open_to(spec: PlatformSpec) -> tuple[str, ...]:
     """The public ranges that may reach the control plane, the registry, the vaults and the bucket."""
-    return () if spec.kubernetes.private_endpoint else tuple(map(str, spec.network.allowed_cidrs))
+    return tuple(map(str, spec.kubernetes.access.public_ranges))
+
+
+def clients(spec: PlatformSpec) -> tuple[str, ...]:
+    """The private ranges behind the hub that may reach the same."""
+    return tuple(map(str, spec.kubernetes.access.private_ranges))
 
 
 def single_addresses(ranges: tuple[str, ...]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from pulumi_azure_native import privatedns
 from trainfleet.infra.azure import firewall, layout
 from trainfleet.infra.azure.group import Group
 from trainfleet.infra.component import PlatformComponent
-from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.spec.schema import Hub, PlatformSpec
 
 CONTROL_PLANE_DELEGATION = "Microsoft.ContainerService/managedClusters"
 
@@ -62,16 +62,41 @@ class Network(PlatformComponent):
         self.endpoints = self._subnet(
             "endpoints",
             str(self.plan.endpoints),
-            [firewall.https(spec.network.cidr, pods), firewall.deny_all()],
+            [firewall.https(spec.network.cidr, pods, layout.clients(spec)), firewall.deny_all()],
         )
         self.control_plane = self._subnet(
             "control-plane",
             str(self.plan.control_plane),
-            [firewall.control_plane(spec.network.cidr, pods), firewall.balancer(), firewall.deny_all()],
+            [
+                firewall.control_plane(spec.network.cidr, pods, layout.clients(spec)),
+                firewall.balancer(),
+                firewall.deny_all(),
+            ],
             delegation=CONTROL_PLANE_DELEGATION,
         )
+        if spec.network.hub:
+            self._hub(spec.network.hub)
         self.zones = {kind: self._zone(kind) for kind in layout.endpoint_kinds(spec)}
         self.register_outputs({"vnet_id": self.vnet.id})
+
+    def _hub(self, hub: Hub) -> None:
+        """Peer with another network. Its owner adds the other half of the peering, first if it has a
+        gateway (Virtual Network documentation, gateway transit).
+        """
+        self.ready.append(
+            net.VirtualNetworkPeering(
+                self.name("hub"),
+                resource_group_name=self.group.platform.name,
+                virtual_network_name=self.vnet.name,
+                remote_virtual_network={"id": hub.id},
+                allow_virtual_network_access=True,
+                allow_forwarded_traffic=True,
+                allow_gateway_transit=False,
+                use_remote_gateways=hub.gateway,
+                # One after the other: Azure rejects concurrent changes of one network.
+                opts=self.options(depends_on=self._last),
+            )
+        )
 
     def nodes_subnet(self, zones: tuple[str, ...]) -> net.Subnet:
         """The subnet of nodes in these zones: the zone's own, or the one that spans all."""

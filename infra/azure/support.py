@@ -12,6 +12,7 @@ from trainfleet.infra.cloud_support import (
     AccountId,
     CloudSupport,
     ExtraPool,
+    HubId,
     ReservationId,
     StandingCost,
 )
@@ -37,6 +38,12 @@ def standing_costs(spec: PlatformSpec) -> Iterator[StandingCost]:
 
 SUPPORT = CloudSupport(
     cloud=Cloud.AZURE,
+    hub=HubId(
+        "virtual network",
+        r"/subscriptions/[0-9a-fA-F-]{36}/resourceGroups/[^/]+/providers/Microsoft\.Network/virtualNetworks/[^/]+",
+        "its resource id: /subscriptions/.../providers/Microsoft.Network/virtualNetworks/hub",
+        gateway=True,
+    ),
     extra="azure",
     modules=("pulumi", "pulumi_azure_native", "pulumi_kubernetes"),
     tools=("az", "kubelogin"),

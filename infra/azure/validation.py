@@ -275,10 +275,10 @@ def azure_ranges_are_few(spec: PlatformSpec) -> Iterator[Finding]:
     """A registry accepts 100 ranges (Container Registry service tiers), and every range that reaches the
     control plane also reaches the images.
     """
-    if len(spec.network.allowed_cidrs) > MOST_RANGES:
+    if len(spec.kubernetes.access.public_ranges) > MOST_RANGES:
         yield Finding(
-            ("network", "allowed_cidrs"),
-            f"{len(spec.network.allowed_cidrs)} ranges are too many",
+            ("kubernetes", "access", "public_ranges"),
+            f"{len(spec.kubernetes.access.public_ranges)} ranges are too many",
             f"at most {MOST_RANGES}",
             (CLOUD,),
         )

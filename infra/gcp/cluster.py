@@ -70,10 +70,12 @@ def measured(spec: PlatformSpec) -> list[str]:
 
 
 def allowed(spec: PlatformSpec) -> list[gcp.container.ClusterMasterAuthorizedNetworksConfigCidrBlockArgsDict]:
-    """Ranges that may reach the control plane: this network, and for a public endpoint those of the spec."""
+    """Ranges that may reach the control plane's addresses: this network, and those of the spec."""
+    access = spec.kubernetes.access
     named = [
         (str(spec.network.cidr), "platform"),
-        *((str(cidr), f"allowed-{index}") for index, cidr in enumerate(spec.network.allowed_cidrs)),
+        *((str(cidr), f"allowed-{index}") for index, cidr in enumerate(access.public_ranges)),
+        *((str(cidr), f"hub-{index}") for index, cidr in enumerate(access.private_ranges)),
     ]
     return [{"cidr_block": cidr, "display_name": name} for cidr, name in named]
 
@@ -117,12 +119,12 @@ def authorized_networks(spec: PlatformSpec) -> gcp.container.ClusterMasterAuthor
 
 
 def private_cluster(spec: PlatformSpec) -> gcp.container.ClusterPrivateClusterConfigArgsDict:
-    """A public endpoint requires ranges."""
-    public = not spec.kubernetes.private_endpoint and bool(spec.network.allowed_cidrs)
+    """A public address requires ranges. Clients of another region need global access."""
+    access = spec.kubernetes.access
     return {
         "enable_private_nodes": True,
-        "enable_private_endpoint": not public,
-        "master_global_access_config": {"enabled": False},
+        "enable_private_endpoint": not access.public_ranges,
+        "master_global_access_config": {"enabled": bool(access.private_ranges)},
     }
 
 
@@ -146,15 +148,22 @@ class Cluster(PlatformComponent):
         self.ready: list[pulumi.Resource] = [*identity.ready, *network.ready, *fabric.ready, *keys.ready]
         """Must exist before a node starts and outlive the last one."""
         self.kubeconfig: pulumi.Output[str] = pulumi.Output.json_dumps(
-            kubeconfig(
-                layout.kube_context(spec),
-                self.cluster.endpoint,
-                self.cluster.master_auth.apply(
-                    lambda auth: require_known(auth.cluster_ca_certificate, "certificate")
-                ),
-            )
+            kubeconfig(layout.kube_context(spec), *self._reached())
         )
         self.register_outputs({"name": self.cluster.name})
+
+    def _reached(self) -> tuple[pulumi.Output[str], pulumi.Output[str] | None]:
+        """The address of the API server, and its certificate unless a public authority signs it."""
+        if layout.uses_dns_endpoint(self.spec):
+            return self.cluster.control_plane_endpoints_config.apply(
+                lambda config: require_known(
+                    config.dns_endpoint_config.endpoint if config.dns_endpoint_config else None,
+                    "DNS endpoint",
+                )
+            ), None
+        return self.cluster.endpoint, self.cluster.master_auth.apply(
+            lambda auth: require_known(auth.cluster_ca_certificate, "certificate")
+        )
 
     def _control_plane(self, foundation: Foundation) -> gcp.container.Cluster:
         spec = self.spec
@@ -185,8 +194,10 @@ class Cluster(PlatformComponent):
             # The layer's network policies allow kube-dns; Cloud DNS answers from an address that they deny.
             dns_config={"cluster_dns": "KUBE_DNS"},
             private_cluster_config=private_cluster(spec),
-            # The DNS endpoint is not limited by ranges, so it is disabled.
-            control_plane_endpoints_config={"dns_endpoint_config": {"allow_external_traffic": False}},
+            # The DNS endpoint is not limited by ranges: IAM decides (container.clusters.connect).
+            control_plane_endpoints_config={
+                "dns_endpoint_config": {"allow_external_traffic": layout.uses_dns_endpoint(spec)}
+            },
             master_authorized_networks_config=authorized_networks(spec),
             master_auth={"client_certificate_config": {"issue_client_certificate": False}},
             enable_legacy_abac=False,
@@ -229,8 +240,13 @@ class Cluster(PlatformComponent):
         )
 
 
-def kubeconfig(context: str, endpoint: pulumi.Input[str], certificate: pulumi.Input[str]) -> dict[str, Any]:
+def kubeconfig(
+    context: str, endpoint: pulumi.Input[str], certificate: pulumi.Input[str] | None
+) -> dict[str, Any]:
     """A kubeconfig without credentials: gcloud's plugin creates a token for its user."""
+    cluster: dict[str, Any] = {"server": pulumi.Output.concat("https://", endpoint)}
+    if certificate is not None:
+        cluster["certificate-authority-data"] = certificate
     login = {
         "apiVersion": "client.authentication.k8s.io/v1beta1",
         "command": "gke-gcloud-auth-plugin",
@@ -241,15 +257,7 @@ def kubeconfig(context: str, endpoint: pulumi.Input[str], certificate: pulumi.In
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [
-            {
-                "name": context,
-                "cluster": {
-                    "server": pulumi.Output.concat("https://", endpoint),
-                    "certificate-authority-data": certificate,
-                },
-            }
-        ],
+        "clusters": [{"name": context, "cluster": cluster}],
         "users": [{"name": context, "user": {"exec": login}}],
         "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
         "current-context": context,

@@ -209,6 +209,11 @@ def kube_context(spec: PlatformSpec) -> str:
     return f"gke_{spec.account}_{spec.region}_{cluster_name(spec)}"
 
 
+def uses_dns_endpoint(spec: PlatformSpec) -> bool:
+    """Whether clients use GKE's DNS endpoint, the default without ranges."""
+    return spec.kubernetes.access.endpoint_or("dns") == "dns"
+
+
 def workload_pool(spec: PlatformSpec) -> str:
     """The pool of Kubernetes identities, one per project."""
     return f"{spec.account}.svc.id.goog"

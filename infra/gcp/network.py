@@ -12,7 +12,7 @@ import pulumi_gcp as gcp
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.gcp import layout
 from trainfleet.infra.gcp.apis import Apis
-from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.spec.schema import Hub, PlatformSpec
 
 PODS, SERVICES = "pods", "services"
 """Names of the subnet's secondary ranges."""
@@ -61,6 +61,8 @@ class Network(PlatformComponent):
             opts=self.options(),
         )
         self._firewall()
+        if spec.network.hub:
+            self._hub(spec.network.hub)
         if spec.network.nat != "none":
             self._egress()
         self.register_outputs({"vpc_id": self.vpc.id})
@@ -88,6 +90,20 @@ class Network(PlatformComponent):
             opts=self.options(depends_on=self.apis.ready),
         )
         return reserved, peering
+
+    def _hub(self, hub: Hub) -> None:
+        """Peer with another network. Its owner adds the other half of the peering."""
+        self.ready.append(
+            gcp.compute.NetworkPeering(
+                self.name("hub"),
+                network=self.vpc.self_link,
+                peer_network=f"https://www.googleapis.com/compute/v1/{hub.id}",
+                # The routes of VPNs and interconnects that end in the hub.
+                import_custom_routes=True,
+                export_custom_routes=True,
+                opts=self.options(),
+            )
+        )
 
     def _firewall(self) -> None:
         """Allow traffic from inside only. GKE adds rules for its control plane and load balancers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainfleet.infra.catalog.cost import nat_costs, shared_filesystem_cost
-from trainfleet.infra.cloud_support import AccountId, CloudSupport, StandingCost
+from trainfleet.infra.cloud_support import AccountId, CloudSupport, HubId, StandingCost
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.gcp.validation import RULES
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
@@ -20,6 +20,10 @@ def standing_costs(spec: PlatformSpec) -> Iterator[StandingCost]:
 
 SUPPORT = CloudSupport(
     cloud=Cloud.GCP,
+    endpoints=("dns", "public", "private"),
+    hub=HubId(
+        "network", r"projects/[a-z0-9:.-]+/global/networks/[a-z0-9-]+", "projects/my-hub/global/networks/hub"
+    ),
     extra="gcp",
     modules=("pulumi", "pulumi_gcp", "pulumi_kubernetes"),
     tools=("gcloud", "gke-gcloud-auth-plugin"),

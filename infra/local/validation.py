@@ -69,7 +69,7 @@ def _cloud_settings(spec: PlatformSpec) -> Iterator[tuple[Path, bool]]:
     yield ("network",), spec.network != Network()
     yield ("system_pool",), spec.system_pool != SystemPool()
     yield ("budget",), spec.budget is not None
-    for name in ("version", "private_endpoint", "log_retention_days", "admins"):
+    for name in ("version", "access", "log_retention_days", "admins"):
         yield ("kubernetes", name), getattr(spec.kubernetes, name) != getattr(Kubernetes(), name)
     for name in ("retention_days", "versioning", "shared_filesystem"):
         yield ("storage", name), getattr(spec.storage, name) != getattr(Storage(), name)

@@ -7,7 +7,7 @@ depend on a placeholder are dropped.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.infra.cloud_support import CloudSupport, all_supports, support
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.collisions import IDENTIFYING, same_names
+from trainfleet.infra.spec.deprecated import Warn, print_warning, upgraded
 from trainfleet.infra.spec.field_docs import describe_fields
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.spec.stack_file import (
@@ -29,7 +30,7 @@ from trainfleet.infra.spec.stack_file import (
     project_root,
     read_stack,
 )
-from trainfleet.infra.validation.rules import violations
+from trainfleet.infra.validation.rules import notices, violations
 from trainfleet.pydantic_messages import Path as KeyPath
 from trainfleet.pydantic_messages import (
     annotation_at,
@@ -52,6 +53,7 @@ PLACEHOLDERS: dict[str, Any] = {
     "cloud": Cloud.AWS.value,
     "owner": "rejected@example.com",
     "accelerator": "rejected",
+    "id": "rejected",
     "monthly_usd": 1,
     "policy": "rejected",
     "resource": "*",
@@ -66,30 +68,42 @@ STACK_KEYS = ("config", "environment", "secretsprovider", "encryptedkey", "encry
 """Top-level keys that Pulumi allows in a stack file."""
 
 
-def parse_spec(data: Mapping[str, Any], source: str = "", *, locate: Locate | None = None) -> PlatformSpec:
+def parse_spec(
+    data: Mapping[str, Any],
+    source: str = "",
+    *,
+    locate: Locate | None = None,
+    warn: Warn = print_warning,
+) -> PlatformSpec:
     """Validate a platform spec, a mapping from JSON or YAML.
 
     Args:
         data: the value of `trainfleet:platform`.
         source: printed before the path of each mistake, for example a file.
         locate: replaces `source`; returns the location of a path.
+        warn: called with each deprecated key.
 
     Raises:
         InputError: with every mistake, of fields and of rules.
     """
     checked = _check(data)
+    for each in checked.warnings:
+        warn(each)
     if checked.spec is not None and not checked.mistakes:
         return checked.spec
     raise _error(checked.mistakes, locate or (lambda _: source))
 
 
-def load_stack(stack: str, root: Path | None = None, overrides: Sequence[str] = ()) -> PlatformSpec:
+def load_stack(
+    stack: str, root: Path | None = None, overrides: Sequence[str] = (), warn: Warn = print_warning
+) -> PlatformSpec:
     """Read the spec of a stack from stacks/Pulumi.<stack>.yaml.
 
     Args:
         stack: the stack's name, or the path of a stack file.
         root: the checkout; None = the one that contains the current folder.
         overrides: settings like `gpu_pools[0].max_nodes=3`, applied before the spec is validated.
+        warn: called with each deprecated key, and where it is.
 
     Raises:
         InputError: no such stack, bad YAML, or every mistake in the stack's config.
@@ -118,6 +132,9 @@ def load_stack(stack: str, root: Path | None = None, overrides: Sequence[str] = 
         return file.locate(PLATFORM_PATH + path)
 
     checked = _check(platform)
+    for each in checked.warnings:
+        path = tuple(each.where.split("."))
+        warn(replace(each, where=f"{locate(path)} {each.where}"))
     error = _error(checked.mistakes, locate)
     problems += [
         *error.problems,
@@ -133,13 +150,14 @@ def load_stack(stack: str, root: Path | None = None, overrides: Sequence[str] = 
 
 @dataclass
 class _Checked:
-    """The state of a validation: the spec with placeholders, its mistakes by path, and the paths of rejected
-    values.
+    """The state of a validation: the spec with placeholders, its mistakes by path, the paths of rejected
+    values, and warnings.
     """
 
     spec: PlatformSpec | None = None
     mistakes: list[tuple[KeyPath, Problem]] = field(default_factory=list)
     rejected: set[KeyPath] = field(default_factory=set)
+    warnings: list[Problem] = field(default_factory=list)
 
     def rests_on_rejected(self, path: KeyPath) -> bool:
         return any(path[: len(each)] == each or each[: len(path)] == path for each in self.rejected)
@@ -161,7 +179,7 @@ def _check(data: Any) -> _Checked:
         )
         return checked
     try:
-        document = _plain(data, (), checked)
+        document, checked.warnings = upgraded(_plain(data, (), checked))
         checked.spec = _with_placeholders(document, checked)
     except RecursionError:
         checked.mistakes.append(((), Problem("", "is nested too deeply, or contains itself")))
@@ -172,6 +190,11 @@ def _check(data: Any) -> _Checked:
                 checked.mistakes.append(
                     (finding.where, Problem(path_text(finding.where), finding.what, finding.fix))
                 )
+        checked.warnings += [
+            Problem(path_text(finding.where), finding.what, finding.fix)
+            for finding in notices(checked.spec)
+            if not any(checked.rests_on_rejected(path) for path in (finding.where, *finding.reads))
+        ]
     return checked
 
 

@@ -42,6 +42,17 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+class Hub(Part):
+    """A network of yours that the platform's network is connected to."""
+
+    id: str
+    """A transit gateway (aws: tgw-...), or the network to peer with: its self link without the host (gcp:
+    projects/P/global/networks/N) or its resource id (azure).
+    """
+    gateway: bool = False
+    """azure: clients come through the hub's VPN or ExpressRoute gateway."""
+
+
 class Network(Part):
     """The platform's own network. Every subnet is computed from one range."""
 
@@ -53,10 +64,29 @@ class Network(Part):
     """NAT gateways: one per zone (survives the failure of a zone), a single one (cheaper), or none (closed
     network).
     """
-    allowed_cidrs: tuple[Range, ...] = ()
-    """Public ranges that may reach a public control plane endpoint; never 0.0.0.0/0."""
+    hub: Hub | None = None
+    """The network through which `kubernetes.access.private_ranges` reach the platform. Default: none."""
     flow_logs: bool = True
     """Log accepted and rejected connections of the network."""
+
+
+class Access(Part):
+    """Who may reach the API server, and how. `pulumi up` installs the cluster layer through it."""
+
+    endpoint: Literal["public", "dns", "private"] | None = None
+    """public: an address on the internet that accepts `public_ranges` only. dns: GKE's DNS endpoint, which
+    accepts whoever IAM lets in (gcp). private: an address of the network, for `private_ranges`. Default:
+    public with `public_ranges`, private with `private_ranges` alone, and without ranges dns on gcp.
+    """
+    public_ranges: tuple[Range, ...] = Field((), examples=[["203.0.113.0/24"]])
+    """Public ranges that may reach a public endpoint: offices, VPNs, CI runners. Never 0.0.0.0/0."""
+    private_ranges: tuple[Range, ...] = ()
+    """Private ranges that may reach the API server through `network.hub`: VPNs, runners."""
+
+    def endpoint_or(self, default: str) -> str:
+        """The endpoint: as declared, or by the ranges, or without ranges the cloud's default."""
+        by_ranges = "public" if self.public_ranges else "private" if self.private_ranges else default
+        return self.endpoint or by_ranges
 
 
 class Kubernetes(Part):
@@ -66,8 +96,8 @@ class Kubernetes(Part):
     """Minor version of Kubernetes, in quotes. It must be in the cloud's standard support; a warning comes 90
     days before that ends.
     """
-    private_endpoint: bool = True
-    """true: the control plane answers inside the network only. false: also to `network.allowed_cidrs`."""
+    access: Access = Access()
+    """Who may reach the API server."""
     log_retention_days: int = Field(365, ge=1)
     """Days to keep logs of the control plane and of pods."""
     context: str = ""

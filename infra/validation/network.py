@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
@@ -14,8 +15,9 @@ CIDR: Path = ("network", "cidr")
 PRIVATE = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
 CARRIER_GRADE = IPv4Network("100.64.0.0/10")
 PRIVATE_RANGES = "inside 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or 100.64.0.0/10"
-_ALLOWED: Path = ("network", "allowed_cidrs")
-_PRIVATE_ENDPOINT: Path = ("kubernetes", "private_endpoint")
+_ACCESS: Path = ("kubernetes", "access")
+_ENDPOINT, _PUBLIC, _PRIVATE = ((*_ACCESS, name) for name in ("endpoint", "public_ranges", "private_ranges"))
+_HUB: Path = ("network", "hub")
 
 
 def is_private(cidr: IPv4Network) -> bool:
@@ -24,34 +26,84 @@ def is_private(cidr: IPv4Network) -> bool:
 
 
 def endpoint_is_reachable(spec: PlatformSpec) -> Iterator[Finding]:
-    """A public endpoint without ranges is open to the world (EKS's own default is 0.0.0.0/0)."""
-    if not support(spec.cloud).creates_cluster:
-        return
-    if not spec.kubernetes.private_endpoint and not spec.network.allowed_cidrs:
-        what = "is empty, so the control plane would be open to the whole internet"
-        fix = "the ranges that may reach it, or kubernetes.private_endpoint: true"
-        yield Finding(_ALLOWED, what, fix, (_PRIVATE_ENDPOINT,))
-    if spec.kubernetes.private_endpoint and spec.network.allowed_cidrs:
-        what = "has no effect while the control plane answers inside the network only"
-        fix = "leave it out, or kubernetes.private_endpoint: false"
-        yield Finding(_ALLOWED, what, fix, (_PRIVATE_ENDPOINT,))
-
-
-def allowed_ranges_are_narrow(spec: PlatformSpec) -> Iterator[Finding]:
-    """Two halves of the internet are the whole internet, and a public endpoint never sees a
-    private address.
+    """`pulumi up` creates the network and the API server, and then installs the cluster layer through that
+    server, so the machine that applies must be able to reach it.
     """
-    ranges = spec.network.allowed_cidrs
-    for index, allowed in enumerate(ranges):
-        where = (*_ALLOWED, index)
-        wider = next((each for each in ranges if each != allowed and allowed.subnet_of(each)), None)
+    cloud = support(spec.cloud)
+    if not cloud.creates_cluster:
+        return
+    endpoint, access = cloud.endpoint(spec), spec.kubernetes.access
+    if endpoint not in cloud.endpoints:
+        offered = " or ".join(cloud.endpoints)
+        yield Finding(_ENDPOINT, f"{spec.cloud} has no {endpoint} endpoint", offered, (("cloud",),))
+    elif endpoint == "public" and not access.public_ranges:
+        what = "is empty, so nobody could reach the API server, and the cluster layer could not be installed"
+        fix = 'the public ranges that you apply and work from, for example ["203.0.113.7/32"]'
+        yield Finding(_PUBLIC, what, fix, (_ENDPOINT, ("cloud",)))
+    elif endpoint == "private" and not access.private_ranges:
+        what = (
+            "is empty, so nobody could reach the API server: `pulumi up` creates the network, and no machine"
+            " that could install the cluster layer is in it"
+        )
+        others = " or ".join(each for each in cloud.endpoints if each != "private")
+        fix = f"the ranges of your VPN or runners, with network.hub; or endpoint: {others}"
+        yield Finding(_PRIVATE, what, fix, (_ENDPOINT, ("cloud",)))
+    if endpoint != "public" and access.public_ranges:
+        what = f"has no effect on a {endpoint} endpoint"
+        yield Finding(_PUBLIC, what, "leave it out, or endpoint: public", (_ENDPOINT, ("cloud",)))
+
+
+def public_ranges_are_narrow(spec: PlatformSpec) -> Iterator[Finding]:
+    """Two halves of the internet are the whole internet, and a public endpoint never receives a private
+    address.
+    """
+    for index, allowed in enumerate(spec.kubernetes.access.public_ranges):
+        where = (*_PUBLIC, index)
         if allowed.prefixlen < 8:
             what = f"{allowed} opens the control plane to the internet"
             yield Finding(where, what, "the ranges of your offices, VPNs or runners")
         elif any(allowed.subnet_of(private) for private in PRIVATE):
-            what = f"{allowed} is a private range, which a public endpoint never sees"
-            yield Finding(where, what, "the public addresses of its users")
-        elif allowed in ranges[:index]:
-            yield Finding(where, f"{allowed} is listed twice", "keep one")
+            what = f"{allowed} is a private range, which a public endpoint never receives"
+            fix = "the public addresses of its users, or kubernetes.access.private_ranges"
+            yield Finding(where, what, fix)
+    yield from _repeated(_PUBLIC, spec.kubernetes.access.public_ranges)
+
+
+def private_ranges_are_connected(spec: PlatformSpec) -> Iterator[Finding]:
+    """Clients with private addresses reach the platform's new network through a hub only."""
+    ranges, hub = spec.kubernetes.access.private_ranges, spec.network.hub
+    if ranges and hub is None:
+        what = "reach nothing: the platform's network is new and connected to no other"
+        yield Finding(_PRIVATE, what, "network.hub: {id: ...}", (_HUB,))
+    if hub is not None and not ranges:
+        what = "connects networks that may not reach each other"
+        yield Finding(_HUB, what, "kubernetes.access.private_ranges, or leave it out", (_PRIVATE,))
+    for index, allowed in enumerate(ranges):
+        where = (*_PRIVATE, index)
+        if not is_private(allowed):
+            yield Finding(where, f"{allowed} is not private", f"a range {PRIVATE_RANGES}")
+        elif allowed.overlaps(spec.network.cidr):
+            what = f"{allowed} overlaps the platform's own range {spec.network.cidr}"
+            yield Finding(where, what, "ranges of other networks", (CIDR,))
+    yield from _repeated(_PRIVATE, ranges)
+
+
+def hub_is_well_formed(spec: PlatformSpec) -> Iterator[Finding]:
+    """Each cloud connects networks by another kind of resource."""
+    hub, known = spec.network.hub, support(spec.cloud).hub
+    if hub is None or known is None:
+        return
+    if not re.fullmatch(known.pattern, hub.id):
+        yield Finding((*_HUB, "id"), f"`{hub.id}` is not a {known.noun}", known.example, (("cloud",),))
+    if hub.gateway and not known.gateway:
+        what = f"does not exist on {spec.cloud}"
+        yield Finding((*_HUB, "gateway"), what, "leave it out", (("cloud",),))
+
+
+def _repeated(path: Path, ranges: tuple[IPv4Network, ...]) -> Iterator[Finding]:
+    for index, allowed in enumerate(ranges):
+        wider = next((each for each in ranges if each != allowed and allowed.subnet_of(each)), None)
+        if allowed in ranges[:index]:
+            yield Finding((*path, index), f"{allowed} is listed twice", "keep one")
         elif wider:
-            yield Finding(where, f"{allowed} is contained in {wider}", "keep one of them")
+            yield Finding((*path, index), f"{allowed} is contained in {wider}", "keep one of them")

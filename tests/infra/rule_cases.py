@@ -13,6 +13,7 @@ AWS: dict[str, Any] = {
     "cloud": "aws",
     "region": "us-east-2",
     "owner": OWNER,
+    "kubernetes": {"access": {"public_ranges": ["203.0.113.0/24"]}},
     "gpu_pools": [POOL],
 }
 LOCAL: dict[str, Any] = {
@@ -37,7 +38,9 @@ P5E = {
 HYPERPOD = {"gpu_pools[0].kind": "hyperpod", "gpu_pools[0].min_nodes": 2}
 PLAN = "arn:aws:sagemaker:us-east-2:111122223333:training-plan/my-plan"
 LAUNCHER = "arn:aws:iam::111122223333:role/ml-engineer"
-OPEN = {"kubernetes.private_endpoint": False}
+PUBLIC, PRIVATE = "kubernetes.access.public_ranges", "kubernetes.access.private_ranges"
+CLOSED = {"kubernetes.access": {"endpoint": "private"}}
+HUB = {"network.hub": {"id": "tgw-0123456789abcdef0"}}
 LUSTRE = "storage.shared_filesystem"
 TWO_POOLS = [POOL, {"name": "a10g", "accelerator": "A10G"}]
 
@@ -195,48 +198,102 @@ CASES = [
     Case("aws_pods_have_addresses", {"gpu_pools[0].max_nodes": 5000}, "network.cidr", "fewer nodes"),
     Case(
         "endpoint_is_reachable",
-        OPEN,
-        "network.allowed_cidrs",
-        "whole internet",
-        {**OPEN, "network.allowed_cidrs": ["203.0.113.0/24"]},
+        {"kubernetes.access": {}},
+        PUBLIC,
+        "nobody could reach the API server",
+        {"kubernetes.access": {"public_ranges": ["203.0.113.0/24"]}},
     ),
     Case(
         "endpoint_is_reachable",
-        {"network.allowed_cidrs": ["203.0.113.0/24"]},
-        "network.allowed_cidrs",
-        "kubernetes.private_endpoint: false",
+        CLOSED,
+        PRIVATE,
+        "no machine that could install the cluster layer is in it",
+        {**HUB, "kubernetes.access": {"private_ranges": ["192.168.0.0/24"]}},
     ),
     Case(
-        "allowed_ranges_are_narrow",
-        {"network.allowed_cidrs": ["0.0.0.0/0"]},
-        "network.allowed_cidrs[0]",
+        "endpoint_is_reachable",
+        {"kubernetes.access": {"endpoint": "dns"}},
+        "kubernetes.access.endpoint",
+        "aws has no dns endpoint",
+        {"kubernetes.access": {"endpoint": "public", "public_ranges": ["203.0.113.0/24"]}},
+    ),
+    Case(
+        "endpoint_is_reachable",
+        {
+            **HUB,
+            "kubernetes.access": {
+                "endpoint": "private",
+                "public_ranges": ["203.0.113.0/24"],
+                "private_ranges": ["192.168.0.0/24"],
+            },
+        },
+        PUBLIC,
+        "has no effect on a private endpoint",
+    ),
+    Case(
+        "private_ranges_are_connected",
+        {PRIVATE: ["192.168.0.0/24"]},
+        PRIVATE,
+        "network.hub",
+        {PRIVATE: ["192.168.0.0/24"], **HUB},
+    ),
+    Case("private_ranges_are_connected", HUB, "network.hub", "kubernetes.access.private_ranges"),
+    Case(
+        "private_ranges_are_connected",
+        {**HUB, PRIVATE: ["203.0.113.0/24"]},
+        f"{PRIVATE}[0]",
+        "is not private",
+    ),
+    Case(
+        "private_ranges_are_connected",
+        {**HUB, PRIVATE: ["10.0.0.0/8"]},
+        f"{PRIVATE}[0]",
+        "overlaps the platform's own range",
+    ),
+    Case(
+        "hub_is_well_formed",
+        {"network.hub": {"id": "vpc-1"}, PRIVATE: ["192.168.0.0/24"]},
+        "network.hub.id",
+        "tgw-0123456789abcdef0",
+        {**HUB, PRIVATE: ["192.168.0.0/24"]},
+    ),
+    Case(
+        "hub_is_well_formed",
+        {"network.hub": {"id": "tgw-0123456789abcdef0", "gateway": True}, PRIVATE: ["192.168.0.0/24"]},
+        "network.hub.gateway",
+        "does not exist on aws",
+    ),
+    Case(
+        "public_ranges_are_narrow",
+        {PUBLIC: ["0.0.0.0/0"]},
+        f"{PUBLIC}[0]",
         "to the internet",
     ),
     Case(
-        "allowed_ranges_are_narrow",
-        {"network.allowed_cidrs": ["192.0.2.0/24", "0.0.0.0/1"]},
-        "network.allowed_cidrs[1]",
+        "public_ranges_are_narrow",
+        {PUBLIC: ["192.0.2.0/24", "0.0.0.0/1"]},
+        f"{PUBLIC}[1]",
         "to the internet",
     ),
     Case(
-        "allowed_ranges_are_narrow",
-        {"network.allowed_cidrs": ["10.1.0.0/16"]},
-        "network.allowed_cidrs[0]",
+        "public_ranges_are_narrow",
+        {PUBLIC: ["10.1.0.0/16"]},
+        f"{PUBLIC}[0]",
         "private range",
     ),
     Case(
-        "allowed_ranges_are_narrow",
-        {"network.allowed_cidrs": ["203.0.113.0/25", "192.0.2.0/24", "203.0.113.0/24"]},
-        "network.allowed_cidrs[0]",
+        "public_ranges_are_narrow",
+        {PUBLIC: ["203.0.113.0/25", "192.0.2.0/24", "203.0.113.0/24"]},
+        f"{PUBLIC}[0]",
         "is contained in 203.0.113.0/24",
-        {"network.allowed_cidrs": ["203.0.113.0/25", "203.0.113.128/25"]},
+        {PUBLIC: ["203.0.113.0/25", "203.0.113.128/25"]},
     ),
     Case(
-        "allowed_ranges_are_narrow",
-        {"network.allowed_cidrs": ["192.0.2.0/24"] * 2},
-        "network.allowed_cidrs[1]",
+        "public_ranges_are_narrow",
+        {PUBLIC: ["192.0.2.0/24"] * 2},
+        f"{PUBLIC}[1]",
         "twice",
-        {"network.allowed_cidrs": ["192.0.2.0/24"]},
+        {PUBLIC: ["192.0.2.0/24"]},
     ),
     Case(
         "accelerator_is_sold",

@@ -38,6 +38,7 @@ BAD = """config:
     cloud: aws
     region: us-east-2
     owner: ml-platform@example.com
+    kubernetes: {access: {public_ranges: [203.0.113.0/24]}}
     gpu_pools:
       - {name: l4, acelerator: L4, per_node: 4}
       - {name: h100, accelerator: H100, per_node: 8, capacity: reserved}
@@ -76,11 +77,11 @@ def test_every_mistake_is_reported_with_its_place_and_the_code_is_2(
     assert done.stderr.splitlines() == [
         "error: stacks/Pulumi.demo.yaml: 2 mistakes",
         (
-            "  stacks/Pulumi.demo.yaml:9 gpu_pools[0].acelerator: unknown key `acelerator` -> did you mean"
+            "  stacks/Pulumi.demo.yaml:10 gpu_pools[0].acelerator: unknown key `acelerator` -> did you mean"
             " `accelerator`?"
         ),
         (
-            "  stacks/Pulumi.demo.yaml:10 gpu_pools[1].reservation: is missing: capacity `reserved` requires"
+            "  stacks/Pulumi.demo.yaml:11 gpu_pools[1].reservation: is missing: capacity `reserved` requires"
             " a capacity reservation -> its id: cr- and 17 digits or letters a to f, for example"
             " cr-0123456789abcdef0"
         ),
@@ -92,8 +93,8 @@ def test_a_script_gets_the_mistakes_and_the_code_2(trainfleet: Trainfleet, tmp_p
     (stack,) = json.loads(done.stdout)["stacks"]
     assert (done.returncode, stack["ok"]) == (2, False)
     assert [problem["where"] for problem in stack["problems"]] == [
-        "stacks/Pulumi.demo.yaml:9 gpu_pools[0].acelerator",
-        "stacks/Pulumi.demo.yaml:10 gpu_pools[1].reservation",
+        "stacks/Pulumi.demo.yaml:10 gpu_pools[0].acelerator",
+        "stacks/Pulumi.demo.yaml:11 gpu_pools[1].reservation",
     ]
 
 

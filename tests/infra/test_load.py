@@ -22,6 +22,7 @@ GOOD: dict[str, Any] = {
     "cloud": "aws",
     "region": "us-east-2",
     "owner": OWNER,
+    "kubernetes": {"access": {"public_ranges": ["203.0.113.0/24"]}},
     "gpu_pools": [{"name": "l4", "accelerator": "L4", "per_node": 4, "max_nodes": 2}],
 }
 
@@ -53,7 +54,7 @@ def test_field_mistakes_and_rules_are_reported_together() -> None:
             {"name": "l4", "accelerator": "L4", "per_node": 3},
             {"name": "h100", "accelerator": "H100", "capacity": "reserved"},
         ],
-        "kubernetes": {"log_retention_days": 200},
+        "kubernetes": {**GOOD["kubernetes"], "log_retention_days": 200},
     }
     assert mistakes(data).keys() == {
         "owner",
@@ -97,11 +98,15 @@ def test_a_key_in_the_wrong_place_is_sent_to_the_right_one() -> None:
     ("changes", "where", "says"),
     [
         (
-            {"kubernetes": {"version": 1.34}},
+            {"kubernetes": {**GOOD["kubernetes"], "version": 1.34}},
             "kubernetes.version",
             'put it in quotes, as it was meant: "1.34"',
         ),
-        ({"kubernetes": {"version": "v1.34"}}, "kubernetes.version", "for example 1.35"),
+        (
+            {"kubernetes": {**GOOD["kubernetes"], "version": "v1.34"}},
+            "kubernetes.version",
+            "for example 1.35",
+        ),
         ({"name": "Demo"}, "name", "lower case letters, digits and hyphens"),
         ({"cloud": "gpc"}, "cloud", "did you mean `gcp`?"),
         (

@@ -76,11 +76,13 @@ def platforms(draw: st.DrawFn) -> dict[str, Any]:
             "cidr": draw(st.sampled_from(["10.0.0.0/16", "172.20.0.0/16", "100.64.0.0/16"])),
             "zones": draw(st.integers(2, 3)),
             "nat": draw(st.sampled_from(["per-zone", "single", "none"])),
-            "allowed_cidrs": ["192.0.2.0/24", "198.51.100.7/32"] if public else [],
+            "hub": None if public else {"id": "tgw-0123456789abcdef0"},
         },
         "kubernetes": {
             "version": draw(st.sampled_from(["1.34", "1.35", "1.36"])),
-            "private_endpoint": not public,
+            "access": {"public_ranges": ["192.0.2.0/24", "198.51.100.7/32"]}
+            if public
+            else {"private_ranges": ["192.168.0.0/24"]},
             "log_retention_days": draw(st.sampled_from(LOG_RETENTION_DAYS)),
         },
         "system_pool": {

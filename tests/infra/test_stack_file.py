@@ -33,6 +33,7 @@ PLATFORM = """config:
     cloud: aws
     region: us-east-2
     owner: ml-platform@example.com
+    kubernetes: {access: {public_ranges: [203.0.113.0/24]}}
     gpu_pools:
       - name: l4
         accelerator: L4
@@ -50,7 +51,7 @@ AZURE = f"""config:
   azure-native:location: eastus
   azure-native:subscriptionId: {SUBSCRIPTION}
   trainfleet:platform: {{name: demo, cloud: azure, account: {SUBSCRIPTION}, region: eastus, owner: ml-platform@example.com,
-                        kubernetes: {{admins: ["{SUBSCRIPTION}"]}}}}
+                        kubernetes: {{admins: ["{SUBSCRIPTION}"], access: {{public_ranges: [203.0.113.0/24]}}}}}}
 """
 
 
@@ -78,13 +79,13 @@ def test_a_mistake_is_shown_with_file_and_line(tmp_path: Path) -> None:
     )
     assert list(found) == [
         "stacks/Pulumi.demo.yaml:4 name",
-        "stacks/Pulumi.demo.yaml:11 gpu_pools[0].per_node",
+        "stacks/Pulumi.demo.yaml:12 gpu_pools[0].per_node",
     ]
 
 
 def test_a_missing_key_is_shown_at_the_part_that_lacks_it(tmp_path: Path) -> None:
     found = stack_mistakes(tmp_path, PLATFORM.replace("        accelerator: L4\n", ""))
-    assert list(found) == ["stacks/Pulumi.demo.yaml:9 gpu_pools[0].accelerator"]
+    assert list(found) == ["stacks/Pulumi.demo.yaml:10 gpu_pools[0].accelerator"]
 
 
 def test_a_file_is_named_from_here_where_it_lies_below(
@@ -120,7 +121,7 @@ def test_a_file_is_named_from_here_where_it_lies_below(
         ),
         (
             PLATFORM + "    name: demo2\n",
-            "stacks/Pulumi.demo.yaml:12 name",
+            "stacks/Pulumi.demo.yaml:13 name",
             "is repeated, first in line 4",
         ),
         (
@@ -193,7 +194,7 @@ def test_a_file_is_named_from_here_where_it_lies_below(
             "stacks/Pulumi.demo.yaml:1",
             "unclosed brackets",
         ),
-        (PLATFORM + "confg: 1\n", "stacks/Pulumi.demo.yaml:12 confg", "did you mean `config`?"),
+        (PLATFORM + "confg: 1\n", "stacks/Pulumi.demo.yaml:13 confg", "did you mean `config`?"),
     ],
 )
 def test_a_stack_file_that_cannot_be_used_is_refused_with_one_clear_line(
@@ -266,7 +267,7 @@ def test_every_repeated_key_is_reported(tmp_path: Path) -> None:
     )
     assert list(found) == [
         "stacks/Pulumi.demo.yaml:6 cloud",
-        "stacks/Pulumi.demo.yaml:13 gpu_pools[0].per_node",
+        "stacks/Pulumi.demo.yaml:14 gpu_pools[0].per_node",
     ]
 
 

@@ -79,6 +79,7 @@ SPEC: dict[str, Any] = {
     "region": "playroom",
     "account": "shelf-1",
     "owner": "ml@example.com",
+    "kubernetes": {"access": {"public_ranges": ["203.0.113.0/24"]}},
     "gpu_pools": [{"name": "l4", "accelerator": "L4", "max_nodes": 2, "capacity": "spot"}],
 }
 WRONG = {

@@ -191,7 +191,7 @@ def test_a_violation_blocks_and_says_how_to_fix_it(servicer: _PolicyAnalyzerServ
     message, level = found["no-open-control-plane"]
     assert level == analyzer_pb2.MANDATORY
     assert "it: vpcConfig.publicAccessCidrs includes 0.0.0.0/0" in message
-    assert "To fix: set kubernetes.private_endpoint" in message
+    assert "To fix: list the ranges in kubernetes.access" in message
     assert "CKV_AWS_38" in message
     assert "secrets-encrypted" in found
 

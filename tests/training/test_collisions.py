@@ -85,7 +85,8 @@ scaling: {workers: 1}
 STACK = """
 config:
   aws:region: us-east-2
-  trainfleet:platform: {name: mine, cloud: aws, region: us-east-2, owner: me@example.com}
+  trainfleet:platform: {name: mine, cloud: aws, region: us-east-2, owner: me@example.com,
+    kubernetes: {access: {public_ranges: [203.0.113.0/24]}}}
 """
 
 

@@ -14,12 +14,14 @@ SMALL: dict[str, Any] = {
     "region": "us-east-2",
     "owner": "ml@example.com",
     "network": {"cidr": "10.50.0.0/16", "zones": 2},
+    "kubernetes": {"access": {"public_ranges": ["203.0.113.0/24"]}},
 }
 
 
 def platform(**changes: Any) -> PlatformSpec:
-    """The small platform with some top-level keys changed."""
-    return parse_spec({**SMALL, **changes})
+    """The small platform with some top-level keys changed, and some of `kubernetes`."""
+    kubernetes = {**SMALL["kubernetes"], **changes.pop("kubernetes", {})}
+    return parse_spec({**SMALL, **changes, "kubernetes": kubernetes})
 
 
 def machine(instance_type: str) -> Machine:

@@ -16,6 +16,7 @@ import pytest
 from tests.infra.aws.platforms import SMALL
 from tests.infra.lifecycle import Lifecycle, order_of, run_lifecycle
 from trainfleet.infra.aws.hyperpod_request import Cluster
+from trainfleet.infra.aws.permissions import RUNS_PREFIX
 from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
@@ -147,6 +148,15 @@ def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(
 )
 def test_on_apply_one_kind_exists_before_the_other(life: Lifecycle, first: str, then: str, why: str) -> None:
     assert max(order_of(life.made, first)) < min(order_of(life.made, then)), why
+
+
+def test_the_filesystem_exports_only_what_training_may_write_in_the_bucket(life: Lifecycle) -> None:
+    """FSx writes with a role of its own, so a wider link would undo the limits of training's role."""
+    links = [inputs for inputs in life.inputs.values() if "dataRepositoryPath" in inputs]
+    bucket = life.inputs["lab-hyperpod-script"]["bucket"]
+    exported = {each["dataRepositoryPath"] for each in links if "autoExportPolicy" in each["s3"]}
+    assert exported == {f"s3://{bucket}/{RUNS_PREFIX}"}
+    assert {each["dataRepositoryPath"] for each in links} - exported == {f"s3://{bucket}/datasets/"}
 
 
 def test_destroy_leaves_nothing_outside_production(life: Lifecycle) -> None:

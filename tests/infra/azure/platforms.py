@@ -19,13 +19,14 @@ SMALL: dict[str, Any] = {
     "account": SUBSCRIPTION,
     "owner": "ml@example.com",
     "network": {"cidr": "10.60.0.0/16", "zones": 2},
-    "kubernetes": {"admins": [ADMINS]},
+    "kubernetes": {"admins": [ADMINS], "access": {"public_ranges": ["203.0.113.0/24"]}},
 }
 
 
 def platform(**changes: Any) -> PlatformSpec:
-    """The small platform with some top-level keys changed."""
-    return parse_spec({**SMALL, **changes})
+    """The small platform with some top-level keys changed, and some of `kubernetes`."""
+    kubernetes = {**SMALL["kubernetes"], **changes.pop("kubernetes", {})}
+    return parse_spec({**SMALL, **changes, "kubernetes": kubernetes})
 
 
 def machine(instance_type: str) -> Machine:

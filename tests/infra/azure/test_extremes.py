@@ -35,8 +35,8 @@ LONG: dict[str, Any] = {
     **SMALL,
     "name": LONGEST,
     "environment": "prod",
-    "network": {"cidr": "172.20.0.0/16", "zones": 3, "allowed_cidrs": ["203.0.113.7/32", "198.51.100.0/24"]},
-    "kubernetes": {**SMALL["kubernetes"], "private_endpoint": False},
+    "network": {"cidr": "172.20.0.0/16", "zones": 3},
+    "kubernetes": {**SMALL["kubernetes"], "access": {"public_ranges": ["203.0.113.7/32", "198.51.100.0/24"]}},
     "gpu_pools": [
         {
             "name": LONGEST,

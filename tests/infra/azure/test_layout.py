@@ -160,11 +160,16 @@ def test_azure_has_versions_or_folders_and_only_folders_need_the_second_endpoint
     assert set(layout.endpoint_kinds(nfs)) <= set(layout.PRIVATE_ZONES)
 
 
+HUB = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/a/providers/Microsoft.Network/virtualNetworks/b"
+
+
 def test_nobody_outside_reaches_a_private_platform() -> None:
-    network = {"cidr": "10.60.0.0/16", "zones": 2, "allowed_cidrs": ["203.0.113.0/24"]}
-    kubernetes = {**SMALL["kubernetes"], "private_endpoint": False}
-    assert layout.open_to(platform()) == ()
-    assert layout.open_to(platform(network=network, kubernetes=kubernetes)) == ("203.0.113.0/24",)
+    network = {"cidr": "10.60.0.0/16", "zones": 2, "hub": {"id": HUB, "gateway": True}}
+    private = {**SMALL["kubernetes"], "access": {"private_ranges": ["192.168.0.0/24"]}}
+    public = {**SMALL["kubernetes"], "access": {"public_ranges": ["203.0.113.0/24"]}}
+    assert layout.open_to(platform(network=network, kubernetes=private)) == ()
+    assert layout.clients(platform(network=network, kubernetes=private)) == ("192.168.0.0/24",)
+    assert layout.open_to(platform(kubernetes=public)) == ("203.0.113.0/24",)
 
 
 def test_a_storage_firewall_takes_single_addresses_without_a_mask() -> None:

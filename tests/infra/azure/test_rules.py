@@ -22,7 +22,7 @@ BASE: dict[str, Any] = {
     "region": "eastus",
     "account": SUBSCRIPTION,
     "owner": "ml-platform@example.com",
-    "kubernetes": {"admins": [ADMINS]},
+    "kubernetes": {"admins": [ADMINS], "access": {"public_ranges": ["203.0.113.0/24"]}},
     "gpu_pools": [{"name": "t4", "accelerator": "T4", "max_nodes": 2}],
 }
 POOL = "gpu_pools[0]"
@@ -30,7 +30,7 @@ SHARED = "storage.shared_filesystem"
 LUSTRE = {"kind": "lustre", "capacity_gib": 16384}
 RESERVED = {f"{POOL}.capacity": "reserved", f"{POOL}.reservation": RESERVATION}
 H100 = {f"{POOL}.accelerator": "H100", f"{POOL}.per_node": 8}
-RANGES = {"kubernetes.private_endpoint": False}
+PUBLIC = "kubernetes.access.public_ranges"
 
 
 class Case(NamedTuple):
@@ -263,10 +263,10 @@ CASES = [
     ),
     Case(
         "ranges_are_few",
-        {**RANGES, "network.allowed_cidrs": [f"203.0.{part}.0/24" for part in range(101)]},
-        "network.allowed_cidrs",
+        {PUBLIC: [f"203.0.{part}.0/24" for part in range(101)]},
+        PUBLIC,
         "at most 100",
-        {**RANGES, "network.allowed_cidrs": [f"203.0.{part}.0/24" for part in range(100)]},
+        {PUBLIC: [f"203.0.{part}.0/24" for part in range(100)]},
     ),
     Case(
         "tags_are_free",

@@ -168,8 +168,8 @@ def test_ranges_that_may_reach_the_control_plane_are_the_networks_own_and_those_
     closed = cluster.allowed(platform())
     opened = cluster.allowed(
         platform(
-            kubernetes={"private_endpoint": False},
-            network={"cidr": "10.0.0.0/16", "allowed_cidrs": ["203.0.113.0/24"]},
+            kubernetes={"access": {"public_ranges": ["203.0.113.0/24"]}},
+            network={"cidr": "10.0.0.0/16"},
         )
     )
     assert [each["cidr_block"] for each in closed] == ["10.50.0.0/16"]

@@ -107,7 +107,9 @@ def specs(
     if any(pool.get("kind") == "hyperpod" for pool in document["gpu_pools"]):
         document["network"]["nat"] = draw(st.sampled_from(["per-zone", "single"]))
         document["kubernetes"]["version"] = draw(st.sampled_from(["1.34", "1.35"]))
-    document["kubernetes"]["private_endpoint"] = not document["network"].get("allowed_cidrs")
+    document["kubernetes"]["access"] = {
+        "public_ranges": draw(st.sampled_from([["203.0.113.0/24"], ["203.0.113.0/24", "198.51.100.7/32"]]))
+    }
     document["storage"] = _storage(draw, cloud)
     if draw(st.booleans()):
         document["budget"] = {
@@ -219,9 +221,6 @@ def _network(draw: Draw, cloud: Cloud, region: str) -> Document:
             )
         ),
         "flow_logs": draw(st.booleans()),
-        "allowed_cidrs": draw(
-            st.sampled_from([[], ["203.0.113.0/24"], ["203.0.113.0/24", "198.51.100.7/32"]])
-        ),
     }
 
 

@@ -147,13 +147,13 @@ MISTAKES = [
     Mistake("a public range", put("network.cidr", "52.0.0.0/16"), "network.cidr"),
     Mistake(
         "the whole internet",
-        both(put("network.allowed_cidrs", ["0.0.0.0/0"]), put("kubernetes.private_endpoint", False)),
-        "network.allowed_cidrs",
+        put("kubernetes.access", {"public_ranges": ["0.0.0.0/0"]}),
+        "kubernetes.access.public_ranges",
     ),
     Mistake(
-        "open to all",
-        both(put("network.allowed_cidrs", []), put("kubernetes.private_endpoint", False)),
-        "network.allowed_cidrs",
+        "closed to all",
+        put("kubernetes.access", {"endpoint": "public"}),
+        "kubernetes.access.public_ranges",
     ),
     Mistake("an old Kubernetes", put("kubernetes.version", "1.20"), "kubernetes.version"),
     Mistake("a version that is a number", put("kubernetes.version", 1.34), "kubernetes.version"),

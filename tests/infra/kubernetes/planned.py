@@ -32,6 +32,7 @@ SPEC: dict[str, Any] = {
     "cloud": "aws",
     "region": "us-east-2",
     "owner": "ml@example.com",
+    "kubernetes": {"access": {"public_ranges": ["203.0.113.0/24"]}},
     "gpu_pools": [H100, L4],
     "queue": {"enabled": True},
     "secrets": {"provider": "cloud", "names": ["hf-token"]},

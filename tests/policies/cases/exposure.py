@@ -96,12 +96,6 @@ CONTROL_PLANE = [
         },
         "gcpPublicCidrsAccessEnabled",
     ),
-    Case(
-        "no-open-control-plane",
-        GKE,
-        {"controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic": True},
-        "allowExternalTraffic",
-    ),
     Case("no-open-control-plane", AKS, {"apiServerAccessProfile": REMOVED}, "authorizedIPRanges"),
     Case(
         "no-open-control-plane",

@@ -66,7 +66,7 @@ def test_an_unknown_stack(repo: Repo, diff: Diffs) -> None:
         ),
         (
             "    tags:",
-            "    network: {allowed_cidrs: [203.0.113.0/24, 203.0.113.128/25]}\n    tags:",
+            "    kubernetes: {access: {public_ranges: [203.0.113.0/24, 203.0.113.128/25]}}\n    tags:",
             "203.0.113.128/25 is contained in 203.0.113.0/24",
         ),
         (

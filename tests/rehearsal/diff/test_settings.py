@@ -19,7 +19,9 @@ TODAY = date(2026, 11, 21)
 
 
 def platform(**more: Any) -> dict[str, Any]:
-    return {"name": "tiny", "cloud": "aws", "region": "us-east-2", "owner": "a@example.com", **more}
+    kubernetes = {"access": {"public_ranges": ["203.0.113.0/24"]}}
+    where = {"cloud": "aws", "region": "us-east-2", "kubernetes": kubernetes}
+    return {"name": "tiny", **where, "owner": "a@example.com", **more}
 
 
 def file(tmp_path: Path, name: str = "one", extra: dict[str, Any] | None = None, **more: Any) -> StackFile:

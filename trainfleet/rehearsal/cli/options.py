@@ -55,6 +55,17 @@ Quotas = Annotated[
         help="The quota of a resource type, e.g. aws:ec2/eip:Eip=2 (default: that of a new account).",
     ),
 ]
+From = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="PLACE",
+        help=(
+            "Where the stack is applied from: a `laptop` or `ci` on the internet, or a `runner` inside the"
+            " network or in one connected to it."
+        ),
+    ),
+]
 Day = Annotated[
     str, typer.Option("--date", metavar="DAY", help="Judge support calendars and exceptions as of this day.")
 ]
@@ -114,6 +125,18 @@ def check_cluster_flags(cluster: Target | None, flag: str, until: str, *, leave:
     if leave and until:
         raise InputError(
             "conflicting options", [Problem("--leave", "stops after the second preview", "omit --until")]
+        )
+
+
+def check_place(place: str) -> None:
+    """Reject an unknown place."""
+    from trainfleet.errors import InputError, Problem
+    from trainfleet.rehearsal.simulation.reachability import PLACES
+    from trainfleet.suggestions import did_you_mean
+
+    if place not in PLACES:
+        raise InputError(
+            "unknown place", [Problem(f"--from {place}", "is not a place", did_you_mean(place, list(PLACES)))]
         )
 
 

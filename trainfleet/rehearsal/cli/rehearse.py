@@ -18,6 +18,7 @@ from trainfleet.rehearsal.cli.options import (
     Day,
     DryRun,
     Fault,
+    From,
     Json,
     Keep,
     Leave,
@@ -35,6 +36,7 @@ from trainfleet.rehearsal.cli.options import (
     check_cluster_flags,
     check_fault,
     check_files,
+    check_place,
     check_step,
     quotas,
 )
@@ -84,6 +86,8 @@ Runs every step from the first preview to the last delete, including an apply th
 
   trainfleet rehearse aws-prod --until preview --date 2027-01-31
 
+  trainfleet rehearse aws-prod --from runner
+
   trainfleet rehearse local --on-cluster
 
   trainfleet rehearse local --context kind-kind --yes
@@ -107,6 +111,7 @@ def main(  # noqa: PLR0917 - one per flag
     stack: Stack = "",
     fault: Fault = "one",
     quota: Quotas = None,
+    place: From = "laptop",
     day: Day = "",
     until: Until = "",
     seed: Seed = 0,
@@ -139,7 +144,9 @@ def main(  # noqa: PLR0917 - one per flag
         until="no-op" if leave else until,
         cluster=cluster,
         leave=leave,
+        applied_from=place,
     )
+    check_place(place)
     check_fault(fault, cluster)
     check_step(until, options)
     began = time.monotonic()

@@ -199,6 +199,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         outputs = self._outputs(request.type, inputs, logical, resource_id, context, preview=False)
         unique = self.model.unique_key(request.type, placed, self._region(context, inputs))
         try:
+            self._check_reachable(context)
             self._make(
                 CloudObject(
                     request.urn, request.type, resource_id, unique, inputs, outputs, self._place(context)
@@ -238,6 +239,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         )
         if not request.preview:
             try:
+                self._check_reachable(context)
                 self.cloud.update(
                     request.type, request.id, request.urn, inputs, outputs, self._place(context)
                 )
@@ -251,6 +253,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
 
     def Delete(self, request: Any, context: Any) -> Any:
         try:
+            self._check_reachable(context)
             self.cloud.delete(request.type, request.id, request.urn, self._place(context))
         except (InjectedFaultError, RefusedError) as error:
             context.abort(grpc.StatusCode.UNKNOWN, str(error))
@@ -279,6 +282,11 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         except LookupError as error:
             context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         return pb.InvokeResponse(**{"return": to_struct(reason)})
+
+    def _check_reachable(self, context: Any) -> None:
+        """Check the route to the API server of a Kubernetes provider."""
+        if self.package.name == "kubernetes":
+            self.cloud.check_reachable(str(self.settings.get(context.peer(), {}).get("kubeconfig", "")))
 
     def _region(self, context: Any, inputs: dict[str, Any]) -> str:
         known = {name: value for name, value in plain(inputs).items() if value != UNKNOWN}

@@ -19,6 +19,7 @@ from trainfleet.rehearsal.simulation.check import Mistake
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.fault_injection import FailOnce, FaultInjector, InjectedFaultError
 from trainfleet.rehearsal.simulation.pulumi_values import digested
+from trainfleet.rehearsal.simulation.reachability import why_unreachable
 from trainfleet.rehearsal.simulation.stateful_rules import cloud_refuses
 from trainfleet.rehearsal.simulation.values import digest
 
@@ -57,6 +58,8 @@ class Cloud:
     injector: FaultInjector = field(default_factory=FaultInjector)
     quotas: dict[str, int] = field(default_factory=dict)
     """How many resources of a type may exist, where it differs from stateful_rules/*.toml."""
+    applied_from: str = ""
+    """Where the program is applied from, one of reachability.PLACES; empty: not checked."""
     leave: bool = False
     """Whether to keep resources that were created outside this process when the rehearsal ends."""
     _made: dict[str, int] = field(default_factory=dict, repr=False)
@@ -166,6 +169,19 @@ class Cloud:
     def _check_rules(self, verb: str, record: CloudObject) -> None:
         if reason := cloud_refuses(verb, record, self.records.values(), self.quotas):
             self.operations.append(Operation("refuse", record.urn, record.token, record.id, verb))
+            raise RefusedError(reason)
+
+    def check_reachable(self, kubeconfig: str) -> None:
+        """Check that the API server in a kubeconfig can be reached from where the program is applied.
+
+        Raises:
+            RefusedError: it cannot.
+        """
+        if not self.applied_from:
+            return
+        with self._lock:
+            reason = why_unreachable(kubeconfig, self.applied_from, self.records.values())
+        if reason:
             raise RefusedError(reason)
 
     def _inject(self, verb: str, record: CloudObject, timeout: float = 0.0) -> None:

@@ -52,6 +52,8 @@ class RehearsalOptions:
     """The last step to run; empty: run all steps."""
     quotas: dict[str, int] = field(default_factory=dict)
     """Simulated quota per type."""
+    applied_from: str = ""
+    """Where the program is applied from (laptop, ci or runner); empty: any route exists."""
     cluster: Target | None = None
     """The real cluster for Kubernetes objects; None: simulate them."""
     leave: bool = False
@@ -224,7 +226,7 @@ def rehearsal_session(
 
 def _cloud(options: RehearsalOptions) -> contextlib.AbstractContextManager[Cloud]:
     if options.cluster is None:
-        return contextlib.nullcontext(Cloud(quotas=options.quotas))
+        return contextlib.nullcontext(Cloud(quotas=options.quotas, applied_from=options.applied_from))
     from trainfleet.rehearsal.on_cluster.cloud import on
 
     return on(options.cluster, options.quotas)
