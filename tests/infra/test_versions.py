@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from trainfleet.errors import Problem
+from trainfleet.infra.spec.load import parse_spec
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.validation.finding import Finding
 from trainfleet.infra.validation.rules import notices, violations
@@ -74,6 +76,15 @@ def test_a_message_names_the_day_and_the_next_version(
     (finding,) = [*mistakes, *warnings]
     assert says in finding.what
     assert "1.35" in finding.fix
+
+
+def test_the_loader_reports_the_warning_and_reads_the_spec(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINFLEET_DATE", "2026-12-01")
+    document = {"name": "demo", "cloud": "aws", "owner": "a@example.com", **SPECS["aws"]}
+    warnings: list[Problem] = []
+    spec = parse_spec({**document, "kubernetes": {"version": "1.34"}}, warn=warnings.append)
+    assert spec.kubernetes.version == "1.34"
+    assert [each.where for each in warnings] == ["kubernetes.version"]
 
 
 def test_every_cloud_with_a_calendar_is_tried() -> None:
