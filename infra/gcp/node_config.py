@@ -22,6 +22,13 @@ ACCELERATORS = {
     "B200": "nvidia-b200",
 }
 """GKE's names of accelerators, also values of its node label (Compute Engine guide, GPU platforms)."""
+DRIVER_MOUNT = "/usr/local/nvidia"
+"""Where GKE's device plugin mounts the node's /home/kubernetes/bin/nvidia, read-only, into every container
+with a GPU. Nothing else tells the loader of the driver in `lib64`: the image sets LD_LIBRARY_PATH.
+
+Source: GoogleCloudPlatform/container-engine-accelerators cmd/nvidia_gpu/nvidia_gpu.go, -host-path and
+-container-path.
+"""
 HYPERDISK_ONLY = ("a3-ultragpu-", "a4-")
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 """All APIs: the roles of a node's account limit it, not scopes."""

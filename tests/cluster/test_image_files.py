@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tools import images as lock
+from trainfleet.infra.gcp import node_config
 from trainfleet.local_cluster import images, rootfs
+from trainfleet.training.runtime import process_group
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +73,30 @@ def test_both_images_have_the_same_system_user_and_paths(dockerfile: str) -> Non
 def test_both_images_start_with_the_same_environment(dockerfile: str) -> None:
     written = dict(re.findall(r"^\s*(?:ENV )?([A-Z_]+)=(\S+)", dockerfile, re.M))
     assert {name: written.get(name) for name in images.ENVIRONMENT} == images.ENVIRONMENT
+
+
+def environment_of(dockerfile: str, target: str) -> dict[str, str]:
+    """The environment of a target: its own ENV lines over those of the stages that it is built from."""
+    stages = {
+        name: (base, body)
+        for base, name, body in re.findall(
+            r"^FROM (\S+) AS (\S+)\n(.*?)(?=^FROM |\Z)", dockerfile, re.M | re.S
+        )
+    }
+    base, body = stages[target]
+    own: dict[str, str] = {}
+    for line in re.findall(r"^ENV ((?:.*\\\n)*.*)$", body, re.M):
+        own |= dict(re.findall(r"([A-Z_]+)=(\S+)", line))
+    return {**(environment_of(dockerfile, base) if base in stages else {}), **own}
+
+
+def test_the_loader_finds_the_driver_where_gke_mounts_it(dockerfile: str) -> None:
+    """GKE's device plugin mounts the driver and does not touch the loader's cache, unlike NVIDIA's runtime."""
+    searched = environment_of(dockerfile, "cuda")["LD_LIBRARY_PATH"].split(":")
+    assert f"{node_config.DRIVER_MOUNT}/lib64" in searched
+    assert str(process_group.DRIVER_MOUNT) in searched
+    assert environment_of(dockerfile, "cuda")["PATH"] == images.ENVIRONMENT["PATH"]
+    assert "LD_LIBRARY_PATH" not in environment_of(dockerfile, "cpu")
 
 
 def test_the_dockerfile_ends_as_an_unprivileged_user_and_copies_every_package_of_the_project(

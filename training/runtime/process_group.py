@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ import torch.distributed as dist
 from trainfleet.errors import MissingToolError, Problem, TrainfleetError
 
 LOOPBACK = ("127.0.0.1", "localhost")
+DRIVER_MOUNT = Path("/usr/local/nvidia/lib64")
+"""Where GKE mounts the GPU driver. The image must have this folder in LD_LIBRARY_PATH."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,7 @@ def init_from_env(use_gpu: bool, timeout_s: float = 600) -> World:
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if use_gpu:
         if torch.cuda.device_count() <= local_rank:
-            what = (
-                f"this machine has {torch.cuda.device_count()} GPUs, but process {local_rank} needs its own"
-            )
-            raise MissingToolError(
-                "not enough GPUs",
-                [Problem("scaling.use_gpu", what, "scaling.use_gpu=false, or fewer workers")],
-            )
+            raise MissingToolError("not enough GPUs", [_too_few_gpus(torch.cuda.device_count(), local_rank)])
         torch.cuda.set_device(local_rank)
     if world_size > 1 and not dist.is_initialized():
         if os.environ.get("MASTER_ADDR") in LOOPBACK and sys.platform == "linux":
@@ -64,6 +61,16 @@ def init_from_env(use_gpu: bool, timeout_s: float = 600) -> World:
         rank, world_size = dist.get_rank(), dist.get_world_size()
     local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     return World(rank, world_size, local_rank, local_world_size, f"cuda:{local_rank}" if use_gpu else "cpu")
+
+
+def _too_few_gpus(count: int, local_rank: int) -> Problem:
+    """Why this process has no GPU: a driver that the loader does not find, or a machine with fewer GPUs."""
+    searched = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    if not count and (DRIVER_MOUNT / "libcuda.so.1").exists() and str(DRIVER_MOUNT) not in searched:
+        what = f"the GPU driver is in {DRIVER_MOUNT}, which the image's LD_LIBRARY_PATH does not contain"
+        return Problem("image", what, f"ENV LD_LIBRARY_PATH={DRIVER_MOUNT} in its Dockerfile")
+    what = f"this machine has {count} GPUs, but process {local_rank} needs its own"
+    return Problem("scaling.use_gpu", what, "scaling.use_gpu=false, or fewer workers")
 
 
 def shutdown() -> None:
