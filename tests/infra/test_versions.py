@@ -82,7 +82,8 @@ def test_the_loader_reports_the_warning_and_reads_the_spec(monkeypatch: pytest.M
     monkeypatch.setenv("TRAINFLEET_DATE", "2026-12-01")
     document = {"name": "demo", "cloud": "aws", "owner": "a@example.com", **SPECS["aws"]}
     warnings: list[Problem] = []
-    spec = parse_spec({**document, "kubernetes": {"version": "1.34"}}, warn=warnings.append)
+    access = {"public_ranges": ["203.0.113.0/24"]}
+    spec = parse_spec({**document, "kubernetes": {"version": "1.34", "access": access}}, warn=warnings.append)
     assert spec.kubernetes.version == "1.34"
     assert [each.where for each in warnings] == ["kubernetes.version"]
 
