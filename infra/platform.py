@@ -17,6 +17,8 @@ from trainfleet.infra.spec.schema import GpuPool
 TRAINING_NAMESPACE = "training"
 TRAINING_SERVICE_ACCOUNT = "trainer"
 SHARED_CLAIM = "shared"
+SCRATCH = "scratch"
+"""Folder of the shared filesystem that is linked to no bucket."""
 """The ReadWriteMany claim of the shared filesystem, in the training namespace."""
 LOGS_NAMESPACE, LOGS_SERVICE_ACCOUNT = "logging", "log-shipper"
 """The account of the log shipper, to which the cloud binds `identities["logs"]`."""
@@ -135,6 +137,8 @@ class SharedVolume:
     attributes: dict[str, pulumi.Input[str]]
     capacity_gib: int
     mount_options: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ("datasets", "runs", SCRATCH)
+    """Folders that training pods may write."""
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,13 @@
-"""Lustre: FSx for Lustre, the shared filesystem of a platform, linked to its bucket.
+"""Lustre: FSx for Lustre, the shared filesystem of a platform, with two folders linked to its bucket.
 
-Files are exported to the bucket and imported from it. Production protects the filesystem but does not retain
-it, because it costs by the hour and blocks its subnet.
+Data sets are imported from the bucket, runs are imported and exported, and nothing else is linked: FSx writes
+to the bucket with a role of its own, so a link must not reach further than training's own rights. Production
+protects the filesystem but does not retain it, because it costs by the hour and blocks its subnet.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import pulumi
 import pulumi_aws as aws
@@ -12,13 +15,16 @@ import pulumi_aws as aws
 from trainfleet.infra.aws import layout
 from trainfleet.infra.aws.foundation import Foundation
 from trainfleet.infra.aws.network import Network
+from trainfleet.infra.aws.permissions import RUNS_PREFIX
+from trainfleet.infra.aws.storage import Storage
 from trainfleet.infra.component import PlatformComponent
-from trainfleet.infra.platform import SharedVolume
+from trainfleet.infra.platform import SCRATCH, SharedVolume
 from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
 
 PORTS = ((988, 988), (1018, 1023))
 """Lustre's ports (FSx user guide, security groups): between clients and servers, and among the servers."""
 EVENTS = ["NEW", "CHANGED", "DELETED"]
+DATASETS_PREFIX = "datasets/"
 
 
 class Lustre(PlatformComponent):
@@ -65,22 +71,30 @@ class Lustre(PlatformComponent):
             tags=self.tags("lustre"),
             opts=self.options(protect=True),
         )
-        aws.fsx.DataRepositoryAssociation(
-            self.name("lustre-bucket"),
-            file_system_id=self.filesystem.id,
-            file_system_path="/",
-            data_repository_path=pulumi.Output.concat("s3://", storage.bucket.bucket),
-            batch_import_meta_data_on_create=True,
-            delete_data_in_filesystem=False,
-            s3={
-                "auto_import_policy": {"events": EVENTS},
-                "auto_export_policy": {"events": EVENTS},
-            },
-            tags=self.tags("lustre-bucket"),
-            opts=self.options(),
-        )
+        runs = self._link(storage, RUNS_PREFIX, export=True, former_names=["lustre-bucket"])
+        # One after the other: the link of an earlier release covered the whole bucket, and two links of one
+        # filesystem cannot overlap (FSx API reference, CreateDataRepositoryAssociation).
+        self._link(storage, DATASETS_PREFIX, export=False, depends_on=[runs])
         self.volume = self._volume(shared)
         self.register_outputs({})
+
+    def _link(
+        self, storage: Storage, prefix: str, *, export: bool, **options: Any
+    ) -> aws.fsx.DataRepositoryAssociation:
+        """Link the folder of a prefix with the bucket."""
+        what = f"lustre-{prefix.rstrip('/')}"
+        imported: dict[str, Any] = {"auto_import_policy": {"events": EVENTS}}
+        return aws.fsx.DataRepositoryAssociation(
+            self.name(what),
+            file_system_id=self.filesystem.id,
+            file_system_path=f"/{prefix}",
+            data_repository_path=pulumi.Output.concat("s3://", storage.bucket.bucket, "/", prefix),
+            batch_import_meta_data_on_create=True,
+            delete_data_in_filesystem=False,
+            s3=imported | ({"auto_export_policy": {"events": EVENTS}} if export else {}),
+            tags=self.tags(what),
+            opts=self.options(delete_before_replace=True, **options),
+        )
 
     def _volume(self, shared: SharedFilesystem) -> SharedVolume:
         return SharedVolume(
@@ -89,6 +103,7 @@ class Lustre(PlatformComponent):
             attributes={"dnsname": self.filesystem.dns_name, "mountname": self.filesystem.mount_name},
             capacity_gib=shared.capacity_gib,
             mount_options=("flock",),
+            folders=(RUNS_PREFIX.rstrip("/"), SCRATCH),
         )
 
     def _security_group(self, network: Network, nodes_group: pulumi.Input[str]) -> aws.ec2.SecurityGroup:

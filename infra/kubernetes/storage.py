@@ -1,5 +1,5 @@
 """Storage: the encrypted default storage class, and the shared filesystem as a claim in the training
-namespace.
+namespace, with folders that trainings may write.
 """
 
 from __future__ import annotations
@@ -7,10 +7,15 @@ from __future__ import annotations
 import pulumi
 import pulumi_kubernetes as k8s
 
+from trainfleet.infra.kubernetes.certificates import IMAGE
 from trainfleet.infra.kubernetes.features import LayerFeatures
 from trainfleet.infra.kubernetes.names import STORAGE_CLASS
 from trainfleet.infra.platform import SHARED_CLAIM, TRAINING_NAMESPACE, Platform, SharedVolume
 from trainfleet.infra.spec.schema import PlatformSpec
+
+TRAINING_USER = 1000
+"""User and group of training pods, as launchers set them."""
+MOUNT = "/shared"
 
 
 class Storage(pulumi.ComponentResource):
@@ -63,7 +68,7 @@ class Storage(pulumi.ComponentResource):
             ),
             opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
         )
-        k8s.core.v1.PersistentVolumeClaim(
+        claim = k8s.core.v1.PersistentVolumeClaim(
             f"{spec.name}-shared-claim",
             metadata=k8s.meta.v1.ObjectMetaArgs(name=SHARED_CLAIM, namespace=TRAINING_NAMESPACE),
             spec=k8s.core.v1.PersistentVolumeClaimSpecArgs(
@@ -75,3 +80,52 @@ class Storage(pulumi.ComponentResource):
             ),
             opts=pulumi.ResourceOptions(parent=self, depends_on=[volume], delete_before_replace=True),
         )
+        k8s.batch.v1.Job(
+            f"{spec.name}-shared-folders",
+            # Not awaited: the Job may wait for a free node or for its image.
+            metadata=k8s.meta.v1.ObjectMetaArgs(
+                name="shared-folders",
+                namespace=TRAINING_NAMESPACE,
+                annotations={"pulumi.com/skipAwait": "true"},
+            ),
+            spec=k8s.batch.v1.JobSpecArgs(backoff_limit=20, template=folders_pod(shared.folders)),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[claim], delete_before_replace=True),
+        )
+
+
+def folders_pod(folders: tuple[str, ...]) -> k8s.core.v1.PodTemplateSpecArgs:
+    """A pod that creates the folders and gives them to the user of trainings.
+
+    The root of a new filesystem belongs to root, and the kubelet applies `fsGroup` to no ReadWriteMany volume
+    unless the driver has fsGroupPolicy File (kubernetes-csi.github.io, CSI driver fsGroup support;
+    kubernetes-sigs/aws-fsx-csi-driver#348).
+    """
+    paths = " ".join(f"{MOUNT}/{folder}" for folder in folders)
+    owner = f"{TRAINING_USER}:{TRAINING_USER}"
+    container = k8s.core.v1.ContainerArgs(
+        name="shared-folders",
+        image=IMAGE,
+        command=["sh", "-euc", f"mkdir -p {paths}; chown {owner} {paths}; chmod 775 {paths}"],
+        resources=k8s.core.v1.ResourceRequirementsArgs(
+            requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": "256Mi"}
+        ),
+        security_context=k8s.core.v1.SecurityContextArgs(
+            run_as_user=0,
+            allow_privilege_escalation=False,
+            read_only_root_filesystem=True,
+            capabilities=k8s.core.v1.CapabilitiesArgs(drop=["ALL"], add=["CHOWN", "DAC_OVERRIDE", "FOWNER"]),
+        ),
+        volume_mounts=[k8s.core.v1.VolumeMountArgs(name="shared", mount_path=MOUNT)],
+    )
+    claim = k8s.core.v1.PersistentVolumeClaimVolumeSourceArgs(claim_name=SHARED_CLAIM)
+    return k8s.core.v1.PodTemplateSpecArgs(
+        spec=k8s.core.v1.PodSpecArgs(
+            restart_policy="OnFailure",
+            automount_service_account_token=False,
+            security_context=k8s.core.v1.PodSecurityContextArgs(
+                seccomp_profile=k8s.core.v1.SeccompProfileArgs(type="RuntimeDefault"),
+            ),
+            containers=[container],
+            volumes=[k8s.core.v1.VolumeArgs(name="shared", persistent_volume_claim=claim)],
+        )
+    )

@@ -46,6 +46,7 @@ WHOLE = {
         },
     ],
     "kubernetes": {
+        **SMALL["kubernetes"],
         "admins": ["arn:aws:iam::111122223333:role/admin"],
         "launchers": ["arn:aws:iam::111122223333:role/ml"],
     },

@@ -18,6 +18,7 @@ from trainfleet.rehearsal.simulation.stateful_rules.node_agents import (
     critical_pods,
     resources_of_empty_pools,
 )
+from trainfleet.rehearsal.simulation.stateful_rules.relations import RELATION_CHECKS, RELATION_KINDS
 from trainfleet.rehearsal.simulation.stateful_rules.support import unsupported
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ KINDS |= {
     },
 }
 KINDS |= {"supported": {"type", "property", "cloud", "source"}}
+KINDS |= RELATION_KINDS
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Rows = dict[str, dict[str, list[dict[str, Any]]]]
 
@@ -147,7 +149,11 @@ def _zones(record: CloudObject, others: list[CloudObject]) -> str:
 
 
 def _agents(record: CloudObject, others: list[CloudObject]) -> str:
-    checks = (("critical_pods", critical_pods), ("empty_pools", resources_of_empty_pools))
+    checks = (
+        ("critical_pods", critical_pods),
+        ("empty_pools", resources_of_empty_pools),
+        *RELATION_CHECKS.items(),
+    )
     found = (
         check(row, record, others) for kind, check in checks for row in rules()[kind].get(record.token, ())
     )

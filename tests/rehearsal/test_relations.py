@@ -1,0 +1,59 @@
+"""Relations between resources: each rule with a wrong and a right program, by record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainfleet.rehearsal.simulation.cloud_object import CloudObject
+from trainfleet.rehearsal.simulation.state import Cloud, RefusedError
+
+
+def record(token: str, resource_id: str, outputs: dict[str, Any] | None = None, **inputs: Any) -> CloudObject:
+    name = resource_id.rsplit("/", 1)[-1]
+    return CloudObject(
+        f"urn:pulumi:s::p::{token}::{name}", token, resource_id, "", inputs, {**inputs, **(outputs or {})}
+    )
+
+
+def link(name: str, folder: str, prefix: str, filesystem: str = "fs-1") -> CloudObject:
+    return record(
+        "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation",
+        name,
+        fileSystemId=filesystem,
+        fileSystemPath=folder,
+        dataRepositoryPath=f"s3://bucket/{prefix}",
+    )
+
+
+DATASETS = link("datasets", "/datasets/", "datasets/")
+REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
+    ("two links of one folder", [DATASETS], link("all", "/", ""), "fileSystemPath / overlaps /datasets/"),
+    (
+        "two links of one prefix",
+        [DATASETS],
+        link("copy", "/copy", "datasets/images/"),
+        "dataRepositoryPath s3://bucket/datasets/images/ overlaps s3://bucket/datasets/ of datasets",
+    ),
+]
+ALLOWED: list[tuple[str, list[CloudObject], CloudObject]] = [
+    ("links of two folders", [DATASETS], link("runs", "/runs/", "runs/")),
+    ("folders with a common beginning", [DATASETS], link("more", "/datasets-2/", "datasets-2/")),
+    ("links of two file systems", [DATASETS], link("all", "/", "datasets/", "fs-2")),
+]
+
+
+@pytest.mark.parametrize(
+    ("there", "what", "output"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
+)
+def test_a_missing_relation_is_rejected(there: list[CloudObject], what: CloudObject, output: str) -> None:
+    cloud = Cloud(records={each.key: each for each in there})
+    with pytest.raises(RefusedError) as caught:
+        cloud.create(what)
+    assert output in str(caught.value)
+
+
+@pytest.mark.parametrize(("there", "what"), [row[1:] for row in ALLOWED], ids=[row[0] for row in ALLOWED])
+def test_a_relation_that_holds_is_accepted(there: list[CloudObject], what: CloudObject) -> None:
+    Cloud(records={each.key: each for each in there}).create(what)
