@@ -16,6 +16,7 @@ from trainfleet.infra.spec.schema import Hub, PlatformSpec
 
 PODS, SERVICES = "pods", "services"
 """Names of the subnet's secondary ranges."""
+LUSTRE_PORT = "988"
 LAST = 65534
 """The last priority before the default rules of every network."""
 
@@ -90,6 +91,22 @@ class Network(PlatformComponent):
             opts=self.options(depends_on=self.apis.ready),
         )
         return reserved, peering
+
+    def lustre_servers(self) -> gcp.compute.Firewall:
+        """Let the servers of Managed Lustre, which are in the range for Google's services, call clients back
+        (Managed Lustre documentation, configure a VPC network: a firewall rule for the range).
+        """
+        return gcp.compute.Firewall(
+            self.name("lustre-servers"),
+            network=self.vpc.id,
+            description="From the servers of Managed Lustre to their clients",
+            direction="INGRESS",
+            priority=1000,
+            source_ranges=[str(self.plan.google_services)],
+            destination_ranges=[str(self.plan.nodes)],
+            allows=[{"protocol": "tcp", "ports": [LUSTRE_PORT]}],
+            opts=self.options(),
+        )
 
     def _hub(self, hub: Hub) -> None:
         """Peer with another network. Its owner adds the other half of the peering."""

@@ -28,6 +28,31 @@ def link(name: str, folder: str, prefix: str, filesystem: str = "fs-1") -> Cloud
 
 
 DATASETS = link("datasets", "/datasets/", "datasets/")
+GOOGLE_RANGE = record(
+    "gcp:compute/globalAddress:GlobalAddress",
+    "projects/p/global/addresses/google",
+    purpose="VPC_PEERING",
+    address="10.9.0.0",
+    prefixLength=20,
+    network="projects/p/global/networks/net",
+)
+GCP_LUSTRE = record("gcp:lustre/instance:Instance", "lustre", network="projects/p/global/networks/net")
+
+
+def firewall(
+    source: str = "10.9.0.0/20", ports: list[str] | None = None, protocol: str = "tcp", network: str = "net"
+) -> CloudObject:
+    allowed = {"protocol": protocol, **({"ports": ports} if ports else {})}
+    return record(
+        "gcp:compute/firewall:Firewall",
+        "allow",
+        network=f"https://www.googleapis.com/compute/v1/projects/p/global/networks/{network}",
+        sourceRanges=[source],
+        allows=[allowed],
+    )
+
+
+CALL_BACK = "no firewall rule of net admits TCP port 988 from 10.9.0.0/20"
 REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
     ("two links of one folder", [DATASETS], link("all", "/", ""), "fileSystemPath / overlaps /datasets/"),
     (
@@ -36,10 +61,26 @@ REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
         link("copy", "/copy", "datasets/images/"),
         "dataRepositoryPath s3://bucket/datasets/images/ overlaps s3://bucket/datasets/ of datasets",
     ),
+    ("Lustre without a firewall rule", [GOOGLE_RANGE], GCP_LUSTRE, CALL_BACK),
+    (
+        "Lustre with a rule for nodes only",
+        [GOOGLE_RANGE, firewall("10.0.0.0/16", protocol="all")],
+        GCP_LUSTRE,
+        CALL_BACK,
+    ),
+    ("Lustre with a rule for NFS", [GOOGLE_RANGE, firewall(ports=["2049"])], GCP_LUSTRE, CALL_BACK),
+    (
+        "Lustre with a rule of another network",
+        [GOOGLE_RANGE, firewall(network="other")],
+        GCP_LUSTRE,
+        CALL_BACK,
+    ),
 ]
 ALLOWED: list[tuple[str, list[CloudObject], CloudObject]] = [
     ("links of two folders", [DATASETS], link("runs", "/runs/", "runs/")),
     ("folders with a common beginning", [DATASETS], link("more", "/datasets-2/", "datasets-2/")),
+    ("Lustre with its rule", [GOOGLE_RANGE, firewall(ports=["988"])], GCP_LUSTRE),
+    ("Lustre with a range of ports", [GOOGLE_RANGE, firewall("10.0.0.0/8", ["900-1100"])], GCP_LUSTRE),
     ("links of two file systems", [DATASETS], link("all", "/", "datasets/", "fs-2")),
 ]
 

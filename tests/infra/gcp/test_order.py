@@ -92,6 +92,11 @@ LENT = "gcp:kms/cryptoKeyIAMMember:CryptoKeyIAMMember"
             "the filesystem is behind the peering",
         ),
         (
+            "gcp:lustre/instance:Instance",
+            "lab-lustre-servers",
+            "servers call clients back until they unmount",
+        ),
+        (
             "gcp:servicenetworking/connection:Connection",
             "gcp:compute/globalAddress:GlobalAddress",
             "a range in use cannot be released",

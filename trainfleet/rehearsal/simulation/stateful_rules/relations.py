@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import ipaddress
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, plain
@@ -28,8 +29,61 @@ def separate(row: Row, record: CloudObject, others: list[CloudObject]) -> str:
     return ""
 
 
-RELATION_KINDS: Mapping[str, set[str]] = {"separate": {"type", "of", "paths", "source"}}
-RELATION_CHECKS: Mapping[str, Check] = {"separate": separate}
+def servers_admitted(row: Row, record: CloudObject, others: list[CloudObject]) -> str:
+    """Return which range of Google's services no firewall rule admits, though a service calls clients back
+    from it.
+    """
+    network = _last(plain(record.inputs).get("network"))
+    ranges = [
+        ipaddress.ip_network(f"{each['address']}/{each['prefixLength']}")
+        for each in _of(others, "gcp:compute/globalAddress:GlobalAddress", network)
+        if each.get("purpose") == "VPC_PEERING" and UNKNOWN not in (each.get("address", UNKNOWN),)
+    ]
+    firewalls = _of(others, "gcp:compute/firewall:Firewall", network)
+    for peers in ranges:
+        if not any(_admits(each, peers, row["port"]) for each in firewalls):
+            return (
+                f"no firewall rule of {network} admits TCP port {row['port']} from {peers}, from where the"
+                " servers call their clients"
+            )
+    return ""
+
+
+def _admits(firewall: Mapping[str, Any], peers: Any, port: int) -> bool:
+    sources = [ipaddress.ip_network(each) for each in firewall.get("sourceRanges") or ()]
+    return (
+        firewall.get("direction", "INGRESS") == "INGRESS"
+        and any(peers.version == each.version and peers.subnet_of(each) for each in sources)
+        and any(_covers(each, port) for each in firewall.get("allows") or ())
+    )
+
+
+def _covers(allowed: Mapping[str, Any], port: int) -> bool:
+    """Whether an entry of a firewall rule is for a TCP port."""
+    if allowed.get("protocol") not in ("all", "tcp"):
+        return False
+    spans = [str(each).partition("-") for each in allowed.get("ports") or ("0-65535",)]
+    return any(int(low) <= port <= int(high or low) for low, _, high in spans)
+
+
+def _of(others: list[CloudObject], token: str, network: str) -> Iterator[dict[str, Any]]:
+    """The inputs of resources of a type that are in a network."""
+    for other in others:
+        inputs = plain(other.inputs)
+        if other.token == token and _last(inputs.get("network")) == network:
+            yield inputs
+
+
+RELATION_KINDS: Mapping[str, set[str]] = {
+    "separate": {"type", "of", "paths", "source"},
+    "servers_admitted": {"type", "port", "source"},
+}
+RELATION_CHECKS: Mapping[str, Check] = {"separate": separate, "servers_admitted": servers_admitted}
+
+
+def _last(path: Any) -> str:
+    """The name at the end of an id or a URL."""
+    return str(path).rpartition("/")[2]
 
 
 def _logical(record: CloudObject) -> str:
