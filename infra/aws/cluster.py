@@ -60,15 +60,17 @@ class Cluster(PlatformComponent):
         )
         self.ready: list[pulumi.Resource] = [*early.installed, *identity.ready, *network.ready]
         """Must exist before a node starts and outlive the last one."""
-        self.kubeconfig: pulumi.Output[str] = pulumi.Output.json_dumps(
-            kubeconfig(
-                self.cluster_name,
-                spec.region,
-                self.cluster.endpoint,
-                self.cluster.certificate_authority.apply(lambda ca: require_known(ca.data, "certificate")),
-            )
-        )
+        self.kubeconfig = self._kubeconfig()
+        """For people and launchers, who log in with their own credentials."""
         self.register_outputs({"name": self.cluster.name})
+
+    def _kubeconfig(self, *arguments: str) -> pulumi.Output[str]:
+        certificate = self.cluster.certificate_authority.apply(
+            lambda ca: require_known(ca.data, "certificate")
+        )
+        return pulumi.Output.json_dumps(
+            kubeconfig(self.cluster_name, self.spec.region, self.cluster.endpoint, certificate, *arguments)
+        )
 
     def _client(self, cidr: IPv4Network) -> pulumi.Resource:
         """A range behind the hub that may reach the API server (EKS user guide, cluster endpoint access)."""
@@ -152,7 +154,7 @@ class Cluster(PlatformComponent):
         """The provider of the cluster layer. Its resources are deleted before any of `depends_on`."""
         return k8s.Provider(
             self.name("kubernetes-provider"),
-            kubeconfig=self.kubeconfig,
+            kubeconfig=self._kubeconfig(*applier_login(pulumi.Config("aws"))),
             # NOTE: without an identifier, a new endpoint or certificate would replace every resource of the
             # layer. The time of creation distinguishes a new cluster from a changed one.
             cluster_identifier=pulumi.Output.concat(self.cluster_name, "@", self.cluster.created_at),
@@ -191,11 +193,34 @@ def _entry_name(kind: str, principal: str) -> str:
     return f"{kind}-{hashlib.sha256(principal.encode()).hexdigest()[:8]}"
 
 
+def applier_login(config: pulumi.Config) -> list[str]:
+    """The arguments with which the AWS CLI logs in as the identity of Pulumi's AWS provider, which may have a
+    profile and assume roles (`aws:profile`, `aws:assumeRoles`).
+
+    Raises:
+        RunError: the provider assumes several roles in a row, which the AWS CLI's token cannot.
+    """
+    profile = config.get("profile")
+    roles = [*(config.get_object("assumeRoles") or ()), config.get_object("assumeRole")]
+    arns = [role["roleArn"] for role in roles if isinstance(role, dict) and role.get("roleArn")]
+    if len(arns) > 1:
+        raise pulumi.RunError(
+            "aws:assumeRoles has several roles, and `aws eks get-token` assumes one: write the chain into a"
+            " profile of the AWS CLI, and name it in aws:profile"
+        )
+    return [*(("--profile", profile) if profile else ()), *(("--role-arn", arns[0]) if arns else ())]
+
+
 def kubeconfig(
-    name: str, region_name: str, endpoint: pulumi.Input[str], certificate: pulumi.Input[str]
+    name: str,
+    region_name: str,
+    endpoint: pulumi.Input[str],
+    certificate: pulumi.Input[str],
+    *login_arguments: str,
 ) -> dict[str, Any]:
     """A kubeconfig without credentials: the AWS CLI creates a token for its user."""
     arguments = ["eks", "get-token", "--output", "json", "--cluster-name", name, "--region", region_name]
+    arguments += login_arguments
     login = {
         "apiVersion": "client.authentication.k8s.io/v1beta1",
         "command": "aws",

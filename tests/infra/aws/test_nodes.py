@@ -9,15 +9,18 @@ import email
 import json
 from typing import Any
 
+import pulumi
 import pytest
 
 from tests.infra.aws.platforms import machine, platform
 from trainfleet.dates import today
 from trainfleet.infra.aws import addons, budget, node_config, node_pools, registry
-from trainfleet.infra.aws.cluster import kubeconfig
+from trainfleet.infra.aws.cluster import applier_login, kubeconfig
 from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.spec.schema import Budget, Capacity, GpuPool
 from trainfleet.kubernetes_support import supported_versions
+
+ROLE = "arn:aws:iam::111122223333:role/applier"
 
 
 def pool(accelerator: str = "H100", per_node: int = 8, **more: Any) -> GpuPool:
@@ -61,6 +64,19 @@ def test_user_data_joins_the_local_disks_in_a_form_that_eks_merges() -> None:
 
 def test_a_machine_without_local_disks_boots_as_it_is() -> None:
     assert node_config.user_data(machine("m7i.2xlarge")) is None
+
+
+def test_containers_of_a_fabric_node_may_lock_memory_and_keep_their_open_files() -> None:
+    user_data = node_config.user_data(machine("p5.48xlarge"), fabric=True)
+    assert user_data is not None
+    (part,) = email.message_from_bytes(base64.b64decode(user_data)).get_payload()
+    spec = json.loads(part.get_payload())["spec"]
+    assert spec["instance"] == {"localStorage": {"strategy": "RAID0"}}
+    limits = {each["type"]: each for each in spec["containerd"]["baseRuntimeSpec"]["process"]["rlimits"]}
+    assert limits["RLIMIT_NOFILE"] == {"type": "RLIMIT_NOFILE", "soft": 65536, "hard": 1048576}
+    locked = limits["RLIMIT_MEMLOCK"]
+    assert locked["soft"] == locked["hard"] >= machine("p5.48xlarge").memory_gib << 30
+    assert locked["hard"] < 1 << 53, "nodeadm reads numbers as floats"
 
 
 @pytest.mark.parametrize(
@@ -148,6 +164,36 @@ def test_what_nodes_need_to_start_is_installed_before_them() -> None:
     names = addons.names(platform())
     assert names[:3] == ("vpc-cni", "kube-proxy", "eks-pod-identity-agent")
     assert {"coredns", "aws-ebs-csi-driver", "eks-node-monitoring-agent", "metrics-server"} == set(names[3:])
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments"),
+    [
+        ({}, []),
+        ({"aws:profile": "ops"}, ["--profile", "ops"]),
+        ({"aws:assumeRoles": f'[{{"roleArn": "{ROLE}"}}]'}, ["--role-arn", ROLE]),
+        (
+            {"aws:profile": "ops", "aws:assumeRole": f'{{"roleArn": "{ROLE}"}}'},
+            ["--profile", "ops", "--role-arn", ROLE],
+        ),
+    ],
+)
+def test_the_layer_is_installed_as_the_identity_of_the_provider(
+    settings: dict[str, str], arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulumi.config.get_config", settings.get)
+    login = applier_login(pulumi.Config("aws"))
+    assert login == arguments
+    document = kubeconfig("lab", "us-east-2", "https://x", "Y2E=", *login)
+    command = document["users"][0]["user"]["exec"]["args"]
+    assert command[len(command) - len(arguments) :] == arguments
+
+
+def test_a_chain_of_roles_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = f'[{{"roleArn": "{ROLE}"}}, {{"roleArn": "{ROLE}2"}}]'
+    monkeypatch.setattr("pulumi.config.get_config", {"aws:assumeRoles": chain}.get)
+    with pytest.raises(pulumi.RunError, match="aws:assumeRoles has several roles"):
+        applier_login(pulumi.Config("aws"))
 
 
 def test_the_kubeconfig_holds_no_credential() -> None:
