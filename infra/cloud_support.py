@@ -54,6 +54,33 @@ class HubId:
     """Whether the platform has to be told that clients come through the hub's gateway."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class NetworkIds:
+    """How the parts of an existing network are written in a spec."""
+
+    network: str
+    """Pattern of the network's id."""
+    network_example: str
+    subnet: str
+    """Pattern of a subnet's id."""
+    subnet_example: str
+    subnets: tuple[str, ...] = ()
+    """The names of the subnets that a platform needs, unless there is one by zone."""
+    ranges: tuple[str, ...] = ()
+    """The secondary ranges that it needs."""
+    dns_zones: tuple[str, ...] = ()
+    """The private DNS zones that it can use."""
+    no_filesystems: tuple[str, ...] = ()
+    """Kinds of shared filesystem that need subnets or peerings which only a network of its own has."""
+    no_fabric: bool = False
+    """Whether `interconnect: best` needs networks next to its own."""
+
+    @property
+    def by_zone(self) -> bool:
+        """Whether subnets are in one zone each."""
+        return not self.subnets
+
+
 @dataclass(frozen=True)
 class StandingCost:
     """A row of prices.toml that is billed around the clock, and how many units of it a platform has."""
@@ -98,6 +125,8 @@ class CloudSupport:
     """What `kubernetes.access.endpoint` may be; the first is the default without ranges."""
     hub: HubId | None = None
     """The network that a platform can be connected to; None if it cannot."""
+    existing_network: NetworkIds | None = None
+    """The existing network that a platform can be built in; None if it cannot."""
     extra: str
     """The extra of this package that installs the SDK."""
     modules: tuple[str, ...]

@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pulumi
 
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.tags import labels, tags
+
+
+@dataclass(frozen=True)
+class Existing:
+    """A resource that the platform uses and does not manage. It has an `id`, as the managed ones have."""
+
+    id: str
 
 
 class PlatformComponent(pulumi.ComponentResource):

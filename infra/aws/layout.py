@@ -127,7 +127,11 @@ def cluster_name(spec: PlatformSpec) -> str:
 
 
 def platform_zones(spec: PlatformSpec) -> tuple[str, ...]:
-    """The zones of the platform: the first `network.zones` of the region, and every zone of a GPU pool."""
+    """The zones of the platform: the first `network.zones` of the region, and every zone of a GPU pool; in an
+    existing network, those of its subnets.
+    """
+    if spec.network.existing:
+        return tuple(sorted(spec.network.existing.subnets))
     letters = ZONE_LETTERS.get(spec.region, LETTERS)[: spec.network.zones]
     named = [pool.zone for pool in spec.gpu_pools if pool.zone]
     return tuple(sorted({*(f"{spec.region}{letter}" for letter in letters), *named}))

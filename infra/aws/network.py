@@ -6,13 +6,15 @@ Nodes need routes and endpoints from start to drain, so whatever starts nodes de
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pulumi
 import pulumi_aws as aws
 
 from trainfleet.infra.aws import iam_documents, layout, permissions
 from trainfleet.infra.aws.keys import Keys
-from trainfleet.infra.component import PlatformComponent
-from trainfleet.infra.spec.schema import Hub, PlatformSpec
+from trainfleet.infra.component import Existing, PlatformComponent
+from trainfleet.infra.spec.schema import ExistingNetwork, Hub, PlatformSpec
 
 
 class Network(PlatformComponent):
@@ -31,6 +33,24 @@ class Network(PlatformComponent):
         super().__init__(spec, "network", opts)
         self.ready: list[pulumi.Resource] = []
         """Must exist before a node starts and outlive the last one: routes, associations, endpoints."""
+        self.vpc: aws.ec2.Vpc | Existing
+        self.private_subnets: Mapping[str, aws.ec2.Subnet | Existing]
+        self.control_plane_subnets: Mapping[str, aws.ec2.Subnet | Existing]
+        if spec.network.existing:
+            self._use(spec.network.existing)
+        else:
+            self._create(keys, account)
+        self.register_outputs({"vpc_id": self.vpc.id})
+
+    def _use(self, existing: ExistingNetwork) -> None:
+        """An existing network brings its own routes, egress, endpoints and flow logs."""
+        self.vpc = Existing(existing.id)
+        self.private_subnets = {zone: Existing(each) for zone, each in sorted(existing.subnets.items())}
+        named = existing.control_plane_subnets or [each for _, each in sorted(existing.subnets.items())][:2]
+        self.control_plane_subnets = {each: Existing(each) for each in named}
+
+    def _create(self, keys: Keys, account: pulumi.Input[str]) -> None:
+        spec = self.spec
         self.plan = layout.plan(spec)
         self.vpc = aws.ec2.Vpc(
             self.name("vpc"),
@@ -47,18 +67,16 @@ class Network(PlatformComponent):
             tags=self.tags("default-sg"),
             opts=self.options(),
         )
-        self.private_subnets = {
-            zone.zone: self._subnet(zone.zone, str(zone.private), "private") for zone in self.plan
-        }
+        private = {zone.zone: self._subnet(zone.zone, str(zone.private), "private") for zone in self.plan}
         self.private_tables = {
-            zone: self._table(f"private-{zone}", {zone: subnet})
-            for zone, subnet in self.private_subnets.items()
+            zone: self._table(f"private-{zone}", {zone: subnet}) for zone, subnet in private.items()
         }
-        self.control_plane_subnets = {
+        control_plane = {
             zone: self._subnet(zone, str(cidr), "control-plane")
             for zone, cidr in layout.control_plane_subnets(spec).items()
         }
-        self._control_plane_table = self._table("control-plane", self.control_plane_subnets)
+        self.private_subnets, self.control_plane_subnets = private, control_plane
+        self._control_plane_table = self._table("control-plane", control_plane)
         if spec.network.nat != "none":
             self._egress()
         if spec.network.hub:
@@ -66,13 +84,12 @@ class Network(PlatformComponent):
         self._endpoints()
         if spec.network.flow_logs:
             self._flow_logs(keys, account)
-        self.register_outputs({"vpc_id": self.vpc.id})
 
-    def control_plane_subnet_ids(self) -> list[pulumi.Output[str]]:
+    def control_plane_subnet_ids(self) -> list[pulumi.Input[str]]:
         """The subnets of the control plane's interfaces."""
         return [subnet.id for subnet in self.control_plane_subnets.values()]
 
-    def private_subnet_ids(self, zones: tuple[str, ...] | None = None) -> list[pulumi.Output[str]]:
+    def private_subnet_ids(self, zones: tuple[str, ...] | None = None) -> list[pulumi.Input[str]]:
         """The private subnets of these zones, or of all."""
         return [self.private_subnets[zone].id for zone in (zones or tuple(self.private_subnets))]
 

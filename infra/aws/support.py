@@ -13,6 +13,7 @@ from trainfleet.infra.cloud_support import (
     AccountId,
     CloudSupport,
     HubId,
+    NetworkIds,
     ReservationId,
     SettingProblem,
     StandingCost,
@@ -39,7 +40,8 @@ def standing_costs(spec: PlatformSpec) -> Iterator[StandingCost]:
     zones = len(platform_zones(spec))
     yield StandingCost("control-plane", 1)
     yield from nat_costs(spec, zones)
-    yield StandingCost("endpoint", len(endpoint_services(spec)) * zones)
+    if spec.network.existing is None:
+        yield StandingCost("endpoint", len(endpoint_services(spec)) * zones)
     yield from shared_filesystem_cost(spec)
 
 
@@ -55,6 +57,12 @@ def check_settings(spec: PlatformSpec, config: Mapping[str, Any]) -> Iterator[Se
 SUPPORT = CloudSupport(
     cloud=Cloud.AWS,
     hub=HubId("transit gateway", r"tgw-[0-9a-f]{8,17}", "its id: tgw-0123456789abcdef0"),
+    existing_network=NetworkIds(
+        network=r"vpc-[0-9a-f]{8,17}",
+        network_example="vpc-0123456789abcdef0",
+        subnet=r"subnet-[0-9a-f]{8,17}",
+        subnet_example="subnet-0123456789abcdef0",
+    ),
     extra="aws",
     modules=("pulumi", "pulumi_aws", "pulumi_kubernetes"),
     tools=("aws",),

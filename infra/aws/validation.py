@@ -18,6 +18,7 @@ from trainfleet.infra.aws.layout import (
 )
 from trainfleet.infra.catalog.machines import Machine, system_machine
 from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.validation.existing_network import in_own_network
 from trainfleet.infra.validation.finding import Finding, Rule
 from trainfleet.infra.validation.network import CIDR, PRIVATE_RANGES, is_private
 from trainfleet.infra.validation.pools import CLOUD, pools_with_machine
@@ -184,11 +185,11 @@ def aws_filesystem_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
 
 RULES: tuple[Rule, ...] = (
     aws_region_is_known,
-    aws_region_has_zones,
+    in_own_network(aws_region_has_zones),
     aws_zones_are_in_the_region,
-    aws_vpc_size,
+    in_own_network(aws_vpc_size),
     aws_vpc_is_private,
-    aws_pods_have_addresses,
+    in_own_network(aws_pods_have_addresses),
     aws_logs_are_kept_as_sold,
     aws_people_are_roles,
     aws_filesystem_is_sold,

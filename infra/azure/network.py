@@ -6,14 +6,16 @@ whatever starts nodes depends on `ready`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pulumi
 from pulumi_azure_native import network as net
 from pulumi_azure_native import privatedns
 
 from trainfleet.infra.azure import firewall, layout
 from trainfleet.infra.azure.group import Group
-from trainfleet.infra.component import PlatformComponent
-from trainfleet.infra.spec.schema import Hub, PlatformSpec
+from trainfleet.infra.component import Existing, PlatformComponent
+from trainfleet.infra.spec.schema import ExistingNetwork, Hub, PlatformSpec
 
 CONTROL_PLANE_DELEGATION = "Microsoft.ContainerService/managedClusters"
 
@@ -30,8 +32,34 @@ class Network(PlatformComponent):
         self.group = group
         self.ready: list[pulumi.Resource] = []
         """Must exist before a node starts and outlive the last one: DNS zones and private endpoints."""
+        self.vnet: net.VirtualNetwork | Existing
+        self.nodes: net.Subnet | Existing
+        self.zonal: Mapping[str, net.Subnet | Existing]
+        """Subnets of pools with a single zone, behind that zone's NAT gateway if there is one per zone."""
+        self.endpoints: net.Subnet | Existing
+        self.control_plane: net.Subnet | Existing
+        self.zones: dict[str, privatedns.PrivateZone | Existing] = {}
+        if spec.network.existing:
+            self._use(spec.network.existing)
+        else:
+            self._create()
+        for kind in layout.endpoint_kinds(spec):
+            self.zones[kind] = self.zones.get(kind) or self._zone(kind)
+        self.register_outputs({"vnet_id": self.vnet.id})
+
+    def _use(self, existing: ExistingNetwork) -> None:
+        """An existing network brings its own security groups and egress, and maybe DNS zones."""
+        self.vnet = Existing(existing.id)
+        self.nodes = Existing(existing.subnets["nodes"])
+        self.zonal = dict.fromkeys(layout.platform_zones(self.spec), self.nodes)
+        self.endpoints = Existing(existing.subnets["endpoints"])
+        self.control_plane = Existing(existing.subnets["control-plane"])
+        self.zones |= {kind: Existing(zone) for kind, zone in existing.dns_zones.items()}
+
+    def _create(self) -> None:
+        spec, group = self.spec, self.group
         self.plan = layout.plan(spec)
-        self.vnet = net.VirtualNetwork(
+        self.vnet = self._own = net.VirtualNetwork(
             self.name("vnet"),
             resource_group_name=group.platform.name,
             location=spec.region,
@@ -58,7 +86,6 @@ class Network(PlatformComponent):
             else self.nodes
             for zone, cidr in self.plan.zonal.items()
         }
-        """Subnets of pools with a single zone, behind that zone's NAT gateway if there is one per zone."""
         self.endpoints = self._subnet(
             "endpoints",
             str(self.plan.endpoints),
@@ -76,8 +103,6 @@ class Network(PlatformComponent):
         )
         if spec.network.hub:
             self._hub(spec.network.hub)
-        self.zones = {kind: self._zone(kind) for kind in layout.endpoint_kinds(spec)}
-        self.register_outputs({"vnet_id": self.vnet.id})
 
     def _hub(self, hub: Hub) -> None:
         """Peer with another network. Its owner adds the other half of the peering, first if it has a
@@ -87,7 +112,7 @@ class Network(PlatformComponent):
             net.VirtualNetworkPeering(
                 self.name("hub"),
                 resource_group_name=self.group.platform.name,
-                virtual_network_name=self.vnet.name,
+                virtual_network_name=self._own.name,
                 remote_virtual_network={"id": hub.id},
                 allow_virtual_network_access=True,
                 allow_forwarded_traffic=True,
@@ -98,12 +123,14 @@ class Network(PlatformComponent):
             )
         )
 
-    def nodes_subnet(self, zones: tuple[str, ...]) -> net.Subnet:
+    def nodes_subnet(self, zones: tuple[str, ...]) -> net.Subnet | Existing:
         """The subnet of nodes in these zones: the zone's own, or the one that spans all."""
         return self.zonal.get(zones[0], self.nodes) if len(zones) == 1 else self.nodes
 
     def nodes_range(self, zones: tuple[str, ...]) -> str:
         """The range of that subnet. Nodes cannot move to another, so their pool's name depends on it."""
+        if self.spec.network.existing:
+            return self.spec.network.existing.subnets["nodes"]
         own = self.spec.network.nat == "per-zone" and len(zones) == 1
         return str(self.plan.zonal[zones[0]] if own else self.plan.nodes)
 
@@ -168,7 +195,7 @@ class Network(PlatformComponent):
         subnet = net.Subnet(
             self.name(f"{what}-subnet"),
             resource_group_name=self.group.platform.name,
-            virtual_network_name=self.vnet.name,
+            virtual_network_name=self._own.name,
             address_prefix=cidr,
             network_security_group={"id": group.id},
             nat_gateway={"id": nat.id} if nat else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainfleet.infra.azure.layout import endpoint_kinds, platform_zones
+from trainfleet.infra.azure.layout import PRIVATE_ZONES, endpoint_kinds, platform_zones
 from trainfleet.infra.azure.sizes import INLINE_NODES, INLINE_POOL
 from trainfleet.infra.azure.validation import RULES
 from trainfleet.infra.catalog.cost import nat_costs, shared_filesystem_cost
@@ -13,6 +13,7 @@ from trainfleet.infra.cloud_support import (
     CloudSupport,
     ExtraPool,
     HubId,
+    NetworkIds,
     ReservationId,
     StandingCost,
 )
@@ -23,6 +24,11 @@ from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 def extra_pools(spec: PlatformSpec) -> tuple[ExtraPool, ...]:
     """The inline pool that AKS requires."""
     return (ExtraPool(INLINE_POOL, *INLINE_NODES[spec.production]),)
+
+
+VIRTUAL_NETWORK = (
+    r"/subscriptions/[0-9a-fA-F-]{36}/resourceGroups/[^/]+/providers/Microsoft\.Network/virtualNetworks/[^/]+"
+)
 
 
 def standing_costs(spec: PlatformSpec) -> Iterator[StandingCost]:
@@ -40,9 +46,18 @@ SUPPORT = CloudSupport(
     cloud=Cloud.AZURE,
     hub=HubId(
         "virtual network",
-        r"/subscriptions/[0-9a-fA-F-]{36}/resourceGroups/[^/]+/providers/Microsoft\.Network/virtualNetworks/[^/]+",
+        VIRTUAL_NETWORK,
         "its resource id: /subscriptions/.../providers/Microsoft.Network/virtualNetworks/hub",
         gateway=True,
+    ),
+    existing_network=NetworkIds(
+        network=VIRTUAL_NETWORK,
+        network_example="/subscriptions/.../providers/Microsoft.Network/virtualNetworks/shared",
+        subnet=VIRTUAL_NETWORK + "/subnets/[^/]+",
+        subnet_example="/subscriptions/.../virtualNetworks/shared/subnets/nodes",
+        subnets=("nodes", "endpoints", "control-plane"),
+        dns_zones=tuple(PRIVATE_ZONES),
+        no_filesystems=("lustre",),
     ),
     extra="azure",
     modules=("pulumi", "pulumi_azure_native", "pulumi_kubernetes"),

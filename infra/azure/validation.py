@@ -24,6 +24,7 @@ from trainfleet.infra.azure.layout import (
 )
 from trainfleet.infra.azure.sizes import INLINE_NODES, LUSTRE_MOST_TIB, LUSTRE_STEPS_TIB, NFS_MOST_GIB
 from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.validation.existing_network import in_own_network
 from trainfleet.infra.validation.finding import Finding, Rule
 from trainfleet.infra.validation.network import CIDR, PRIVATE_RANGES, is_private
 from trainfleet.infra.validation.pools import CLOUD, pools
@@ -320,10 +321,10 @@ RULES: tuple[Rule, ...] = (
     azure_region_is_known,
     azure_region_has_zones,
     azure_zone_is_a_number,
-    azure_network_size,
+    in_own_network(azure_network_size),
     azure_network_is_private,
-    azure_network_has_egress,
-    azure_nodes_have_addresses,
+    in_own_network(azure_network_has_egress),
+    in_own_network(azure_nodes_have_addresses),
     azure_people_are_groups,
     azure_logs_are_kept_as_sold,
     azure_objects_come_back,

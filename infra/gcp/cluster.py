@@ -40,10 +40,6 @@ WINDOW: gcp.container.ClusterMaintenancePolicyRecurringWindowArgsDict = {
 64.
 """
 
-IP_RANGES: gcp.container.ClusterIpAllocationPolicyArgsDict = {
-    "cluster_secondary_range_name": ranges.PODS,
-    "services_secondary_range_name": ranges.SERVICES,
-}
 RBAC_BINDINGS: gcp.container.ClusterRbacBindingConfigArgsDict = {
     "enable_insecure_binding_system_authenticated": False,
     "enable_insecure_binding_system_unauthenticated": False,
@@ -185,7 +181,10 @@ class Cluster(PlatformComponent):
             network=network.vpc.id,
             subnetwork=network.subnet.id,
             networking_mode="VPC_NATIVE",
-            ip_allocation_policy=IP_RANGES,
+            ip_allocation_policy={
+                "cluster_secondary_range_name": network.secondary_ranges[ranges.PODS],
+                "services_secondary_range_name": network.secondary_ranges[ranges.SERVICES],
+            },
             default_max_pods_per_node=layout.PODS_PER_NODE,
             # Dataplane V2 enforces network policies; GKE rejects `network_policy` in addition.
             datapath_provider="ADVANCED_DATAPATH",

@@ -89,7 +89,7 @@ class Fabric(PlatformComponent):
     ) -> None:
         super().__init__(spec, "fabric", opts)
         self.apis = network.apis
-        self.ranges = network.plan.fabric
+        self.network = network
         self.links: dict[str, Link] = {}
         self.ready: list[pulumi.Resource] = []
         """NOTE: the firewall rules. Without them a node waits for its peers forever."""
@@ -121,7 +121,7 @@ class Fabric(PlatformComponent):
                 network=network.id,
                 description="Among GPU nodes",
                 direction="INGRESS",
-                source_ranges=[str(self.ranges[place])],
+                source_ranges=[str(self.network.plan.fabric[place])],
                 allows=[{"protocol": "all"}],
                 opts=self.options(),
             )
@@ -149,7 +149,7 @@ class Fabric(PlatformComponent):
             self.name(f"{name}-subnet"),
             network=network.id,
             region=self.spec.region,
-            ip_cidr_range=str(self.ranges[place]),
+            ip_cidr_range=str(self.network.plan.fabric[place]),
             opts=self.options(),
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pulumi
 import pulumi_gcp as gcp
 
-from trainfleet.infra.component import PlatformComponent
+from trainfleet.infra.component import Existing, PlatformComponent
 from trainfleet.infra.gcp import layout
 from trainfleet.infra.gcp.apis import Apis
 from trainfleet.infra.spec.schema import Hub, PlatformSpec
@@ -31,15 +31,30 @@ class Network(PlatformComponent):
         self.apis = apis
         self.ready: list[pulumi.Resource] = []
         """Must exist before a node starts and outlive the last one: NAT and firewall."""
+        self.vpc: gcp.compute.Network | Existing
+        self.subnet: gcp.compute.Subnetwork | Existing
+        self.secondary_ranges = {name: name for name in (PODS, SERVICES)}
+        """The names of the subnet's secondary ranges for pods and services."""
+        if spec.network.existing:
+            # An existing network brings its own firewall and egress.
+            self.vpc = Existing(spec.network.existing.id)
+            self.subnet = Existing(spec.network.existing.subnets["nodes"])
+            self.secondary_ranges = spec.network.existing.ranges
+        else:
+            self._create()
+        self.register_outputs({"vpc_id": self.vpc.id})
+
+    def _create(self) -> None:
+        spec = self.spec
         self.plan = layout.plan(spec)
-        self.vpc = gcp.compute.Network(
+        self.vpc = vpc = gcp.compute.Network(
             self.name("vpc"),
             auto_create_subnetworks=False,
             routing_mode="REGIONAL",
             # Avoids fragmentation; the default of 1460 wastes a tenth of the link.
             mtu=8896,
             description=f"Trainfleet {spec.name}",
-            opts=self.options(depends_on=apis.ready),
+            opts=self.options(depends_on=self.apis.ready),
         )
         self.subnet = gcp.compute.Subnetwork(
             self.name("subnet"),
@@ -63,10 +78,9 @@ class Network(PlatformComponent):
         )
         self._firewall()
         if spec.network.hub:
-            self._hub(spec.network.hub)
+            self._hub(spec.network.hub, vpc)
         if spec.network.nat != "none":
             self._egress()
-        self.register_outputs({"vpc_id": self.vpc.id})
 
     def private_service_access(self) -> tuple[gcp.compute.GlobalAddress, gcp.servicenetworking.Connection]:
         """Reserve the range for Google's services, and peer the network with them."""
@@ -108,12 +122,12 @@ class Network(PlatformComponent):
             opts=self.options(),
         )
 
-    def _hub(self, hub: Hub) -> None:
+    def _hub(self, hub: Hub, vpc: gcp.compute.Network) -> None:
         """Peer with another network. Its owner adds the other half of the peering."""
         self.ready.append(
             gcp.compute.NetworkPeering(
                 self.name("hub"),
-                network=self.vpc.self_link,
+                network=vpc.self_link,
                 peer_network=f"https://www.googleapis.com/compute/v1/{hub.id}",
                 # The routes of VPNs and interconnects that end in the hub.
                 import_custom_routes=True,

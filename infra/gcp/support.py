@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainfleet.infra.catalog.cost import nat_costs, shared_filesystem_cost
-from trainfleet.infra.cloud_support import AccountId, CloudSupport, HubId, StandingCost
+from trainfleet.infra.cloud_support import AccountId, CloudSupport, HubId, NetworkIds, StandingCost
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.gcp.validation import RULES
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
+
+NETWORK = r"projects/[a-z0-9:.-]+/global/networks/[a-z0-9-]+"
 
 
 def standing_costs(spec: PlatformSpec) -> Iterator[StandingCost]:
@@ -21,8 +23,16 @@ def standing_costs(spec: PlatformSpec) -> Iterator[StandingCost]:
 SUPPORT = CloudSupport(
     cloud=Cloud.GCP,
     endpoints=("dns", "public", "private"),
-    hub=HubId(
-        "network", r"projects/[a-z0-9:.-]+/global/networks/[a-z0-9-]+", "projects/my-hub/global/networks/hub"
+    hub=HubId("network", NETWORK, "projects/my-hub/global/networks/hub"),
+    existing_network=NetworkIds(
+        network=NETWORK,
+        network_example="projects/my-host/global/networks/shared",
+        subnet=r"projects/[a-z0-9:.-]+/regions/[a-z0-9-]+/subnetworks/[a-z0-9-]+",
+        subnet_example="projects/my-host/regions/us-central1/subnetworks/training",
+        subnets=("nodes",),
+        ranges=("pods", "services"),
+        no_filesystems=("lustre", "nfs"),
+        no_fabric=True,
     ),
     extra="gcp",
     modules=("pulumi", "pulumi_gcp", "pulumi_kubernetes"),

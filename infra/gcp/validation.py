@@ -9,6 +9,7 @@ from ipaddress import IPv4Network
 
 from trainfleet.infra.gcp import layout, validation_pools
 from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.validation.existing_network import in_own_network
 from trainfleet.infra.validation.finding import Finding, Rule
 from trainfleet.infra.validation.network import CARRIER_GRADE, CIDR, PRIVATE_RANGES, is_private
 from trainfleet.infra.validation.pools import CLOUD, pools, pools_with_machine
@@ -268,11 +269,11 @@ RULES: tuple[Rule, ...] = (
     gcp_region_is_known,
     gcp_region_has_zones,
     gcp_zones_are_in_the_region,
-    gcp_network_can_be_divided,
+    in_own_network(gcp_network_can_be_divided),
     gcp_network_is_private,
-    gcp_nodes_have_pod_ranges,
-    gcp_fabric_has_addresses,
-    gcp_services_have_addresses,
+    in_own_network(gcp_nodes_have_pod_ranges),
+    in_own_network(gcp_fabric_has_addresses),
+    in_own_network(gcp_services_have_addresses),
     gcp_logs_are_kept_as_offered,
     gcp_people_are_emails,
     gcp_filesystem_is_sold,

@@ -53,11 +53,34 @@ class Hub(Part):
     """azure: clients come through the hub's VPN or ExpressRoute gateway."""
 
 
+class ExistingNetwork(Part):
+    """A network of yours, with subnets, routes and egress, in which the platform is built."""
+
+    id: str
+    """The VPC (aws: vpc-...; gcp: projects/P/global/networks/N, also of a Shared VPC's host project), or the
+    virtual network's resource id (azure).
+    """
+    subnets: dict[str, str]
+    """Ids of subnets: nodes by zone (aws); `nodes` (gcp); `nodes`, `endpoints`, `control-plane` (azure)."""
+    control_plane_subnets: tuple[str, ...] = ()
+    """aws: subnets of the control plane, which keeps their zones for ever. Default: the first two of
+    `subnets`.
+    """
+    ranges: dict[str, str] = {}
+    """gcp: names of the subnet's secondary ranges for `pods` and `services`."""
+    dns_zones: dict[str, str] = {}
+    """azure: resource ids of private DNS zones that are linked to the network, by kind of endpoint: blob,
+    dfs, file, vault, registry. The platform creates the others.
+    """
+
+
 class Network(Part):
-    """The platform's own network. Every subnet is computed from one range."""
+    """The platform's own network, or an existing one. Every subnet is computed from one range."""
 
     cidr: Range = IPv4Network("10.40.0.0/16")
-    """Address range of the platform. All subnets and pod ranges are computed from it."""
+    """Address range of the platform. All subnets and pod ranges are computed from it. With `existing`: the
+    range of that network.
+    """
     zones: int = Field(3, ge=1, le=6)
     """Number of availability zones that the platform spreads over. A managed control plane needs 2."""
     nat: Literal["per-zone", "single", "none"] = "per-zone"
@@ -66,6 +89,8 @@ class Network(Part):
     """
     hub: Hub | None = None
     """The network through which `kubernetes.access.private_ranges` reach the platform. Default: none."""
+    existing: ExistingNetwork | None = None
+    """Build the platform in this network. Default: in a network of its own."""
     flow_logs: bool = True
     """Log accepted and rejected connections of the network."""
 

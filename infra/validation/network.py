@@ -8,6 +8,7 @@ from ipaddress import IPv4Network
 
 from trainfleet.infra.cloud_support import support
 from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.validation.existing_network import EXISTING
 from trainfleet.infra.validation.finding import Finding
 from trainfleet.pydantic_messages import Path
 
@@ -46,7 +47,9 @@ def endpoint_is_reachable(spec: PlatformSpec) -> Iterator[Finding]:
             " that could install the cluster layer is in it"
         )
         others = " or ".join(each for each in cloud.endpoints if each != "private")
-        fix = f"the ranges of your VPN or runners, with network.hub; or endpoint: {others}"
+        fix = (
+            f"the ranges of your VPN or runners, with network.hub or network.existing; or endpoint: {others}"
+        )
         yield Finding(_PRIVATE, what, fix, (_ENDPOINT, ("cloud",)))
     if endpoint != "public" and access.public_ranges:
         what = f"has no effect on a {endpoint} endpoint"
@@ -70,11 +73,14 @@ def public_ranges_are_narrow(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def private_ranges_are_connected(spec: PlatformSpec) -> Iterator[Finding]:
-    """Clients with private addresses reach the platform's new network through a hub only."""
+    """Clients with private addresses reach a new network through a hub only, and an existing one also from
+    inside.
+    """
     ranges, hub = spec.kubernetes.access.private_ranges, spec.network.hub
-    if ranges and hub is None:
+    existing = spec.network.existing is not None
+    if ranges and hub is None and not existing:
         what = "reach nothing: the platform's network is new and connected to no other"
-        yield Finding(_PRIVATE, what, "network.hub: {id: ...}", (_HUB,))
+        yield Finding(_PRIVATE, what, "network.hub: {id: ...}, or network.existing", (_HUB, EXISTING))
     if hub is not None and not ranges:
         what = "connects networks that may not reach each other"
         yield Finding(_HUB, what, "kubernetes.access.private_ranges, or leave it out", (_PRIVATE,))
@@ -82,7 +88,7 @@ def private_ranges_are_connected(spec: PlatformSpec) -> Iterator[Finding]:
         where = (*_PRIVATE, index)
         if not is_private(allowed):
             yield Finding(where, f"{allowed} is not private", f"a range {PRIVATE_RANGES}")
-        elif allowed.overlaps(spec.network.cidr):
+        elif allowed.overlaps(spec.network.cidr) and not existing:
             what = f"{allowed} overlaps the platform's own range {spec.network.cidr}"
             yield Finding(where, what, "ranges of other networks", (CIDR,))
     yield from _repeated(_PRIVATE, ranges)

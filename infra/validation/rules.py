@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 from trainfleet.infra.cloud_support import support
 from trainfleet.infra.spec.schema import PlatformSpec
-from trainfleet.infra.validation import layer, location, network, node_pools, services, versions
+from trainfleet.infra.validation import (
+    existing_network,
+    layer,
+    location,
+    network,
+    node_pools,
+    services,
+    versions,
+)
 from trainfleet.infra.validation.finding import Finding, Rule
 
 COMMON_RULES: tuple[Rule, ...] = (
@@ -18,6 +26,9 @@ COMMON_RULES: tuple[Rule, ...] = (
     network.public_ranges_are_narrow,
     network.private_ranges_are_connected,
     network.hub_is_well_formed,
+    existing_network.existing_network_is_complete,
+    existing_network.existing_network_has_its_own_settings,
+    existing_network.existing_network_has_what_pools_need,
     node_pools.kind_is_offered,
     node_pools.accelerator_is_sold,
     node_pools.instance_type_fits,

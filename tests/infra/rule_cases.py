@@ -41,6 +41,22 @@ LAUNCHER = "arn:aws:iam::111122223333:role/ml-engineer"
 PUBLIC, PRIVATE = "kubernetes.access.public_ranges", "kubernetes.access.private_ranges"
 CLOSED = {"kubernetes.access": {"endpoint": "private"}}
 HUB = {"network.hub": {"id": "tgw-0123456789abcdef0"}}
+SUBNET = "subnet-0123456789abcdef0"
+VPC: dict[str, Any] = {
+    "id": "vpc-0123456789abcdef0",
+    "subnets": {"us-east-2a": SUBNET, "us-east-2b": "subnet-0123456789abcdef1"},
+}
+GOOGLE = {
+    "cloud": "gcp",
+    "region": "us-central1",
+    "account": "my-project-123456",
+    "gpu_pools[0].per_node": 1,
+}
+SHARED_VPC = {
+    "id": "projects/my-host/global/networks/shared",
+    "subnets": {"nodes": "projects/my-host/regions/us-central1/subnetworks/training"},
+    "ranges": {"pods": "training-pods", "services": "training-services"},
+}
 LUSTRE = "storage.shared_filesystem"
 TWO_POOLS = [POOL, {"name": "a10g", "accelerator": "A10G"}]
 
@@ -236,6 +252,65 @@ CASES = [
         PRIVATE,
         "network.hub",
         {PRIVATE: ["192.168.0.0/24"], **HUB},
+    ),
+    Case(
+        "existing_network_is_complete",
+        {"network.existing": {**VPC, "id": "vpc-x"}},
+        "network.existing.id",
+        "vpc-0123456789abcdef0",
+        {"network.existing": VPC},
+    ),
+    Case(
+        "existing_network_is_complete",
+        {"network.existing": {**VPC, "subnets": {"us-east-2a": SUBNET}}},
+        "network.existing.subnets",
+        "two zones",
+    ),
+    Case(
+        "existing_network_is_complete",
+        {"network.existing": {**VPC, "subnets": {**VPC["subnets"], "eu-west-1a": SUBNET}}},
+        "network.existing.subnets.eu-west-1a",
+        "is not a zone of us-east-2",
+    ),
+    Case(
+        "existing_network_is_complete",
+        {"network.existing": VPC, "gpu_pools[0].zone": "us-east-2c"},
+        "gpu_pools[0].zone",
+        "one of us-east-2a, us-east-2b",
+        {"network.existing": VPC, "gpu_pools[0].zone": "us-east-2b"},
+    ),
+    Case(
+        "existing_network_is_complete",
+        {"network.existing": {**VPC, "control_plane_subnets": [SUBNET]}},
+        "network.existing.control_plane_subnets",
+        "two subnets",
+    ),
+    Case(
+        "existing_network_is_complete",
+        {"network.existing": {**VPC, "ranges": {"pods": "p"}}},
+        "network.existing.ranges.pods",
+        "leave it out",
+    ),
+    Case(
+        "existing_network_has_its_own_settings",
+        {"network.existing": VPC, "network.nat": "single"},
+        "network.nat",
+        "leave it out",
+        {"network.existing": VPC},
+    ),
+    Case(
+        "existing_network_has_its_own_settings",
+        {"network.existing": VPC, **HUB, PRIVATE: ["192.168.0.0/24"]},
+        "network.hub",
+        "owner of the existing network",
+        {"network.existing": VPC, PRIVATE: ["192.168.0.0/24"]},
+    ),
+    Case(
+        "existing_network_has_what_pools_need",
+        {**GOOGLE, "network.existing": SHARED_VPC, LUSTRE: {"kind": "nfs", "capacity_gib": 1024}},
+        LUSTRE,
+        "not supported in an existing network on gcp",
+        {**GOOGLE, "network.existing": SHARED_VPC},
     ),
     Case("private_ranges_are_connected", HUB, "network.hub", "kubernetes.access.private_ranges"),
     Case(
