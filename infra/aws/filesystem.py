@@ -23,6 +23,8 @@ from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
 
 PORTS = ((988, 988), (1018, 1023))
 """Lustre's ports (FSx user guide, security groups): between clients and servers, and among the servers."""
+MAINTENANCE_START = "7:02:00"
+"""Day of the week, hour and minute in UTC: Sunday, as on the other clouds. Clients wait during patches."""
 EVENTS = ["NEW", "CHANGED", "DELETED"]
 DATASETS_PREFIX = "datasets/"
 
@@ -67,6 +69,7 @@ class Lustre(PlatformComponent):
             kms_key_id=keys.data.arn,
             # FSx supports no backups of a filesystem that is linked to a bucket.
             automatic_backup_retention_days=0,
+            weekly_maintenance_start_time=MAINTENANCE_START,
             log_configuration={"level": "WARN_ERROR", "destination": logs.arn},
             tags=self.tags("lustre"),
             opts=self.options(protect=True),

@@ -85,7 +85,7 @@ def account(
         identity={"type": "UserAssigned", "user_assigned_identities": [identity.id]},
         encryption=encryption(keys, identity),
         tags=component.tags(f"{what}-account"),
-        opts=component.options(retain=retain, depends_on=depends_on),
+        opts=component.options(retain=retain, protect=True, depends_on=depends_on),
     )
 
 

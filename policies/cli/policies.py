@@ -152,7 +152,7 @@ def _show(rule: Rule) -> None:
 
     from trainfleet.console import out
     from trainfleet.policies.catalogue import theme_of
-    from trainfleet.policies.engine.document import levels, types_by_cloud
+    from trainfleet.policies.engine.document import levels, types_by_cloud, unchecked
 
     console = out()
     console.print(
@@ -167,6 +167,7 @@ def _show(rule: Rule) -> None:
     ]
     for title, kinds in (("Checked", rule.checks), ("Checked for a missing companion", rule.stack)):
         rows += [(f"{title}, {cloud}", ", ".join(names)) for cloud, names in types_by_cloud(kinds).items()]
+    rows += [(f"Not checked, {cloud}", why) for cloud, why in unchecked(rule).items()]
     rows += [(f"Setting {name}", str(schema)) for name, schema in rule.settings.items()]
     for title, text in rows:
         console.print(f"[bold]{escape(title)}:[/] {escape(text)}" if title else escape(text), soft_wrap=True)

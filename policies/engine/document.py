@@ -9,6 +9,7 @@ from typing import Any
 from trainfleet.policies.catalogue import RULES, THEMES, theme_of
 from trainfleet.policies.engine.pod_specs import ALLOWED
 from trainfleet.policies.engine.rule import CLOUDS, ENVIRONMENTS, Rule, Severity
+from trainfleet.policies.unchecked import UNCHECKED
 
 SEVERITIES: tuple[Severity, ...] = ("low", "medium", "high", "critical")
 HEADER = """# Policies
@@ -114,8 +115,14 @@ def as_json(rule: Rule) -> dict[str, Any]:
         "references": list(rule.references),
         "types": list(rule.checks),
         "absence": list(rule.stack),
+        "unchecked": unchecked(rule),
         "settings": dict(rule.settings),
     }
+
+
+def unchecked(rule: Rule) -> dict[str, str]:
+    """Return the clouds on which a rule checks nothing, with the reason."""
+    return dict(UNCHECKED.get(rule.name, {}))
 
 
 def levels(rule: Rule) -> str:
@@ -200,6 +207,7 @@ def _rule(rule: Rule) -> list[str]:
     for title, kinds in (("Checked", rule.checks), ("Checked for a missing companion", rule.stack)):
         for cloud, names in types_by_cloud(kinds).items():
             lines.append(f"- {title} ({cloud}): {', '.join(f'`{name}`' for name in names)}")
+    lines += [f"- Not checked ({cloud}): {why}" for cloud, why in unchecked(rule).items()]
     if rule.settings:
         lines.append(f"- Settings: {', '.join(f'`{name}`' for name in rule.settings)}")
     return lines
