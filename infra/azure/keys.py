@@ -1,13 +1,14 @@
 """Keys: the keys of a platform in a vault of their own, one per kind of reader, and the disk encryption set
 of the nodes.
 
-cluster: Kubernetes secrets. nodes: disks. data: bucket and shared files.
+cluster: Kubernetes secrets. nodes: disks. data: bucket and shared files. Managed
+Lustre has a key in another vault, because the control plane needs this one closed.
 """
 
 from __future__ import annotations
 
 import pulumi
-from pulumi_azure_native import compute, keyvault
+from pulumi_azure_native import compute
 
 from trainfleet.infra.azure import vaults
 from trainfleet.infra.azure.group import Group
@@ -19,10 +20,6 @@ from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 ENCRYPTS = "Key Vault Crypto Service Encryption User"
-KEY_SIZE = 2048
-"""The only size that disks, storage, Lustre and the control plane all accept (their customer-managed key
-documentation).
-"""
 
 
 class Keys(PlatformComponent):
@@ -44,13 +41,12 @@ class Keys(PlatformComponent):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "keys", opts)
-        self.group = group
         self.vault = vaults.vault(self, "keys", group, tenant, for_disks=True)
         network.endpoint(self, "keys", "vault", self.vault.id)
         workspace.send_diagnostics(self, "keys", self.vault.id, vaults.LOGGED)
-        self.cluster = self._key("cluster")
-        self.nodes = self._key("nodes")
-        self.data = self._key("data")
+        self.cluster, self.nodes, self.data = (
+            vaults.key(self, what, group, self.vault) for what in ("cluster", "nodes", "data")
+        )
         self.ready: list[pulumi.Resource] = [
             grant(self, "data-encrypts", ENCRYPTS, self.data.id, identity.data, retain=True),
             grant(self, "cluster-encrypts", "Key Vault Crypto User", self.cluster.id, identity.cluster),
@@ -73,30 +69,3 @@ class Keys(PlatformComponent):
         # The control plane attaches disks of this encryption set.
         self.ready.append(grant(self, "cluster-uses-disks", "Reader", self.disks.id, identity.cluster))
         self.register_outputs({})
-
-    def _key(self, what: str) -> keyvault.Key:
-        return keyvault.Key(
-            self.name(f"{what}-key"),
-            resource_group_name=self.group.data.name,
-            vault_name=self.vault.name,
-            # Unique within its vault.
-            key_name=what,
-            properties={
-                "kty": "RSA",
-                "key_size": KEY_SIZE,
-                "key_ops": ["encrypt", "decrypt", "wrapKey", "unwrapKey"],
-                "attributes": {"enabled": True, "exportable": False},
-                # Rotated every year. NOTE: no expiry, because data of an expired key is unreadable. AKS uses
-                # a key version until the next apply.
-                "rotation_policy": {
-                    "lifetime_actions": [
-                        {
-                            "action": {"type": keyvault.KeyRotationPolicyActionType.ROTATE},
-                            "trigger": {"time_after_create": "P1Y"},
-                        }
-                    ]
-                },
-            },
-            tags=self.tags(f"{what}-key"),
-            opts=self.options(retain=True, delete_before_replace=True),
-        )

@@ -53,6 +53,53 @@ def firewall(
 
 
 CALL_BACK = "no firewall rule of net admits TCP port 988 from 10.9.0.0/20"
+VAULT_ID, SUBNET_ID, GROUP_ID = "/s/vaults/keys", "/s/subnets/lustre", "/s/nsg"
+AMLFS = record(
+    "azure-native:storagecache:AmlFilesystem",
+    "/s/lustre",
+    filesystemSubnet=SUBNET_ID,
+    encryptionSettings={"keyEncryptionKey": {"keyUrl": "u", "sourceVault": {"id": VAULT_ID}}},
+)
+
+
+def inbound(priority: int, source: str, *, ports: str = "*", access: str = "Allow") -> dict[str, Any]:
+    return {
+        "priority": priority,
+        "direction": "Inbound",
+        "access": access,
+        "protocol": "*",
+        "sourceAddressPrefix": source,
+        "destinationPortRange": ports,
+    }
+
+
+SERVERS, MONITOR = inbound(100, "10.0.16.0/20"), inbound(110, "AzureMonitor")
+NOBODY = inbound(4096, "*", access="Deny")
+
+
+def lustre_network(*rules: dict[str, Any], nat: bool = True) -> list[CloudObject]:
+    group = record("azure-native:network:NetworkSecurityGroup", GROUP_ID, securityRules=list(rules))
+    subnet = record(
+        "azure-native:network:Subnet",
+        SUBNET_ID,
+        addressPrefix="10.0.16.0/24",
+        networkSecurityGroup={"id": GROUP_ID},
+        natGateway={"id": "/s/nat"} if nat else None,
+        defaultOutboundAccess=False,
+    )
+    return [group, subnet]
+
+
+def vault(access: str = "Enabled", bypass: str = "AzureServices") -> CloudObject:
+    rules = {"defaultAction": "Deny", "bypass": bypass}
+    return record(
+        "azure-native:keyvault:Vault",
+        VAULT_ID,
+        properties={"publicNetworkAccess": access, "networkAcls": rules},
+    )
+
+
+OPEN = lustre_network(SERVERS, MONITOR, NOBODY)
 REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
     ("two links of one folder", [DATASETS], link("all", "/", ""), "fileSystemPath / overlaps /datasets/"),
     (
@@ -75,12 +122,50 @@ REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
         GCP_LUSTRE,
         CALL_BACK,
     ),
+    (
+        "servers without SSH",
+        [*lustre_network(inbound(100, "10.0.0.0/8", ports="988-1023"), MONITOR, NOBODY), vault()],
+        AMLFS,
+        "denies port 22 among the servers in 10.0.16.0/24",
+    ),
+    (
+        "a denial before the servers' rule",
+        [*lustre_network(inbound(90, "*", access="Deny"), SERVERS, MONITOR), vault()],
+        AMLFS,
+        "denies port 22",
+    ),
+    (
+        "servers that Azure Monitor cannot reach",
+        [*lustre_network(SERVERS), vault()],
+        AMLFS,
+        "denies the service tag AzureMonitor",
+    ),
+    (
+        "servers without egress",
+        [*lustre_network(SERVERS, MONITOR, NOBODY, nat=False), vault()],
+        AMLFS,
+        "its subnet has no egress",
+    ),
+    (
+        "a key in a closed vault",
+        [*OPEN, vault("Disabled")],
+        AMLFS,
+        "in a vault without public network access",
+    ),
+    (
+        "a key that trusted services cannot read",
+        [*OPEN, vault(bypass="None")],
+        AMLFS,
+        "do not let trusted services pass",
+    ),
 ]
 ALLOWED: list[tuple[str, list[CloudObject], CloudObject]] = [
     ("links of two folders", [DATASETS], link("runs", "/runs/", "runs/")),
     ("folders with a common beginning", [DATASETS], link("more", "/datasets-2/", "datasets-2/")),
     ("Lustre with its rule", [GOOGLE_RANGE, firewall(ports=["988"])], GCP_LUSTRE),
     ("Lustre with a range of ports", [GOOGLE_RANGE, firewall("10.0.0.0/8", ["900-1100"])], GCP_LUSTRE),
+    ("a file system of Azure with its prerequisites", [*OPEN, vault()], AMLFS),
+    ("a file system of Azure by the default rules", [*lustre_network(MONITOR), vault()], AMLFS),
     ("links of two file systems", [DATASETS], link("all", "/", "datasets/", "fs-2")),
 ]
 

@@ -94,6 +94,7 @@ GROUP = "azure-native:resources:ResourceGroup"
         (CLUSTER, "lab-cluster-identity", "AKS cleans up with the identity"),
         ("azure-native:network:FlowLog", "lab-flow-account", "records are written until the end"),
         ("azure-native:storagecache:AmlFilesystem", "lab-lustre-subnet", "a subnet in use cannot be deleted"),
+        ("azure-native:storagecache:AmlFilesystem", "lab-lustre-encrypts", "disks are detached with the key"),
         ("azure-native:network:PrivateEndpoint", "lab-endpoints-subnet", "a subnet in use cannot be deleted"),
         (SUBNET, "azure-native:network:NetworkSecurityGroup", "a group in use cannot be deleted"),
         (SUBNET, "azure-native:network:NatGateway", "a gateway in use cannot be deleted"),
@@ -104,7 +105,7 @@ GROUP = "azure-native:resources:ResourceGroup"
         ),
         (
             "azure-native:storage:StorageAccount",
-            "azure-native:keyvault:Key",
+            "lab-data-key",
             "what a key encrypts goes before the key",
         ),
         (

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, plain
+from trainfleet.rehearsal.simulation.stateful_rules.azure_relations import lustre_prerequisites
 
 if TYPE_CHECKING:
     from trainfleet.rehearsal.simulation.cloud_object import CloudObject
@@ -77,8 +78,13 @@ def _of(others: list[CloudObject], token: str, network: str) -> Iterator[dict[st
 RELATION_KINDS: Mapping[str, set[str]] = {
     "separate": {"type", "of", "paths", "source"},
     "servers_admitted": {"type", "port", "source"},
+    "lustre_prerequisites": {"type", "ports", "source"},
 }
-RELATION_CHECKS: Mapping[str, Check] = {"separate": separate, "servers_admitted": servers_admitted}
+RELATION_CHECKS: Mapping[str, Check] = {
+    "separate": separate,
+    "servers_admitted": servers_admitted,
+    "lustre_prerequisites": lustre_prerequisites,
+}
 
 
 def _last(path: Any) -> str:
