@@ -44,7 +44,7 @@ def planned(fabric: str, **more: Any) -> Planned:
             "cloud": cloud,
             "region": region,
             "account": account,
-            "kubernetes": {"admins": [admin]},
+            "kubernetes": {"admins": [admin], "access": {"public_ranges": ["203.0.113.7/32"]}},
             "gpu_pools": [pool],
             **more,
         }
@@ -89,6 +89,17 @@ def test_gke_admits_the_agents_by_a_quota_for_their_class(fabric: str) -> None:
     }
     assert needed == {("gpu-system", "system-node-critical")}
     assert needed <= quotas if POOLS[fabric][0] == "gcp" else not quotas
+
+
+def test_infiniband_is_announced_after_containers_may_lock_memory() -> None:
+    (plugin,) = planned("infiniband").of("DaemonSet").values()
+    spec = plugin["spec"]["template"]["spec"]
+    (first,) = spec["initContainers"]
+    assert spec["hostPID"] is True, "nsenter enters the host's first process"
+    assert first["command"][:4] == ["nsenter", "-at", "1", "--"]
+    script = first["command"][-1]
+    assert "LimitMEMLOCK=infinity" in script
+    assert "prlimit --memlock=unlimited:unlimited --pid" in script
 
 
 def test_infinibands_plugin_announces_the_resource_that_pods_ask_for() -> None:
