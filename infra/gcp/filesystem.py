@@ -40,6 +40,7 @@ class Lustre(PlatformComponent):
         network, keys = foundation.network, foundation.keys
         zone = layout.shared_volume_zone(spec)
         _, peering = network.private_service_access()
+        waits = [peering, network.lustre_servers(), *keys.ready]
         self.filesystem = gcp.lustre.Instance(
             self.name("lustre"),
             # Required: Google generates no id.
@@ -58,7 +59,7 @@ class Lustre(PlatformComponent):
                 }
             },
             labels=self.labels("lustre"),
-            opts=self.options(protect=True, depends_on=[peering, *keys.ready], delete_before_replace=True),
+            opts=self.options(protect=True, depends_on=waits, delete_before_replace=True),
         )
         self.volume = SharedVolume(
             driver="lustre.csi.storage.gke.io",

@@ -73,6 +73,8 @@ QUEUED_TAINT = {
     "effect": "NoSchedule",
 }
 """GKE reserves queued nodes for the pods that queued."""
+QUEUED_CLASS = "queued-provisioning.gke.io"
+"""The class of requests for queued nodes (GKE guide, flex-start with queued provisioning)."""
 
 
 def is_compact(pool: GpuPool, machine: Machine) -> bool:
@@ -173,4 +175,5 @@ class GpuPools(PlatformComponent):
             pod_annotations=fabrics.pod_annotations(machine) if linked else {},
             environment=fabrics.environment(machine) if linked else {},
             tolerations=(QUEUED_TAINT,) if pool.capacity is Capacity.QUEUED else (),
+            provisioning_class=QUEUED_CLASS if pool.capacity is Capacity.QUEUED else "",
         )

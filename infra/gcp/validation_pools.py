@@ -87,6 +87,20 @@ def gcp_compact_is_not_queued(spec: PlatformSpec) -> Iterator[Finding]:
             )
 
 
+def gcp_queued_pools_have_the_queue(spec: PlatformSpec) -> Iterator[Finding]:
+    """Queued nodes are added for a ProvisioningRequest only, which Kueue creates for each job (GKE guide,
+    flex-start with queued provisioning).
+    """
+    for path, pool in pools(spec):
+        if pool.capacity is Capacity.QUEUED and not spec.queue.enabled:
+            yield Finding(
+                ("queue", "enabled"),
+                f"is off, but nothing else requests the nodes of pool `{pool.name}`",
+                "true, or capacity: flex-start",
+                capacity_choice(path),
+            )
+
+
 def gcp_requested_pools_start_empty(spec: PlatformSpec) -> Iterator[Finding]:
     """Flex-start and queued nodes exist only while a workload requests them (GKE guide, DWS; no static node
     count).
@@ -179,6 +193,7 @@ RULES: tuple[Rule, ...] = (
     gcp_machines_are_in_the_region,
     gcp_rdma_is_in_one_zone,
     gcp_compact_is_not_queued,
+    gcp_queued_pools_have_the_queue,
     gcp_requested_pools_start_empty,
     gcp_run_hours_have_effect,
     gcp_machines_are_bought_as_sold,

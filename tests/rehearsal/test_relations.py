@@ -100,6 +100,41 @@ def vault(access: str = "Enabled", bypass: str = "AzureServices") -> CloudObject
 
 
 OPEN = lustre_network(SERVERS, MONITOR, NOBODY)
+
+
+def kueue(kind: str, name: str, **spec: Any) -> CloudObject:
+    return record(f"kubernetes:kueue.x-k8s.io/v1beta2:{kind}", name, metadata={"name": name}, spec=spec)
+
+
+def node_pool(*, queued: bool = True) -> CloudObject:
+    return record(
+        "gcp:container/nodePool:NodePool",
+        "pools/a100",
+        queuedProvisioning={"enabled": queued},
+        nodeConfig={"labels": {"pool": "a100", "gpu": "yes"}},
+    )
+
+
+def cluster_queue(**checks: Any) -> CloudObject:
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": "system"}, {"name": "a100"}]}
+    strategy = {"admissionChecksStrategy": {"admissionChecks": [checks]}} if checks else {}
+    return kueue("ClusterQueue", "training", resourceGroups=[group], **strategy)
+
+
+FLAVORS = [
+    kueue("ResourceFlavor", "a100", nodeLabels={"pool": "a100"}),
+    kueue("ResourceFlavor", "system", nodeLabels={}),
+]
+PROVISIONED = [
+    kueue(
+        "AdmissionCheck",
+        "dws",
+        controllerName="kueue.x-k8s.io/provisioning-request",
+        parameters={"kind": "ProvisioningRequestConfig", "name": "dws-config"},
+    ),
+    kueue("ProvisioningRequestConfig", "dws-config", provisioningClassName="queued-provisioning.gke.io"),
+]
+NO_REQUEST = "nodes of flavor a100 are added for a ProvisioningRequest of class queued-provisioning.gke.io"
 REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
     ("two links of one folder", [DATASETS], link("all", "/", ""), "fileSystemPath / overlaps /datasets/"),
     (
@@ -158,6 +193,24 @@ REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
         AMLFS,
         "do not let trusted services pass",
     ),
+    (
+        "a queued pool without an admission check",
+        [*FLAVORS, *PROVISIONED, node_pool()],
+        cluster_queue(),
+        NO_REQUEST,
+    ),
+    (
+        "an admission check of another flavor",
+        [*FLAVORS, *PROVISIONED, node_pool()],
+        cluster_queue(name="dws", onFlavors=["system"]),
+        NO_REQUEST,
+    ),
+    (
+        "an admission check without its configuration",
+        [*FLAVORS, PROVISIONED[0], node_pool()],
+        cluster_queue(name="dws"),
+        NO_REQUEST,
+    ),
 ]
 ALLOWED: list[tuple[str, list[CloudObject], CloudObject]] = [
     ("links of two folders", [DATASETS], link("runs", "/runs/", "runs/")),
@@ -166,6 +219,12 @@ ALLOWED: list[tuple[str, list[CloudObject], CloudObject]] = [
     ("Lustre with a range of ports", [GOOGLE_RANGE, firewall("10.0.0.0/8", ["900-1100"])], GCP_LUSTRE),
     ("a file system of Azure with its prerequisites", [*OPEN, vault()], AMLFS),
     ("a file system of Azure by the default rules", [*lustre_network(MONITOR), vault()], AMLFS),
+    (
+        "a queued pool with its admission check",
+        [*FLAVORS, *PROVISIONED, node_pool()],
+        cluster_queue(name="dws", onFlavors=["a100"]),
+    ),
+    ("a pool that grows by itself", [*FLAVORS, node_pool(queued=False)], cluster_queue()),
     ("links of two file systems", [DATASETS], link("all", "/", "datasets/", "fs-2")),
 ]
 

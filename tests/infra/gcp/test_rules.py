@@ -187,6 +187,13 @@ CASES = [
         {f"{POOL}.compact": True},
     ),
     Case(
+        "queued_pools_have_the_queue",
+        {f"{POOL}.capacity": "queued"},
+        "queue.enabled",
+        "nothing else requests the nodes of pool `l4`",
+        {f"{POOL}.capacity": "queued", "queue.enabled": True},
+    ),
+    Case(
         "requested_pools_start_empty",
         {f"{POOL}.capacity": "flex-start", f"{POOL}.min_nodes": 1},
         f"{POOL}.min_nodes",

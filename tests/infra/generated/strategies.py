@@ -284,6 +284,9 @@ def _pool(draw: Draw, document: Document, name: str, machine: Machine, *, first:
         pool["min_nodes"] = draw(st.integers(0, min(most, 1)))
     if capacity in ("reserved", "capacity-block"):
         pool["reservation"] = _reservation(cloud, name, hyperpod)
+    if capacity == "queued":
+        document["queue"] = {"enabled": True}
+        document["layer"]["kuberay"] = True
     if capacity in ("flex-start", "queued"):
         pool["max_run_hours"] = draw(st.integers(1, 168))
     fabric = first and machine.rdma != "none" and draw(st.booleans())

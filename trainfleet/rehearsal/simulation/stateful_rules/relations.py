@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, plain
 from trainfleet.rehearsal.simulation.stateful_rules.azure_relations import lustre_prerequisites
+from trainfleet.rehearsal.simulation.stateful_rules.queues import requested_pools
 
 if TYPE_CHECKING:
     from trainfleet.rehearsal.simulation.cloud_object import CloudObject
@@ -79,11 +80,13 @@ RELATION_KINDS: Mapping[str, set[str]] = {
     "separate": {"type", "of", "paths", "source"},
     "servers_admitted": {"type", "port", "source"},
     "lustre_prerequisites": {"type", "ports", "source"},
+    "requested_pools": {"type", "pool", "switch", "class", "source"},
 }
 RELATION_CHECKS: Mapping[str, Check] = {
     "separate": separate,
     "servers_admitted": servers_admitted,
     "lustre_prerequisites": lustre_prerequisites,
+    "requested_pools": requested_pools,
 }
 
 
