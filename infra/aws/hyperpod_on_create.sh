@@ -18,5 +18,14 @@ for disk in /opt/dlami/nvme /opt/sagemaker; do
   fi
 done
 
+# EFA locks the memory of its buffers, and containers inherit containerd's limit.
+mkdir -p /etc/systemd/system/containerd.service.d
+printf '[Service]\nLimitMEMLOCK=infinity\n' > /etc/systemd/system/containerd.service.d/50-memlock.conf
+systemctl daemon-reload
+pid=$(systemctl show --property MainPID --value containerd)
+if [ "${pid:-0}" != 0 ]; then
+  prlimit --memlock=unlimited:unlimited --pid "$pid"
+fi
+
 echo "$(date -u +%FT%TZ) on_create is done"
 exit 0

@@ -83,6 +83,8 @@ RDMA_RESOURCE = "rdma/ib"
 """Resource name of an InfiniBand adapter (NVIDIA network operator's shared device plugin)."""
 TEMPLATE_TAG = "k8s.io_cluster-autoscaler_node-template"
 FABRIC_ENVIRONMENT = {
+    # NCCL's name of InfiniBand: a run uses it or fails, where NCCL would silently fall back to TCP.
+    "NCCL_NET": "IB",
     # Relaxed ordering doubles the speed of the adapters behind Azure's PCIe virtualisation.
     "NCCL_IB_PCI_RELAXED_ORDERING": "1",
     "NCCL_SOCKET_IFNAME": "eth0",
@@ -152,6 +154,10 @@ class GpuPools(PlatformComponent):
     ) -> None:
         super().__init__(spec, "gpu-pools", opts)
         self.foundation, self.cluster = foundation, cluster
+        self._reservations = {
+            name: self._use_reservation(name)
+            for name in dict.fromkeys(pool.reservation for pool in spec.gpu_pools if pool.reservation)
+        }
         self.pools = tuple(self._pool(pool, machine_for_pool(spec.cloud, pool)) for pool in spec.gpu_pools)
         self.register_outputs({})
 
@@ -161,6 +167,8 @@ class GpuPools(PlatformComponent):
         disk = node_config.os_disk(machine, pool.disk_gib)
         placement = self._placement_group(pool, machine, zones) if needs_placement_group(pool) else None
         waits = [*self.cluster.ready, *([placement[1]] if placement else [])]
+        if pool.reservation:
+            waits.append(self._reservations[pool.reservation])
         where = (zones, self.foundation.network.nodes_range(zones), needs_placement_group(pool))
         name = layout.node_pool_name(
             pool.name, machine.instance_type, where, disk, pool.disk_gib, bought, node_config.PODS_PER_NODE
@@ -220,6 +228,16 @@ class GpuPools(PlatformComponent):
             environment=dict(FABRIC_ENVIRONMENT) if fabric else {},
             tolerations=node_config.tolerations(pool.capacity),
         )
+
+    def _use_reservation(self, reservation: str) -> pulumi.Resource:
+        """Let the cluster start nodes in a capacity reservation group. Pools may share one, and Azure allows
+        one assignment of each.
+
+        AKS asks for the role Contributor on the group's resource group (AKS documentation, capacity
+        reservation groups). The group itself is enough for the pool, and all that the platform should reach.
+        """
+        what = layout.reservation_name(reservation)
+        return grant(self, f"{what}-use", "Contributor", reservation, self.foundation.identity.cluster)
 
     def _placement_group(
         self, pool: GpuPool, machine: Machine, zones: tuple[str, ...]

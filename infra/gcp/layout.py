@@ -65,6 +65,13 @@ ZONE_LETTERS: dict[str, str] = dict.fromkeys(
 
 LONGEST_PREFIX = 20
 """A longer prefix leaves pods of fewer than eight nodes."""
+DRIVER_FOLDER, DRIVER_MOUNT = "/home/kubernetes/bin/nvidia", "/usr/local/nvidia"
+"""The node's folder with the GPU driver, and where GKE's device plugin mounts it, read-only, into every
+container with a GPU. Nothing else tells the loader of the driver in `lib64`: the image sets LD_LIBRARY_PATH.
+
+Source: GoogleCloudPlatform/container-engine-accelerators cmd/nvidia_gpu/nvidia_gpu.go, -host-path and
+-container-path.
+"""
 PODS_PER_NODE = 110
 POD_PREFIX = 24
 """GKE gives a node of 110 pods a /24 (GKE guide, flexible pod CIDR)."""

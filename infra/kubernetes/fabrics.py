@@ -76,7 +76,11 @@ INSTALLERS = {
     # and copied paths.
     "roce": Installer(
         "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:v1.1.1",
-        (("/home/kubernetes/bin/nvidia/lib64", "/target/lib64"), ("/home/kubernetes/bin/gib", "/target/gib")),
+        # `gib` is inside the folder that GKE mounts into every container with a GPU (infra/gcp/fabric.py).
+        (
+            ("/home/kubernetes/bin/nvidia/lib64", "/target/lib64"),
+            ("/home/kubernetes/bin/nvidia/gib", "/target/gib"),
+        ),
         "/scripts/container_entry.sh install && cp -r /var/lib/gib/lib64/. /target/lib64 "
         "&& cp -r /var/lib/gib/. /target/gib",
     ),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tools import images as lock
-from trainfleet.infra.gcp import node_config
+from trainfleet.infra.gcp import layout
 from trainfleet.local_cluster import images, rootfs
 from trainfleet.training.runtime import process_group
 
@@ -93,7 +93,7 @@ def environment_of(dockerfile: str, target: str) -> dict[str, str]:
 def test_the_loader_finds_the_driver_where_gke_mounts_it(dockerfile: str) -> None:
     """GKE's device plugin mounts the driver and does not touch the loader's cache, unlike NVIDIA's runtime."""
     searched = environment_of(dockerfile, "cuda")["LD_LIBRARY_PATH"].split(":")
-    assert f"{node_config.DRIVER_MOUNT}/lib64" in searched
+    assert f"{layout.DRIVER_MOUNT}/lib64" in searched
     assert str(process_group.DRIVER_MOUNT) in searched
     assert environment_of(dockerfile, "cuda")["PATH"] == images.ENVIRONMENT["PATH"]
     assert "LD_LIBRARY_PATH" not in environment_of(dockerfile, "cpu")
