@@ -102,6 +102,16 @@ def vault(access: str = "Enabled", bypass: str = "AzureServices") -> CloudObject
 OPEN = lustre_network(SERVERS, MONITOR, NOBODY)
 
 
+RESERVED = "/subscriptions/s/resourceGroups/capacity/providers/Microsoft.Compute/capacityReservationGroups/a"
+RESERVED_POOL = record(
+    "azure-native:containerservice:AgentPool", "/s/pools/a", capacityReservationGroupID=RESERVED
+)
+
+
+def role(scope: str) -> CloudObject:
+    return record("azure-native:authorization:RoleAssignment", f"{scope}/roles/1", scope=scope)
+
+
 def kueue(kind: str, name: str, **spec: Any) -> CloudObject:
     return record(f"kubernetes:kueue.x-k8s.io/v1beta2:{kind}", name, metadata={"name": name}, spec=spec)
 
@@ -194,6 +204,12 @@ REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
         "do not let trusted services pass",
     ),
     (
+        "a reservation without a role",
+        [role("/subscriptions/s/resourceGroups/capacity-2"), role(f"{RESERVED}-2")],
+        RESERVED_POOL,
+        "no role is assigned on capacityReservationGroupID",
+    ),
+    (
         "a queued pool without an admission check",
         [*FLAVORS, *PROVISIONED, node_pool()],
         cluster_queue(),
@@ -225,6 +241,9 @@ ALLOWED: list[tuple[str, list[CloudObject], CloudObject]] = [
         cluster_queue(name="dws", onFlavors=["a100"]),
     ),
     ("a pool that grows by itself", [*FLAVORS, node_pool(queued=False)], cluster_queue()),
+    ("a reservation with a role", [role(RESERVED.lower())], RESERVED_POOL),
+    ("a reservation in a group with a role", [role(RESERVED.partition("/providers")[0])], RESERVED_POOL),
+    ("a program without roles", [], RESERVED_POOL),
     ("links of two file systems", [DATASETS], link("all", "/", "datasets/", "fs-2")),
 ]
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.infra.azure.platforms import LAUNCHERS, RESERVATION, SMALL, SUBSCRIPTION
 from tests.infra.lifecycle import Lifecycle, order_of, run_lifecycle
+from trainfleet.infra.azure import layout
 from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
@@ -87,6 +88,7 @@ GROUP = "azure-native:resources:ResourceGroup"
         (NODES, "azure-native:network:PrivateDnsZoneGroup", "nodes are drained with a way to Azure"),
         (NODES, "azure-native:network:NatGateway", "nodes need egress while they are drained"),
         (NODES, "azure-native:compute:ProximityPlacementGroup", "a group in use cannot be deleted"),
+        (NODES, f"lab-{layout.reservation_name(RESERVATION)}-use", "nodes are given back with the role"),
         (NODES, "lab-h100-placement-use", "the cluster leaves a group with the role it joined it by"),
         (CLUSTER, SUBNET, "the control plane has interfaces in its subnet"),
         (CLUSTER, "lab-cluster-joins-nodes", "AKS takes its interfaces out of the subnets with this"),

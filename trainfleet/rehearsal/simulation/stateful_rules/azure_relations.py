@@ -1,4 +1,6 @@
-"""Relations between resources of Azure: what Managed Lustre needs of its subnet and of its key's vault."""
+"""Relations between resources of Azure: roles before their use, and what Managed Lustre needs of its subnet
+and of its key's vault.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +28,17 @@ def lustre_prerequisites(row: Row, record: CloudObject, others: list[CloudObject
     return (subnet is not None and _closed_subnet(row, subnet, others)) or (
         _closed_vault(vault) if vault is not None else ""
     )
+
+
+def granted(row: Row, record: CloudObject, others: list[CloudObject]) -> str:
+    """Return which resource is used without a role on it or above it. A program that assigns no roles is not
+    judged: its identities may have theirs from elsewhere.
+    """
+    used = str(plain(record.inputs).get(row["reference"]) or "").lower()
+    scopes = [str(plain(each.inputs).get("scope")).lower() for each in others if each.token == row["by"]]
+    if not used or not scopes or any(f"{used}/".startswith(f"{scope.rstrip('/')}/") for scope in scopes):
+        return ""
+    return f"no role is assigned on {row['reference']} {used}, so the cluster may not use it"
 
 
 def _closed_subnet(row: Row, subnet: Mapping[str, Any], others: list[CloudObject]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, plain
-from trainfleet.rehearsal.simulation.stateful_rules.azure_relations import lustre_prerequisites
+from trainfleet.rehearsal.simulation.stateful_rules.azure_relations import granted, lustre_prerequisites
 from trainfleet.rehearsal.simulation.stateful_rules.queues import requested_pools
 
 if TYPE_CHECKING:
@@ -79,12 +79,14 @@ def _of(others: list[CloudObject], token: str, network: str) -> Iterator[dict[st
 RELATION_KINDS: Mapping[str, set[str]] = {
     "separate": {"type", "of", "paths", "source"},
     "servers_admitted": {"type", "port", "source"},
+    "granted": {"type", "reference", "by", "source"},
     "lustre_prerequisites": {"type", "ports", "source"},
     "requested_pools": {"type", "pool", "switch", "class", "source"},
 }
 RELATION_CHECKS: Mapping[str, Check] = {
     "separate": separate,
     "servers_admitted": servers_admitted,
+    "granted": granted,
     "lustre_prerequisites": lustre_prerequisites,
     "requested_pools": requested_pools,
 }
