@@ -21,6 +21,7 @@ COMMON_RULES: tuple[Rule, ...] = (
     node_pools.kind_is_offered,
     node_pools.accelerator_is_sold,
     node_pools.instance_type_fits,
+    node_pools.machine_is_in_the_region,
     node_pools.fabric_exists,
     node_pools.nodes_are_in_order,
     node_pools.names_are_unique,
