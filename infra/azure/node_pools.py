@@ -91,6 +91,10 @@ FABRIC_ENVIRONMENT = {
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 }
 """As in Azure's own images for these machines (Azure HPC documentation, NDv5)."""
+TOPOLOGY_FOLDER = "/opt/microsoft"
+"""Where the image has the files that describe the PCI topology of ND machines (images/Dockerfile, target
+infiniband; Azure/azhpc-images components/customizations/ndv4.sh and ndv5.sh).
+"""
 
 
 UPGRADE: containerservice.AgentPoolUpgradeSettingsArgsDict = {
@@ -103,6 +107,12 @@ UPGRADE: containerservice.AgentPoolUpgradeSettingsArgsDict = {
 def uses_infiniband(pool: GpuPool, machine: Machine) -> bool:
     """Whether the pool's pods get InfiniBand adapters."""
     return pool.interconnect == "best" and machine.rdma == "infiniband"
+
+
+def fabric_environment(machine: Machine) -> dict[str, str]:
+    """NCCL's environment on this machine, with the file of its generation (v4, v5)."""
+    generation = machine.instance_type.rpartition("_")[2]
+    return {**FABRIC_ENVIRONMENT, "NCCL_TOPO_FILE": f"{TOPOLOGY_FOLDER}/nd{generation}-topo.xml"}
 
 
 def needs_placement_group(pool: GpuPool) -> bool:
@@ -225,7 +235,7 @@ class GpuPools(PlatformComponent):
             zones=layout.pool_zones(self.spec, pool),
             nodes=group,
             rdma_resource=RDMA_RESOURCE if fabric else "",
-            environment=dict(FABRIC_ENVIRONMENT) if fabric else {},
+            environment=fabric_environment(machine) if fabric else {},
             tolerations=node_config.tolerations(pool.capacity),
         )
 
