@@ -59,7 +59,6 @@ def build(spec: PlatformSpec) -> Platform:
             spec,
             spec.budget,
             foundation,
-            billing_account=project.billing_account,
             project_number=project.number,
         )
     provider = cluster.provider(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
+from trainfleet.rehearsal.simulation.gcp.answers import FINDERS
 from trainfleet.rehearsal.simulation.state import Cloud, RefusedError
 
 
@@ -50,6 +51,13 @@ def firewall(
         sourceRanges=[source],
         allows=[allowed],
     )
+
+
+BUDGET = record("gcp:billing/budget:Budget", "budget", billingAccount="012345-6789AB-CDEF01")
+
+
+def api(name: str) -> CloudObject:
+    return record("gcp:projects/service:Service", f"p/{name}", service=f"{name}.googleapis.com")
 
 
 CALL_BACK = "no firewall rule of net admits TCP port 988 from 10.9.0.0/20"
@@ -153,6 +161,12 @@ REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
         link("copy", "/copy", "datasets/images/"),
         "dataRepositoryPath s3://bucket/datasets/images/ overlaps s3://bucket/datasets/ of datasets",
     ),
+    (
+        "a budget before its API",
+        [api("compute"), api("billingbudgets")],
+        BUDGET,
+        "the API cloudbilling.googleapis.com is not enabled",
+    ),
     ("Lustre without a firewall rule", [GOOGLE_RANGE], GCP_LUSTRE, CALL_BACK),
     (
         "Lustre with a rule for nodes only",
@@ -231,6 +245,8 @@ REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
 ALLOWED: list[tuple[str, list[CloudObject], CloudObject]] = [
     ("links of two folders", [DATASETS], link("runs", "/runs/", "runs/")),
     ("folders with a common beginning", [DATASETS], link("more", "/datasets-2/", "datasets-2/")),
+    ("a budget after its APIs", [api("billingbudgets"), api("cloudbilling")], BUDGET),
+    ("a budget where APIs are on", [], BUDGET),
     ("Lustre with its rule", [GOOGLE_RANGE, firewall(ports=["988"])], GCP_LUSTRE),
     ("Lustre with a range of ports", [GOOGLE_RANGE, firewall("10.0.0.0/8", ["900-1100"])], GCP_LUSTRE),
     ("a file system of Azure with its prerequisites", [*OPEN, vault()], AMLFS),
@@ -261,3 +277,15 @@ def test_a_missing_relation_is_rejected(there: list[CloudObject], what: CloudObj
 @pytest.mark.parametrize(("there", "what"), [row[1:] for row in ALLOWED], ids=[row[0] for row in ALLOWED])
 def test_a_relation_that_holds_is_accepted(there: list[CloudObject], what: CloudObject) -> None:
     Cloud(records={each.key: each for each in there}).create(what)
+
+
+@pytest.mark.parametrize(
+    ("enabled", "account"),
+    [((), True), (("compute",), False), (("compute", "cloudbilling"), True)],
+)
+def test_a_project_has_no_billing_account_until_its_api_is_on(
+    enabled: tuple[str, ...], account: bool
+) -> None:
+    find = FINDERS["gcp:organizations/getProject:getProject"]
+    found = find({"projectId": "p"}, "", [api(name) for name in enabled])
+    assert bool(found["billingAccount"]) is account

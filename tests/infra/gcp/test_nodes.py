@@ -261,6 +261,7 @@ def test_only_the_apis_that_are_called_are_switched_on() -> None:
     assert set(apis.services(whole)) - plain == {
         "secretmanager",
         "billingbudgets",
+        "cloudbilling",
         "servicenetworking",
         "file",
     }

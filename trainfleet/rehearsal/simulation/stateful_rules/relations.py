@@ -31,6 +31,15 @@ def separate(row: Row, record: CloudObject, others: list[CloudObject]) -> str:
     return ""
 
 
+def enabled(row: Row, _record: CloudObject, others: list[CloudObject]) -> str:
+    """Return which API must be on before the resource is created. A program that enables none is not judged:
+    they may be on already.
+    """
+    on = {str(plain(other.inputs).get("service")) for other in others if other.token == row["by"]}
+    missing = [each for each in row["services"] if each not in on]
+    return f"the API {missing[0]} is not enabled in its project" if on and missing else ""
+
+
 def servers_admitted(row: Row, record: CloudObject, others: list[CloudObject]) -> str:
     """Return which range of Google's services no firewall rule admits, though a service calls clients back
     from it.
@@ -78,6 +87,7 @@ def _of(others: list[CloudObject], token: str, network: str) -> Iterator[dict[st
 
 RELATION_KINDS: Mapping[str, set[str]] = {
     "separate": {"type", "of", "paths", "source"},
+    "enabled": {"type", "by", "services", "source"},
     "servers_admitted": {"type", "port", "source"},
     "granted": {"type", "reference", "by", "source"},
     "lustre_prerequisites": {"type", "ports", "source"},
@@ -85,6 +95,7 @@ RELATION_KINDS: Mapping[str, set[str]] = {
 }
 RELATION_CHECKS: Mapping[str, Check] = {
     "separate": separate,
+    "enabled": enabled,
     "servers_admitted": servers_admitted,
     "granted": granted,
     "lustre_prerequisites": lustre_prerequisites,
