@@ -9,6 +9,7 @@ from typing import Any
 from trainfleet.policies.catalogue import RULES, THEMES, theme_of
 from trainfleet.policies.engine.pod_specs import ALLOWED
 from trainfleet.policies.engine.rule import CLOUDS, ENVIRONMENTS, Rule, Severity
+from trainfleet.policies.scanner_exceptions import scanner, scanner_exceptions
 from trainfleet.policies.unchecked import UNCHECKED
 
 SEVERITIES: tuple[Severity, ...] = ("low", "medium", "high", "critical")
@@ -162,6 +163,21 @@ def markdown() -> str:
         "| Scanner rule | Difference and reason |",
         "|---|---|",
         *(f"| {rule} | {reason} |" for rule, reason in SCANNER_DIFFERENCES),
+        "",
+    ]
+    lines += [
+        "## Scanner findings that stay",
+        "",
+        f"What {scanner()} finds on the production stacks, converted from a rehearsed apply by "
+        "`python -m tools.scanner`. Nothing else is found. Helm charts are not scanned.",
+        "",
+        "| Check | Requires | Why not | Policy | Reviewed |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {each.check} | {each.statement} | {each.reason} | {f'`{each.rule}`' if each.rule else ''} | "
+            f"{each.date.isoformat()} |"
+            for each in scanner_exceptions()
+        ),
         "",
     ]
     lines += [
