@@ -242,6 +242,23 @@ def node_pool_prefix(name: str) -> str:
     return f"{name}-"[:31]
 
 
+def member(who: str) -> str:
+    """An administrator or launcher as a member of an IAM policy: with its own prefix, or a service account by
+    its address, or a person.
+    """
+    if ":" in who:
+        return who
+    return f"{'serviceAccount' if who.endswith('.gserviceaccount.com') else 'user'}:{who}"
+
+
+def security_group(spec: PlatformSpec) -> str:
+    """The group that must contain every group of a role binding; empty if no launcher is a group (GKE guide,
+    Google Groups for RBAC).
+    """
+    domains = [who.rpartition("@")[2] for who in spec.kubernetes.launchers if who.startswith("group:")]
+    return f"gke-security-groups@{domains[0]}" if domains else ""
+
+
 def short_name(person: str) -> str:
     """A short name for a person, independent of the order of a list."""
     return hashlib.sha256(person.encode()).hexdigest()[:8]

@@ -271,7 +271,21 @@ CASES = [
         {"kubernetes.launchers": ["group:x"]},
         "kubernetes.launchers[0]",
         "e-mail",
-        {"kubernetes.launchers": ["a@example.com"]},
+        {"kubernetes.launchers": ["group:ml@example.com", "ci@p.iam.gserviceaccount.com"]},
+    ),
+    Case(
+        "people_are_emails",
+        {"kubernetes.admins": ["domain:example.com"]},
+        "kubernetes.admins[0]",
+        "e-mail",
+        {"kubernetes.admins": ["serviceAccount:ci@p.iam.gserviceaccount.com", "user:a@example.com"]},
+    ),
+    Case(
+        "launcher_groups_share_a_domain",
+        {"kubernetes.launchers": ["group:a@example.com", "b@example.org", "group:c@example.org"]},
+        "kubernetes.launchers[2]",
+        "another launcher is one of example.com",
+        {"kubernetes.launchers": ["group:a@example.com", "b@example.org", "group:c@example.com"]},
     ),
     Case(
         "filesystem_is_sold",
