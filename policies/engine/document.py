@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from trainfleet.policies.catalogue import RULES, THEMES, theme_of
-from trainfleet.policies.engine.pod_specs import ALLOWED
+from trainfleet.policies.engine.pod_specs import ALLOWED, ALLOWED_ROOT
 from trainfleet.policies.engine.rule import CLOUDS, ENVIRONMENTS, Rule, Severity
 from trainfleet.policies.scanner_exceptions import scanner, scanner_exceptions
 from trainfleet.policies.unchecked import UNCHECKED
@@ -184,9 +184,8 @@ def markdown() -> str:
         "## Allowed privileged pods",
         "",
         *(f"- `{name}`: {why}" for name, why in ALLOWED.items()),
+        *(f"- `{name}`, as root but not privileged: {why}" for name, why in ALLOWED_ROOT.items()),
         "",
-    ]
-    lines += [
         "The setting `allowed` of `no-privileged-pod`, `no-host-path` and `no-root-in-pods` adds more.",
         "",
     ]

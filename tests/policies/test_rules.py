@@ -250,6 +250,21 @@ def test_a_setting_allows_one_more_named_pod_and_no_other() -> None:
     assert evaluate(rule, Resource(kind, "p", elsewhere, settings=settings)) != ()
 
 
+def test_a_workload_that_may_run_as_root_may_not_become_more() -> None:
+    rule, kind = BY_NAME["no-root-in-pods"], "kubernetes:batch/v1:Job"
+    for name, escalates, count in (
+        ("shared-folders", False, 0),
+        ("shared-folders", True, 1),
+        ("other", False, 1),
+    ):
+        container = {"securityContext": {"runAsUser": 0, "allowPrivilegeEscalation": escalates}}
+        props = {
+            "metadata": {"name": name, "namespace": "training"},
+            "spec": {"template": {"spec": {"containers": [container]}}},
+        }
+        assert len(evaluate(rule, Resource(kind, "j", props))) == count, (name, escalates)
+
+
 def test_a_setting_requires_one_more_tag() -> None:
     (violation,) = evaluate(
         BY_NAME["required-tags"],
