@@ -37,6 +37,7 @@ from trainfleet.policies.resource_types import (
     GCP_IMAGES,
     GCP_LOGS,
     GCP_LUSTRE,
+    GCP_SERVICE,
     GCS,
     GKE,
     LOG_GROUP,
@@ -50,6 +51,7 @@ from trainfleet.policies.resource_types import (
 
 ZONE = re.compile(r"^[a-z]+-[a-z]+\d+-[a-z]$")
 DAY = 86400
+SCANNING_API = "containerscanning.googleapis.com"
 LEAST_DAYS = 365
 """Retention of logs in production (CKV_AWS_338)."""
 
@@ -95,6 +97,15 @@ def aks_zones(resource: Resource) -> Iterable[Violation]:
     for where, pool in numbered("agentPoolProfiles", resource.props.get("agentPoolProfiles")):
         if str(pool.get("mode") or "System") == "System" and len(listed(pool.get("availabilityZones"))) < 2:
             yield Violation(f"{where}.availabilityZones names fewer than two zones")
+
+
+def not_scanned(resources: Sequence[Resource]) -> Iterable[Violation]:
+    """Artifact Registry scans images only while the Container Scanning API is on, which is off by default."""
+    enabled = {at(one.props, "service") for one in resources if one.kind == GCP_SERVICE}
+    if not enabled & {SCANNING_API, UNKNOWN}:
+        for one in resources:
+            if one.kind == GCP_IMAGES:
+                yield Violation(f"the stack does not enable {SCANNING_API}", one.urn, one.name)
 
 
 def gcs_without_log(resources: Sequence[Resource]) -> Iterable[Violation]:
@@ -268,13 +279,17 @@ IMAGES_SCANNED = Rule(
     reason=(
         "A training image contains hundreds of packages, and new vulnerabilities are published every week."
     ),
-    fix="enable scan on push (ECR), or leave scanning on (Artifact Registry)",
+    fix=(
+        "enable scan on push (ECR); enable containerscanning.googleapis.com and leave scanning on (Artifact "
+        "Registry)"
+    ),
     references=("CKV_AWS_163", "AWS-0030", "Artifact Analysis: automatic scanning"),
     severity="low",
     checks={
         ECR: true("imageScanningConfiguration.scanOnPush"),
         GCP_IMAGES: not_one_of("vulnerabilityScanningConfig.enablementConfig", ("DISABLED",)),
     },
+    stack={GCP_IMAGES: not_scanned},
 )
 ATOMIC_RELEASES = Rule(
     name="whole-releases",
