@@ -46,7 +46,7 @@ class Lustre(PlatformComponent):
         super().__init__(spec, "lustre", opts)
         network, storage, keys = foundation.network, foundation.storage, foundation.keys
         zone = layout.shared_volume_zone(spec)
-        group = self._security_group(network, nodes_group)
+        group, rules = self._security_group(network, nodes_group)
         logs = aws.cloudwatch.LogGroup(
             self.name("lustre-logs"),
             # FSx writes only to names with this prefix.
@@ -72,7 +72,7 @@ class Lustre(PlatformComponent):
             weekly_maintenance_start_time=MAINTENANCE_START,
             log_configuration={"level": "WARN_ERROR", "destination": logs.arn},
             tags=self.tags("lustre"),
-            opts=self.options(protect=True),
+            opts=self.options(protect=True, depends_on=rules),
         )
         runs = self._link(storage, RUNS_PREFIX, export=True, former_names=["lustre-bucket"])
         # One after the other: the link of an earlier release covered the whole bucket, and two links of one
@@ -109,7 +109,12 @@ class Lustre(PlatformComponent):
             folders=(RUNS_PREFIX.rstrip("/"), SCRATCH),
         )
 
-    def _security_group(self, network: Network, nodes_group: pulumi.Input[str]) -> aws.ec2.SecurityGroup:
+    def _security_group(
+        self, network: Network, nodes_group: pulumi.Input[str]
+    ) -> tuple[aws.ec2.SecurityGroup, list[pulumi.Resource]]:
+        """The group of the file servers, and its rules and those of the nodes. Servers and clients call each
+        other (FSx user guide, limiting access with security groups).
+        """
         group = aws.ec2.SecurityGroup(
             self.name("lustre-sg"),
             vpc_id=network.vpc.id,
@@ -117,22 +122,35 @@ class Lustre(PlatformComponent):
             tags=self.tags("lustre-sg"),
             opts=self.options(),
         )
+        rules: list[pulumi.Resource] = []
         for low, high in PORTS:
+            rules.append(self._rule("lustre-callback", nodes_group, group.id, (low, high)))
             for who, peer in (("servers", group.id), ("nodes", nodes_group)):
-                for direction, rule in (
-                    ("in", aws.vpc.SecurityGroupIngressRule),
-                    ("out", aws.vpc.SecurityGroupEgressRule),
-                ):
-                    what = f"lustre-{direction}-{who}-{low}"
-                    rule(
-                        self.name(what),
-                        security_group_id=group.id,
-                        referenced_security_group_id=peer,
-                        description=f"Lustre {'from' if direction == 'in' else 'to'} {who}",
-                        ip_protocol="tcp",
-                        from_port=low,
-                        to_port=high,
-                        tags=self.tags(what),
-                        opts=self.options(),
-                    )
-        return group
+                rules.append(self._rule(f"lustre-in-{who}", group.id, peer, (low, high)))
+                rules.append(self._rule(f"lustre-out-{who}", group.id, peer, (low, high), out=True))
+        return group, rules
+
+    def _rule(
+        self,
+        what: str,
+        group: pulumi.Input[str],
+        peer: pulumi.Input[str],
+        ports: tuple[int, int],
+        *,
+        out: bool = False,
+    ) -> pulumi.Resource:
+        """A rule of a group for the traffic with another."""
+        kind = aws.vpc.SecurityGroupEgressRule if out else aws.vpc.SecurityGroupIngressRule
+        who = what.rpartition("-")[2] if what != "lustre-callback" else "servers"
+        name = f"{what}-{ports[0]}"
+        return kind(
+            self.name(name),
+            security_group_id=group,
+            referenced_security_group_id=peer,
+            description=f"Lustre {'to' if out else 'from'} {who}",
+            ip_protocol="tcp",
+            from_port=ports[0],
+            to_port=ports[1],
+            tags=self.tags(name),
+            opts=self.options(),
+        )

@@ -153,7 +153,30 @@ PROVISIONED = [
     kueue("ProvisioningRequestConfig", "dws-config", provisioningClassName="queued-provisioning.gke.io"),
 ]
 NO_REQUEST = "nodes of flavor a100 are added for a ProvisioningRequest of class queued-provisioning.gke.io"
+FSX = record("aws:fsx/lustreFileSystem:LustreFileSystem", "fs-1", securityGroupIds=["sg-servers"])
+
+
+def rule(kind: str, group: str, peer: str, low: int = 988, high: int = 988) -> CloudObject:
+    return record(
+        f"aws:vpc/securityGroup{kind}Rule:SecurityGroup{kind}Rule",
+        f"{kind}-{group}-{low}",
+        securityGroupId=group,
+        referencedSecurityGroupId=peer,
+        ipProtocol="tcp",
+        fromPort=low,
+        toPort=high,
+    )
+
+
+TO_NODES = [rule("Egress", "sg-servers", "sg-nodes"), rule("Egress", "sg-servers", "sg-nodes", 1018, 1023)]
+FROM_SERVERS = rule("Ingress", "sg-nodes", "sg-servers")
 REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
+    (
+        "clients that do not admit the servers",
+        [*TO_NODES, FROM_SERVERS],
+        FSX,
+        "security group sg-nodes has no ingress rule for ports 1018-1023 from the servers' group sg-servers",
+    ),
     ("two links of one folder", [DATASETS], link("all", "/", ""), "fileSystemPath / overlaps /datasets/"),
     (
         "two links of one prefix",
@@ -243,6 +266,12 @@ REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
     ),
 ]
 ALLOWED: list[tuple[str, list[CloudObject], CloudObject]] = [
+    (
+        "clients that admit the servers",
+        [*TO_NODES, FROM_SERVERS, rule("Ingress", "sg-nodes", "sg-servers", 1018, 1023)],
+        FSX,
+    ),
+    ("servers that reach no clients", [rule("Egress", "sg-other", "sg-nodes")], FSX),
     ("links of two folders", [DATASETS], link("runs", "/runs/", "runs/")),
     ("folders with a common beginning", [DATASETS], link("more", "/datasets-2/", "datasets-2/")),
     ("a budget after its APIs", [api("billingbudgets"), api("cloudbilling")], BUDGET),

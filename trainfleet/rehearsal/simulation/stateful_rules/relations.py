@@ -31,6 +31,31 @@ def separate(row: Row, record: CloudObject, others: list[CloudObject]) -> str:
     return ""
 
 
+def called_back(row: Row, record: CloudObject, others: list[CloudObject]) -> str:
+    """Return which security group of clients does not admit the servers, whose group has egress to it."""
+    groups = set(plain(record.inputs).get(row["groups"]) or ())
+    ingress = [plain(each.inputs) for each in others if each.token.endswith(":SecurityGroupIngressRule")]
+    for egress in (plain(each.inputs) for each in others if each.token.endswith(":SecurityGroupEgressRule")):
+        servers, clients = egress.get("securityGroupId"), egress.get("referencedSecurityGroupId")
+        if servers not in groups or not clients:
+            continue
+        admitted = any(
+            rule.get("securityGroupId") == clients
+            and rule.get("referencedSecurityGroupId") == servers
+            and (
+                rule.get("ipProtocol") == "-1"
+                or rule["fromPort"] <= egress["fromPort"] <= egress["toPort"] <= rule["toPort"]
+            )
+            for rule in ingress
+        )
+        if not admitted:
+            return (
+                f"security group {clients} has no ingress rule for ports"
+                f" {egress['fromPort']}-{egress['toPort']} from the servers' group {servers}"
+            )
+    return ""
+
+
 def enabled(row: Row, _record: CloudObject, others: list[CloudObject]) -> str:
     """Return which API must be on before the resource is created. A program that enables none is not judged:
     they may be on already.
@@ -87,6 +112,7 @@ def _of(others: list[CloudObject], token: str, network: str) -> Iterator[dict[st
 
 RELATION_KINDS: Mapping[str, set[str]] = {
     "separate": {"type", "of", "paths", "source"},
+    "called_back": {"type", "groups", "source"},
     "enabled": {"type", "by", "services", "source"},
     "servers_admitted": {"type", "port", "source"},
     "granted": {"type", "reference", "by", "source"},
@@ -95,6 +121,7 @@ RELATION_KINDS: Mapping[str, set[str]] = {
 }
 RELATION_CHECKS: Mapping[str, Check] = {
     "separate": separate,
+    "called_back": called_back,
     "enabled": enabled,
     "servers_admitted": servers_admitted,
     "granted": granted,
