@@ -141,7 +141,7 @@ def scale_from_zero(pool: GpuPool, machine: Machine) -> dict[str, str]:
     memory, GPUs, labels and taints without tags.
 
     Source: kubernetes/autoscaler#3532 and cloudprovider/azure/azure_template.go
-    (extractAllocatableResourcesFromScaleSet): `_` stands for `/`. AKS sets a pool's tags on its scale set
+    (extractAllocatableResourcesFromScaleSet): with `_` for each `/`. AKS sets a pool's tags on its scale set
     (AKS documentation, use tags).
     """
     if not uses_infiniband(pool, machine):
@@ -191,7 +191,7 @@ class GpuPools(PlatformComponent):
             mode="User",
             type="VirtualMachineScaleSets",
             vm_size=machine.instance_type,
-            orchestrator_version=self.spec.kubernetes.version,
+            orchestrator_version=pool.version or self.spec.kubernetes.version,
             os_type="Linux",
             os_sku=node_config.OS_SKU,
             os_disk_type=disk,
