@@ -152,7 +152,9 @@ def node_config(
         user_data=user_data(machine, fabric=fabric is not None),
         tag_specifications=[{"resource_type": kind, "tags": tags} for kind in TAGGED],
         tags=component.tags(f"{what}-template"),
-        opts=component.options(),
+        # NOTE: a node group follows the template's latest version. Without this, a new owner or team tag
+        # would drain and replace every node. New nodes keep the tags with which the pool was created.
+        opts=component.options(ignore_changes=["tagSpecifications"]),
     )
 
 

@@ -121,6 +121,10 @@ class SystemPool(Part):
     """Number of nodes that always run."""
     max_nodes: int = Field(4, ge=1)
     """Maximum number of nodes."""
+    image_release: str = Field("", examples=["1.35.2-20261112"])
+    """Release of the node image (aws). Empty = the newest when the pool is created or upgraded. A change
+    replaces the nodes.
+    """
 
 
 class Capacity(StrEnum):
@@ -195,6 +199,14 @@ class GpuPool(Part):
     """The zone of a compact or reserved pool. Empty = the platform's first zone."""
     disk_gib: int = Field(200, ge=50, le=16384)
     """Size of the root disk of a node, which holds container images."""
+    version: str = Field("", pattern=r"^(1\.\d{2})?$", examples=["1.34"])
+    """Kubernetes version of the nodes, to upgrade them later than the control plane (aws, azure). Empty =
+    the control plane's.
+    """
+    image_release: str = Field("", examples=["1.35.2-20261112"])
+    """Release of the node image (aws). Empty = the newest when the pool is created or upgraded. A change
+    replaces the nodes.
+    """
     labels: dict[str, str] = {}
     """Additional Kubernetes labels of the pool's nodes."""
 

@@ -14,6 +14,8 @@ COMMON_RULES: tuple[Rule, ...] = (
     location.account_is_named,
     location.existing_cluster_settings,
     versions.kubernetes_is_supported,
+    versions.pool_versions_are_in_skew,
+    versions.image_releases_match,
     network.endpoint_is_reachable,
     network.public_ranges_are_narrow,
     network.private_ranges_are_connected,
