@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from trainfleet.errors import InputError
 from trainfleet.training.runtime.process_group import World
+from trainfleet.training.runtime.progress import describe
 from trainfleet.training.runtime.required_network import require_network
 
 TWO = World(rank=0, world_size=2, device="cuda:0")
@@ -31,6 +32,11 @@ def collectives(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_the_required_network_is_named_after_a_collective_of_all_ranks(collectives: list[str]) -> None:
     assert require_network(TWO) == "gIB"
     assert collectives == ["cuda:0"]
+
+
+def test_the_network_is_a_line_of_the_run_log() -> None:
+    event = {"kind": "event", "what": "network", "text": "NCCL uses gIB, as the platform requires"}
+    assert describe(event) == "network: NCCL uses gIB, as the platform requires"
 
 
 @pytest.mark.parametrize(
