@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs once on every new HyperPod node, before it joins the cluster: images, volumes and logs of pods go to the node's large disk.
 # The folders are bind-mounted there, as EKS's own image does for instance storage (amazon-eks-ami, setup-local-disks).
-# That needs no setting of containerd, whose configuration is in another place on each image, and nodeadm writes it anew.
+# That needs no setting of containerd, whose configuration is in another place on each image, and nodeadm overwrites it.
 # A node whose script fails is not used, so what cannot be done is logged and left.
 set -uo pipefail
 

@@ -14,7 +14,7 @@ from pulumi_azure_native import storage, storagecache
 from trainfleet.infra.azure import layout, storage_accounts, vaults
 from trainfleet.infra.azure.foundation import Foundation
 from trainfleet.infra.azure.keys import ENCRYPTS
-from trainfleet.infra.azure.permissions import grant
+from trainfleet.infra.azure.permissions import grant, once_in_effect
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import SharedVolume
 from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
@@ -74,7 +74,7 @@ class Lustre(PlatformComponent):
             },
             encryption_settings={
                 "key_encryption_key": {
-                    "key_url": key.key_uri_with_version,
+                    "key_url": once_in_effect(key.key_uri_with_version, reads_key),
                     "source_vault": {"id": vault.id},
                 }
             },

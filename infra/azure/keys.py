@@ -14,7 +14,7 @@ from trainfleet.infra.azure import vaults
 from trainfleet.infra.azure.group import Group
 from trainfleet.infra.azure.identity import Identity
 from trainfleet.infra.azure.network import Network
-from trainfleet.infra.azure.permissions import grant
+from trainfleet.infra.azure.permissions import grant, once_in_effect
 from trainfleet.infra.azure.workspace import Workspace
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
@@ -47,13 +47,19 @@ class Keys(PlatformComponent):
         self.cluster, self.nodes, self.data = (
             vaults.key(self, what, group, self.vault) for what in ("cluster", "nodes", "data")
         )
+        data = grant(self, "data-encrypts", ENCRYPTS, self.data.id, identity.data, retain=True)
+        cluster = grant(self, "cluster-encrypts", "Key Vault Crypto User", self.cluster.id, identity.cluster)
         self.ready: list[pulumi.Resource] = [
-            grant(self, "data-encrypts", ENCRYPTS, self.data.id, identity.data, retain=True),
-            grant(self, "cluster-encrypts", "Key Vault Crypto User", self.cluster.id, identity.cluster),
+            data,
+            cluster,
             # AKS creates a private endpoint to the vault, and Azure has no narrower role for it.
             grant(self, "cluster-reaches-keys", "Key Vault Contributor", self.vault.id, identity.cluster),
         ]
         """NOTE: the roles. Nothing can be encrypted before they exist, or read after they are deleted."""
+        self.data_name = once_in_effect(self.data.name, data)
+        """The data key's name, known when storage may use the key."""
+        self.cluster_url = once_in_effect(self.cluster.key_uri_with_version, cluster)
+        """The version of the cluster's key, known when the control plane may use it."""
         disks_encrypt = grant(self, "disks-encrypt", ENCRYPTS, self.nodes.id, identity.disks, retain=True)
         self.disks = compute.DiskEncryptionSet(
             self.name("disks"),
@@ -61,7 +67,10 @@ class Keys(PlatformComponent):
             location=spec.region,
             encryption_type="EncryptionAtRestWithCustomerKey",
             identity={"type": "UserAssigned", "user_assigned_identities": [identity.disks.id]},
-            active_key={"key_url": self.nodes.key_uri_with_version, "source_vault": {"id": self.vault.id}},
+            active_key={
+                "key_url": once_in_effect(self.nodes.key_uri_with_version, disks_encrypt),
+                "source_vault": {"id": self.vault.id},
+            },
             rotation_to_latest_key_version_enabled=True,
             tags=self.tags("disks"),
             opts=self.options(retain=True, depends_on=[disks_encrypt]),

@@ -247,6 +247,12 @@ REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
         "no role is assigned on capacityReservationGroupID",
     ),
     (
+        "a key without a role",
+        [*OPEN, vault(), role("/s/vaults/keys-2")],
+        AMLFS,
+        "no role is assigned on encryptionSettings.keyEncryptionKey.sourceVault.id /s/vaults/keys",
+    ),
+    (
         "a queued pool without an admission check",
         [*FLAVORS, *PROVISIONED, node_pool()],
         cluster_queue(),
@@ -289,6 +295,7 @@ ALLOWED: list[tuple[str, list[CloudObject], CloudObject]] = [
     ("a reservation with a role", [role(RESERVED.lower())], RESERVED_POOL),
     ("a reservation in a group with a role", [role(RESERVED.partition("/providers")[0])], RESERVED_POOL),
     ("a program without roles", [], RESERVED_POOL),
+    ("a role on a key of the vault", [*OPEN, vault(), role(f"{VAULT_ID}/keys/data")], AMLFS),
     ("links of two file systems", [DATASETS], link("all", "/", "datasets/", "fs-2")),
 ]
 

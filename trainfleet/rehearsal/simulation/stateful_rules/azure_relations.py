@@ -31,14 +31,23 @@ def lustre_prerequisites(row: Row, record: CloudObject, others: list[CloudObject
 
 
 def granted(row: Row, record: CloudObject, others: list[CloudObject]) -> str:
-    """Return which resource is used without a role on it or above it. A program that assigns no roles is not
-    judged: its identities may have theirs from elsewhere.
+    """Return which resource is used without a role on it or above it, or `below` it (a key of a vault).
+
+    A program that assigns no roles is not checked: its identities may have theirs from elsewhere.
     """
-    used = str(plain(record.inputs).get(row["reference"]) or "").lower()
-    scopes = [str(plain(each.inputs).get("scope")).lower() for each in others if each.token == row["by"]]
-    if not used or not scopes or any(f"{used}/".startswith(f"{scope.rstrip('/')}/") for scope in scopes):
+    value: Any = plain(record.inputs)
+    for step in row["reference"].split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+    used = f"{value or ''}/".lower()
+    scopes = [
+        str(plain(each.inputs).get("scope")).lower().rstrip("/") + "/"
+        for each in others
+        if each.token == row["by"]
+    ]
+    below = row.get("below", False)
+    if used == "/" or not scopes or any(used.startswith(s) or (below and s.startswith(used)) for s in scopes):
         return ""
-    return f"no role is assigned on {row['reference']} {used}, so the cluster may not use it"
+    return f"no role is assigned on {row['reference']} {used.rstrip('/')}, so {row['type']} may not use it"
 
 
 def _closed_subnet(row: Row, subnet: Mapping[str, Any], others: list[CloudObject]) -> str:

@@ -26,9 +26,9 @@ def requested_pools(row: dict[str, Any], record: CloudObject, others: list[Cloud
         flavor["name"] for group in spec.get("resourceGroups") or () for flavor in group.get("flavors") or ()
     }
     for name in sorted(flavors):
-        wanted = (_spec(others, FLAVOR, name) or {}).get("nodeLabels")
+        selected = (_spec(others, FLAVOR, name) or {}).get("nodeLabels")
         labels = [(pool.get("nodeConfig") or {}).get("labels") or {} for pool in requested]
-        on_request = wanted and any(wanted.items() <= each.items() for each in labels)
+        on_request = selected and any(selected.items() <= each.items() for each in labels)
         if on_request and row["class"] not in _classes(spec, name, others):
             return (
                 f"nodes of flavor {name} are added for a ProvisioningRequest of class {row['class']} only,"

@@ -57,7 +57,7 @@ def called_back(row: Row, record: CloudObject, others: list[CloudObject]) -> str
 
 
 def enabled(row: Row, _record: CloudObject, others: list[CloudObject]) -> str:
-    """Return which API must be on before the resource is created. A program that enables none is not judged:
+    """Return which API must be on before the resource is created. A program that enables none is not checked:
     they may be on already.
     """
     on = {str(plain(other.inputs).get("service")) for other in others if other.token == row["by"]}
