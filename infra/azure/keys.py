@@ -44,9 +44,10 @@ class Keys(PlatformComponent):
         self.vault = vaults.vault(self, "keys", group, tenant, for_disks=True)
         network.endpoint(self, "keys", "vault", self.vault.id)
         workspace.send_diagnostics(self, "keys", self.vault.id, vaults.LOGGED)
-        self.cluster, self.nodes, self.data = (
-            vaults.key(self, what, group, self.vault) for what in ("cluster", "nodes", "data")
-        )
+        # NOTE: rotated by hand only. AKS uses one version, and after two new ones without rewriting every
+        # secret in between, secrets cannot be read (Azure/kubernetes-kms#291; docs/clouds.md).
+        self.cluster = vaults.key(self, "cluster", group, self.vault, rotates=False)
+        self.nodes, self.data = (vaults.key(self, what, group, self.vault) for what in ("nodes", "data"))
         data = grant(self, "data-encrypts", ENCRYPTS, self.data.id, identity.data, retain=True)
         cluster = grant(self, "cluster-encrypts", "Key Vault Crypto User", self.cluster.id, identity.cluster)
         self.ready: list[pulumi.Resource] = [

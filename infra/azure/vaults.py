@@ -72,8 +72,26 @@ def vault(
     )
 
 
-def key(component: PlatformComponent, what: str, group: Group, vault: keyvault.Vault) -> keyvault.Key:
-    """Create a key, rotated every year. AKS and Lustre use a version of it until the next apply."""
+def key(
+    component: PlatformComponent, what: str, group: Group, vault: keyvault.Vault, *, rotates: bool = True
+) -> keyvault.Key:
+    """Create a key.
+
+    Args:
+        component: the component that owns the key.
+        what: the key's name in its vault, and part of its logical name.
+        group: the resource group.
+        vault: the vault.
+        rotates: whether it gets a new version every year.
+    """
+    every_year: keyvault.RotationPolicyArgsDict = {
+        "lifetime_actions": [
+            {
+                "action": {"type": keyvault.KeyRotationPolicyActionType.ROTATE},
+                "trigger": {"time_after_create": "P1Y"},
+            }
+        ]
+    }
     return keyvault.Key(
         component.name(f"{what}-key"),
         resource_group_name=group.data.name,
@@ -86,14 +104,7 @@ def key(component: PlatformComponent, what: str, group: Group, vault: keyvault.V
             "key_ops": ["encrypt", "decrypt", "wrapKey", "unwrapKey"],
             "attributes": {"enabled": True, "exportable": False},
             # NOTE: no expiry, because data of an expired key is unreadable.
-            "rotation_policy": {
-                "lifetime_actions": [
-                    {
-                        "action": {"type": keyvault.KeyRotationPolicyActionType.ROTATE},
-                        "trigger": {"time_after_create": "P1Y"},
-                    }
-                ]
-            },
+            "rotation_policy": every_year if rotates else None,
         },
         tags=component.tags(f"{what}-key"),
         opts=component.options(retain=True, delete_before_replace=True),
