@@ -86,7 +86,9 @@ class Lustre(PlatformComponent):
     ) -> aws.fsx.DataRepositoryAssociation:
         """Link the folder of a prefix with the bucket."""
         what = f"lustre-{prefix.rstrip('/')}"
-        imported: dict[str, Any] = {"auto_import_policy": {"events": EVENTS}}
+        events: aws.fsx.DataRepositoryAssociationS3ArgsDict = {"auto_import_policy": {"events": EVENTS}}
+        if export:
+            events["auto_export_policy"] = {"events": EVENTS}
         return aws.fsx.DataRepositoryAssociation(
             self.name(what),
             file_system_id=self.filesystem.id,
@@ -94,7 +96,7 @@ class Lustre(PlatformComponent):
             data_repository_path=pulumi.Output.concat("s3://", storage.bucket.bucket, "/", prefix),
             batch_import_meta_data_on_create=True,
             delete_data_in_filesystem=False,
-            s3=imported | ({"auto_export_policy": {"events": EVENTS}} if export else {}),
+            s3=events,
             tags=self.tags(what),
             opts=self.options(delete_before_replace=True, **options),
         )
