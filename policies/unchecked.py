@@ -68,8 +68,8 @@ UNCHECKED: Mapping[str, Mapping[str, str]] = {
         "aws": "the VPC CNI has no other mode",
     },
     "known-way-out": {
-        "aws": "a machine without a public address has no other way out, see `no-public-node`",
-        "gcp": "a machine without a public address has no other way out, see `no-public-node`",
+        "aws": "a machine without a public address has no other egress, see `no-public-node`",
+        "gcp": "a machine without a public address has no other egress, see `no-public-node`",
     },
     "nodes-repaired": {
         "azure": "AKS repairs the nodes of every cluster; there is no setting (AKS: node auto-repair)",

@@ -85,7 +85,7 @@ def test_a_public_endpoint_depends_on_the_callers_address_and_a_dns_endpoint_doe
     assert {api_server(dns, place).status for place in PLACES} == {"ok"}
 
 
-def test_a_version_is_judged_by_the_day() -> None:
+def test_a_version_is_checked_as_of_the_day() -> None:
     spec = load_stack("aws-prod")
     (row,) = [each for each in versions_of("aws") if each.version == spec.kubernetes.version]
     for day, status in (

@@ -210,7 +210,7 @@ def test_a_rule_about_clouds_says_why_it_leaves_one_out() -> None:
     assert set(UNCHECKED) <= set(BY_NAME)
 
 
-def test_protection_that_is_not_known_is_no_violation() -> None:
+def test_protection_that_is_not_known_violates_nothing() -> None:
     for rule in ("protected-from-deletion", "data-survives-destroy"):
         for kind in BY_NAME[rule].checks:
             assert evaluate(BY_NAME[rule], Resource(kind, "it", BASES[kind].props)) == ()

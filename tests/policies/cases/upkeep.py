@@ -1,4 +1,6 @@
-"""Patches, maintenance windows, deletion and the encryption of storage classes, broken and compliant."""
+"""Patches, maintenance windows, deletion, the encryption of storage classes, and EKS pools that only their
+machine shows to be GPU pools; broken and compliant.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,23 @@ def addon(values: dict[str, Any]) -> dict[str, Any]:
     return {"addonName": EBS, "configurationValues": json.dumps(values)}
 
 
+BARE_GPU_POOL = {
+    "amiType": "AL2023_x86_64_STANDARD",
+    "instanceTypes": ["p5.48xlarge"],
+    "labels": {},
+    "taints": [],
+    "scalingConfig.minSize": 4,
+}
 CASES = [
+    *(
+        Case(rule, EKS_NODES, {**BARE_GPU_POOL, "instanceTypes": [machine]}, says)
+        for machine in ("p5.48xlarge", "p6-b200.48xlarge", "g6e.12xlarge", "gr6.4xlarge")
+        for rule, says in (
+            ("gpu-taint-and-label", "no taint nvidia.com/gpu"),
+            ("gpu-driver-by-the-cloud", "has no GPU driver"),
+            ("gpu-pools-from-zero", "scalingConfig.minSize is 4"),
+        )
+    ),
     *(
         Case("nodes-get-patches", kind, {"amiType": image}, says)
         for kind in (EKS_NODES, f"{EKS_NODES}#gpu")
@@ -92,6 +110,10 @@ CASES = [
     ),
 ]
 COMPLIANT: list[tuple[str, str, dict[str, Any]]] = [
+    *(
+        (rule, EKS_NODES, {"amiType": "AL2023_x86_64_STANDARD", "instanceTypes": ["m7i.large", "c8gn.large"]})
+        for rule in ("gpu-taint-and-label", "gpu-driver-by-the-cloud", "gpu-pools-from-zero")
+    ),
     *(
         ("nodes-get-patches", EKS_NODES, {"amiType": image})
         for image in ("AL2023_x86_64_NVIDIA", "BOTTLEROCKET_x86_64", None)
