@@ -252,13 +252,15 @@ def test_no_role_is_given_on_more_than_one_resource(life: Lifecycle) -> None:
     assert [scope for scope in scopes if "/providers/" not in scope] == []
 
 
-def test_nobody_has_a_key_to_the_bucket_and_nobody_comes_from_outside(life: Lifecycle) -> None:
+def test_nobody_has_a_key_to_the_bucket_and_only_the_named_ranges_come_from_outside(life: Lifecycle) -> None:
     accounts = [inputs for inputs in life.inputs.values() if "allowSharedKeyAccess" in inputs]
     assert len(accounts) == 2
     for account in accounts:
-        assert (
-            account["allowSharedKeyAccess"],
-            account["allowBlobPublicAccess"],
-            account["publicNetworkAccess"],
-        ) == (False, False, "Disabled")
-        assert account["networkRuleSet"]["defaultAction"] == "Deny"
+        assert (account["allowSharedKeyAccess"], account["allowBlobPublicAccess"]) == (False, False)
+        rules = account["networkRuleSet"]
+        assert rules["defaultAction"] == "Deny"
+        assert [rule["iPAddressOrRange"] for rule in rules["ipRules"]] in (
+            [],
+            SMALL["kubernetes"]["access"]["public_ranges"],
+        )
+    assert sorted(account["publicNetworkAccess"] for account in accounts) == ["Disabled", "Enabled"]
