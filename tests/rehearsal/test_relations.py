@@ -60,6 +60,19 @@ def api(name: str) -> CloudObject:
     return record("gcp:projects/service:Service", f"p/{name}", service=f"{name}.googleapis.com")
 
 
+def domains(**allow: Any) -> CloudObject:
+    return record(
+        "gcp:projects/organizationPolicy:OrganizationPolicy",
+        "domains",
+        constraint="constraints/iam.allowedPolicyMemberDomains",
+        listPolicy={"allow": allow},
+    )
+
+
+def writer(member: str) -> CloudObject:
+    return record("gcp:storage/bucketIAMMember:BucketIAMMember", "writer", member=member)
+
+
 CALL_BACK = "no firewall rule of net admits TCP port 988 from 10.9.0.0/20"
 VAULT_ID, SUBNET_ID, GROUP_ID = "/s/vaults/keys", "/s/subnets/lustre", "/s/nsg"
 AMLFS = record(
@@ -185,6 +198,12 @@ REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
         "dataRepositoryPath s3://bucket/datasets/images/ overlaps s3://bucket/datasets/ of datasets",
     ),
     (
+        "a member of Google where domains are restricted",
+        [domains(values=["C012345"])],
+        writer("group:cloud-storage-analytics@google.com"),
+        "group:cloud-storage-analytics@google.com is not of a domain that domains",
+    ),
+    (
         "a budget before its API",
         [api("compute"), api("billingbudgets")],
         BUDGET,
@@ -281,6 +300,9 @@ ALLOWED: list[tuple[str, list[CloudObject], CloudObject]] = [
     ("links of two folders", [DATASETS], link("runs", "/runs/", "runs/")),
     ("folders with a common beginning", [DATASETS], link("more", "/datasets-2/", "datasets-2/")),
     ("a budget after its APIs", [api("billingbudgets"), api("cloudbilling")], BUDGET),
+    ("a member where domains are restricted", [domains(values=["C1"])], writer("user:a@example.com")),
+    ("a member of Google where all are allowed", [domains(all=True)], writer("group:a@google.com")),
+    ("a member of Google without a policy", [], writer("group:a@google.com")),
     ("a budget where APIs are on", [], BUDGET),
     ("Lustre with its rule", [GOOGLE_RANGE, firewall(ports=["988"])], GCP_LUSTRE),
     ("Lustre with a range of ports", [GOOGLE_RANGE, firewall("10.0.0.0/8", ["900-1100"])], GCP_LUSTRE),

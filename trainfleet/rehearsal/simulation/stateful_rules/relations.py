@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 
 Row = dict[str, Any]
+MEMBER_DOMAINS = "iam.allowedPolicyMemberDomains"
 Check = Callable[[Row, "CloudObject", "list[CloudObject]"], str]
 
 
@@ -65,6 +66,21 @@ def enabled(row: Row, _record: CloudObject, others: list[CloudObject]) -> str:
     return f"the API {missing[0]} is not enabled in its project" if on and missing else ""
 
 
+def restricted_to_domains(row: Row, record: CloudObject, others: list[CloudObject]) -> str:
+    """Return that a member is of Google or of anyone, while an organization policy of the program allows
+    named domains only. The customer ids in a policy do not tell which other domains they are.
+    """
+    member = str(plain(record.inputs).get("member"))
+    outside = member in ("allUsers", "allAuthenticatedUsers") or member.endswith("@google.com")
+    for other in others if outside else ():
+        inputs = plain(other.inputs)
+        allowed = (inputs.get("listPolicy") or {}).get("allow") or {}
+        constraint = str(inputs.get("constraint")).removeprefix("constraints/")
+        if other.token in row["by"] and constraint == MEMBER_DOMAINS and not allowed.get("all"):
+            return f"{member} is not of a domain that {_logical(other)} ({MEMBER_DOMAINS}) allows"
+    return ""
+
+
 def servers_admitted(row: Row, record: CloudObject, others: list[CloudObject]) -> str:
     """Return which range of Google's services no firewall rule admits, though a service calls clients back
     from it.
@@ -114,6 +130,7 @@ RELATION_KINDS: Mapping[str, set[str]] = {
     "separate": {"type", "of", "paths", "source"},
     "called_back": {"type", "groups", "source"},
     "enabled": {"type", "by", "services", "source"},
+    "restricted_to_domains": {"type", "by", "source"},
     "servers_admitted": {"type", "port", "source"},
     "granted": {"type", "reference", "by", "source"},
     "lustre_prerequisites": {"type", "ports", "source"},
@@ -123,6 +140,7 @@ RELATION_CHECKS: Mapping[str, Check] = {
     "separate": separate,
     "called_back": called_back,
     "enabled": enabled,
+    "restricted_to_domains": restricted_to_domains,
     "servers_admitted": servers_admitted,
     "granted": granted,
     "lustre_prerequisites": lustre_prerequisites,
