@@ -54,7 +54,7 @@ def test_a_machine_is_known_in_its_regions_and_where_nothing_is_known() -> None:
         False,
         True,
     ]
-    assert known_in(machine("a4-highgpu-8g"), "europe-west9")  # machine_zones.py judges it
+    assert known_in(machine("a4-highgpu-8g"), "europe-west9")  # machine_zones.py checks it
 
 
 def test_a_cost_is_that_of_the_region() -> None:

@@ -17,7 +17,7 @@ def unsupported(row: dict[str, Any], record: CloudObject) -> str:
     """Return why a cloud rejects the version of a new cluster on this day; empty if it does not.
 
     `only` and `unless` are a path and the value that it must or must not have. A version that the support
-    calendar does not list is not judged.
+    calendar does not list is not checked.
     """
     inputs = plain(record.inputs)
     only, unless = row.get("only"), row.get("unless")
