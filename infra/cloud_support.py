@@ -152,6 +152,10 @@ class CloudSupport:
     """True: the cloud lists a price for everything it sells."""
     spot_is_capped: bool = False
     """True: spot nodes never cost more than on-demand ones."""
+    pool_skew: int = 0
+    """How many minor versions a node pool may be older than the control plane; 0 = pools follow it."""
+    image_release: str = ""
+    """Pattern of a release of the node image that a pool can be pinned to; empty = the cloud has none."""
     rules: tuple[Rule, ...] = ()
     """Validation rules that only this cloud has."""
     extra_pools: Callable[[PlatformSpec], tuple[ExtraPool, ...]] = field(default=lambda _spec: ())

@@ -63,6 +63,8 @@ class Pool:
     """Labels that a pod must select in addition to the pool's own (HyperPod: that the node is healthy)."""
     tolerations: tuple[dict[str, str], ...] = ()
     """For taints in addition to the GPU taint (AKS: spot): every pod of the pool needs them."""
+    provisioning_class: str = ""
+    """Class of the ProvisioningRequest that alone adds nodes (GKE: queued provisioning); empty: none."""
 
     @property
     def fabric(self) -> str:

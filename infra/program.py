@@ -12,6 +12,7 @@ import pulumi
 
 from trainfleet import __version__
 from trainfleet.errors import InputError, TrainfleetError
+from trainfleet.infra.catalog.regions import at
 from trainfleet.infra.cloud_support import support
 from trainfleet.infra.kubernetes import install, names
 from trainfleet.infra.kubernetes.features import layer_features
@@ -91,7 +92,7 @@ def outputs(platform: Platform, spec: PlatformSpec) -> Mapping[str, Any]:
         "autoscaler": platform.autoscaler,
         "shared_volume": SHARED_CLAIM if platform.shared_filesystem else "",
         "secrets": list(spec.secrets.names),
-        "pools": [pool_output(pool) for pool in platform.pools],
+        "pools": [pool_output(pool, spec.region) for pool in platform.pools],
         "ray_version": spec.ray.version,
         "ray_tls": spec.ray.tls,
         "ray_token_auth": spec.ray.token_auth,
@@ -123,9 +124,9 @@ def image(registry: pulumi.Input[str], spec: PlatformSpec) -> pulumi.Input[str]:
     return pulumi.Output.concat(registry, ":", __version__)
 
 
-def pool_output(pool: Pool) -> Mapping[str, Any]:
-    """One pool as the contract's `PoolOutput`."""
-    machine = pool.machine
+def pool_output(pool: Pool, region: str = "") -> Mapping[str, Any]:
+    """One pool as the contract's `PoolOutput`, with the price of a region."""
+    machine = at(pool.machine, region, pool.spec.capacity)
     return {
         "name": pool.spec.name,
         "kind": pool.spec.kind,

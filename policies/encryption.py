@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from trainfleet.policies.encryption_keys import (
     KEY_DELETION_DELAY,
@@ -16,6 +16,7 @@ from trainfleet.policies.encryption_keys import (
 from trainfleet.policies.engine.accessors import (
     all_of,
     at,
+    document,
     is_true,
     listed,
     not_false,
@@ -24,6 +25,7 @@ from trainfleet.policies.engine.accessors import (
     present,
     true,
 )
+from trainfleet.policies.engine.pod_specs import chart
 from trainfleet.policies.engine.rule import FROM_STAGING, Json, Resource, Rule, Violation
 from trainfleet.policies.gpu import gke_gpu
 from trainfleet.policies.resource_types import (
@@ -32,12 +34,14 @@ from trainfleet.policies.resource_types import (
     EC2,
     EFS,
     EKS,
+    EKS_ADDON,
     EKS_NODES,
     FSX,
     GCP_DISK,
     GKE,
     GKE_NODES,
     LAUNCH_TEMPLATE,
+    RELEASE,
     STORAGE_CLASS,
 )
 
@@ -45,10 +49,18 @@ DISK_KEYS = {
     "ebs.csi.aws.com": "encrypted",
     "ebs.csi.eks.amazonaws.com": "encrypted",
     "kubernetes.io/aws-ebs": "encrypted",
+    "fsx.csi.aws.com": "kmsKeyId",
     "pd.csi.storage.gke.io": "disk-encryption-kms-key",
+    "filestore.csi.storage.gke.io": "instance-encryption-kms-key",
     "disk.csi.azure.com": "diskEncryptionSetID",
 }
-"""Driver to the storage class parameter that encrypts volumes or names their key."""
+"""Driver to the storage class parameter that encrypts volumes or names their key. EFS and Azure Files encrypt
+in their file system and account, which have rules of their own.
+"""
+EBS_DRIVER = "aws-ebs-csi-driver"
+"""The chart and the EKS add-on of this name share their values: `storageClasses`, whose provisioner is the
+driver, and `defaultStorageClass`, which does not encrypt (charts/aws-ebs-csi-driver, values.yaml).
+"""
 
 
 def eks_secrets(resource: Resource) -> Iterable[Violation]:
@@ -95,15 +107,51 @@ def aks_disks(resource: Resource) -> Iterable[Violation]:
 
 
 def storage_class(resource: Resource) -> Iterable[Violation]:
-    provisioner = resource.props.get("provisioner")
+    yield from _class("", resource.props, resource.props.get("provisioner"))
+
+
+def _class(where: str, body: Mapping[str, Json], provisioner: Json) -> Iterator[Violation]:
     parameter = DISK_KEYS.get(str(provisioner)) if provisioner is not None else None
     if parameter is None:
         return
-    value = (resource.props.get("parameters") or {}).get(parameter)
+    value = (body.get("parameters") or {}).get(parameter)
     if parameter == "encrypted" and not is_true(value):
-        yield Violation("parameters.encrypted is not `true`")
+        yield Violation(f"{where}parameters.encrypted is not `true`")
     if value is None and parameter != "encrypted":
-        yield Violation(f"parameters.{parameter} is missing: the cloud provider's key would be used")
+        yield Violation(f"{where}parameters.{parameter} is missing: the cloud provider's key would be used")
+
+
+def release_classes(resource: Resource) -> Iterable[Violation]:
+    """Require encryption of every storage class that a chart's values declare."""
+    yield from _classes("values", resource.props.get("values"))
+    if chart(resource) == EBS_DRIVER:
+        yield from _ebs_driver("values", resource.props.get("values"))
+
+
+def addon_classes(resource: Resource) -> Iterable[Violation]:
+    """The same for the EBS driver as an EKS add-on."""
+    if resource.props.get("addonName") == EBS_DRIVER:
+        yield from _ebs_driver("configurationValues", document(resource.props.get("configurationValues")))
+
+
+def _classes(where: str, node: Json) -> Iterator[Violation]:
+    if isinstance(node, Mapping):
+        if isinstance(node.get("provisioner"), str):
+            yield from _class(f"{where}.", node, node["provisioner"])
+        for key, value in node.items():
+            yield from _classes(f"{where}.{key}", value)
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from _classes(f"{where}[{index}]", value)
+
+
+def _ebs_driver(where: str, values: Json) -> Iterator[Violation]:
+    if not isinstance(values, Mapping):
+        return
+    for place, each in numbered(f"{where}.storageClasses", values.get("storageClasses")):
+        yield from _class(f"{place}.", each, "ebs.csi.aws.com")
+    if is_true(at(values, "defaultStorageClass.enabled")):
+        yield Violation(f"{where}.defaultStorageClass.enabled is true, and that class does not encrypt")
 
 
 def secure_boot(resource: Resource) -> Iterable[Violation]:
@@ -177,6 +225,8 @@ ENCRYPTED_VOLUMES = Rule(
         AKS: aks_disks,
         AKS_NODES: true("enableEncryptionAtHost"),
         STORAGE_CLASS: storage_class,
+        RELEASE: release_classes,
+        EKS_ADDON: addon_classes,
     },
 )
 

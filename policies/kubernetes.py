@@ -12,6 +12,7 @@ from trainfleet.policies.engine.pod_specs import (
     CLOUD_NAMESPACES,
     HOST_FLAGS,
     allowed_release,
+    allowed_root,
     allowed_workload,
     chart,
     containers,
@@ -89,7 +90,8 @@ def escalating_pods(resource: Resource) -> Iterable[Violation]:
         return
     for where, container, pod in containers(resource):
         security = container.get("securityContext") or {}
-        if not is_true(security.get("runAsNonRoot", (pod.get("securityContext") or {}).get("runAsNonRoot"))):
+        other_user = security.get("runAsNonRoot", (pod.get("securityContext") or {}).get("runAsNonRoot"))
+        if not is_true(other_user) and not allowed_root(resource):
             yield Violation(f"{where}.securityContext.runAsNonRoot is not true")
         if is_true(security.get("allowPrivilegeEscalation", True)):
             yield Violation(f"{where}.securityContext.allowPrivilegeEscalation is not false")

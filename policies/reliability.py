@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from trainfleet.policies.engine.accessors import (
     at,
     at_least,
-    document,
     is_true,
     listed,
     missing_companion,
@@ -18,27 +17,29 @@ from trainfleet.policies.engine.accessors import (
     number,
     numbered,
     one_of,
-    present,
+    protected,
     stores_only_logs,
     true,
 )
 from trainfleet.policies.engine.rule import FROM_STAGING, IN_PRODUCTION, UNKNOWN, Resource, Rule, Violation
+from trainfleet.policies.maintenance import MAINTENANCE, NODES_PATCHED, NODES_REPAIRED
 from trainfleet.policies.resource_types import (
     AKS,
     AWS_SECRET,
     AZURE_DIAGNOSTICS,
+    AZURE_LUSTRE,
     AZURE_STORAGE,
     BLOB_SERVICE,
-    CLOUD_CONTROL,
     ECR,
     EKS,
-    EKS_NODES,
     FILESTORE,
+    FSX,
     GCP_IMAGES,
     GCP_LOGS,
+    GCP_LUSTRE,
+    GCP_SERVICE,
     GCS,
     GKE,
-    GKE_NODES,
     LOG_GROUP,
     RELEASE,
     S3,
@@ -49,8 +50,8 @@ from trainfleet.policies.resource_types import (
 )
 
 ZONE = re.compile(r"^[a-z]+-[a-z]+\d+-[a-z]$")
-HYPERPOD = "AWS::SageMaker::Cluster"
 DAY = 86400
+SCANNING_API = "containerscanning.googleapis.com"
 LEAST_DAYS = 365
 """Retention of logs in production (CKV_AWS_338)."""
 
@@ -80,36 +81,6 @@ def azure_recoverable(resource: Resource) -> Iterable[Violation]:
             yield Violation(f"{part} is not enabled for seven days or more")
 
 
-def gke_repair(resource: Resource) -> Iterable[Violation]:
-    waits = is_true(at(resource.props, "nodeConfig.flexStart")) or is_true(
-        at(resource.props, "queuedProvisioning.enabled")
-    )
-    if not waits and not is_true(at(resource.props, "management.autoRepair")):
-        yield Violation("management.autoRepair is not true")
-
-
-def hyperpod_repair(resource: Resource) -> Iterable[Violation]:
-    if resource.props.get("typeName") != HYPERPOD:
-        return
-    desired = document(resource.props.get("desiredState"))
-    if not isinstance(desired, dict) or desired.get("NodeRecovery") != "Automatic":
-        yield Violation("desiredState.NodeRecovery is not `Automatic`")
-
-
-def gke_patches(resource: Resource) -> Iterable[Violation]:
-    if not is_true(at(resource.props, "management.autoUpgrade")):
-        yield Violation("management.autoUpgrade is not true")
-
-
-def aks_patches(resource: Resource) -> Iterable[Violation]:
-    for name, refused in (("upgradeChannel", "none"), ("nodeOSUpgradeChannel", "None")):
-        channel = at(resource.props, f"autoUpgradeProfile.{name}")
-        if channel is None or str(channel) in (refused, "Unmanaged"):
-            yield Violation(
-                f"autoUpgradeProfile.{name} is {'missing' if channel is None else f'`{channel}`'}"
-            )
-
-
 def eks_zones(resource: Resource) -> Iterable[Violation]:
     subnets = at(resource.props, "vpcConfig.subnetIds")
     if subnets is not UNKNOWN and len(listed(subnets)) < 2:
@@ -128,13 +99,13 @@ def aks_zones(resource: Resource) -> Iterable[Violation]:
             yield Violation(f"{where}.availabilityZones names fewer than two zones")
 
 
-def window(resource: Resource) -> Iterable[Violation]:
-    policy = resource.props.get("maintenancePolicy") or {}
-    if not any(
-        policy.get(part) is not None
-        for part in ("recurringWindow", "dailyMaintenanceWindow", "recurringMaintenanceWindow")
-    ):
-        yield Violation("maintenancePolicy has no window, so upgrades can interrupt a training run")
+def not_scanned(resources: Sequence[Resource]) -> Iterable[Violation]:
+    """Artifact Registry scans images only while the Container Scanning API is on, which is off by default."""
+    enabled = {at(one.props, "service") for one in resources if one.kind == GCP_SERVICE}
+    if not enabled & {SCANNING_API, UNKNOWN}:
+        for one in resources:
+            if one.kind == GCP_IMAGES:
+                yield Violation(f"the stack does not enable {SCANNING_API}", one.urn, one.name)
 
 
 def gcs_without_log(resources: Sequence[Resource]) -> Iterable[Violation]:
@@ -194,71 +165,27 @@ NOT_EMPTIED = Rule(
         **dict.fromkeys(S3, not_true("forceDestroy")),
         ECR: not_true("forceDelete"),
         GCS: not_true("forceDestroy"),
+        AZURE_STORAGE: protected,
     },
 )
 PROTECTED = Rule(
     name="protected-from-deletion",
-    statement="In production, the cloud refuses to delete the cluster and the shared filesystem.",
+    statement=(
+        "In production, the cloud or the engine refuses to delete the cluster and the shared filesystem."
+    ),
     reason="A replacement that nobody noticed in the preview deletes the cluster under a running training.",
-    fix="set environment: prod, which enables deletion protection",
-    references=("EKS: deletion protection", "GKE: deletion protection", "CKV_GCP_108"),
+    fix="set environment: prod, which enables deletion protection, or Pulumi's `protect` where there is none",
+    references=("EKS: deletion protection", "GKE: deletion protection", "CKV_GCP_108", "Pulumi: protect"),
     severity="medium",
     levels=IN_PRODUCTION,
     checks={
         EKS: true("deletionProtection"),
         GKE: not_false("deletionProtection"),
+        AKS: protected,
         FILESTORE: true("deletionProtectionEnabled"),
-    },
-)
-NODES_REPAIRED = Rule(
-    name="nodes-repaired",
-    statement="The cloud detects and replaces broken nodes.",
-    reason=(
-        "A failed GPU stops the whole job; after the node is replaced, the job resumes from its checkpoint."
-    ),
-    fix="enable node repair; GKE's flex-start and queued nodes do not support it and are exempt",
-    references=(
-        "CKV_GCP_9",
-        "GCP-0063",
-        "CIS GKE 5.5.2",
-        "EKS: node auto repair",
-        "HyperPod: automatic node recovery",
-    ),
-    severity="high",
-    checks={
-        EKS_NODES: true("nodeRepairConfig.enabled"),
-        CLOUD_CONTROL: hyperpod_repair,
-        GKE_NODES: gke_repair,
-    },
-)
-NODES_PATCHED = Rule(
-    name="nodes-get-patches",
-    statement="The cloud installs security patches on nodes, within the platform's maintenance window.",
-    reason="A node image is out of date a week after its release, and nobody rebuilds it by hand.",
-    fix="set management.autoUpgrade (GKE), or autoUpgradeProfile with both channels (AKS)",
-    references=("CKV_GCP_10", "GCP-0058", "CIS GKE 5.5.3", "CKV_AZURE_171"),
-    severity="medium",
-    checks={GKE_NODES: gke_patches, AKS: aks_patches},
-)
-MAINTENANCE = Rule(
-    name="maintenance-window",
-    statement="Upgrades run only within the platform's maintenance window.",
-    reason="An upgrade at noon ends every pod of a training that has run for a week.",
-    fix="set a maintenance window on the cluster",
-    references=("GKE: maintenance windows and exclusions", "AKS: planned maintenance"),
-    severity="low",
-    levels=FROM_STAGING,
-    checks={
-        GKE: window,
-        "azure-native:containerservice:MaintenanceConfiguration": present("maintenanceWindow.schedule"),
-    },
-    stack={
-        AKS: missing_companion(
-            (AKS,),
-            ("azure-native:containerservice:MaintenanceConfiguration",),
-            "resourceName",
-            "the cluster has no maintenance configuration",
-        )
+        FSX: protected,
+        GCP_LUSTRE: protected,
+        AZURE_LUSTRE: protected,
     },
 )
 MANY_ZONES = Rule(
@@ -352,13 +279,17 @@ IMAGES_SCANNED = Rule(
     reason=(
         "A training image contains hundreds of packages, and new vulnerabilities are published every week."
     ),
-    fix="enable scan on push (ECR), or leave scanning on (Artifact Registry)",
+    fix=(
+        "enable scan on push (ECR); enable containerscanning.googleapis.com and leave scanning on (Artifact "
+        "Registry)"
+    ),
     references=("CKV_AWS_163", "AWS-0030", "Artifact Analysis: automatic scanning"),
     severity="low",
     checks={
         ECR: true("imageScanningConfiguration.scanOnPush"),
         GCP_IMAGES: not_one_of("vulnerabilityScanningConfig.enablementConfig", ("DISABLED",)),
     },
+    stack={GCP_IMAGES: not_scanned},
 )
 ATOMIC_RELEASES = Rule(
     name="whole-releases",

@@ -40,6 +40,7 @@ GCP_IMAGES = "gcp:artifactregistry/repository:Repository"
 GCP_LOGS = "gcp:logging/projectBucketConfig:ProjectBucketConfig"
 FILESTORE = "gcp:filestore/instance:Instance"
 GCP_LUSTRE = "gcp:lustre/instance:Instance"
+GCP_SERVICE = "gcp:projects/service:Service"
 GCP_BUDGET = "gcp:billing/budget:Budget"
 
 AKS = "azure-native:containerservice:ManagedCluster"

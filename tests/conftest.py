@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 os.environ.setdefault("TRAINFLEET_DATE", "2026-11-22")
-"""Support calendars go on; the tests do not."""
+"""The day of all tests: support calendars end."""
 SEED = os.environ.get("TRAINFLEET_TEST_SEED", "0")
 """Which sample of the long tests is tried at every change."""
 

@@ -40,6 +40,11 @@ COMMANDS: dict[str, Command] = {
         "Browse the catalogue of GPU machines and their prices.",
         PLATFORMS,
     ),
+    "preflight": Command(
+        "trainfleet.infra.cli.preflight:preflight",
+        "List what must be true of the account before the first apply.",
+        PLATFORMS,
+    ),
     "rehearse": Command(
         "trainfleet.rehearsal.cli.rehearse:rehearse",
         "Run a stack on the real engine with simulated clouds, without an account.",

@@ -1,4 +1,4 @@
-"""The day by which rules with a date are judged: today, or TRAINFLEET_DATE, which `--date` sets."""
+"""The day by which rules with a date are checked: today, or TRAINFLEET_DATE, which `--date` sets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def today() -> date:
 
 
 def set_today(written: str) -> None:
-    """Judge as of another day, in this process and in the processes that it starts. Empty = today.
+    """Check as of another day, in this process and in the processes that it starts. Empty = today.
 
     Raises:
         InputError: not a day.
@@ -34,7 +34,7 @@ def set_today(written: str) -> None:
 
 @contextlib.contextmanager
 def as_of(day: date | None) -> Iterator[None]:
-    """Judge as of another day within the block. None = change nothing."""
+    """Check as of another day within the block. None = change nothing."""
     before = os.environ.get(VARIABLE)
     if day is not None:
         os.environ[VARIABLE] = day.isoformat()

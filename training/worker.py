@@ -149,10 +149,11 @@ def work(
     rank = int(os.environ.get("RANK", "0"))
     sink.send("worker", rank=rank, pid=os.getpid())
     try:
-        from trainfleet.training.runtime import process_group
+        from trainfleet.training.runtime import process_group, required_network
         from trainfleet.training.trainer import loop
 
         world = process_group.init_from_env(recipe.scaling.use_gpu)
+        network = required_network.require_network(world)
         on_first_step = None
         if start_spares is not None and world.local_rank == 0:
             on_first_step = partial(start_spares, world.local_world_size)
@@ -166,6 +167,8 @@ def work(
             on_first_step=on_first_step,
             **asdict(world),
         )
+        if network and world.rank == 0:
+            context.on_event("network", f"NCCL uses {network}, as the platform requires")
         try:
             result = loop.train(recipe, context)
         finally:

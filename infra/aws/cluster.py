@@ -96,7 +96,8 @@ class Cluster(PlatformComponent):
             retention_in_days=layout.log_retention(spec.kubernetes.log_retention_days),
             kms_key_id=keys.logs.arn,
             tags=self.tags("cluster-logs"),
-            opts=self.options(delete_before_replace=True),
+            # NOTE: has the audit log. Before a platform of this name is created again, import or delete it.
+            opts=self.options(retain=True, delete_before_replace=True),
         )
 
     def _control_plane(self, foundation: Foundation) -> aws.eks.Cluster:

@@ -23,6 +23,8 @@ from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
 
 PORTS = ((988, 988), (1018, 1023))
 """Lustre's ports (FSx user guide, security groups): between clients and servers, and among the servers."""
+MAINTENANCE_START = "7:02:00"
+"""Day of the week, hour and minute in UTC: Sunday, as on the other clouds. Clients wait during patches."""
 EVENTS = ["NEW", "CHANGED", "DELETED"]
 DATASETS_PREFIX = "datasets/"
 
@@ -44,7 +46,7 @@ class Lustre(PlatformComponent):
         super().__init__(spec, "lustre", opts)
         network, storage, keys = foundation.network, foundation.storage, foundation.keys
         zone = layout.shared_volume_zone(spec)
-        group = self._security_group(network, nodes_group)
+        group, rules = self._security_group(network, nodes_group)
         logs = aws.cloudwatch.LogGroup(
             self.name("lustre-logs"),
             # FSx writes only to names with this prefix.
@@ -67,9 +69,10 @@ class Lustre(PlatformComponent):
             kms_key_id=keys.data.arn,
             # FSx supports no backups of a filesystem that is linked to a bucket.
             automatic_backup_retention_days=0,
+            weekly_maintenance_start_time=MAINTENANCE_START,
             log_configuration={"level": "WARN_ERROR", "destination": logs.arn},
             tags=self.tags("lustre"),
-            opts=self.options(protect=True),
+            opts=self.options(protect=True, depends_on=rules),
         )
         runs = self._link(storage, RUNS_PREFIX, export=True, former_names=["lustre-bucket"])
         # One after the other: the link of an earlier release covered the whole bucket, and two links of one
@@ -83,7 +86,9 @@ class Lustre(PlatformComponent):
     ) -> aws.fsx.DataRepositoryAssociation:
         """Link the folder of a prefix with the bucket."""
         what = f"lustre-{prefix.rstrip('/')}"
-        imported: dict[str, Any] = {"auto_import_policy": {"events": EVENTS}}
+        events: aws.fsx.DataRepositoryAssociationS3ArgsDict = {"auto_import_policy": {"events": EVENTS}}
+        if export:
+            events["auto_export_policy"] = {"events": EVENTS}
         return aws.fsx.DataRepositoryAssociation(
             self.name(what),
             file_system_id=self.filesystem.id,
@@ -91,7 +96,7 @@ class Lustre(PlatformComponent):
             data_repository_path=pulumi.Output.concat("s3://", storage.bucket.bucket, "/", prefix),
             batch_import_meta_data_on_create=True,
             delete_data_in_filesystem=False,
-            s3=imported | ({"auto_export_policy": {"events": EVENTS}} if export else {}),
+            s3=events,
             tags=self.tags(what),
             opts=self.options(delete_before_replace=True, **options),
         )
@@ -106,7 +111,12 @@ class Lustre(PlatformComponent):
             folders=(RUNS_PREFIX.rstrip("/"), SCRATCH),
         )
 
-    def _security_group(self, network: Network, nodes_group: pulumi.Input[str]) -> aws.ec2.SecurityGroup:
+    def _security_group(
+        self, network: Network, nodes_group: pulumi.Input[str]
+    ) -> tuple[aws.ec2.SecurityGroup, list[pulumi.Resource]]:
+        """The group of the file servers, and its rules and those of the nodes. Servers and clients call each
+        other (FSx user guide, limiting access with security groups).
+        """
         group = aws.ec2.SecurityGroup(
             self.name("lustre-sg"),
             vpc_id=network.vpc.id,
@@ -114,22 +124,35 @@ class Lustre(PlatformComponent):
             tags=self.tags("lustre-sg"),
             opts=self.options(),
         )
+        rules: list[pulumi.Resource] = []
         for low, high in PORTS:
+            rules.append(self._rule("lustre-callback", nodes_group, group.id, (low, high)))
             for who, peer in (("servers", group.id), ("nodes", nodes_group)):
-                for direction, rule in (
-                    ("in", aws.vpc.SecurityGroupIngressRule),
-                    ("out", aws.vpc.SecurityGroupEgressRule),
-                ):
-                    what = f"lustre-{direction}-{who}-{low}"
-                    rule(
-                        self.name(what),
-                        security_group_id=group.id,
-                        referenced_security_group_id=peer,
-                        description=f"Lustre {'from' if direction == 'in' else 'to'} {who}",
-                        ip_protocol="tcp",
-                        from_port=low,
-                        to_port=high,
-                        tags=self.tags(what),
-                        opts=self.options(),
-                    )
-        return group
+                rules.append(self._rule(f"lustre-in-{who}", group.id, peer, (low, high)))
+                rules.append(self._rule(f"lustre-out-{who}", group.id, peer, (low, high), out=True))
+        return group, rules
+
+    def _rule(
+        self,
+        what: str,
+        group: pulumi.Input[str],
+        peer: pulumi.Input[str],
+        ports: tuple[int, int],
+        *,
+        out: bool = False,
+    ) -> pulumi.Resource:
+        """A rule of a group for the traffic with another."""
+        kind = aws.vpc.SecurityGroupEgressRule if out else aws.vpc.SecurityGroupIngressRule
+        who = what.rpartition("-")[2] if what != "lustre-callback" else "servers"
+        name = f"{what}-{ports[0]}"
+        return kind(
+            self.name(name),
+            security_group_id=group,
+            referenced_security_group_id=peer,
+            description=f"Lustre {'to' if out else 'from'} {who}",
+            ip_protocol="tcp",
+            from_port=ports[0],
+            to_port=ports[1],
+            tags=self.tags(name),
+            opts=self.options(),
+        )

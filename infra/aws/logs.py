@@ -1,4 +1,6 @@
-"""Logs: the encrypted log group of all pods, to which the cluster layer's log shipper writes."""
+"""Logs: the encrypted log group of all pods, to which the cluster layer's log shipper writes. Retained in
+production.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class Logs(PlatformComponent):
             retention_in_days=layout.log_retention(spec.kubernetes.log_retention_days),
             kms_key_id=keys.logs.arn,
             tags=self.tags("pod-logs"),
-            opts=self.options(),
+            opts=self.options(retain=True),
         )
         self.arn = self.group.arn
         self.store = LogStore(

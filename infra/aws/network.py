@@ -267,7 +267,7 @@ class Network(PlatformComponent):
             retention_in_days=layout.log_retention(self.spec.kubernetes.log_retention_days),
             kms_key_id=keys.logs.arn,
             tags=self.tags("flow-logs"),
-            opts=self.options(),
+            opts=self.options(retain=True),
         )
         role = aws.iam.Role(
             self.name("flow-logs-role"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import pulumi
 import pulumi_aws as aws
@@ -21,6 +22,15 @@ guide, EFA).
 """
 TAGGED = ("instance", "volume", "network-interface")
 BOUNDARY = "==TRAINFLEET=="
+OPEN_FILES = {"type": "RLIMIT_NOFILE", "soft": 65536, "hard": 1048576}
+"""EKS's own limit of open files, which a list with another limit would replace."""
+LOCKED_MEMORY = {"type": "RLIMIT_MEMLOCK", "soft": 1 << 50, "hard": 1 << 50}
+"""As good as unlimited. EFA locks the memory of its buffers, and containerd's default is 8 MiB. The
+capability IPC_LOCK has no effect for a user other than root (NVIDIA/nvidia-container-toolkit#2037).
+
+NOTE: not the largest number of 64 bits, which nodeadm's JSON cannot carry (util/merge.go reads numbers as
+floats).
+"""
 
 
 @dataclass(frozen=True)
@@ -48,19 +58,21 @@ def network_cards(machine: Machine) -> tuple[NetworkCard, ...]:
     )
 
 
-def user_data(machine: Machine) -> str | None:
-    """User data (base64) that joins the machine's NVMe disks into one array for containers; None without
-    disks.
+def user_data(machine: Machine, *, fabric: bool = False) -> str | None:
+    """User data (base64) that joins the machine's NVMe disks into one array for containers, and with a fabric
+    lets containers lock memory; None for neither.
 
-    EKS merges this NodeConfig with its own, which has the cluster's name and certificate.
+    EKS merges this NodeConfig with its own, which has the cluster's name and certificate. Source:
+    awslabs/amazon-eks-ami nodeadm/doc/examples.md (modifying container RLIMITs).
     """
-    if not machine.local_nvme_gb:
+    spec: dict[str, Any] = {}
+    if machine.local_nvme_gb:
+        spec["instance"] = {"localStorage": {"strategy": "RAID0"}}
+    if fabric:
+        spec["containerd"] = {"baseRuntimeSpec": {"process": {"rlimits": [OPEN_FILES, LOCKED_MEMORY]}}}
+    if not spec:
         return None
-    config = {
-        "apiVersion": "node.eks.aws/v1alpha1",
-        "kind": "NodeConfig",
-        "spec": {"instance": {"localStorage": {"strategy": "RAID0"}}},
-    }
+    config = {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec}
     lines = [
         "MIME-Version: 1.0",
         f'Content-Type: multipart/mixed; boundary="{BOUNDARY}"',
@@ -137,10 +149,12 @@ def node_config(
         }
         if target
         else None,
-        user_data=user_data(machine),
+        user_data=user_data(machine, fabric=fabric is not None),
         tag_specifications=[{"resource_type": kind, "tags": tags} for kind in TAGGED],
         tags=component.tags(f"{what}-template"),
-        opts=component.options(),
+        # NOTE: a node group follows the template's latest version. Without this, a new owner or team tag
+        # would drain and replace every node. New nodes keep the tags with which the pool was created.
+        opts=component.options(ignore_changes=["tagSpecifications"]),
     )
 
 

@@ -56,6 +56,7 @@ class SystemPool(PlatformComponent):
             node_role_arn=identity.node_role.arn,
             subnet_ids=foundation.network.private_subnet_ids(),
             version=cluster.cluster.version,
+            release_version=spec.system_pool.image_release or None,
             ami_type=SYSTEM_AMI_TYPE,
             capacity_type="ON_DEMAND",
             instance_types=[self.machine.instance_type],
@@ -73,13 +74,15 @@ class SystemPool(PlatformComponent):
 AMI_TYPE = "AL2023_x86_64_NVIDIA"
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
 FABRIC_ENVIRONMENT = {
+    "NCCL_NET": "AWS Libfabric",
     "FI_PROVIDER": "efa",
     "FI_EFA_USE_HUGE_PAGE": "0",
     "NCCL_SOCKET_IFNAME": "^docker,lo,veth",
 }
-"""NOTE: libfabric uses EFA or fails; without FI_PROVIDER it silently falls back to TCP. Huge pages are off,
-because a process that forks runs out of them. NCCL's control traffic avoids interfaces without a route
-(awsome-distributed-training, EFA environment variables).
+"""NOTE: with these, a run uses EFA or fails. Without NCCL_NET, an image that lacks the plugin aws-ofi-nccl
+falls back to TCP silently; without FI_PROVIDER, libfabric does. Newer plugins are called Libfabric and accept
+this name (aws-ofi-nccl#530). Huge pages are off, because a process that forks runs out of them. NCCL's
+control traffic avoids interfaces without a route (awsome-distributed-training, EFA environment variables).
 """
 GPU_TAINT = ("nvidia.com/gpu", "present")
 TEMPLATE_TAG = "k8s.io/cluster-autoscaler/node-template"
@@ -215,7 +218,8 @@ class GpuPools(PlatformComponent):
             cluster_name=self.cluster.cluster.name,
             node_role_arn=self.foundation.identity.node_role.arn,
             subnet_ids=self.foundation.network.private_subnet_ids(zones),
-            version=self.cluster.cluster.version,
+            version=pool.version or self.cluster.cluster.version,
+            release_version=pool.image_release or None,
             ami_type=AMI_TYPE,
             capacity_type=capacity_type,
             instance_types=None if pool.capacity is Capacity.CAPACITY_BLOCK else [machine.instance_type],

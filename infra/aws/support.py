@@ -80,6 +80,9 @@ SUPPORT = CloudSupport(
     pool_kinds=("nodes", "hyperpod"),
     reservations={"nodes": CAPACITY_RESERVATION, "hyperpod": TRAINING_PLAN},
     unpriced_is_unsold=True,
+    # EKS user guide, Kubernetes versions, FAQ; EKS API, UpdateNodegroupVersion, releaseVersion
+    pool_skew=3,
+    image_release=r"(1\.\d{2})\.\d+-\d{8}",
     rules=RULES,
     standing_costs=standing_costs,
 )

@@ -89,7 +89,7 @@ def security_profile(keys: Keys) -> containerservice.ManagedClusterSecurityProfi
         "workload_identity": {"enabled": True},
         "azure_key_vault_kms": {
             "enabled": True,
-            "key_id": keys.cluster.key_uri_with_version,
+            "key_id": keys.cluster_url,
             "key_vault_resource_id": keys.vault.id,
             # The vault has no public access, even if the control plane has.
             "key_vault_network_access": "Private",

@@ -11,8 +11,10 @@ import pulumi
 import pulumi_kubernetes as k8s
 from pulumi_azure_native import storage, storagecache
 
-from trainfleet.infra.azure import layout, storage_accounts
+from trainfleet.infra.azure import layout, storage_accounts, vaults
 from trainfleet.infra.azure.foundation import Foundation
+from trainfleet.infra.azure.keys import ENCRYPTS
+from trainfleet.infra.azure.permissions import grant, once_in_effect
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import SharedVolume
 from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
@@ -45,8 +47,14 @@ class Lustre(PlatformComponent):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "lustre", opts)
-        group, network = foundation.group, foundation.network
-        identity, keys = foundation.identity, foundation.keys
+        group, network, identity = foundation.group, foundation.network, foundation.identity
+        # Lustre reads its key over the vault's public endpoint, as a trusted service (Managed Lustre
+        # documentation, customer-managed encryption keys). The control plane needs the keys' vault closed.
+        tenant = foundation.keys.vault.properties.tenant_id
+        vault = vaults.vault(self, "lustre", group, tenant, for_services=True)
+        foundation.workspace.send_diagnostics(self, "lustre-vault", vault.id, vaults.LOGGED)
+        key = vaults.key(self, "lustre", group, vault)
+        reads_key = grant(self, "lustre-encrypts", ENCRYPTS, vault.id, identity.data, retain=True)
         zones = layout.shared_volume_zones(spec)
         self.filesystem = storagecache.AmlFilesystem(
             self.name("lustre"),
@@ -66,12 +74,12 @@ class Lustre(PlatformComponent):
             },
             encryption_settings={
                 "key_encryption_key": {
-                    "key_url": keys.data.key_uri_with_version,
-                    "source_vault": {"id": keys.vault.id},
+                    "key_url": once_in_effect(key.key_uri_with_version, reads_key),
+                    "source_vault": {"id": vault.id},
                 }
             },
             tags=self.tags("lustre"),
-            opts=self.options(protect=True, depends_on=keys.ready),
+            opts=self.options(protect=True, depends_on=[reads_key]),
         )
         self.volume = self._volume(shared)
         self.register_outputs({})

@@ -13,7 +13,7 @@ from ipaddress import IPv4Network
 from pulumi_azure_native import network as net
 
 LUSTRE_PORTS = ("988", "1019-1023")
-"""Between clients and servers and among servers (Managed Lustre documentation, network prerequisites)."""
+"""From clients to servers (Managed Lustre documentation, configure a network security group)."""
 CONTROL_PLANE_PORTS = ("443", "4443")
 """From nodes (AKS documentation, API server VNet integration, network security groups), in addition to health
 probes.
@@ -56,9 +56,19 @@ def balancer() -> Rule:
     return Rule("probes", "probes of Azure's load balancers", ("AzureLoadBalancer",), protocol="*")
 
 
-def lustre(*ranges: str) -> Rule:
-    """Clients and servers of the filesystem, which share its ports."""
-    return Rule("lustre", "Lustre between nodes and file servers", tuple(dict.fromkeys(ranges)), LUSTRE_PORTS)
+def lustre_servers(servers: str) -> Rule:
+    """The servers of the filesystem among themselves, on every port: Azure sets them up by SSH."""
+    return Rule("servers", "file servers among themselves", (servers,), protocol="*")
+
+
+def lustre_clients(*clients: str) -> Rule:
+    """The clients of the filesystem."""
+    return Rule("clients", "nodes to the file servers", tuple(dict.fromkeys(clients)), LUSTRE_PORTS)
+
+
+def monitor() -> Rule:
+    """Azure Monitor checks the health of a service's hosts."""
+    return Rule("monitor", "Azure Monitor", ("AzureMonitor",))
 
 
 def deny_all() -> Rule:

@@ -148,6 +148,14 @@ def node_pool_name(name: str, *unchangeable: object) -> str:
     return f"{plain[:7]}{hashlib.sha256(repr((name, *unchangeable)).encode()).hexdigest()[:5]}"
 
 
+def reservation_name(reservation: str) -> str:
+    """A name for a capacity reservation group: its own, and a digest of its id, which differs by resource
+    group.
+    """
+    digest = hashlib.sha256(reservation.lower().encode()).hexdigest()[:5]
+    return f"{reservation.rpartition('/')[2]}-{digest}"
+
+
 def has_zones(region: str) -> bool:
     """Whether the region has availability zones."""
     return REGIONS.get(region, 0) > 0

@@ -78,7 +78,8 @@ class Network(PlatformComponent):
             firewall.balancer(),
             firewall.deny_all(),
         ]
-        self.nodes = self._subnet("nodes", str(self.plan.nodes), nodes_in, nat=self._nat("nodes", None))
+        self._egress = self._nat("nodes", None)
+        self.nodes = self._subnet("nodes", str(self.plan.nodes), nodes_in, nat=self._egress)
         per_zone = spec.network.nat == "per-zone"
         self.zonal = {
             zone: self._subnet(f"nodes-{zone}", str(cidr), nodes_in, nat=self._nat(f"nodes-{zone}", zone))
@@ -135,12 +136,16 @@ class Network(PlatformComponent):
         return str(self.plan.zonal[zones[0]] if own else self.plan.nodes)
 
     def lustre_subnet(self) -> net.Subnet:
-        """Create the subnet of the shared filesystem."""
+        """Create the subnet of the shared filesystem, whose servers call Azure's services (Managed Lustre
+        documentation, configure a network security group).
+        """
         rules = [
-            firewall.lustre(str(self.plan.nodes), *map(str, self.plan.zonal.values()), str(self.plan.lustre)),
+            firewall.lustre_servers(str(self.plan.lustre)),
+            firewall.lustre_clients(str(self.plan.nodes), *map(str, self.plan.zonal.values())),
+            firewall.monitor(),
             firewall.deny_all(),
         ]
-        return self._subnet("lustre", str(self.plan.lustre), rules)
+        return self._subnet("lustre", str(self.plan.lustre), rules, nat=self._egress)
 
     def endpoint(
         self,

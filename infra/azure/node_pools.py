@@ -83,12 +83,18 @@ RDMA_RESOURCE = "rdma/ib"
 """Resource name of an InfiniBand adapter (NVIDIA network operator's shared device plugin)."""
 TEMPLATE_TAG = "k8s.io_cluster-autoscaler_node-template"
 FABRIC_ENVIRONMENT = {
+    # NCCL's name of InfiniBand: a run uses it or fails, where NCCL would silently fall back to TCP.
+    "NCCL_NET": "IB",
     # Relaxed ordering doubles the speed of the adapters behind Azure's PCIe virtualisation.
     "NCCL_IB_PCI_RELAXED_ORDERING": "1",
     "NCCL_SOCKET_IFNAME": "eth0",
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 }
 """As in Azure's own images for these machines (Azure HPC documentation, NDv5)."""
+TOPOLOGY_FOLDER = "/opt/microsoft"
+"""Where the image has the files that describe the PCI topology of ND machines (images/Dockerfile, target
+infiniband; Azure/azhpc-images components/customizations/ndv4.sh and ndv5.sh).
+"""
 
 
 UPGRADE: containerservice.AgentPoolUpgradeSettingsArgsDict = {
@@ -101,6 +107,12 @@ UPGRADE: containerservice.AgentPoolUpgradeSettingsArgsDict = {
 def uses_infiniband(pool: GpuPool, machine: Machine) -> bool:
     """Whether the pool's pods get InfiniBand adapters."""
     return pool.interconnect == "best" and machine.rdma == "infiniband"
+
+
+def fabric_environment(machine: Machine) -> dict[str, str]:
+    """NCCL's environment on this machine, with the file of its generation (v4, v5)."""
+    generation = machine.instance_type.rpartition("_")[2]
+    return {**FABRIC_ENVIRONMENT, "NCCL_TOPO_FILE": f"{TOPOLOGY_FOLDER}/nd{generation}-topo.xml"}
 
 
 def needs_placement_group(pool: GpuPool) -> bool:
@@ -129,7 +141,7 @@ def scale_from_zero(pool: GpuPool, machine: Machine) -> dict[str, str]:
     memory, GPUs, labels and taints without tags.
 
     Source: kubernetes/autoscaler#3532 and cloudprovider/azure/azure_template.go
-    (extractAllocatableResourcesFromScaleSet): `_` stands for `/`. AKS sets a pool's tags on its scale set
+    (extractAllocatableResourcesFromScaleSet): with `_` for each `/`. AKS sets a pool's tags on its scale set
     (AKS documentation, use tags).
     """
     if not uses_infiniband(pool, machine):
@@ -152,6 +164,10 @@ class GpuPools(PlatformComponent):
     ) -> None:
         super().__init__(spec, "gpu-pools", opts)
         self.foundation, self.cluster = foundation, cluster
+        self._reservations = {
+            name: self._use_reservation(name)
+            for name in dict.fromkeys(pool.reservation for pool in spec.gpu_pools if pool.reservation)
+        }
         self.pools = tuple(self._pool(pool, machine_for_pool(spec.cloud, pool)) for pool in spec.gpu_pools)
         self.register_outputs({})
 
@@ -161,6 +177,8 @@ class GpuPools(PlatformComponent):
         disk = node_config.os_disk(machine, pool.disk_gib)
         placement = self._placement_group(pool, machine, zones) if needs_placement_group(pool) else None
         waits = [*self.cluster.ready, *([placement[1]] if placement else [])]
+        if pool.reservation:
+            waits.append(self._reservations[pool.reservation])
         where = (zones, self.foundation.network.nodes_range(zones), needs_placement_group(pool))
         name = layout.node_pool_name(
             pool.name, machine.instance_type, where, disk, pool.disk_gib, bought, node_config.PODS_PER_NODE
@@ -173,7 +191,7 @@ class GpuPools(PlatformComponent):
             mode="User",
             type="VirtualMachineScaleSets",
             vm_size=machine.instance_type,
-            orchestrator_version=self.spec.kubernetes.version,
+            orchestrator_version=pool.version or self.spec.kubernetes.version,
             os_type="Linux",
             os_sku=node_config.OS_SKU,
             os_disk_type=disk,
@@ -217,9 +235,19 @@ class GpuPools(PlatformComponent):
             zones=layout.pool_zones(self.spec, pool),
             nodes=group,
             rdma_resource=RDMA_RESOURCE if fabric else "",
-            environment=dict(FABRIC_ENVIRONMENT) if fabric else {},
+            environment=fabric_environment(machine) if fabric else {},
             tolerations=node_config.tolerations(pool.capacity),
         )
+
+    def _use_reservation(self, reservation: str) -> pulumi.Resource:
+        """Let the cluster start nodes in a capacity reservation group. Pools may share one, and Azure allows
+        one assignment of each.
+
+        AKS asks for the role Contributor on the group's resource group (AKS documentation, capacity
+        reservation groups). The group itself is enough for the pool, and all that the platform should reach.
+        """
+        what = layout.reservation_name(reservation)
+        return grant(self, f"{what}-use", "Contributor", reservation, self.foundation.identity.cluster)
 
     def _placement_group(
         self, pool: GpuPool, machine: Machine, zones: tuple[str, ...]

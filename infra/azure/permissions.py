@@ -4,7 +4,11 @@ group or the subscription.
 
 from __future__ import annotations
 
+import asyncio
+import re
 import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pulumi
 from pulumi_azure_native import authorization, managedidentity
@@ -27,6 +31,11 @@ ROLES = {
 """Azure's built-in roles by name (Azure RBAC documentation, built-in roles): a definition's GUID is the same
 in every tenant.
 """
+PROPAGATION = timedelta(minutes=10)
+"""How long a new role may take to have effect (Azure RBAC documentation, troubleshooting, symptom: role
+assignment changes are not being detected). Storage, disks and Lustre check their key once and do not retry.
+"""
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 NAMESPACE = uuid.UUID("6f1b1ed4-6a0c-4c39-9d4e-0f4c1b3e7a52")
 
 
@@ -72,3 +81,27 @@ def grant(
         role_definition_id=role_definition(component.spec.account, role),
         opts=component.options(retain=retain),
     )
+
+
+def once_in_effect(value: pulumi.Input[str], *grants: authorization.RoleAssignment) -> pulumi.Output[str]:
+    """The value, which an apply knows only when roles that it needs are in effect: what uses the value waits.
+
+    Azure tells when a role was assigned, so that only the apply that assigns it waits.
+    """
+    return pulumi.Output.all(value, *(each.created_on for each in grants)).apply(_wait)
+
+
+async def _wait(known: list[Any]) -> str:
+    value, *assigned = known
+    if not pulumi.runtime.is_dry_run():
+        await asyncio.sleep(seconds_left([str(each) for each in assigned if each], datetime.now(UTC)))
+    return str(value)
+
+
+def seconds_left(assigned: list[str], now: datetime) -> float:
+    """How long the last of these roles may still take to have effect, by the time of its assignment (ISO 8601
+    in UTC, with any fraction of a second). A role without a time that can be read counts as an old one.
+    """
+    times = [datetime.fromisoformat(each[:19]) for each in assigned if _TIME.match(each)]
+    left = (each.replace(tzinfo=UTC) + PROPAGATION - now for each in times)
+    return max((each.total_seconds() for each in left if each > timedelta()), default=0.0)

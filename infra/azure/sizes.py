@@ -8,6 +8,8 @@ from trainfleet.infra.catalog.machines import Machine
 
 TEMPORARY_DISK_GIB = {
     "Standard_NC4as_T4_v3": 180,
+    "Standard_NC8as_T4_v3": 360,
+    "Standard_NC16as_T4_v3": 360,
     "Standard_NC64as_T4_v3": 2880,
     "Standard_NC24ads_A100_v4": 64,
     "Standard_NC48ads_A100_v4": 128,
@@ -19,6 +21,7 @@ TEMPORARY_DISK_GIB = {
     "Standard_ND96isr_H100_v5": 1000,
     "Standard_ND96isr_H200_v5": 1000,
     "Standard_NV36ads_A10_v5": 720,
+    "Standard_NV36adms_A10_v5": 720,
     "Standard_NV72ads_A10_v5": 1400,
 }
 """The temporary disk of a machine, which can hold the root disk for free (Azure virtual machine sizes)."""

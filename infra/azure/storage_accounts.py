@@ -21,7 +21,7 @@ def encryption(keys: Keys, identity: managedidentity.UserAssignedIdentity) -> st
         "encryption_identity": {"encryption_user_assigned_identity": identity.id},
         # Without a version, so that storage follows key rotation.
         "key_vault_properties": {
-            "key_name": keys.data.name,
+            "key_name": keys.data_name,
             "key_vault_uri": keys.vault.properties.vault_uri,
         },
         "require_infrastructure_encryption": True,
@@ -85,7 +85,7 @@ def account(
         identity={"type": "UserAssigned", "user_assigned_identities": [identity.id]},
         encryption=encryption(keys, identity),
         tags=component.tags(f"{what}-account"),
-        opts=component.options(retain=retain, depends_on=depends_on),
+        opts=component.options(retain=retain, protect=True, depends_on=depends_on),
     )
 
 

@@ -44,6 +44,7 @@ def standing_costs(spec: PlatformSpec) -> Iterator[StandingCost]:
 
 SUPPORT = CloudSupport(
     cloud=Cloud.AZURE,
+    pool_skew=2,  # AKS API, agent pool, orchestratorVersion: within two minor versions of the control plane
     hub=HubId(
         "virtual network",
         VIRTUAL_NETWORK,

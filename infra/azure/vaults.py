@@ -13,6 +13,10 @@ from trainfleet.infra.component import PlatformComponent
 LOGGED = ("AuditEvent",)
 LONGEST_RECOVERY, SHORTEST_RECOVERY = 90, 7
 """Days within which a deleted vault or key can be restored (Key Vault soft-delete documentation)."""
+KEY_SIZE = 2048
+"""The only size that disks, storage, Lustre and the control plane all accept (their customer-managed key
+documentation).
+"""
 
 
 def vault(
@@ -23,6 +27,7 @@ def vault(
     *,
     open_to: tuple[str, ...] = (),
     for_disks: bool = False,
+    for_services: bool = False,
 ) -> keyvault.Vault:
     """Create a vault that the network and Azure's encryption services can reach.
 
@@ -33,6 +38,8 @@ def vault(
         tenant: ID of the tenant.
         open_to: public address ranges that may connect as well.
         for_disks: whether disk encryption sets use its keys.
+        for_services: whether Azure's trusted services connect over its public endpoint, which nobody else
+            may use.
     """
     return keyvault.Vault(
         component.name(f"{what}-vault"),
@@ -53,7 +60,7 @@ def vault(
             "enabled_for_deployment": False,
             "enabled_for_disk_encryption": for_disks,
             "enabled_for_template_deployment": False,
-            "public_network_access": "Enabled" if open_to else "Disabled",
+            "public_network_access": "Enabled" if open_to or for_services else "Disabled",
             "network_acls": {
                 "default_action": "Deny",
                 "bypass": "AzureServices",
@@ -62,4 +69,43 @@ def vault(
         },
         tags=component.tags(f"{what}-vault"),
         opts=component.options(retain=True),
+    )
+
+
+def key(
+    component: PlatformComponent, what: str, group: Group, vault: keyvault.Vault, *, rotates: bool = True
+) -> keyvault.Key:
+    """Create a key.
+
+    Args:
+        component: the component that owns the key.
+        what: the key's name in its vault, and part of its logical name.
+        group: the resource group.
+        vault: the vault.
+        rotates: whether it gets a new version every year.
+    """
+    every_year: keyvault.RotationPolicyArgsDict = {
+        "lifetime_actions": [
+            {
+                "action": {"type": keyvault.KeyRotationPolicyActionType.ROTATE},
+                "trigger": {"time_after_create": "P1Y"},
+            }
+        ]
+    }
+    return keyvault.Key(
+        component.name(f"{what}-key"),
+        resource_group_name=group.data.name,
+        vault_name=vault.name,
+        # Unique within its vault.
+        key_name=what,
+        properties={
+            "kty": "RSA",
+            "key_size": KEY_SIZE,
+            "key_ops": ["encrypt", "decrypt", "wrapKey", "unwrapKey"],
+            "attributes": {"enabled": True, "exportable": False},
+            # NOTE: no expiry, because data of an expired key is unreadable.
+            "rotation_policy": every_year if rotates else None,
+        },
+        tags=component.tags(f"{what}-key"),
+        opts=component.options(retain=True, delete_before_replace=True),
     )

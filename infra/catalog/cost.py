@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet.infra.catalog.machines import Machine, machine_for_pool, sells_machines, system_machine
+from trainfleet.infra.catalog.regions import at
 from trainfleet.infra.cloud_support import StandingCost, support
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
@@ -67,12 +68,13 @@ class NodeCosts:
 
 
 def node_costs(spec: PlatformSpec) -> NodeCosts:
-    """The cost of a platform's nodes. Pools whose machine the cloud does not sell are left out, and nodes of
+    """The cost of a platform's nodes. Pools whose machine is not known are left out, and nodes of
     an existing cluster cost nothing here.
     """
     if not sells_machines(spec.cloud):
         return NodeCosts(())
     system, size = system_machine(spec), spec.system_pool
+    system = at(system, spec.region, Capacity.ON_DEMAND)
     price = system.usd_per_hour(Capacity.ON_DEMAND)
     found = [PoolCost("system", system, size.min_nodes, size.max_nodes, price)]
     found += [
@@ -81,7 +83,7 @@ def node_costs(spec: PlatformSpec) -> NodeCosts:
     ]
     for pool in spec.gpu_pools:
         try:
-            machine = machine_for_pool(spec.cloud, pool)
+            machine = at(machine_for_pool(spec.cloud, pool), spec.region, pool.capacity)
         except LookupError:
             continue
         price = machine.usd_per_hour(pool.capacity)

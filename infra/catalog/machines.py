@@ -23,9 +23,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from trainfleet.infra.clouds import Cloud
-from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
-
-Rdma = Literal["none", "efa", "gpudirect-tcpx", "gpudirect-tcpxo", "roce", "infiniband"]
+from trainfleet.infra.spec.schema import Capacity, GpuPool, MachineFacts, PlatformSpec, Rdma
 
 CLOUDS_FOLDER = Path(__file__).parents[1]
 HYPERPOD_PREFIX = "ml."
@@ -34,7 +32,7 @@ SYSTEM_SIZES = ("small", "medium", "large")
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """One machine that a cloud sells. Prices are for the whole machine; memory is per GPU."""
+    """One machine of a cloud. Prices are for the whole machine; memory is per GPU."""
 
     cloud: Cloud
     instance_type: str
@@ -52,6 +50,8 @@ class Machine:
     price_region: str
     price_date: date | None = None
     source: str
+    declared: bool = False
+    """Whether the spec states the facts, not the catalogue."""
 
     @property
     def skypilot_label(self) -> str | None:
@@ -133,20 +133,24 @@ def machine_for_pool(cloud: Cloud, pool: GpuPool) -> Machine:
     """The machine of a GPU pool: its `instance_type`, or the cheapest with this accelerator and count.
 
     A pool with `interconnect: best` gets a machine with RDMA if there is one. Nodes of an existing cluster
-    have no instance type, RDMA or price, and 0 for unknown figures.
+    have no instance type, RDMA or price, and 0 for unknown figures. A pool that states its machine's facts
+    gets that machine.
 
     Raises:
-        LookupError: the cloud sells no such machine. Validation reports this before any resource exists.
+        LookupError: the catalogue has no such machine. Validation reports this before any resource exists.
     """
     if not sells_machines(cloud):
         return _existing_machine(cloud, pool)
+    if pool.machine is not None:
+        return _declared_machine(cloud, pool, pool.machine)
     found = machines_of(cloud, pool.accelerator, pool.per_node, kind=pool.kind)
     if pool.instance_type:
         found = tuple(machine for machine in found if machine.instance_type == pool.instance_type)
     if not found:
         requested = f" as {pool.instance_type}" if pool.instance_type else ""
         seller = "HyperPod" if pool.kind == "hyperpod" else cloud
-        raise LookupError(f"{seller} sells no machine with {pool.per_node} x {pool.accelerator}{requested}")
+        machine = f"{pool.per_node} x {pool.accelerator}{requested}"
+        raise LookupError(f"no machine with {machine} is in this catalogue of {seller}")
 
     def rank(machine: Machine) -> tuple[bool, float]:
         price = machine.usd_per_hour(pool.capacity)
@@ -160,7 +164,7 @@ def system_machine(spec: PlatformSpec) -> Machine:
     by vCPU.
 
     Raises:
-        LookupError: the cloud sells none.
+        LookupError: the catalogue has none.
     """
     found = sorted(
         (m for m in catalogue() if m.cloud is spec.cloud and m.accelerator is None), key=lambda m: m.vcpu
@@ -168,6 +172,28 @@ def system_machine(spec: PlatformSpec) -> Machine:
     if len(found) < len(SYSTEM_SIZES):
         raise LookupError(f"{spec.cloud} has no machines for a system pool")
     return found[SYSTEM_SIZES.index(spec.system_pool.size)]
+
+
+def _declared_machine(cloud: Cloud, pool: GpuPool, facts: MachineFacts) -> Machine:
+    """The machine whose facts the spec states."""
+    return Machine(
+        cloud=cloud,
+        instance_type=pool.instance_type,
+        accelerator=pool.accelerator,
+        accelerators_per_node=pool.per_node,
+        gpu_memory_gib=facts.gpu_memory_gib,
+        vcpu=facts.vcpu,
+        memory_gib=facts.memory_gib,
+        network_gbps=facts.network_gbps,
+        rdma=facts.rdma,
+        rdma_nics=facts.rdma_nics,
+        local_nvme_gb=facts.local_nvme_gb,
+        usd_per_hour_on_demand=facts.usd_per_hour,
+        usd_per_hour_spot=facts.usd_per_hour,
+        price_region="",
+        source="the spec",
+        declared=True,
+    )
 
 
 def _existing_machine(cloud: Cloud, pool: GpuPool) -> Machine:
@@ -190,7 +216,7 @@ def _existing_machine(cloud: Cloud, pool: GpuPool) -> Machine:
 
 _TEXT = {"instance_type", "accelerator", "price_region", "source"}
 _WHOLE = {"accelerators_per_node", "vcpu", "rdma_nics"}
-_COLUMNS = {field.name: field.default is MISSING for field in fields(Machine)}
+_COLUMNS = {field.name: field.default is MISSING for field in fields(Machine) if field.name != "declared"}
 
 
 def _machine(row: dict[str, Any]) -> Machine:

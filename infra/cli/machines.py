@@ -78,7 +78,7 @@ def select(cloud: str | None, accelerator: str | None, count: int | None, rdma: 
     if accelerator is not None:
         sold = {machine.accelerator.lower(): machine.accelerator for machine in rows if machine.accelerator}
         if accelerator.lower() not in sold:
-            where = f"{cloud} sells no" if cloud else "the catalogue has no"
+            where = f"this catalogue of {cloud} has no" if cloud else "the catalogue has no"
             raise InputError(
                 "no such accelerator",
                 [

@@ -56,7 +56,7 @@ def check(
     ] = False,
     day: Annotated[
         str,
-        typer.Option("--date", metavar="DAY", help="Judge support calendars and exceptions as of this day."),
+        typer.Option("--date", metavar="DAY", help="Check support calendars and exceptions as of this day."),
     ] = "",
 ) -> None:
     """Check stacks, and print what they build and cost. All mistakes are reported at once.

@@ -14,6 +14,8 @@ ALWAYS = (
     "cloudkms",
     "compute",
     "container",
+    # Scans images on push. The registry's own setting only follows this API, which is off by default.
+    "containerscanning",
     "iam",
     "iamcredentials",
     "logging",
@@ -28,7 +30,7 @@ def services(spec: PlatformSpec) -> tuple[str, ...]:
     if spec.secrets.provider == "cloud" and spec.secrets.names:
         names.append("secretmanager")
     if spec.budget:
-        names.append("billingbudgets")
+        names += ["billingbudgets", "cloudbilling"]
     if shared := spec.storage.shared_filesystem:
         names += ["servicenetworking", "lustre" if shared.kind == "lustre" else "file"]
     return tuple(sorted(names))

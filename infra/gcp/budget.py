@@ -1,7 +1,8 @@
 """Budget: a monthly limit on resources with this platform's label, and alerts by e-mail.
 
 The budget belongs to the billing account, so the identity that applies needs Billing Account Costs Manager
-there. The limit is in USD and rejected by an account in another currency.
+there. The limit is in USD and rejected by an account in another currency. Credentials of a person need a
+quota project (`gcp:userProjectOverride` and `gcp:billingProject`), because budgets are outside projects.
 """
 
 from __future__ import annotations
@@ -52,16 +53,20 @@ class Budget(PlatformComponent):
         budget: BudgetSpec,
         foundation: Foundation,
         *,
-        billing_account: pulumi.Input[str],
         project_number: pulumi.Input[str],
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "budget-alerts", opts)
         apis = foundation.apis
+        # NOTE: without the Cloud Billing API, the provider answers with an empty billing account and no error
+        # (terraform-provider-google, resourceGoogleProjectRead).
+        project = gcp.organizations.get_project_output(
+            project_id=spec.account, opts=pulumi.InvokeOutputOptions(parent=self, depends_on=apis.ready)
+        )
         channels = [self._channel(email, apis) for email in budget.emails or (spec.owner,)]
         gcp.billing.Budget(
             self.name("budget"),
-            billing_account=billing_account,
+            billing_account=project.billing_account,
             display_name=f"trainfleet-{spec.name}",
             amount=amount(budget.monthly_usd),
             budget_filter={

@@ -59,7 +59,6 @@ def build(spec: PlatformSpec) -> Platform:
             spec,
             spec.budget,
             foundation,
-            billing_account=project.billing_account,
             project_number=project.number,
         )
     provider = cluster.provider(
@@ -89,7 +88,7 @@ def build(spec: PlatformSpec) -> Platform:
         provides=provided(spec),
         limits_critical_pods=True,
         secret_store=_secret_store(spec) if secrets.secrets else {},
-        launchers=tuple(Subject("User", who) for who in spec.kubernetes.launchers),
+        launchers=tuple(subject(who) for who in spec.kubernetes.launchers),
         metadata_endpoints=METADATA_ENDPOINTS,
     )
 
@@ -107,6 +106,12 @@ def provided(spec: PlatformSpec) -> frozenset[ProvidedFeature]:
     if spec.monitoring.enabled and spec.layer.gpu_metrics:
         enabled.add("gpu-metrics")
     return frozenset(always | enabled)
+
+
+def subject(who: str) -> Subject:
+    """A launcher as GKE names it in role bindings: by address, a group as a group."""
+    kind, _, address = layout.member(who).partition(":")
+    return Subject("Group" if kind == "group" else "User", address)
 
 
 def _secret_store(spec: PlatformSpec) -> dict[str, object]:

@@ -202,6 +202,9 @@ class Cluster(PlatformComponent):
             enable_legacy_abac=False,
             anonymous_authentication_config={"mode": "LIMITED"},
             rbac_binding_config=RBAC_BINDINGS,
+            authenticator_groups_config={"security_group": layout.security_group(spec)}
+            if layout.security_group(spec)
+            else None,
             workload_identity_config={"workload_pool": layout.workload_pool(spec)},
             database_encryption={"state": "ENCRYPTED", "key_name": keys.cluster.id},
             enable_shielded_nodes=True,

@@ -33,8 +33,13 @@ RDMA_ENVIRONMENT = {
     "NCCL_IB_TC": "52",
     "NCCL_IB_FIFO_TC": "84",
 }
-"""NCCL over GPUDirect RDMA (GKE guide, A3 Ultra and A4). Over TCP, NCCL needs a daemon in every pod, which
-SkyPilot adds.
+"""NCCL over GPUDirect RDMA (GKE guide, A3 Ultra and A4). A named network that NCCL does not find ends the
+run. Over TCP, NCCL needs a daemon in every pod.
+"""
+GIB_MOUNT = f"{layout.DRIVER_MOUNT}/gib"
+"""Where pods see the gIB plugin that the cluster layer copies to the node: in the folder of the driver, which
+is mounted into every container with a GPU. Google's examples mount a folder of its own at /usr/local/gib, as
+a host path, which Pod Security `baseline` rejects.
 """
 TUNERS = {"a3-ultragpu-8g": "a3u", "a4-highgpu-8g": "a4"}
 
@@ -75,7 +80,7 @@ def environment(machine: Machine) -> dict[str, str]:
         return {}
     tuner = TUNERS.get(machine.instance_type)
     return RDMA_ENVIRONMENT | (
-        {"NCCL_TUNER_CONFIG_PATH": f"/usr/local/gib/configs/tuner_config_{tuner}.txtpb"} if tuner else {}
+        {"NCCL_TUNER_CONFIG_PATH": f"{GIB_MOUNT}/configs/tuner_config_{tuner}.txtpb"} if tuner else {}
     )
 
 

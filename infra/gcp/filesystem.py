@@ -19,6 +19,8 @@ from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
 
 FILESYSTEM = "shared"
 """The name that clients mount: at most eight letters and digits."""
+MAINTENANCE_HOUR = 2
+"""UTC, on Sundays, as on the other clouds."""
 
 
 class Lustre(PlatformComponent):
@@ -50,6 +52,12 @@ class Lustre(PlatformComponent):
             network=network.vpc.id,
             kms_key=keys.data.id,
             description=f"Trainfleet {spec.name}: shared by training pods",
+            maintenance_policy={
+                "weekly_maintenance_windows": {
+                    "day_of_week": "SUNDAY",
+                    "start_time": {"hours": MAINTENANCE_HOUR},
+                }
+            },
             labels=self.labels("lustre"),
             opts=self.options(protect=True, depends_on=waits, delete_before_replace=True),
         )

@@ -147,7 +147,7 @@ class Identity(PlatformComponent):
             self.name(what),
             project=self.spec.account,
             role=role,
-            member=f"user:{who}",
+            member=layout.member(who),
             opts=self.options(),
         )
 

@@ -65,6 +65,13 @@ ZONE_LETTERS: dict[str, str] = dict.fromkeys(
 
 LONGEST_PREFIX = 20
 """A longer prefix leaves pods of fewer than eight nodes."""
+DRIVER_FOLDER, DRIVER_MOUNT = "/home/kubernetes/bin/nvidia", "/usr/local/nvidia"
+"""The node's folder with the GPU driver, and where GKE's device plugin mounts it, read-only, into every
+container with a GPU. Nothing else tells the loader of the driver in `lib64`: the image sets LD_LIBRARY_PATH.
+
+Source: GoogleCloudPlatform/container-engine-accelerators cmd/nvidia_gpu/nvidia_gpu.go, -host-path and
+-container-path.
+"""
 PODS_PER_NODE = 110
 POD_PREFIX = 24
 """GKE gives a node of 110 pods a /24 (GKE guide, flexible pod CIDR)."""
@@ -233,6 +240,23 @@ def account_id(spec: PlatformSpec, role: str) -> str:
 def node_pool_prefix(name: str) -> str:
     """The name prefix of a node pool: GKE allows 40 characters, of which nine are random."""
     return f"{name}-"[:31]
+
+
+def member(who: str) -> str:
+    """An administrator or launcher as a member of an IAM policy: with its own prefix, or a service account by
+    its address, or a person.
+    """
+    if ":" in who:
+        return who
+    return f"{'serviceAccount' if who.endswith('.gserviceaccount.com') else 'user'}:{who}"
+
+
+def security_group(spec: PlatformSpec) -> str:
+    """The group that must contain every group of a role binding; empty if no launcher is a group (GKE guide,
+    Google Groups for RBAC).
+    """
+    domains = [who.rpartition("@")[2] for who in spec.kubernetes.launchers if who.startswith("group:")]
+    return f"gke-security-groups@{domains[0]}" if domains else ""
 
 
 def short_name(person: str) -> str:

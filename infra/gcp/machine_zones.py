@@ -1,4 +1,4 @@
-"""Zones in which Google sells its scarce machines. GKE rejects a pool in another zone only during the apply.
+"""GKE's names of GPUs, and the zones of scarce machines. GKE rejects a pool in another zone during the apply.
 
 G2 and N1 are not listed, because they are sold almost everywhere. Source: skypilot-org/skypilot-catalog
 catalogs/v8/gcp/vms.csv (006059e, read in November 2026), from Google's price list.
@@ -81,6 +81,18 @@ _A4 = {
     "us-west2": "c",
     "us-west3": "bc",
 }
+ACCELERATORS = {
+    "T4": "nvidia-tesla-t4",
+    "L4": "nvidia-l4",
+    "A100": "nvidia-tesla-a100",
+    "A100-80GB": "nvidia-a100-80gb",
+    "H100": "nvidia-h100-80gb",
+    "H100-MEGA": "nvidia-h100-mega-80gb",
+    "H200": "nvidia-h200-141gb",
+    "B200": "nvidia-b200",
+    "RTXPRO6000": "nvidia-rtx-pro-6000",
+}
+"""GKE's names of accelerators, also values of its node label (Compute Engine guide, GPU platforms)."""
 ZONES: dict[str, dict[str, str]] = {
     "a2-highgpu-": _A2,
     "a2-ultragpu-": _A2_ULTRA,

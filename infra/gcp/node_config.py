@@ -7,29 +7,12 @@ import pulumi_gcp as gcp
 from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.gcp.foundation import Foundation
+from trainfleet.infra.gcp.machine_zones import ACCELERATORS
 from trainfleet.infra.spec.schema import Capacity, GpuPool
 
 LOCAL_SSD_GB = 375 * 1.073741824
 """One local SSD: 375 GiB, in the catalogue's GB."""
-ACCELERATORS = {
-    "T4": "nvidia-tesla-t4",
-    "L4": "nvidia-l4",
-    "A100": "nvidia-tesla-a100",
-    "A100-80GB": "nvidia-a100-80gb",
-    "H100": "nvidia-h100-80gb",
-    "H100-MEGA": "nvidia-h100-mega-80gb",
-    "H200": "nvidia-h200-141gb",
-    "B200": "nvidia-b200",
-}
-"""GKE's names of accelerators, also values of its node label (Compute Engine guide, GPU platforms)."""
-DRIVER_MOUNT = "/usr/local/nvidia"
-"""Where GKE's device plugin mounts the node's /home/kubernetes/bin/nvidia, read-only, into every container
-with a GPU. Nothing else tells the loader of the driver in `lib64`: the image sets LD_LIBRARY_PATH.
-
-Source: GoogleCloudPlatform/container-engine-accelerators cmd/nvidia_gpu/nvidia_gpu.go, -host-path and
--container-path.
-"""
-HYPERDISK_ONLY = ("a3-ultragpu-", "a4-")
+HYPERDISK_ONLY = ("a3-ultragpu-", "a4-", "g4-")
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 """All APIs: the roles of a node's account limit it, not scopes."""
 NO_SPARE = (Capacity.RESERVED,)

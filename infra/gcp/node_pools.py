@@ -14,6 +14,7 @@ from trainfleet.infra.gcp import fabric as fabrics
 from trainfleet.infra.gcp import layout, node_config
 from trainfleet.infra.gcp.cluster import Cluster
 from trainfleet.infra.gcp.foundation import Foundation
+from trainfleet.infra.gcp.machine_zones import ACCELERATORS
 from trainfleet.infra.platform import Pool
 from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
 
@@ -73,6 +74,8 @@ QUEUED_TAINT = {
     "effect": "NoSchedule",
 }
 """GKE reserves queued nodes for the pods that queued."""
+QUEUED_CLASS = "queued-provisioning.gke.io"
+"""The class of requests for queued nodes (GKE guide, flex-start with queued provisioning)."""
 
 
 def is_compact(pool: GpuPool, machine: Machine) -> bool:
@@ -91,7 +94,7 @@ def labels(pool: GpuPool) -> dict[str, str]:
 
 def all_labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
     """All labels of nodes, including GKE's own (GKE guide, labels for GPUs and Spot VMs)."""
-    found = {**labels(pool), "cloud.google.com/gke-accelerator": node_config.ACCELERATORS[pool.accelerator]}
+    found = {**labels(pool), "cloud.google.com/gke-accelerator": ACCELERATORS[pool.accelerator]}
     if pool.capacity is Capacity.SPOT:
         found["cloud.google.com/gke-spot"] = "true"
     return found | {"node.kubernetes.io/instance-type": machine.instance_type}
@@ -173,4 +176,5 @@ class GpuPools(PlatformComponent):
             pod_annotations=fabrics.pod_annotations(machine) if linked else {},
             environment=fabrics.environment(machine) if linked else {},
             tolerations=(QUEUED_TAINT,) if pool.capacity is Capacity.QUEUED else (),
+            provisioning_class=QUEUED_CLASS if pool.capacity is Capacity.QUEUED else "",
         )

@@ -42,6 +42,8 @@ class Registry(PlatformComponent):
             kms_key_name=keys.data.id,
             cleanup_policies=cleanup_policy(),
             cleanup_policy_dry_run=False,
+            # Follows the Container Scanning API, which `Apis` enables (Artifact Analysis guide, automatic
+            # scanning). There is no setting for one repository.
             vulnerability_scanning_config={"enablement_config": "INHERITED"},
             labels=self.labels("training"),
             opts=self.options(retain=True, depends_on=keys.ready, delete_before_replace=True),

@@ -174,18 +174,36 @@ def gcp_logs_are_kept_as_offered(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def gcp_people_are_emails(spec: PlatformSpec) -> Iterator[Finding]:
-    """GKE identifies people by the e-mail address of their Google account (GKE guide, role-based access
+    """GKE identifies people, groups and service accounts by e-mail address (GKE guide, role-based access
     control).
     """
     for name in ("admins", "launchers"):
         for index, who in enumerate(getattr(spec.kubernetes, name)):
-            if not re.fullmatch(_EMAIL, who):
+            if not re.fullmatch(f"((user|group|serviceAccount):)?{_EMAIL}", who):
                 yield Finding(
                     ("kubernetes", name, index),
                     f"`{who}` is not an e-mail address",
-                    "for example someone@example.com",
+                    "for example someone@example.com, group:team@example.com or the address of a service"
+                    " account",
                     (CLOUD,),
                 )
+
+
+def gcp_launcher_groups_share_a_domain(spec: PlatformSpec) -> Iterator[Finding]:
+    """Role bindings of GKE see the groups of one domain, through its group gke-security-groups (GKE guide,
+    Google Groups for RBAC).
+    """
+    first = ""
+    for index, who in enumerate(spec.kubernetes.launchers):
+        domain = who.rpartition("@")[2] if who.startswith("group:") else ""
+        if domain and first and domain != first:
+            yield Finding(
+                ("kubernetes", "launchers", index),
+                f"is a group of {domain}, and another launcher is one of {first}",
+                f"groups of {first}, which may contain others",
+                (CLOUD,),
+            )
+        first = first or domain
 
 
 def gcp_filesystem_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
@@ -276,6 +294,7 @@ RULES: tuple[Rule, ...] = (
     in_own_network(gcp_services_have_addresses),
     gcp_logs_are_kept_as_offered,
     gcp_people_are_emails,
+    gcp_launcher_groups_share_a_domain,
     gcp_filesystem_is_sold,
     gcp_budget_has_few_channels,
     gcp_tags_fit_labels,

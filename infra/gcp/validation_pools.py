@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainfleet.infra.gcp import layout, machine_zones
+from trainfleet.infra.gcp.machine_zones import ACCELERATORS
 from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
 from trainfleet.infra.validation.finding import Finding, Rule
 from trainfleet.infra.validation.pools import (
@@ -32,7 +33,7 @@ def gcp_machines_are_in_the_region(spec: PlatformSpec) -> Iterator[Finding]:
     there = layout.zones(spec.region)
     for path, pool, machine in pools_with_machine(spec):
         sold = machine_zones.sold_in(machine.instance_type, spec.region)
-        if sold is None or not there or (pool.zone and pool.zone not in there):
+        if machine.declared or sold is None or not there or (pool.zone and pool.zone not in there):
             continue
         reads = (*machine_choice(path), ("region",), ("network", "zones"), (*path, "zone"))
         where = layout.pool_zones(spec, pool)
@@ -40,12 +41,12 @@ def gcp_machines_are_in_the_region(spec: PlatformSpec) -> Iterator[Finding]:
             elsewhere = ", ".join(machine_zones.regions_of(machine.instance_type))
             yield Finding(
                 (*path, "accelerator"),
-                f"{machine.instance_type} is not sold in {spec.region}",
+                f"{machine.instance_type} in {spec.region} is not in this catalogue",
                 f"it is in {elsewhere}",
                 reads,
             )
         elif not set(where) & set(sold):
-            what = f"{machine.instance_type} is not sold in {' or '.join(where)}"
+            what = f"{machine.instance_type} in {' or '.join(where)} is not in this catalogue"
             yield Finding((*path, "zone"), what, f"zone: {' or '.join(sold)}", reads)
 
 
@@ -87,6 +88,20 @@ def gcp_compact_is_not_queued(spec: PlatformSpec) -> Iterator[Finding]:
             )
 
 
+def gcp_queued_pools_have_the_queue(spec: PlatformSpec) -> Iterator[Finding]:
+    """Queued nodes are added for a ProvisioningRequest only, which Kueue creates for each job (GKE guide,
+    flex-start with queued provisioning).
+    """
+    for path, pool in pools(spec):
+        if pool.capacity is Capacity.QUEUED and not spec.queue.enabled:
+            yield Finding(
+                ("queue", "enabled"),
+                f"is off, but nothing else requests the nodes of pool `{pool.name}`",
+                "true, or capacity: flex-start",
+                capacity_choice(path),
+            )
+
+
 def gcp_requested_pools_start_empty(spec: PlatformSpec) -> Iterator[Finding]:
     """Flex-start and queued nodes exist only while a workload requests them (GKE guide, DWS; no static node
     count).
@@ -117,9 +132,20 @@ def gcp_run_hours_have_effect(spec: PlatformSpec) -> Iterator[Finding]:
             )
 
 
+def gcp_accelerators_have_a_name(spec: PlatformSpec) -> Iterator[Finding]:
+    """GKE and its autoscaler know a GPU by its platform's name, which a pool's facts do not have (Compute
+    Engine guide, GPU platforms).
+    """
+    for path, pool, machine in pools_with_machine(spec):
+        if machine.declared and pool.accelerator not in ACCELERATORS:
+            what = f"the name of `{pool.accelerator}` on GKE is not in this catalogue"
+            reads = (CLOUD, (*path, "machine"))
+            yield Finding((*path, "accelerator"), what, f"one of {', '.join(ACCELERATORS)}", reads)
+
+
 def gcp_machines_are_bought_as_sold(spec: PlatformSpec) -> Iterator[Finding]:
-    """A3 Ultra and A4 are not sold on demand, and small A3 High only as Spot or flex-start (Compute Engine
-    guide, GPU machine types).
+    """A3 Ultra and A4 cannot be bought on demand, and small A3 High is Spot or flex-start only (Compute
+    Engine guide, GPU machine types).
     """
     for path, pool, machine in pools_with_machine(spec):
         where, reads = (*path, "capacity"), (*machine_choice(path), (*path, "capacity"))
@@ -129,14 +155,14 @@ def gcp_machines_are_bought_as_sold(spec: PlatformSpec) -> Iterator[Finding]:
         ):
             yield Finding(
                 where,
-                f"{machine.instance_type} is sold as Spot or flex-start only",
+                f"Google offers {machine.instance_type} as Spot or flex-start only",
                 "spot, flex-start or queued",
                 reads,
             )
         elif machine.instance_type.startswith(NO_ON_DEMAND) and pool.capacity is Capacity.ON_DEMAND:
             yield Finding(
                 where,
-                f"{machine.instance_type} is not sold on demand",
+                f"Google does not offer {machine.instance_type} on demand",
                 "reserved, spot, flex-start or queued",
                 reads,
             )
@@ -179,8 +205,10 @@ RULES: tuple[Rule, ...] = (
     gcp_machines_are_in_the_region,
     gcp_rdma_is_in_one_zone,
     gcp_compact_is_not_queued,
+    gcp_queued_pools_have_the_queue,
     gcp_requested_pools_start_empty,
     gcp_run_hours_have_effect,
+    gcp_accelerators_have_a_name,
     gcp_machines_are_bought_as_sold,
     gcp_reservations_are_named,
     gcp_labels_of_nodes_are_free,

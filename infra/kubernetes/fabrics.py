@@ -59,13 +59,28 @@ chmod -R a+r /dev/aperture_devices
 for their traffic.
 """
 
+LOCKED_MEMORY = """
+mkdir -p /etc/systemd/system/containerd.service.d
+printf '[Service]\\nLimitMEMLOCK=infinity\\n' > /etc/systemd/system/containerd.service.d/50-memlock.conf
+systemctl daemon-reload
+prlimit --memlock=unlimited:unlimited --pid "$(systemctl show --property MainPID --value containerd)"
+"""
+"""Lets containers lock the memory of their InfiniBand buffers. They inherit containerd's limit, which is 64
+KiB on AKS and has no setting there (Azure/AKS#4893). `prlimit` raises the limit of the running containerd
+without restarting it, the file that of the next one.
+"""
+
 INSTALLERS = {
     # Source: container-engine-accelerators gpudirect-rdma/nccl-rdma-installer.yaml,
     # gpudirect-tcpxo/nccl-tcpxo-installer.yaml and gpudirect-tcpx/nccl-tcpx-installer.yaml: images, folders
     # and copied paths.
     "roce": Installer(
         "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:v1.1.1",
-        (("/home/kubernetes/bin/nvidia/lib64", "/target/lib64"), ("/home/kubernetes/bin/gib", "/target/gib")),
+        # `gib` is inside the folder that GKE mounts into every container with a GPU (infra/gcp/fabric.py).
+        (
+            ("/home/kubernetes/bin/nvidia/lib64", "/target/lib64"),
+            ("/home/kubernetes/bin/nvidia/gib", "/target/gib"),
+        ),
         "/scripts/container_entry.sh install && cp -r /var/lib/gib/lib64/. /target/lib64 "
         "&& cp -r /var/lib/gib/. /target/gib",
     ),
@@ -88,7 +103,7 @@ INSTALLERS = {
 
 def infiniband_plugin(spec: PlatformSpec, pools: Sequence[Pool], parent: pulumi.Resource) -> None:
     """The shared device plugin: every pod that requests the resource gets all InfiniBand adapters of its
-    node.
+    node. It announces the resource only after containers may lock memory.
 
     Source: Mellanox/k8s-rdma-shared-dev-plugin README (configList) and deployment/k8s/base.
     """
@@ -136,7 +151,15 @@ def infiniband_plugin(spec: PlatformSpec, pools: Sequence[Pool], parent: pulumi.
             name="config", config_map=k8s.core.v1.ConfigMapVolumeSourceArgs(name="infiniband-device-plugin")
         ),
     ]
-    _agent(spec, pools, parent, Agent("infiniband-device-plugin", [container], volumes, after=(settings,)))
+    agent = Agent(
+        "infiniband-device-plugin",
+        [container],
+        volumes,
+        [_on_host("locked-memory", LOCKED_MEMORY)],
+        host_processes=True,
+        after=(settings,),
+    )
+    _agent(spec, pools, parent, agent)
 
 
 def nccl_plugin(spec: PlatformSpec, fabric: str, pools: Sequence[Pool], parent: pulumi.Resource) -> None:
@@ -155,19 +178,12 @@ def nccl_plugin(spec: PlatformSpec, fabric: str, pools: Sequence[Pool], parent: 
             for name, (_, inside) in zip(names, installer.folders, strict=True)
         ],
     )
-    prepare = k8s.core.v1.ContainerArgs(
-        name="prepare",
-        image=HOST_IMAGE,
-        command=["nsenter", "-at", "1", "--", "sh", "-ec", installer.prepare],
-        security_context=k8s.core.v1.SecurityContextArgs(privileged=True),
-        resources=_small(),
-    )
     sleep = k8s.core.v1.ContainerArgs(name="pause", image=PAUSE_IMAGE, resources=_small())
     volumes = [
         _host_folder(name, path, create=True)
         for name, (path, _) in zip(names, installer.folders, strict=True)
     ]
-    first = [prepare, copy] if installer.prepare else [copy]
+    first = [_on_host("prepare", installer.prepare), copy] if installer.prepare else [copy]
     _agent(
         spec,
         pools,
@@ -239,6 +255,17 @@ def _agent(spec: PlatformSpec, pools: Sequence[Pool], parent: pulumi.Resource, a
             ),
         ),
         opts=pulumi.ResourceOptions(parent=parent, depends_on=list(agent.after), delete_before_replace=True),
+    )
+
+
+def _on_host(name: str, script: str) -> k8s.core.v1.ContainerArgs:
+    """A container that runs a script in the host's namespaces."""
+    return k8s.core.v1.ContainerArgs(
+        name=name,
+        image=HOST_IMAGE,
+        command=["nsenter", "-at", "1", "--", "sh", "-ec", script],
+        security_context=k8s.core.v1.SecurityContextArgs(privileged=True),
+        resources=_small(),
     )
 
 

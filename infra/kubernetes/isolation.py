@@ -42,16 +42,12 @@ class NamespaceSpec:
 def namespace_specs(platform: Platform, features: LayerFeatures) -> tuple[NamespaceSpec, ...]:
     """The namespaces of this platform.
 
-    training is `baseline`, because the stock images of SkyPilot and Ray run as root. With RDMA it must be
-    `privileged`, because registering memory needs the capability IPC_LOCK. Agents of nodes and GPUs are
-    `privileged`, because they mount host folders. Everything else is `restricted`.
+    training is `baseline`, because the stock images of SkyPilot and Ray run as root; also with RDMA, whose
+    nodes let pods lock memory without a capability. A `privileged` one would make every launcher root on
+    every node. Agents of nodes and GPUs are `privileged`, because they mount host folders. Everything else is
+    `restricted`.
     """
-    rdma = any(pool.fabric != "none" for pool in platform.pools)
-    found = [
-        NamespaceSpec(
-            TRAINING_NAMESPACE, "privileged" if rdma else "baseline", "restricted" if not rdma else "baseline"
-        )
-    ]
+    found = [NamespaceSpec(TRAINING_NAMESPACE, "baseline", "restricted")]
     if features.kuberay:
         found.append(NamespaceSpec(KUBERAY_NAMESPACE, "restricted", "restricted"))
     if features.gpu_namespace:

@@ -1,8 +1,9 @@
 """Queue: Kueue with one cluster queue whose quotas are the pools at their largest, and the local queue of
 trainings.
 
-A job starts when all its nodes are free. Every flavor of a resource group must list the same resources, and a
-pod of no pool (a Ray head) gets the first flavor that fits.
+A job starts when all its nodes are free, and in a pool with a provisioning class when they have been
+provisioned. Every flavor of a resource group must list the same resources, and a pod of no pool (a Ray head)
+gets the first flavor that fits.
 """
 
 from __future__ import annotations
@@ -20,12 +21,18 @@ from trainfleet.infra.kubernetes.names import PRIORITIES, QUEUE, QUEUE_NAMESPACE
 from trainfleet.infra.kubernetes.values.common import Toleration
 from trainfleet.infra.kubernetes.values.queue import Selector, kueue
 from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform, Pool
-from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 
 API_VERSION = "kueue.x-k8s.io/v1beta2"
 GPU_RESOURCE = "nvidia.com/gpu"
 POOL_LABEL = "trainfleet.io/pool"
 SYSTEM_FLAVOR = "system"
+NODE_START = "45m"
+"""An eight-GPU node takes up to half an hour to start."""
+FLEX_START_WAIT = "168h"
+"""Flex-start nodes come when there is capacity, which takes hours or days. A job that is evicted meanwhile
+loses its place.
+"""
 UNCOUNTED = ("1000000", "1000000Gi")
 """CPU and memory of unknown machines (an existing cluster), so that only GPUs are limited."""
 
@@ -61,11 +68,42 @@ class Preemption:
 
 
 @document
+class FlavorCheck:
+    name: str
+    on_flavors: tuple[str, ...]
+
+
+@document
+class AdmissionChecks:
+    admission_checks: tuple[FlavorCheck, ...]
+
+
+@document
 class ClusterQueueSpec:
     namespace_selector: Selector
     resource_groups: tuple[ResourceGroup, ...]
     queueing_strategy: str
     preemption: Preemption
+    admission_checks_strategy: AdmissionChecks | None = None
+
+
+@document
+class CheckParameters:
+    api_group: str
+    kind: str
+    name: str
+
+
+@document
+class AdmissionCheckSpec:
+    controller_name: str
+    parameters: CheckParameters
+
+
+@document
+class ProvisioningSpec:
+    provisioning_class_name: str
+    managed_resources: tuple[str, ...]
 
 
 @document
@@ -86,7 +124,7 @@ class Queue(pulumi.ComponentResource):
                 f"{spec.name}-kueue",
                 KUEUE,
                 QUEUE_NAMESPACE,
-                kueue(monitored=features.monitoring),
+                kueue(monitored=features.monitoring, start_within=start_within(platform)),
                 parent=self,
             )
             flavors = [self._resource("ResourceFlavor", SYSTEM_FLAVOR, [chart], {"spec": FlavorSpec({}, ())})]
@@ -94,7 +132,12 @@ class Queue(pulumi.ComponentResource):
                 self._resource("ResourceFlavor", pool.spec.name, [chart], {"spec": flavor(pool)})
                 for pool in platform.pools
             ]
-            cluster = self._resource("ClusterQueue", QUEUE, flavors, {"spec": cluster_queue(platform, spec)})
+            checks = [
+                self._provisioning(name, chart)
+                for name in sorted({pool.provisioning_class for pool in platform.pools} - {""})
+            ]
+            queued = {"spec": cluster_queue(platform, spec)}
+            cluster = self._resource("ClusterQueue", QUEUE, [*flavors, *checks], queued)
             self._resource(
                 "LocalQueue", QUEUE, [cluster], {"spec": LocalQueueSpec(QUEUE)}, TRAINING_NAMESPACE
             )
@@ -102,6 +145,17 @@ class Queue(pulumi.ComponentResource):
                 body = {"value": value, "description": f"Trainings of priority {name.rpartition('-')[2]}"}
                 self._resource("WorkloadPriorityClass", name, [chart], body)
         self.register_outputs({})
+
+    def _provisioning(self, class_name: str, chart: pulumi.Resource) -> pulumi.Resource:
+        """A check that admits a job once its ProvisioningRequest got all nodes (Kueue documentation,
+        provisioning admission check controller).
+        """
+        name = check_name(class_name)
+        request = ProvisioningSpec(class_name, (GPU_RESOURCE,))
+        config = self._resource("ProvisioningRequestConfig", name, [chart], {"spec": request})
+        parameters = CheckParameters(API_VERSION.partition("/")[0], "ProvisioningRequestConfig", name)
+        check = AdmissionCheckSpec("kueue.x-k8s.io/provisioning-request", parameters)
+        return self._resource("AdmissionCheck", name, [config], {"spec": check})
 
     def _resource(
         self, kind: str, name: str, after: list[pulumi.Resource], body: Any, namespace: str = ""
@@ -115,6 +169,17 @@ class Queue(pulumi.ComponentResource):
             parent=self,
             depends_on=after,
         )
+
+
+def check_name(class_name: str) -> str:
+    """The name of the admission check of a provisioning class."""
+    return class_name.partition(".")[0]
+
+
+def start_within(platform: Platform) -> str:
+    """How long an admitted job may wait for its pods before it returns its quota."""
+    waits = any(pool.spec.capacity is Capacity.FLEX_START for pool in platform.pools)
+    return FLEX_START_WAIT if waits else NODE_START
 
 
 def flavor(pool: Pool) -> FlavorSpec:
@@ -148,7 +213,21 @@ def cluster_queue(platform: Platform, spec: PlatformSpec) -> ClusterQueueSpec:
         # A small job may pass a large one that waits; a large one of high priority preempts.
         queueing_strategy="BestEffortFIFO",
         preemption=Preemption("LowerPriority", "Never"),
+        admission_checks_strategy=_checks(platform),
     )
+
+
+def _checks(platform: Platform) -> AdmissionChecks | None:
+    """The check of each provisioning class, on the flavors of its pools."""
+    classes = sorted({pool.provisioning_class for pool in platform.pools} - {""})
+    checks = tuple(
+        FlavorCheck(
+            check_name(name),
+            tuple(pool.spec.name for pool in platform.pools if pool.provisioning_class == name),
+        )
+        for name in classes
+    )
+    return AdmissionChecks(checks) if checks else None
 
 
 def _amounts(machine: Machine | None, nodes: int) -> dict[str, str]:

@@ -7,6 +7,7 @@ rejects what it would need.
 from __future__ import annotations
 
 from trainfleet.infra.catalog.machines import machine_for_pool
+from trainfleet.infra.catalog.regions import at
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput, partly_known
 from trainfleet.infra.spec.load import load_stack
@@ -28,13 +29,13 @@ def outputs_from_spec(stack: str) -> PlatformOutputs:
         environment=spec.environment,
         bucket_url=spec.storage.bucket_url,
         image=spec.ray.image,
-        pools=[_pool(spec.cloud, pool) for pool in spec.gpu_pools if pool.kind == "nodes"],
+        pools=[_pool(spec.cloud, spec.region, pool) for pool in spec.gpu_pools if pool.kind == "nodes"],
         ray_version=spec.ray.version,
     )
 
 
-def _pool(cloud: Cloud, pool: GpuPool) -> PoolOutput:
-    machine = machine_for_pool(cloud, pool)
+def _pool(cloud: Cloud, region: str, pool: GpuPool) -> PoolOutput:
+    machine = at(machine_for_pool(cloud, pool), region, pool.capacity)
     return PoolOutput(
         name=pool.name,
         kind=pool.kind,

@@ -146,6 +146,10 @@ class SystemPool(Part):
     """Number of nodes that always run."""
     max_nodes: int = Field(4, ge=1)
     """Maximum number of nodes."""
+    image_release: str = Field("", examples=["1.35.2-20261112"])
+    """Release of the node image (aws). Empty = the newest when the pool is created or upgraded. A change
+    replaces the nodes.
+    """
 
 
 class Capacity(StrEnum):
@@ -157,6 +161,30 @@ class Capacity(StrEnum):
     CAPACITY_BLOCK = "capacity-block"
     FLEX_START = "flex-start"
     QUEUED = "queued"
+
+
+Rdma = Literal["none", "efa", "gpudirect-tcpx", "gpudirect-tcpxo", "roce", "infiniband"]
+
+
+class MachineFacts(Part):
+    """Facts of a machine that is not in the catalogue. Only x86 machines with NVIDIA GPUs work."""
+
+    vcpu: int = Field(ge=1)
+    """Number of vCPU of a node."""
+    memory_gib: float = Field(gt=0)
+    """Memory of a node."""
+    gpu_memory_gib: float = Field(gt=0)
+    """Memory of one GPU."""
+    network_gbps: float | None = Field(None, gt=0)
+    """Bandwidth of the node's network. Default: unknown."""
+    rdma: Rdma = "none"
+    """The fabric beyond Ethernet."""
+    rdma_nics: int = Field(0, ge=0)
+    """Number of fabric interfaces of a node; 0 without a fabric."""
+    local_nvme_gb: float = Field(0, ge=0)
+    """Local NVMe disks of a node, in 10^9 bytes."""
+    usd_per_hour: float | None = Field(None, gt=0)
+    """Price of a node for the pool's capacity. Default: unknown."""
 
 
 class GpuPool(Part):
@@ -190,10 +218,20 @@ class GpuPool(Part):
     """Place the nodes close together (one zone, a placement group), for multi-node training."""
     instance_type: str = ""
     """A machine of the catalogue. Empty = the cheapest with this accelerator and count."""
+    machine: MachineFacts | None = None
+    """Facts of `instance_type`, for a machine that is not in the catalogue or not in this region of it."""
     zone: str = ""
     """The zone of a compact or reserved pool. Empty = the platform's first zone."""
     disk_gib: int = Field(200, ge=50, le=16384)
     """Size of the root disk of a node, which holds container images."""
+    version: str = Field("", pattern=r"^(1\.\d{2})?$", examples=["1.34"])
+    """Kubernetes version of the nodes, to upgrade them later than the control plane (aws, azure). Empty =
+    the control plane's.
+    """
+    image_release: str = Field("", examples=["1.35.2-20261112"])
+    """Release of the node image (aws). Empty = the newest when the pool is created or upgraded. A change
+    replaces the nodes.
+    """
     labels: dict[str, str] = {}
     """Additional Kubernetes labels of the pool's nodes."""
 

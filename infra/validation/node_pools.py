@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainfleet.infra.catalog.machines import Machine, catalogue, machines_of, sells_machines
+from trainfleet.infra.catalog.regions import known_in, offered_in
 from trainfleet.infra.cloud_support import ReservationId, support
 from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
 from trainfleet.infra.validation.finding import Finding
@@ -13,6 +14,8 @@ from trainfleet.infra.validation.pools import CLOUD, machine_choice, pools, pool
 from trainfleet.pydantic_messages import Path
 from trainfleet.suggestions import nearest
 
+EXAMPLE = "machine: {vcpu: 96, memory_gib: 768, gpu_memory_gib: 80}"
+FACTS = "instance_type and its facts in `machine`"
 RESERVING = (Capacity.RESERVED, Capacity.CAPACITY_BLOCK)
 RESERVED_NAMES = ("system",)
 """Names of pools that every platform has."""
@@ -31,11 +34,11 @@ def kind_is_offered(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def accelerator_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
-    """A cloud does not sell every accelerator, nor every number of them in one machine."""
+    """The catalogue has a machine with the accelerators, or the pool states its facts."""
     if not sells_machines(spec.cloud):
         return
     for path, pool in pools(spec):
-        if machines_of(spec.cloud, pool.accelerator, pool.per_node, kind=pool.kind):
+        if pool.machine or machines_of(spec.cloud, pool.accelerator, pool.per_node, kind=pool.kind):
             continue
         seller = "HyperPod" if pool.kind == "hyperpod" else spec.cloud
         same = machines_of(spec.cloud, pool.accelerator, kind=pool.kind)
@@ -43,8 +46,8 @@ def accelerator_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
             counts = sorted({machine.accelerators_per_node for machine in same})
             yield Finding(
                 (*path, "per_node"),
-                f"{seller} sells no machine with {pool.per_node} x {pool.accelerator}",
-                f"{' or '.join(map(str, counts))} per node",
+                f"no machine with {pool.per_node} x {pool.accelerator} is in this catalogue of {seller}",
+                f"{' or '.join(map(str, counts))} per node, or {FACTS}",
                 (CLOUD, (*path, "accelerator"), (*path, "kind")),
             )
         else:
@@ -53,8 +56,8 @@ def accelerator_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
             suggestion = f"did you mean `{match}`? " if match else ""
             yield Finding(
                 (*path, "accelerator"),
-                f"{seller} sells no `{pool.accelerator}`",
-                f"{suggestion}available: {', '.join(known) or 'none'}",
+                f"`{pool.accelerator}` is not in this catalogue of {seller}",
+                f"{suggestion}one of {', '.join(known) or 'none'}, or {FACTS}",
                 (CLOUD, (*path, "kind")),
             )
 
@@ -63,9 +66,10 @@ def instance_type_fits(spec: PlatformSpec) -> Iterator[Finding]:
     """The labels of a pool and its launchers rely on the accelerator and count that the pool states."""
     if not sells_machines(spec.cloud):
         return
+    yield from _facts_are_whole(spec)
     of_cloud = {machine.instance_type: machine for machine in catalogue() if machine.cloud is spec.cloud}
     for path, pool in pools(spec):
-        if not pool.instance_type:
+        if not pool.instance_type or pool.machine:
             continue
         where = (*path, "instance_type")
         reads: tuple[Path, ...] = (CLOUD, (*path, "accelerator"), (*path, "per_node"), (*path, "kind"))
@@ -77,13 +81,43 @@ def instance_type_fits(spec: PlatformSpec) -> Iterator[Finding]:
         fix = f"leave it out, or {' or '.join(fitting)}" if fitting else "leave it out"
         if machine is None:
             match = nearest(pool.instance_type, fitting or of_cloud)
-            what = f"`{pool.instance_type}` is not in the catalogue of {spec.cloud}"
-            yield Finding(where, what, f"did you mean `{match}`?" if match else fix, reads)
+            what = f"`{pool.instance_type}` is not in this catalogue of {spec.cloud}"
+            advice = f"did you mean `{match}`?" if match else fix
+            yield Finding(where, what, f"{advice} Or state its facts: {EXAMPLE}", reads)
         elif pool.instance_type not in fitting:
             gpus = f"{machine.accelerators_per_node} x {machine.accelerator}"
             carries = gpus if machine.accelerator else "no GPU"
             what = f"{pool.instance_type} carries {carries}, not {pool.per_node} x {pool.accelerator}"
             yield Finding(where, what, fix, reads)
+
+
+def _facts_are_whole(spec: PlatformSpec) -> Iterator[Finding]:
+    for path, pool in pools(spec):
+        where = (*path, "machine")
+        if pool.machine is None:
+            continue
+        if not pool.instance_type:
+            what = "is missing: `machine` states the facts of one"
+            yield Finding((*path, "instance_type"), what, "the cloud's name of the machine", (where,))
+        if (pool.machine.rdma == "none") != (pool.machine.rdma_nics == 0):
+            what = f"{pool.machine.rdma_nics} interfaces do not go with rdma: {pool.machine.rdma}"
+            yield Finding((*where, "rdma_nics"), what, "both, or neither", ((*where, "rdma"),))
+
+
+def machine_is_in_the_region(spec: PlatformSpec) -> Iterator[Finding]:
+    """No cloud has every machine in every region, and a pool that starts at zero shows it with the first job
+    (infra/<cloud>/regions.toml).
+    """
+    for path, pool, machine in pools_with_machine(spec):
+        if machine.declared or known_in(machine, spec.region):
+            continue
+        name = "instance_type" if pool.instance_type else "accelerator"
+        yield Finding(
+            (*path, name),
+            f"{machine.instance_type} in {spec.region} is not in this catalogue",
+            f"one of {', '.join(offered_in(machine))}, or {FACTS}",
+            (*machine_choice(path), ("region",)),
+        )
 
 
 def fabric_exists(spec: PlatformSpec) -> Iterator[Finding]:
@@ -144,7 +178,8 @@ def price_is_known(spec: PlatformSpec) -> Iterator[Finding]:
     cloud = support(spec.cloud)
     for path, pool, machine in pools_with_machine(spec):
         bought = pool.capacity in (Capacity.ON_DEMAND, Capacity.SPOT)
-        if pool.kind == "hyperpod" or not bought or machine.usd_per_hour(pool.capacity) is not None:
+        known = machine.declared or machine.usd_per_hour(pool.capacity) is not None
+        if pool.kind == "hyperpod" or not bought or known:
             continue
         others = [
             each.instance_type
@@ -155,7 +190,7 @@ def price_is_known(spec: PlatformSpec) -> Iterator[Finding]:
         reads, where = (*machine_choice(path), (*path, "capacity")), (*path, "capacity")
         if cloud.unpriced_is_unsold:
             price = f"{pool.capacity} price of {machine.instance_type}"
-            yield Finding(where, f"{spec.cloud} lists no {price}, so it is not sold this way", fix, reads)
+            yield Finding(where, f"no {price} is in this catalogue, which has {spec.cloud}'s", fix, reads)
         elif spec.budget is not None and not (cloud.spot_is_capped and _capped(pool, machine)):
             what = f"no {pool.capacity} price of {machine.instance_type} is known, which the budget needs"
             yield Finding(where, what, f"{fix}, or no budget", reads)

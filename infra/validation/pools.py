@@ -18,7 +18,7 @@ def pools(spec: PlatformSpec) -> Iterator[tuple[Path, GpuPool]]:
 
 
 def pools_with_machine(spec: PlatformSpec) -> Iterator[tuple[Path, GpuPool, Machine]]:
-    """Every pool whose machine the cloud sells. Another rule reports the others."""
+    """Every pool whose machine is known. Another rule reports the others."""
     if not sells_machines(spec.cloud):
         return
     for path, pool in pools(spec):
@@ -30,7 +30,7 @@ def pools_with_machine(spec: PlatformSpec) -> Iterator[tuple[Path, GpuPool, Mach
 
 def machine_choice(path: Path) -> tuple[Path, ...]:
     """The values that decide which machine a pool gets."""
-    names = ("accelerator", "per_node", "instance_type", "capacity", "interconnect", "kind")
+    names = ("accelerator", "per_node", "instance_type", "machine", "capacity", "interconnect", "kind")
     return (CLOUD, *((*path, name) for name in names))
 
 

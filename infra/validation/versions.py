@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from trainfleet.dates import today
+from trainfleet.infra.cloud_support import support
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.validation.finding import Finding
-from trainfleet.infra.validation.pools import CLOUD
+from trainfleet.infra.validation.pools import CLOUD, pools
 from trainfleet.kubernetes_support import AFTERWARDS, SERVICES, supported_versions, versions_of
 from trainfleet.pydantic_messages import Path
 
@@ -48,3 +50,51 @@ def ends_of_support(spec: PlatformSpec) -> Iterator[Finding]:
             )
             fix = f"upgrade to {newer[0]}, one minor version at a time" if newer else "plan the upgrade"
             yield Finding(WHERE, what, fix, (CLOUD,))
+
+
+def pool_versions_are_in_skew(spec: PlatformSpec) -> Iterator[Finding]:
+    """The kubelet may be older than the API server, within a limit of the cloud, and never newer (Kubernetes
+    version skew policy).
+    """
+    most, control = support(spec.cloud).pool_skew, _minor(spec.kubernetes.version)
+    for path, pool in pools(spec):
+        where, reads = (*path, "version"), (CLOUD, WHERE, (*path, "kind"))
+        if not pool.version:
+            continue
+        if not most or pool.kind == "hyperpod":
+            owner = "HyperPod" if pool.kind == "hyperpod" else str(spec.cloud)
+            what = f"{owner} gives a pool's nodes the version of the control plane"
+            yield Finding(where, what, "leave it out", reads)
+        elif not control - most <= _minor(pool.version) <= control:
+            oldest = max(control - most, 0)
+            what = f"nodes of {pool.version} do not work with a control plane of {spec.kubernetes.version}"
+            yield Finding(where, what, f"1.{oldest} to {spec.kubernetes.version}", reads)
+
+
+def image_releases_match(spec: PlatformSpec) -> Iterator[Finding]:
+    """A release of a node image belongs to one Kubernetes version (EKS API, UpdateNodegroupVersion)."""
+    pattern = support(spec.cloud).image_release
+    named: list[tuple[Path, str, str, str]] = [
+        (("system_pool",), spec.system_pool.image_release, spec.kubernetes.version, "nodes")
+    ]
+    named += [
+        (path, pool.image_release, pool.version or spec.kubernetes.version, pool.kind)
+        for path, pool in pools(spec)
+    ]
+    for path, release, version, kind in named:
+        where, reads = (*path, "image_release"), (CLOUD, WHERE, (*path, "version"), (*path, "kind"))
+        if not release:
+            continue
+        if not pattern or kind == "hyperpod":
+            owner = "HyperPod" if kind == "hyperpod" else str(spec.cloud)
+            what = f"{owner} chooses the image of a pool's nodes by itself"
+            yield Finding(where, what, "leave it out", reads)
+        elif (found := re.fullmatch(pattern, release)) is None:
+            yield Finding(where, f"`{release}` is not a release", f"for example {version}.2-20261112", reads)
+        elif found[1] != version:
+            what = f"`{release}` is an image of Kubernetes {found[1]}, and the pool has {version}"
+            yield Finding(where, what, f"a release of {version}", reads)
+
+
+def _minor(version: str) -> int:
+    return int(version.partition(".")[2])

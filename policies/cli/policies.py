@@ -33,6 +33,8 @@ With NAME, show one rule with its reason, remedy, sources and the resource types
 
   trainfleet policies --json
 
+  trainfleet policies --exceptions
+
   trainfleet policies --markdown > policies.md
 
   trainfleet policies --check policies.md
@@ -48,6 +50,13 @@ def main(  # noqa: PLR0917 - one per flag
     severity: Annotated[
         str, typer.Option(help="Only rules of this severity or higher: low, medium, high, critical.")
     ] = "",
+    exceptions: Annotated[
+        bool,
+        typer.Option(
+            "--exceptions",
+            help="List what Checkov finds on the production stacks and why it stays, instead of the rules.",
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document on stdout instead of the table.")
     ] = False,
@@ -69,7 +78,10 @@ def main(  # noqa: PLR0917 - one per flag
 
     _known("--cloud", cloud, tuple(CLOUDS.values()))
     _known("--severity", severity, SEVERITIES)
-    if check is not None:
+    if exceptions:
+        _reject_with_exceptions(name, severity, as_markdown=as_markdown, check=check)
+        _exceptions(cloud, as_json=as_json)
+    elif check is not None:
         _check(check, markdown())
     elif as_markdown:
         typer.echo(markdown(), nl=False)
@@ -88,6 +100,43 @@ def main(  # noqa: PLR0917 - one per flag
             console.width = WIDTH
         console.print(_table(rules))
         console.print(f"{len(rules)} rules; `trainfleet policies NAME` shows one")
+
+
+def _reject_with_exceptions(name: str, severity: str, *, as_markdown: bool, check: Path | None) -> None:
+    from trainfleet.errors import InputError, Problem
+
+    given = {"NAME": name, "--severity": severity, "--markdown": as_markdown, "--check": check}
+    if wrong := [option for option, value in given.items() if value]:
+        problems = [
+            Problem(option, "does not go with --exceptions", "--cloud and --json do") for option in wrong
+        ]
+        raise InputError("options that exclude each other", problems)
+
+
+def _exceptions(cloud: str, *, as_json: bool) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from trainfleet.console import out, print_json
+    from trainfleet.policies import scanner_exceptions as source
+
+    found = [each for each in source.scanner_exceptions() if not cloud or each.cloud == cloud]
+    if as_json:
+        print_json({"scanner": source.scanner(), "exceptions": [source.as_json(each) for each in found]})
+        return
+    console = out()
+    if not console.is_terminal:
+        console.width = WIDTH
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("Check", no_wrap=True)
+    table.add_column("Requires")
+    table.add_column("Reason")
+    table.add_column("Reviewed", no_wrap=True)
+    for each in found:
+        reason = f"{each.reason} ({each.rule})" if each.rule else each.reason
+        table.add_row(each.check, each.statement, reason, each.date.isoformat())
+    console.print(table)
+    console.print(f"{len(found)} exceptions to {source.scanner()}; --json also shows the resources")
 
 
 def _known(option: str, value: str, choices: tuple[str, ...]) -> None:
@@ -152,7 +201,7 @@ def _show(rule: Rule) -> None:
 
     from trainfleet.console import out
     from trainfleet.policies.catalogue import theme_of
-    from trainfleet.policies.engine.document import levels, types_by_cloud
+    from trainfleet.policies.engine.document import levels, types_by_cloud, unchecked
 
     console = out()
     console.print(
@@ -167,6 +216,7 @@ def _show(rule: Rule) -> None:
     ]
     for title, kinds in (("Checked", rule.checks), ("Checked for a missing companion", rule.stack)):
         rows += [(f"{title}, {cloud}", ", ".join(names)) for cloud, names in types_by_cloud(kinds).items()]
+    rows += [(f"Not checked, {cloud}", why) for cloud, why in unchecked(rule).items()]
     rows += [(f"Setting {name}", str(schema)) for name, schema in rule.settings.items()]
     for title, text in rows:
         console.print(f"[bold]{escape(title)}:[/] {escape(text)}" if title else escape(text), soft_wrap=True)

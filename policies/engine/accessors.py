@@ -194,6 +194,12 @@ def at_least(path: str, least: float, consequence: str = "", *, absent: float | 
     return evaluate
 
 
+def protected(resource: Resource) -> Iterable[Violation]:
+    """The engine must refuse to delete the resource, for types that the cloud itself does not protect."""
+    if resource.protect is False:
+        yield Violation("the resource option `protect` is not set, and the cloud has no deletion protection")
+
+
 @dataclass(frozen=True)
 class Forbidden:
     """A check that reports every resource of its type."""

@@ -7,8 +7,10 @@ from itertools import groupby
 from typing import Any
 
 from trainfleet.policies.catalogue import RULES, THEMES, theme_of
-from trainfleet.policies.engine.pod_specs import ALLOWED
+from trainfleet.policies.engine.pod_specs import ALLOWED, ALLOWED_ROOT
 from trainfleet.policies.engine.rule import CLOUDS, ENVIRONMENTS, Rule, Severity
+from trainfleet.policies.scanner_exceptions import scanner, scanner_exceptions
+from trainfleet.policies.unchecked import UNCHECKED
 
 SEVERITIES: tuple[Severity, ...] = ("low", "medium", "high", "critical")
 HEADER = """# Policies
@@ -114,8 +116,14 @@ def as_json(rule: Rule) -> dict[str, Any]:
         "references": list(rule.references),
         "types": list(rule.checks),
         "absence": list(rule.stack),
+        "unchecked": unchecked(rule),
         "settings": dict(rule.settings),
     }
+
+
+def unchecked(rule: Rule) -> dict[str, str]:
+    """Return the clouds on which a rule checks nothing, with the reason."""
+    return dict(UNCHECKED.get(rule.name, {}))
 
 
 def levels(rule: Rule) -> str:
@@ -158,12 +166,26 @@ def markdown() -> str:
         "",
     ]
     lines += [
-        "## Allowed privileged pods",
+        "## Scanner findings that stay",
         "",
-        *(f"- `{name}`: {why}" for name, why in ALLOWED.items()),
+        f"What {scanner()} finds on the production stacks, converted from a rehearsed apply by "
+        "`python -m tools.scanner`. Nothing else is found. Helm charts are not scanned.",
+        "",
+        "| Check | Requires | Why not | Policy | Reviewed |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {each.check} | {each.statement} | {each.reason} | {f'`{each.rule}`' if each.rule else ''} | "
+            f"{each.date.isoformat()} |"
+            for each in scanner_exceptions()
+        ),
         "",
     ]
     lines += [
+        "## Allowed privileged pods",
+        "",
+        *(f"- `{name}`: {why}" for name, why in ALLOWED.items()),
+        *(f"- `{name}`, as root but not privileged: {why}" for name, why in ALLOWED_ROOT.items()),
+        "",
         "The setting `allowed` of `no-privileged-pod`, `no-host-path` and `no-root-in-pods` adds more.",
         "",
     ]
@@ -200,6 +222,7 @@ def _rule(rule: Rule) -> list[str]:
     for title, kinds in (("Checked", rule.checks), ("Checked for a missing companion", rule.stack)):
         for cloud, names in types_by_cloud(kinds).items():
             lines.append(f"- {title} ({cloud}): {', '.join(f'`{name}`' for name in names)}")
+    lines += [f"- Not checked ({cloud}): {why}" for cloud, why in unchecked(rule).items()]
     if rule.settings:
         lines.append(f"- Settings: {', '.join(f'`{name}`' for name in rule.settings)}")
     return lines

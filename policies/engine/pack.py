@@ -57,7 +57,12 @@ def _resource_policy(rule: Rule, environment: str | None) -> pulumi_policy.Polic
         if canonical(args.resource_type) not in rule.checks:
             return
         resource = Resource(
-            args.resource_type, args.name, plain(args.props), args.urn, settings=args.get_config() or {}
+            args.resource_type,
+            args.name,
+            plain(args.props),
+            args.urn,
+            settings=args.get_config() or {},
+            protect=bool(args.opts.protect),
         )
         for message, _ in _messages(rule, evaluate(rule, resource), resource.name):
             report(message, None)

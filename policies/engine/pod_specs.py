@@ -29,6 +29,10 @@ ALLOWED = {
 """Privileged workloads and charts that policies allow, as namespace/name, with the reason. The setting
 `allowed` adds more.
 """
+ALLOWED_ROOT = {
+    "training/shared-folders": "gives folders of the shared filesystem, which belongs to root, to trainings",
+}
+"""Workloads that may run as root without being privileged, as namespace/name, with the reason."""
 CLOUD_NAMESPACES = {"aws-hyperpod": "SageMaker runs its node tests in it"}
 """Namespaces that a cloud requires by name for its own workloads, with the reason."""
 HOST_FLAGS = ("hostNetwork", "hostPID", "hostIPC")
@@ -49,6 +53,12 @@ def allowed(resource: Resource, namespace: str, name: str) -> bool:
 def allowed_release(resource: Resource) -> bool:
     """Whether a release is allowed, by its chart."""
     return allowed(resource, resource.props.get("namespace") or "default", chart(resource))
+
+
+def allowed_root(resource: Resource) -> bool:
+    """Whether a workload may run as root."""
+    metadata = resource.props.get("metadata") or {}
+    return f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}" in ALLOWED_ROOT
 
 
 def allowed_workload(resource: Resource) -> bool:

@@ -71,6 +71,8 @@ class Resource:
     """Property name to the URNs of the resources that its value comes from; also known in a preview."""
     settings: Mapping[str, Json] = field(default_factory=dict)
     """The policy's configuration (`--policy-pack-config`)."""
+    protect: bool | None = None
+    """Whether the engine refuses to delete it (Pulumi's option `protect`); None if that is not known."""
 
     @property
     def kind(self) -> str:

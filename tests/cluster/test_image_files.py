@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tools import images as lock
-from trainfleet.infra.gcp import node_config
+from trainfleet.infra.azure import node_pools
+from trainfleet.infra.catalog.machines import machines_of
+from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.gcp import layout
 from trainfleet.local_cluster import images, rootfs
 from trainfleet.training.runtime import process_group
 
@@ -93,10 +98,55 @@ def environment_of(dockerfile: str, target: str) -> dict[str, str]:
 def test_the_loader_finds_the_driver_where_gke_mounts_it(dockerfile: str) -> None:
     """GKE's device plugin mounts the driver and does not touch the loader's cache, unlike NVIDIA's runtime."""
     searched = environment_of(dockerfile, "cuda")["LD_LIBRARY_PATH"].split(":")
-    assert f"{node_config.DRIVER_MOUNT}/lib64" in searched
+    assert f"{layout.DRIVER_MOUNT}/lib64" in searched
     assert str(process_group.DRIVER_MOUNT) in searched
     assert environment_of(dockerfile, "cuda")["PATH"] == images.ENVIRONMENT["PATH"]
     assert "LD_LIBRARY_PATH" not in environment_of(dockerfile, "cpu")
+
+
+LIBRARIES = {
+    "efa": ("/opt/amazon/efa/lib", "/opt/amazon/ofi-nccl/lib"),
+    "infiniband": (),
+}
+
+
+@pytest.mark.parametrize("target", LIBRARIES)
+def test_the_image_of_a_fabric_finds_its_libraries_and_the_driver(dockerfile: str, target: str) -> None:
+    found = environment_of(dockerfile, target)
+    assert found["LD_LIBRARY_PATH"].split(":") == [*LIBRARIES[target], f"{layout.DRIVER_MOUNT}/lib64"]
+    assert found["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
+
+
+def test_every_topology_that_the_contract_names_is_in_the_image(dockerfile: str) -> None:
+    fast = [machine for machine in machines_of(Cloud.AZURE) if machine.rdma == "infiniband"]
+    named = {node_pools.fabric_environment(machine)["NCCL_TOPO_FILE"] for machine in fast}
+    added = re.findall(r"^ADD (?:.*\\\n)*.*?(\S+)$", dockerfile, re.M)
+    assert named
+    assert named <= set(added)
+
+
+def test_downloads_of_the_dockerfile_are_pinned(dockerfile: str) -> None:
+    for line in re.findall(r"^ADD .*", dockerfile, re.M):
+        assert re.search(r"--checksum=sha256:[0-9a-f]{64} ", line), line
+    assert "--verify aws-efa-installer-$EFA_INSTALLER.tar.gz.sig" in dockerfile
+    assert re.search(r"VALIDSIG \$EFA_KEY ", dockerfile)
+    assert re.search(r"^ARG EFA_KEY=[0-9A-F]{40}$", dockerfile, re.M)
+    assert "latest" not in dockerfile
+
+
+def test_no_target_ends_as_root(dockerfile: str) -> None:
+    for body in re.split(r"^FROM ", dockerfile, flags=re.M):
+        assert re.findall(r"^USER (\S+)", body, re.M)[-1:] in ([], ["1000:1000"])
+
+
+@pytest.mark.skipif(shutil.which("apt-cache") is None, reason="this machine has no apt")
+def test_the_packages_of_the_infiniband_image_exist_in_debian(dockerfile: str) -> None:
+    if rootfs.SUITE not in Path("/etc/os-release").read_text():
+        pytest.skip("this machine has another release than the image")
+    (names,) = re.findall(r"--no-install-recommends (lib\S.*?) \\", dockerfile)
+    done = subprocess.run(["apt-cache", "show", *names.split()], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert set(re.findall(r"^Package: (\S+)", done.stdout, re.M)) == set(names.split())
 
 
 def test_the_dockerfile_ends_as_an_unprivileged_user_and_copies_every_package_of_the_project(

@@ -30,6 +30,7 @@ FABRIC = {
     "gpu_pools[0].interconnect": "best",
     "gpu_pools[0].compact": True,
 }
+FACTS = {"vcpu": 48, "memory_gib": 192, "gpu_memory_gib": 24}
 P5E = {
     "gpu_pools[0].accelerator": "H200",
     "gpu_pools[0].per_node": 8,
@@ -374,20 +375,24 @@ CASES = [
         "accelerator_is_sold",
         {"gpu_pools[0].accelerator": "H10"},
         "gpu_pools[0].accelerator",
-        "did you mean `H100`? available: A100,",
+        "did you mean `H100`? one of A100,",
     ),
     Case(
         "accelerator_is_sold",
         {"gpu_pools[0].accelerator": "H100-MEGA"},
         "gpu_pools[0].accelerator",
-        "aws sells no `H100-MEGA`",
+        "`H100-MEGA` is not in this catalogue of aws",
     ),
     Case(
         "accelerator_is_sold",
         {"gpu_pools[0].per_node": 2},
         "gpu_pools[0].per_node",
-        "4 or 8 per node",
-        {"gpu_pools[0].per_node": 8},
+        "1 or 4 or 8 per node, or instance_type and its facts in `machine`",
+        {
+            "gpu_pools[0].per_node": 2,
+            "gpu_pools[0].instance_type": "g6x.24xlarge",
+            "gpu_pools[0].machine": FACTS,
+        },
     ),
     Case(
         "instance_type_fits",
@@ -395,6 +400,44 @@ CASES = [
         "gpu_pools[0].instance_type",
         "did you mean `g6.12xlarge`?",
         {"gpu_pools[0].instance_type": "g6.12xlarge"},
+    ),
+    Case(
+        "instance_type_fits",
+        {"gpu_pools[0].instance_type": "x99.12xlarge"},
+        "gpu_pools[0].instance_type",
+        "is not in this catalogue of aws",
+        {"gpu_pools[0].instance_type": "x99.12xlarge", "gpu_pools[0].machine": FACTS},
+    ),
+    Case(
+        "instance_type_fits",
+        {"gpu_pools[0].machine": FACTS},
+        "gpu_pools[0].instance_type",
+        "is missing: `machine` states the facts of one",
+        {"gpu_pools[0].machine": FACTS, "gpu_pools[0].instance_type": "x99.12xlarge"},
+    ),
+    Case(
+        "instance_type_fits",
+        {"gpu_pools[0].machine": {**FACTS, "rdma": "efa"}, "gpu_pools[0].instance_type": "x99.12xlarge"},
+        "gpu_pools[0].machine.rdma_nics",
+        "0 interfaces do not go with rdma: efa",
+        {
+            "gpu_pools[0].machine": {**FACTS, "rdma": "efa", "rdma_nics": 4},
+            "gpu_pools[0].instance_type": "x99.12xlarge",
+        },
+    ),
+    Case(
+        "machine_is_in_the_region",
+        {**FABRIC, "gpu_pools[0].accelerator": "B300", "region": "eu-west-3"},
+        "gpu_pools[0].accelerator",
+        "p6-b300.48xlarge in eu-west-3 is not in this catalogue -> one of us-",
+        {**FABRIC, "gpu_pools[0].accelerator": "B300", "region": "us-west-2"},
+    ),
+    Case(
+        "machine_is_in_the_region",
+        {"gpu_pools[0].instance_type": "g6.12xlarge", "region": "af-south-1"},
+        "gpu_pools[0].instance_type",
+        "g6.12xlarge in af-south-1 is not in this catalogue",
+        {"gpu_pools[0].instance_type": "g6.12xlarge", "region": "af-south-1", "gpu_pools[0].machine": FACTS},
     ),
     Case(
         "instance_type_fits",
@@ -410,7 +453,11 @@ CASES = [
     ),
     Case(
         "fabric_exists",
-        {"gpu_pools": [{"name": "a", "accelerator": "A10G", "interconnect": "best"}]},
+        {
+            "gpu_pools": [
+                {"name": "a", "accelerator": "A10G", "interconnect": "best", "instance_type": "g5.xlarge"}
+            ]
+        },
         "gpu_pools[0].interconnect",
         "g5.48xlarge",
         FABRIC,
@@ -446,16 +493,16 @@ CASES = [
     Case("names_are_unique", {"gpu_pools[0].name": "system"}, "gpu_pools[0].name", "another name"),
     Case(
         "accelerator_is_sold",
-        {**HYPERPOD, "gpu_pools[0].accelerator": "B300"},
+        {**HYPERPOD, "gpu_pools[0].accelerator": "RTXPRO4500"},
         "gpu_pools[0].accelerator",
-        "HyperPod sells no `B300`",
+        "`RTXPRO4500` is not in this catalogue of HyperPod",
         HYPERPOD,
     ),
     Case(
         "accelerator_is_sold",
-        {**HYPERPOD, "gpu_pools[0].per_node": 1},
+        {**HYPERPOD, "gpu_pools[0].per_node": 2},
         "gpu_pools[0].per_node",
-        "HyperPod sells no machine with 1 x L4",
+        "no machine with 2 x L4 is in this catalogue of HyperPod",
     ),
     Case(
         "instance_type_fits",
@@ -768,6 +815,64 @@ CASES = [
         "kubernetes.version",
         "EKS's standard support of Kubernetes 1.33 ended on 2026-07-29",
         {"kubernetes.version": "1.34"},
+    ),
+    Case(
+        "pool_versions_are_in_skew",
+        {"kubernetes.version": "1.35", "gpu_pools[0].version": "1.36"},
+        "gpu_pools[0].version",
+        "nodes of 1.36 do not work with a control plane of 1.35 -> 1.32 to 1.35",
+        {"kubernetes.version": "1.35", "gpu_pools[0].version": "1.34"},
+    ),
+    Case(
+        "pool_versions_are_in_skew",
+        {"kubernetes.version": "1.36", "gpu_pools[0].version": "1.32"},
+        "gpu_pools[0].version",
+        "1.33 to 1.36",
+        {"kubernetes.version": "1.36", "gpu_pools[0].version": "1.33"},
+    ),
+    Case(
+        "pool_versions_are_in_skew",
+        {"cloud": "gcp", "gpu_pools[0].version": "1.34"},
+        "gpu_pools[0].version",
+        "gcp gives a pool's nodes the version of the control plane -> leave it out",
+    ),
+    Case(
+        "pool_versions_are_in_skew",
+        {"cloud": "azure", "kubernetes.version": "1.36", "gpu_pools[0].version": "1.33"},
+        "gpu_pools[0].version",
+        "1.34 to 1.36",
+        {"cloud": "azure", "kubernetes.version": "1.36", "gpu_pools[0].version": "1.34"},
+    ),
+    Case(
+        "pool_versions_are_in_skew",
+        {**HYPERPOD, "gpu_pools[0].version": "1.34"},
+        "gpu_pools[0].version",
+        "HyperPod gives a pool's nodes the version",
+        HYPERPOD,
+    ),
+    Case(
+        "image_releases_match",
+        {"kubernetes.version": "1.35", "gpu_pools[0].image_release": "1.34.1-20261112"},
+        "gpu_pools[0].image_release",
+        "is an image of Kubernetes 1.34, and the pool has 1.35",
+        {
+            "kubernetes.version": "1.35",
+            "gpu_pools[0].version": "1.34",
+            "gpu_pools[0].image_release": "1.34.1-20261112",
+        },
+    ),
+    Case(
+        "image_releases_match",
+        {"system_pool.image_release": "latest"},
+        "system_pool.image_release",
+        "`latest` is not a release -> for example 1.35.2-20261112",
+        {"system_pool.image_release": "1.35.2-20261112"},
+    ),
+    Case(
+        "image_releases_match",
+        {"cloud": "azure", "gpu_pools[0].image_release": "202611.12.0"},
+        "gpu_pools[0].image_release",
+        "azure chooses the image of a pool's nodes by itself",
     ),
     Case(
         "aws_logs_are_kept_as_sold",

@@ -234,7 +234,7 @@ def test_an_unknown_accelerator_is_answered_with_the_nearest(trainfleet: Trainfl
     ("filters", "found"),
     [
         (("aws", "h100", None, False), ["p5.4xlarge", "p5.48xlarge", "ml.p5.4xlarge", "ml.p5.48xlarge"]),
-        (("aws", "A10G", 4, False), ["g5.12xlarge", "ml.g5.12xlarge"]),
+        (("aws", "A10G", 4, False), ["g5.12xlarge", "g5.24xlarge", "ml.g5.12xlarge", "ml.g5.24xlarge"]),
         (("azure", "H100", None, True), ["Standard_ND96isr_H100_v5"]),
         (("gcp", "A100", 2, False), ["a2-highgpu-2g"]),
     ],
@@ -249,7 +249,7 @@ def test_filters_narrow_the_catalogue(
     ("filters", "says"),
     [
         (("asw", None, None, False), "did you mean `aws`?"),
-        (("aws", "H100-MEGA", None, False), "aws sells no `H100-MEGA`"),
+        (("aws", "H100-MEGA", None, False), "this catalogue of aws has no `H100-MEGA`"),
         (("aws", "H100", 3, False), "counts: 1, 8"),
         (("azure", "T4", None, True), "leave out --rdma"),
     ],

@@ -24,6 +24,7 @@ CREATES_CLUSTER = {
     "network",
     "node_config",
     "node_pools",
+    "preflight",
     "registry",
     "secrets",
     "storage",

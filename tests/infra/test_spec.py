@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.aws.layout import LOG_RETENTION_DAYS
 from trainfleet.infra.catalog.machines import Machine, machines_of
+from trainfleet.infra.catalog.regions import offered_in
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.load import parse_spec
 from trainfleet.infra.spec.schema import PlatformSpec
@@ -28,12 +29,14 @@ NAMES = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True).filter
 EMAILS = st.sampled_from(["ml-platform@example.com", "a@b.c"])
 TEXT = st.text(st.characters(categories=["L", "Nd"], include_characters=" _.:/=+-@"), max_size=20)
 RESERVED = ("aws:", "trainfleet:", "name")
+REGIONS = ["us-east-1", "us-east-2", "eu-west-1"]
 
 
 @st.composite
 def pools(draw: st.DrawFn, name: str, index: int) -> dict[str, Any]:
     """A pool that AWS sells."""
-    machine: Machine = draw(st.sampled_from(machines_of(Cloud.AWS)))
+    everywhere = [each for each in machines_of(Cloud.AWS) if set(REGIONS) <= set(offered_in(each))]
+    machine: Machine = draw(st.sampled_from(everywhere))
     capacities = ["reserved"] + [
         kind
         for kind, price in (
@@ -69,7 +72,7 @@ def platforms(draw: st.DrawFn) -> dict[str, Any]:
     return {
         "name": draw(NAMES),
         "cloud": "aws",
-        "region": draw(st.sampled_from(["us-east-1", "us-east-2", "eu-west-1"])),
+        "region": draw(st.sampled_from(REGIONS)),
         "owner": draw(EMAILS),
         "environment": draw(st.sampled_from(["dev", "staging", "prod"])),
         "network": {
@@ -79,7 +82,7 @@ def platforms(draw: st.DrawFn) -> dict[str, Any]:
             "hub": None if public else {"id": "tgw-0123456789abcdef0"},
         },
         "kubernetes": {
-            "version": draw(st.sampled_from(["1.34", "1.35", "1.36"])),
+            "version": draw(st.sampled_from(["1.35", "1.36"])),
             "access": {"public_ranges": ["192.0.2.0/24", "198.51.100.7/32"]}
             if public
             else {"private_ranges": ["192.168.0.0/24"]},

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.policies.cases import exposure, identity, platform
+from tests.policies.cases.every import CASES
 from tests.policies.cases.stacks import STACK_CASES
 from tests.policies.cases.table import BASES, TAGS, Case
 from tests.policies.cases.table import broken as violating_props
@@ -29,8 +29,6 @@ from trainfleet.rehearsal.rehearse import RehearsalOptions, rehearsal_session
 from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN as UNKNOWN_ON_THE_WIRE
 from trainfleet.rehearsal.simulation.schema import packages
-
-CASES = [*exposure.CASES, *identity.CASES, *platform.CASES]
 
 PROGRAM = """
 import json

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.policies.cases import address_ranges, exposure, identity, platform, policy_documents
+from tests.policies.cases import address_ranges, identity, policy_documents, upkeep
+from tests.policies.cases.every import CASES
 from tests.policies.cases.exposure import DENY_HTTP, document
 from tests.policies.cases.table import BASES, Base, Case, broken
 from trainfleet.policies.catalogue import RULES
 from trainfleet.policies.engine.accessors import Forbidden
+from trainfleet.policies.engine.document import unchecked
 from trainfleet.policies.engine.rule import Resource, Rule, evaluate
 from trainfleet.policies.resource_types import (
     AKS,
@@ -30,15 +32,9 @@ from trainfleet.policies.resource_types import (
     STORAGE_CLASS,
     VAULT,
 )
+from trainfleet.policies.unchecked import UNCHECKED
 
 BY_NAME = {rule.name: rule for rule in RULES}
-CASES = [
-    *exposure.CASES,
-    *address_ranges.CASES,
-    *identity.CASES,
-    *policy_documents.CASES,
-    *platform.CASES,
-]
 PAIRS = [(rule, kind) for rule in RULES for kind in rule.checks]
 
 
@@ -48,13 +44,14 @@ def named(value: Any) -> str | None:
     return f"{value.rule}-{value.kind}" if isinstance(value, Case) else None
 
 
-def found(rule: Rule, kind: str, base: Base) -> tuple[str, ...]:
-    return tuple(violation.message for violation in evaluate(rule, Resource(kind, base.name, base.props)))
+def found(rule: Rule, kind: str, base: Base, *, protect: bool = True) -> tuple[str, ...]:
+    resource = Resource(kind, base.name, base.props, protect=protect)
+    return tuple(violation.message for violation in evaluate(rule, resource))
 
 
 @pytest.mark.parametrize("case", CASES, ids=named)
 def test_a_broken_rule_names_what_is_wrong(case: Case) -> None:
-    output = found(BY_NAME[case.rule], case.type, broken(case))
+    output = found(BY_NAME[case.rule], case.type, broken(case), protect=case.protect)
     assert any(case.says in what for what in output), output
 
 
@@ -149,6 +146,7 @@ COMPLIANT: list[tuple[str, str, dict[str, Any]]] = [
     ),
     *address_ranges.COMPLIANT,
     *policy_documents.COMPLIANT,
+    *upkeep.COMPLIANT,
     ("encrypted-volumes", STORAGE_CLASS, {"provisioner": "rancher.io/local-path"}),
     (
         "no-star-role",
@@ -204,6 +202,20 @@ def test_another_way_to_keep_a_rule_is_left_alone_too(name: str, kind: str, prop
     assert found(BY_NAME[name], kind, Base("p-it", props)) == ()
 
 
+def test_a_rule_about_clouds_says_why_it_leaves_one_out() -> None:
+    clouds = {"aws", "gcp", "azure"}
+    for rule in RULES:
+        checked = clouds & set(rule.clouds())
+        assert set(unchecked(rule)) == (clouds - checked if checked else set()), rule.name
+    assert set(UNCHECKED) <= set(BY_NAME)
+
+
+def test_protection_that_is_not_known_violates_nothing() -> None:
+    for rule in ("protected-from-deletion", "data-survives-destroy"):
+        for kind in BY_NAME[rule].checks:
+            assert evaluate(BY_NAME[rule], Resource(kind, "it", BASES[kind].props)) == ()
+
+
 @pytest.mark.parametrize(
     "kind",
     [
@@ -236,6 +248,21 @@ def test_a_setting_allows_one_more_named_pod_and_no_other() -> None:
     assert evaluate(rule, Resource(kind, "p", allowed, settings=settings)) == ()
     assert evaluate(rule, Resource(kind, "p", allowed)) != ()
     assert evaluate(rule, Resource(kind, "p", elsewhere, settings=settings)) != ()
+
+
+def test_a_workload_that_may_run_as_root_may_not_become_more() -> None:
+    rule, kind = BY_NAME["no-root-in-pods"], "kubernetes:batch/v1:Job"
+    for name, escalates, count in (
+        ("shared-folders", False, 0),
+        ("shared-folders", True, 1),
+        ("other", False, 1),
+    ):
+        container = {"securityContext": {"runAsUser": 0, "allowPrivilegeEscalation": escalates}}
+        props = {
+            "metadata": {"name": name, "namespace": "training"},
+            "spec": {"template": {"spec": {"containers": [container]}}},
+        }
+        assert len(evaluate(rule, Resource(kind, "j", props))) == count, (name, escalates)
 
 
 def test_a_setting_requires_one_more_tag() -> None:

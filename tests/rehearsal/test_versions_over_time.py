@@ -46,3 +46,38 @@ def test_a_new_cluster_needs_a_version_in_support(
     with pytest.raises(RefusedError, match=f"and it is {day}"):
         Cloud().create(cluster(token, wrong))
     Cloud().create(cluster(token, right))
+
+
+POOL, AGENTS = "aws:eks/nodeGroup:NodeGroup", "azure-native:containerservice:AgentPool"
+
+
+@pytest.mark.parametrize(
+    ("token", "version", "pool", "wrong", "right"),
+    [
+        (EKS, {"version": "1.35"}, POOL, {"version": "1.36"}, {"version": "1.35"}),
+        (EKS, {"version": "1.35"}, POOL, {"version": "1.31"}, {"version": "1.32"}),
+        (
+            EKS,
+            {"version": "1.35"},
+            POOL,
+            {"version": "1.35", "releaseVersion": "1.34.1-20261112"},
+            {"version": "1.35", "releaseVersion": "1.35.2-20261112"},
+        ),
+        (
+            AKS,
+            {"kubernetesVersion": "1.36"},
+            AGENTS,
+            {"orchestratorVersion": "1.33"},
+            {"orchestratorVersion": "1.34.2"},
+        ),
+    ],
+)
+def test_a_node_pool_is_as_old_as_its_cluster_allows(
+    token: str, version: dict[str, Any], pool: str, wrong: dict[str, Any], right: dict[str, Any]
+) -> None:
+    cloud = Cloud()
+    cloud.create(cluster(token, version))
+    named = {"clusterName": "prod", "resourceName": "prod"}
+    with pytest.raises(RefusedError, match="nodes"):
+        cloud.create(CloudObject("urn:pulumi:s::p::x::wrong", pool, "wrong", "", {**named, **wrong}, {}))
+    cloud.create(CloudObject("urn:pulumi:s::p::x::right", pool, "right", "", {**named, **right}, {}))

@@ -1,4 +1,4 @@
-"""The support calendar of Kubernetes versions, and the day by which it is judged."""
+"""The support calendar of Kubernetes versions, and the day by which it is checked."""
 
 from __future__ import annotations
 

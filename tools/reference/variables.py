@@ -49,7 +49,7 @@ SETTINGS = Group(
         ),
         Variable(
             "TRAINFLEET_DATE",
-            "The day by which support calendars and exceptions are judged, as year-month-day.",
+            "The day as of which support calendars and exceptions are checked, as year-month-day.",
             "every command of platforms",
             "today",
         ),

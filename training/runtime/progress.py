@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 NOTABLE = (
     "quarantined",
+    "network",
     "resumed",
     "validation",
     "fallback",

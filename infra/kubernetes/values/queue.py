@@ -105,20 +105,21 @@ class Configuration:
     manage_jobs_without_queue_name: bool = False
 
 
-def kueue(*, monitored: bool) -> Kueue:
+def kueue(*, monitored: bool, start_within: str) -> Kueue:
+    """Kueue's values. `start_within`: how long an admitted job may wait for its pods."""
     manager = Manager(
         # The chart's default differs between its repository (staging) and its packages.
         image=Image(tag=VERSION, repository="registry.k8s.io/kueue/kueue", pull_policy="IfNotPresent"),
         resources=Resources(Amounts("500m", "512Mi"), Amounts(memory="1Gi")),
     )
-    document = plain(configuration())
+    document = plain(configuration(start_within))
     refuse_unknown(
         "Kueue's configuration", known()["kinds"][f"{document['apiVersion']}:{document['kind']}"], document
     )
     return Kueue(monitored, ControllerManager(manager), ManagerConfig(json.dumps(document, indent=2)))
 
 
-def configuration() -> Configuration:
+def configuration(start_within: str) -> Configuration:
     return Configuration(
         api_version="config.kueue.x-k8s.io/v1beta2",
         kind="Configuration",
@@ -128,9 +129,8 @@ def configuration() -> Configuration:
         leader_election=Election(True, "c1f6bfd2.kueue.x-k8s.io"),
         # Pods of other namespaces are never queued and never wait for the webhook.
         managed_jobs_namespace_selector=Selector({"kubernetes.io/metadata.name": TRAINING_NAMESPACE}),
-        # A job that was admitted but cannot start returns its quota. An eight-GPU node takes up to half an
-        # hour to start.
-        wait_for_pods_ready=WaitForPods("45m", "15m", False),
+        # A job that was admitted but cannot start returns its quota.
+        wait_for_pods_ready=WaitForPods(start_within, "15m", False),
         # RayJob for KubeRay, pod for SkyPilot. NOTE: not raycluster: a RayJob's cluster would be queued
         # twice, and a RayService's suspended and resumed forever.
         integrations=Frameworks(("batch/job", "ray.io/rayjob", "pod")),

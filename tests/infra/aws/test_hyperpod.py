@@ -160,55 +160,65 @@ def test_two_groups_of_one_name_are_refused() -> None:
         Cluster.model_validate(document)
 
 
-def test_the_lifecycle_script_is_a_script_that_ends_well_where_nothing_is_as_it_expects() -> None:
+def run_script(folder: Path, **commands: str) -> str:
+    """Run the script on a machine whose root is `folder`, with these commands in place of the system's, and
+    return what it wrote into its log.
+    """
+    programs = folder / "bin"
+    programs.mkdir()
+    (folder / "etc/systemd/system").mkdir(parents=True)
+    for name, body in {"sleep": "exit 0", **commands}.items():
+        (programs / name).write_text(f"#!/bin/sh\n{body}\n")
+        (programs / name).chmod(0o755)
     text = SCRIPT.read_text()
-    assert text.startswith("#!/bin/bash\n")
-    assert (
-        subprocess.run(["bash", "-n", str(SCRIPT)], capture_output=True, text=True, check=False).stderr == ""
-    )
-    moved = (
-        re.sub(r"/var/log/provision", "$HOME/log", text)
-        .replace("/opt/", "$HOME/opt/")
-        .replace("/etc/", "$HOME/etc/")
-    )
-    assert (
-        subprocess.run(
-            ["bash", "-c", moved],
-            capture_output=True,
-            check=False,
-            env={"HOME": "/nonexistent", "PATH": "/usr/bin:/bin"},
-        ).returncode
-        == 0
-    )
-
-
-def test_containers_go_to_the_large_disk(tmp_path: Path) -> None:
-    config = tmp_path / "etc" / "eks" / "containerd" / "containerd-config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text('version = 3\nroot = "/var/lib/containerd"\nstate = "/run/containerd"\n')
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "mountpoint").write_text(
-        '#!/bin/sh\ncase "$2" in *sagemaker) exit 0;; *) exit 1;; esac\n'
-    )
-    (tmp_path / "bin" / "mountpoint").chmod(0o755)
-    moved = (
-        SCRIPT.read_text()
-        .replace("/var/log/provision", f"{tmp_path}/log")
-        .replace("/opt/", f"{tmp_path}/opt/")
-        .replace("/etc/", f"{tmp_path}/etc/")
-    )
-    done = subprocess.run(
-        ["bash", "-c", moved],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin"},
-    )
+    for path in ("/var/", "/opt/", "/etc/"):
+        text = re.sub(rf"(?<=[ =\"]){path}", f"{folder}{path}", text)
+    environment = {"PATH": f"{programs}:/usr/bin:/bin", "MACHINE": str(folder)}
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    assert (
-        config.read_text()
-        == f'version = 3\nroot = "{tmp_path}/opt/sagemaker/containerd"\nstate = "/run/containerd"\n'
-    )
+    return (folder / "var/log/provision/on_create.log").read_text()
+
+
+def test_the_lifecycle_script_is_a_script_that_ends_well_where_nothing_is_as_it_expects(
+    tmp_path: Path,
+) -> None:
+    assert SCRIPT.read_text().startswith("#!/bin/bash\n")
+    log = run_script(tmp_path, mountpoint="exit 1", systemctl="exit 1")
+    assert log.count("no large disk is mounted yet") == 6
+    assert log.endswith("on_create is done\n")
+
+
+ESCAPE = 'echo "$3" | sed "s|^$MACHINE/||; s|/|-|g; s|$|.mount|"'
+SERVICES = 'echo "$@" >> "$MACHINE/calls"\ncase "$1 $3" in "is-active kubelet") exit 3;; esac'
+
+
+def test_what_pods_write_goes_to_the_large_disk(tmp_path: Path) -> None:
+    pause = tmp_path / "var/lib/containerd/pause"
+    pause.parent.mkdir(parents=True)
+    pause.write_text("an image of the machine's own")
+    disk = 'case "$2" in *sagemaker) exit 0;; *) exit 1;; esac'
+    run_script(tmp_path, mountpoint=disk, systemctl=SERVICES, **{"systemd-escape": ESCAPE})
+    sagemaker = tmp_path / "opt/sagemaker"
+    assert (sagemaker / "containerd/pause").read_text() == pause.read_text()
+    unit = (tmp_path / "etc/systemd/system/var-lib-containerd.mount").read_text().splitlines()
+    assert {
+        f"What={sagemaker}/containerd",
+        f"Where={tmp_path}/var/lib/containerd",
+        "Options=bind",
+        f"ConditionPathIsMountPoint={sagemaker}",
+    } <= set(unit)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    mounted = [call.removeprefix("enable --now ") for call in calls if call.startswith("enable")]
+    assert mounted == ["var-lib-containerd.mount", "var-lib-kubelet.mount", "var-log-pods.mount"]
+    assert calls.index("stop containerd") < calls.index(f"enable --now {mounted[0]}")
+    assert calls[-1] == "start containerd", "and not the kubelet, which did not run"
+
+
+def test_a_folder_that_cannot_be_moved_stays_and_the_node_is_used(tmp_path: Path) -> None:
+    refuses = f'case "$1" in enable) exit 1;; esac\n{SERVICES}'
+    log = run_script(tmp_path, mountpoint="exit 0", systemctl=refuses, **{"systemd-escape": ESCAPE})
+    assert f"{tmp_path}/var/lib/kubelet stays on the root volume" in log
+    assert (tmp_path / "calls").read_text().splitlines()[-1] == "start containerd"
 
 
 @pytest.mark.deep

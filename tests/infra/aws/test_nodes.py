@@ -75,7 +75,7 @@ def test_containers_of_a_fabric_node_may_lock_memory_and_keep_their_open_files()
     limits = {each["type"]: each for each in spec["containerd"]["baseRuntimeSpec"]["process"]["rlimits"]}
     assert limits["RLIMIT_NOFILE"] == {"type": "RLIMIT_NOFILE", "soft": 65536, "hard": 1048576}
     locked = limits["RLIMIT_MEMLOCK"]
-    assert locked["soft"] == locked["hard"] >= machine("p5.48xlarge").memory_gib << 30
+    assert locked["soft"] == locked["hard"] >= machine("p5.48xlarge").memory_gib * 2**30
     assert locked["hard"] < 1 << 53, "nodeadm reads numbers as floats"
 
 

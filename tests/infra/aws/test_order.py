@@ -158,6 +158,8 @@ def test_the_filesystem_exports_only_what_training_may_write_in_the_bucket(life:
     exported = {each["dataRepositoryPath"] for each in links if "autoExportPolicy" in each["s3"]}
     assert exported == {f"s3://{bucket}/{RUNS_PREFIX}"}
     assert {each["dataRepositoryPath"] for each in links} - exported == {f"s3://{bucket}/datasets/"}
+    (container,) = life.inputs["lab-shared-folders"]["spec"]["template"]["spec"]["containers"]
+    assert "datasets" not in container["command"][-1], "trainings may not change what comes from the bucket"
 
 
 def test_destroy_leaves_nothing_outside_production(life: Lifecycle) -> None:

@@ -126,6 +126,12 @@ def test_a_worldwide_name_is_the_same_for_one_platform_and_differs_for_any_other
     assert layout.global_name(spec, "data", "seed") not in others
 
 
+def test_two_reservation_groups_with_one_name_have_names_of_their_own() -> None:
+    ids = [f"/subscriptions/s/resourceGroups/{group}/x/capacityReservationGroups/h100" for group in "ab"]
+    assert len({layout.reservation_name(each) for each in ids}) == 2
+    assert layout.reservation_name(ids[0]) == layout.reservation_name(ids[0].upper().replace("H100", "h100"))
+
+
 @pytest.mark.parametrize(
     "name", ["a", "h100", "a100-spot", "a-very-long-name-of-pools", "abcdefghijklmnopqrstuvwx"]
 )

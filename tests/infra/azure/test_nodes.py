@@ -253,10 +253,12 @@ def test_security_rules_have_priorities_of_their_own_and_one_way_to_say_each_thi
 
 
 def test_everything_else_is_denied_last() -> None:
-    written = firewall.in_order([firewall.lustre("10.0.0.0/17", "10.0.176.0/20"), firewall.deny_all()])
-    assert [rule["access"] for rule in written] == ["Allow", "Deny"]
-    assert written[1]["priority"] == 4096
+    clients = firewall.lustre_clients("10.0.0.0/17", "10.0.0.0/17")
+    written = firewall.in_order([clients, firewall.lustre_servers("10.0.176.0/20"), firewall.deny_all()])
+    assert [rule["access"] for rule in written] == ["Allow", "Allow", "Deny"]
+    assert written[2]["priority"] == 4096
     assert written[0].get("destination_port_ranges") == ["988", "1019-1023"]
+    assert written[1].get("destination_port_range") == "*", "Azure sets the servers up over SSH"
 
 
 def test_objects_never_expire_and_old_versions_do() -> None:

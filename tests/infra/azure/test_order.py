@@ -15,6 +15,7 @@ import pytest
 
 from tests.infra.azure.platforms import LAUNCHERS, RESERVATION, SMALL, SUBSCRIPTION
 from tests.infra.lifecycle import Lifecycle, order_of, run_lifecycle
+from trainfleet.infra.azure import layout
 from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
@@ -87,6 +88,7 @@ GROUP = "azure-native:resources:ResourceGroup"
         (NODES, "azure-native:network:PrivateDnsZoneGroup", "nodes are drained with a way to Azure"),
         (NODES, "azure-native:network:NatGateway", "nodes need egress while they are drained"),
         (NODES, "azure-native:compute:ProximityPlacementGroup", "a group in use cannot be deleted"),
+        (NODES, f"lab-{layout.reservation_name(RESERVATION)}-use", "nodes are given back with the role"),
         (NODES, "lab-h100-placement-use", "the cluster leaves a group with the role it joined it by"),
         (CLUSTER, SUBNET, "the control plane has interfaces in its subnet"),
         (CLUSTER, "lab-cluster-joins-nodes", "AKS takes its interfaces out of the subnets with this"),
@@ -94,6 +96,7 @@ GROUP = "azure-native:resources:ResourceGroup"
         (CLUSTER, "lab-cluster-identity", "AKS cleans up with the identity"),
         ("azure-native:network:FlowLog", "lab-flow-account", "records are written until the end"),
         ("azure-native:storagecache:AmlFilesystem", "lab-lustre-subnet", "a subnet in use cannot be deleted"),
+        ("azure-native:storagecache:AmlFilesystem", "lab-lustre-encrypts", "disks are detached with the key"),
         ("azure-native:network:PrivateEndpoint", "lab-endpoints-subnet", "a subnet in use cannot be deleted"),
         (SUBNET, "azure-native:network:NetworkSecurityGroup", "a group in use cannot be deleted"),
         (SUBNET, "azure-native:network:NatGateway", "a gateway in use cannot be deleted"),
@@ -104,7 +107,7 @@ GROUP = "azure-native:resources:ResourceGroup"
         ),
         (
             "azure-native:storage:StorageAccount",
-            "azure-native:keyvault:Key",
+            "lab-data-key",
             "what a key encrypts goes before the key",
         ),
         (
@@ -249,13 +252,15 @@ def test_no_role_is_given_on_more_than_one_resource(life: Lifecycle) -> None:
     assert [scope for scope in scopes if "/providers/" not in scope] == []
 
 
-def test_nobody_has_a_key_to_the_bucket_and_nobody_comes_from_outside(life: Lifecycle) -> None:
+def test_nobody_has_a_key_to_the_bucket_and_only_the_named_ranges_come_from_outside(life: Lifecycle) -> None:
     accounts = [inputs for inputs in life.inputs.values() if "allowSharedKeyAccess" in inputs]
     assert len(accounts) == 2
     for account in accounts:
-        assert (
-            account["allowSharedKeyAccess"],
-            account["allowBlobPublicAccess"],
-            account["publicNetworkAccess"],
-        ) == (False, False, "Disabled")
-        assert account["networkRuleSet"]["defaultAction"] == "Deny"
+        assert (account["allowSharedKeyAccess"], account["allowBlobPublicAccess"]) == (False, False)
+        rules = account["networkRuleSet"]
+        assert rules["defaultAction"] == "Deny"
+        assert [rule["iPAddressOrRange"] for rule in rules["ipRules"]] in (
+            [],
+            SMALL["kubernetes"]["access"]["public_ranges"],
+        )
+    assert sorted(account["publicNetworkAccess"] for account in accounts) == ["Disabled", "Enabled"]

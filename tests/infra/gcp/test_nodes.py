@@ -22,6 +22,7 @@ from trainfleet.infra.gcp import (
     storage,
 )
 from trainfleet.infra.gcp.build import METADATA_ENDPOINTS, provided
+from trainfleet.infra.gcp.machine_zones import ACCELERATORS
 from trainfleet.infra.spec.schema import Budget, Capacity, GpuPool
 
 
@@ -68,7 +69,7 @@ def test_the_newest_machines_boot_from_hyperdisk_with_the_newest_driver(
 
 
 def test_gke_has_a_name_for_every_accelerator_of_the_catalogue() -> None:
-    assert {each.accelerator for each in machines_of(Cloud.GCP)} == set(node_config.ACCELERATORS)
+    assert {each.accelerator for each in machines_of(Cloud.GCP)} == set(ACCELERATORS)
 
 
 @pytest.mark.parametrize(
@@ -260,6 +261,7 @@ def test_only_the_apis_that_are_called_are_switched_on() -> None:
     assert set(apis.services(whole)) - plain == {
         "secretmanager",
         "billingbudgets",
+        "cloudbilling",
         "servicenetworking",
         "file",
     }

@@ -50,6 +50,7 @@ WHOLE = {
     "storage": {
         "shared_filesystem": {"kind": "lustre", "capacity_gib": 9000, "throughput_mbps_per_tib": 1000}
     },
+    "queue": {"enabled": True},
     "secrets": {"names": ["hf-token"]},
     "budget": {"monthly_usd": 5000},
 }

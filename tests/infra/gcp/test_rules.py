@@ -23,6 +23,7 @@ BASE: dict[str, Any] = {
     "gpu_pools": [{"name": "l4", "accelerator": "L4", "max_nodes": 2}],
 }
 POOL = "gpu_pools[0]"
+FACTS = {"vcpu": 48, "memory_gib": 192, "gpu_memory_gib": 24}
 SHARED = "storage.shared_filesystem"
 H100 = {f"{POOL}.accelerator": "H100", f"{POOL}.per_node": 8}
 H200 = {f"{POOL}.accelerator": "H200", f"{POOL}.per_node": 8, f"{POOL}.capacity": "spot"}
@@ -85,7 +86,7 @@ CASES = [
         "machines_are_in_the_region",
         {**H200, "region": "europe-west9"},
         f"{POOL}.accelerator",
-        "is not sold in europe-west9 -> it is in",
+        "in europe-west9 is not in this catalogue -> it is in",
         H200,
     ),
     Case(
@@ -187,6 +188,13 @@ CASES = [
         {f"{POOL}.compact": True},
     ),
     Case(
+        "queued_pools_have_the_queue",
+        {f"{POOL}.capacity": "queued"},
+        "queue.enabled",
+        "nothing else requests the nodes of pool `l4`",
+        {f"{POOL}.capacity": "queued", "queue.enabled": True},
+    ),
+    Case(
         "requested_pools_start_empty",
         {f"{POOL}.capacity": "flex-start", f"{POOL}.min_nodes": 1},
         f"{POOL}.min_nodes",
@@ -208,6 +216,13 @@ CASES = [
         {f"{POOL}.max_run_hours": 24, f"{POOL}.capacity": "queued"},
     ),
     Case(
+        "accelerators_have_a_name",
+        {f"{POOL}.accelerator": "B400", f"{POOL}.instance_type": "a9-highgpu-1g", f"{POOL}.machine": FACTS},
+        f"{POOL}.accelerator",
+        "the name of `B400` on GKE is not in this catalogue",
+        {f"{POOL}.instance_type": "a9-highgpu-1g", f"{POOL}.machine": FACTS},
+    ),
+    Case(
         "machines_are_bought_as_sold",
         {f"{POOL}.accelerator": "H100", f"{POOL}.per_node": 2},
         f"{POOL}.capacity",
@@ -218,7 +233,7 @@ CASES = [
         "machines_are_bought_as_sold",
         {**H200, f"{POOL}.capacity": "on-demand"},
         f"{POOL}.capacity",
-        "is not sold on demand",
+        "Google does not offer a3-ultragpu-8g on demand",
         H200,
     ),
     Case(
@@ -256,7 +271,21 @@ CASES = [
         {"kubernetes.launchers": ["group:x"]},
         "kubernetes.launchers[0]",
         "e-mail",
-        {"kubernetes.launchers": ["a@example.com"]},
+        {"kubernetes.launchers": ["group:ml@example.com", "ci@p.iam.gserviceaccount.com"]},
+    ),
+    Case(
+        "people_are_emails",
+        {"kubernetes.admins": ["domain:example.com"]},
+        "kubernetes.admins[0]",
+        "e-mail",
+        {"kubernetes.admins": ["serviceAccount:ci@p.iam.gserviceaccount.com", "user:a@example.com"]},
+    ),
+    Case(
+        "launcher_groups_share_a_domain",
+        {"kubernetes.launchers": ["group:a@example.com", "b@example.org", "group:c@example.org"]},
+        "kubernetes.launchers[2]",
+        "another launcher is one of example.com",
+        {"kubernetes.launchers": ["group:a@example.com", "b@example.org", "group:c@example.com"]},
     ),
     Case(
         "filesystem_is_sold",

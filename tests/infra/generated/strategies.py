@@ -17,6 +17,7 @@ from trainfleet.infra.aws.layout import REGIONS as AWS_REGIONS
 from trainfleet.infra.azure.layout import REGIONS, has_zones
 from trainfleet.infra.azure.sizes import LUSTRE_STEPS_TIB, reservable
 from trainfleet.infra.catalog.machines import Machine, catalogue, machine_for_pool
+from trainfleet.infra.catalog.regions import known_in
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.gcp.layout import ZONE_LETTERS, zones
 from trainfleet.infra.gcp.machine_zones import sold_in
@@ -60,7 +61,11 @@ def gpu_machines(cloud: Cloud) -> list[Machine]:
 
 
 def regions_of(cloud: Cloud, machine: Machine | None = None) -> list[str]:
-    """Where the cloud sells a machine (all its regions, where that is not known)."""
+    """Where the catalogue has a machine (all regions, where that is not known)."""
+    return [name for name in _regions(cloud, machine) if machine is None or known_in(machine, name)]
+
+
+def _regions(cloud: Cloud, machine: Machine | None) -> list[str]:
     if cloud is Cloud.AWS:
         return list(HYPERPOD_REGIONS) if machine and machine.kind == "hyperpod" else list(AWS_REGIONS)
     if cloud is Cloud.AZURE:
@@ -284,6 +289,9 @@ def _pool(draw: Draw, document: Document, name: str, machine: Machine, *, first:
         pool["min_nodes"] = draw(st.integers(0, min(most, 1)))
     if capacity in ("reserved", "capacity-block"):
         pool["reservation"] = _reservation(cloud, name, hyperpod)
+    if capacity == "queued":
+        document["queue"] = {"enabled": True}
+        document["layer"]["kuberay"] = True
     if capacity in ("flex-start", "queued"):
         pool["max_run_hours"] = draw(st.integers(1, 168))
     fabric = first and machine.rdma != "none" and draw(st.booleans())

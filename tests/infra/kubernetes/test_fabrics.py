@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from tests.infra.kubernetes.planned import Planned, plan
-from trainfleet.infra.catalog.machines import catalogue
+from trainfleet.infra.aws import node_pools as aws_pools
+from trainfleet.infra.azure import node_pools as azure_pools
+from trainfleet.infra.catalog.machines import catalogue, machines_of
+from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.gcp import fabric, layout
+from trainfleet.infra.kubernetes.fabrics import INSTALLERS
 
 POOLS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "roce": ("gcp", "us-central1", {"accelerator": "H200", "per_node": 8}),
@@ -44,7 +49,7 @@ def planned(fabric: str, **more: Any) -> Planned:
             "cloud": cloud,
             "region": region,
             "account": account,
-            "kubernetes": {"admins": [admin]},
+            "kubernetes": {"admins": [admin], "access": {"public_ranges": ["203.0.113.7/32"]}},
             "gpu_pools": [pool],
             **more,
         }
@@ -89,6 +94,44 @@ def test_gke_admits_the_agents_by_a_quota_for_their_class(fabric: str) -> None:
     }
     assert needed == {("gpu-system", "system-node-critical")}
     assert needed <= quotas if POOLS[fabric][0] == "gcp" else not quotas
+
+
+def test_every_path_in_the_environment_is_in_a_folder_that_pods_see() -> None:
+    """What an installer copies to the node is in the pod only below the folder that GKE mounts."""
+    paths = {
+        (machine.rdma, value)
+        for machine in machines_of(Cloud.GCP)
+        for value in fabric.environment(machine).values()
+        if value.startswith("/")
+    }
+    assert paths
+    for name, path in paths:
+        assert path.startswith(f"{layout.DRIVER_MOUNT}/")
+        on_node = path.replace(layout.DRIVER_MOUNT, layout.DRIVER_FOLDER, 1)
+        assert any(on_node.startswith(f"{folder}/") for folder, _ in INSTALLERS[name].folders), path
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        pytest.param(aws_pools.FABRIC_ENVIRONMENT, id="aws"),
+        pytest.param(fabric.RDMA_ENVIRONMENT, id="gcp"),
+        pytest.param(azure_pools.FABRIC_ENVIRONMENT, id="azure"),
+    ],
+)
+def test_nccl_uses_the_named_network_or_fails(environment: dict[str, str]) -> None:
+    assert environment["NCCL_NET"] in {"AWS Libfabric", "gIB", "IB"}
+
+
+def test_infiniband_is_announced_after_containers_may_lock_memory() -> None:
+    (plugin,) = planned("infiniband").of("DaemonSet").values()
+    spec = plugin["spec"]["template"]["spec"]
+    (first,) = spec["initContainers"]
+    assert spec["hostPID"] is True, "nsenter enters the host's first process"
+    assert first["command"][:4] == ["nsenter", "-at", "1", "--"]
+    script = first["command"][-1]
+    assert "LimitMEMLOCK=infinity" in script
+    assert "prlimit --memlock=unlimited:unlimited --pid" in script
 
 
 def test_infinibands_plugin_announces_the_resource_that_pods_ask_for() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.infra.kubernetes import charts
+from trainfleet.training.launch.kuberay.pods import USER_ID
 
 if TYPE_CHECKING:
     from tests.infra.kubernetes.conftest import Layer
@@ -73,9 +74,10 @@ def test_no_policy_lets_a_pod_reach_the_metadata_service(aws: Layer) -> None:
     assert anywhere == {9100, 10250}, "node exporter and kubelet, which no range names under Cilium"
 
 
-def test_pod_security_is_as_strict_as_the_machines_allow(aws: Layer) -> None:
-    assert level(aws, "training") == "privileged", "EFA needs IPC_LOCK"
-    assert level(aws, "training", "warn") == "baseline"
+def test_trainings_are_not_privileged_even_with_a_fabric(aws: Layer) -> None:
+    assert "prod-efa-device-plugin" in aws.inputs
+    assert level(aws, "training") == "baseline", "or every launcher would be root on every node"
+    assert level(aws, "training", "warn") == "restricted"
     assert level(aws, "gpu-system") == "privileged"
     assert level(aws, "kuberay-system") == "restricted"
 
@@ -186,6 +188,18 @@ def test_volumes_are_encrypted_bound_late_and_shared_by_name(aws: Layer) -> None
     assert (claim["metadata"]["name"], claim["spec"]["storageClassName"]) == ("shared", "")
     assert claim["spec"]["volumeName"] == aws.inputs["prod-shared-volume"]["metadata"]["name"]
     assert volume["persistentVolumeReclaimPolicy"] == "Retain"
+
+
+def test_folders_of_the_shared_volume_belong_to_the_user_of_trainings(aws: Layer) -> None:
+    """Its root belongs to root, and `fsGroup` has no effect on a volume that many nodes mount."""
+    pod = aws.inputs["prod-shared-folders"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    script = container["command"][-1]
+    for step in (f"chown {USER_ID}:{USER_ID} ", "mkdir -p ", "chmod 775 "):
+        assert f"{step}/shared/datasets /shared/runs /shared/scratch" in script
+    (volume,) = pod["volumes"]
+    assert volume["persistentVolumeClaim"]["claimName"] == aws.inputs["prod-shared-claim"]["metadata"]["name"]
+    assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
 
 
 def test_no_workload_can_open_a_load_balancer(aws: Layer) -> None:

@@ -5,13 +5,17 @@ place next to the GPUs.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
-from tests.infra.kubernetes.planned import Planned, plan, spec
+import pytest
+
+from tests.infra.kubernetes.planned import Planned, plan, pool, spec
 from trainfleet.infra.catalog.machines import Machine, system_machine
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.kubernetes.names import PRIORITIES, QUEUE
 from trainfleet.infra.platform import Pool
+from trainfleet.infra.spec.schema import GpuPool
 
 
 def quotas(planned: Planned) -> dict[str, dict[str, str]]:
@@ -77,8 +81,6 @@ def test_a_flavour_names_its_pools_nodes_and_tolerates_their_taints() -> None:
     of = spec()
     base = next(pool_spec for pool_spec in of.gpu_pools if pool_spec.name == "l4")
     taint = {"key": "spot", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}
-    from tests.infra.kubernetes.planned import pool
-
     made = pool(of, base)
     spot = Pool(base, made.machine, made.labels, (), None, selector={"healthy": "yes"}, tolerations=(taint,))
     flavors: dict[str, Any] = plan({"gpu_pools": [base.model_dump(mode="json")]}, pools=(spot,)).custom(
@@ -107,6 +109,32 @@ def test_kueue_queues_ray_jobs_and_pods_but_not_their_own_clusters() -> None:
         "matchLabels": {"kubernetes.io/metadata.name": "training"}
     }
     assert configuration["manageJobsWithoutQueueName"] is False
+
+
+def test_a_pool_that_is_provisioned_on_request_has_an_admission_check() -> None:
+    of = spec()
+    h100, l4 = (pool(of, each) for each in of.gpu_pools)
+    requested = replace(l4, provisioning_class="queued.example.com")
+    planned = plan(pools=(h100, requested))
+    checks = planned.custom("ClusterQueue")[QUEUE]["spec"]["admissionChecksStrategy"]["admissionChecks"]
+    assert checks == [{"name": "queued", "onFlavors": ["l4"]}]
+    check = planned.custom("AdmissionCheck")["queued"]["spec"]
+    assert check["controllerName"] == "kueue.x-k8s.io/provisioning-request"
+    config = planned.custom(check["parameters"]["kind"])[check["parameters"]["name"]]["spec"]
+    assert config == {
+        "provisioningClassName": "queued.example.com",
+        "managedResources": ["nvidia.com/gpu"],
+    }
+    assert "admissionChecksStrategy" not in plan().custom("ClusterQueue")[QUEUE]["spec"]
+
+
+@pytest.mark.parametrize(("capacity", "limit"), [("spot", "45m"), ("flex-start", "168h")])
+def test_a_job_waits_as_long_as_its_capacity_may_take(capacity: str, limit: str) -> None:
+    l4 = {"name": "l4", "accelerator": "L4", "per_node": 4, "max_nodes": 3}
+    made = pool(spec(), GpuPool.model_validate({**l4, "capacity": capacity}))
+    values = plan({"gpu_pools": [l4]}, pools=(made,)).values("lab-kueue")
+    configuration = json.loads(values["managerConfig"]["controllerManagerConfigYaml"])
+    assert configuration["waitForPodsReady"]["timeout"] == limit
 
 
 def test_there_is_no_queue_without_a_gpu_pool() -> None:

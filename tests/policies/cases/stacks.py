@@ -20,6 +20,8 @@ from trainfleet.policies.resource_types import (
     EKS,
     EKS_ADDON,
     GCP_BUDGET,
+    GCP_IMAGES,
+    GCP_SERVICE,
     GCP_SUBNET,
     GCS,
     GKE,
@@ -62,6 +64,12 @@ DENY = {
 KMS = {"rules": [{"applyServerSideEncryptionByDefault": {"sseAlgorithm": "aws:kms", "kmsMasterKeyId": "k"}}]}
 EVERY_DAY = {"rotationPolicy": {"lifetimeActions": [{"action": {"type": "rotate"}}]}}
 STACK_CASES = [
+    StackCase(
+        "images-scanned",
+        GCP_IMAGES,
+        "does not enable containerscanning.googleapis.com",
+        ((GCP_SERVICE, "", {"service": "containerscanning.googleapis.com"}),),
+    ),
     *(
         StackCase("no-public-bucket", kind, "no public access block", ((S3_BLOCK, "bucket", {}),))
         for kind in S3

@@ -33,6 +33,8 @@ class Case:
     """By path (a.b.0.c, or a tuple where a key has dots): the new value, or REMOVED."""
     says: str
     """A part of the violation."""
+    protect: bool = True
+    """Whether the resource has Pulumi's option of that name."""
 
     @property
     def type(self) -> str:

@@ -97,7 +97,7 @@ def test_every_pod_template_is_valid_for_the_core_schema(case: str) -> None:
 
 
 @CASES
-def test_pods_pass_pod_security_restricted_except_for_rdma_memory_locks(case: str) -> None:
+def test_pods_pass_pod_security_restricted(case: str) -> None:
     for template in (each for document in objects_of(case) for each in templates(document)):
         spec = template["spec"]
         assert spec["securityContext"]["runAsNonRoot"] is True
@@ -114,7 +114,7 @@ def test_pods_pass_pod_security_restricted_except_for_rdma_memory_locks(case: st
             security = container["securityContext"]
             assert security["allowPrivilegeEscalation"] is False
             assert security["capabilities"]["drop"] == ["ALL"]
-            assert set(security["capabilities"].get("add", [])) <= ({"IPC_LOCK"} if case == "rdma" else set())
+            assert "add" not in security["capabilities"]
 
 
 @CASES

@@ -65,7 +65,7 @@ def test_a_fabric_is_requested_only_with_a_whole_node() -> None:
     assert {"name": "FI_PROVIDER", "value": "efa"} in whole["env"]
     infiniband = container(document(recipe(many), "azure-prod", gpus=("H100",)))
     assert infiniband["resources"]["requests"] == {"rdma/ib": 8}
-    assert infiniband["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+    assert "securityContext" not in infiniband, "the nodes let pods lock memory"
     part = container(document(recipe("scaling.workers=4"), "aws-prod", gpus=("H100",)))
     assert list(part) == ["resources"], "half a node must not take the adapters of the other half"
     alone = container(document(recipe(), "gcp-prod", gpus=("H200",)))
@@ -78,16 +78,14 @@ def test_a_pod_has_only_a_memory_limit() -> None:
         assert made["resources"] == {"limits": {"memory": f"{each['memory']}G"}}
 
 
-def test_skypilot_adds_the_daemon_of_a_fabric_that_needs_one() -> None:
-    many = alternatives(document(recipe("scaling.workers=16"), "gcp-prod"))
-    tiers = {each["accelerators"]: each.get("network_tier") for each in many}
-    assert tiers["H100:8"] == "best"
-    assert tiers["H200:8"] is None, "RDMA comes from the contract"
-    alone = {
-        each["accelerators"]: each.get("network_tier")
-        for each in alternatives(document(recipe(), "gcp-prod"))
-    }
-    assert alone["H100:8"] is None, "a single pod has no peers"
+def test_a_fabric_that_needs_a_privileged_daemon_is_left_out() -> None:
+    many = make_plan(recipe("scaling.workers=16"), platforms("gcp-prod"))
+    (why,) = next(each.refusals for each in many.refused if each.pool == "h100")
+    assert why.startswith("gpudirect-tcpx of pool h100 needs a daemon with access to the node in every pod")
+    alone = make_plan(recipe(), platforms("gcp-prod"))
+    assert "h100" in {each.pool for each in alone.possible}, "a single pod has no peers"
+    found = alternatives(document(recipe("scaling.workers=16"), "gcp-prod"))
+    assert [each for each in found if "network_tier" in each] == []
 
 
 def test_a_queued_pool_is_requested_as_a_whole() -> None:

@@ -67,7 +67,7 @@ From = Annotated[
     ),
 ]
 Day = Annotated[
-    str, typer.Option("--date", metavar="DAY", help="Judge support calendars and exceptions as of this day.")
+    str, typer.Option("--date", metavar="DAY", help="Check support calendars and exceptions as of this day.")
 ]
 Until = Annotated[
     str,

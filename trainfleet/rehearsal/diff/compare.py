@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from trainfleet.rehearsal.diff.data_loss import loss_of
+from trainfleet.rehearsal.diff.data_loss import Loss, loss_of
 from trainfleet.rehearsal.diff.model import SECRET, UNKNOWN, Change, Property, Verb
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN as WIRE_UNKNOWN
 from trainfleet.rehearsal.simulation.pulumi_values import is_secret, plain
@@ -92,13 +92,21 @@ def _change(urn: str, events: list[Event], before: Mapping[str, Any], words: Wor
         urn.rsplit("::", 1)[-1],
         properties,
         forced if verb is Verb.REPLACE else (),
-        loss_of(token) if gone else None,
+        _loss(token, properties, gone=gone),
         protected=gone and bool(before.get("protect")),
         kept=gone and bool(before.get("retainOnDelete")),
         delete_first=verb is Verb.REPLACE
         and "delete-replaced" in order
         and order.index("delete-replaced") < _first(order, "create-replacement"),
     )
+
+
+def _loss(token: str, properties: Iterable[Property], *, gone: bool) -> Loss | None:
+    """What a resource that is gone loses, or one whose update replaces what is behind it."""
+    loss = loss_of(token)
+    if gone or (loss is not None and any(loss.comes_with(each.path) for each in properties)):
+        return loss
+    return None
 
 
 _VERBS = (

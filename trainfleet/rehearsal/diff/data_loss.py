@@ -17,11 +17,18 @@ QUIET = frozenset({"nothing", "downtime"})
 
 @dataclass(frozen=True)
 class Loss:
-    """What is lost with a resource of one type. `loud`: a later apply does not restore it."""
+    """What is lost with a resource of one type. `loud`: a later apply does not restore it. `updates`: the
+    properties whose update in place loses it too.
+    """
 
     kinds: tuple[str, ...]
     why: str
     loud: bool
+    updates: tuple[str, ...] = ()
+
+    def comes_with(self, path: str) -> bool:
+        """Whether an update of this property loses it."""
+        return any(path == each or path.startswith((f"{each}.", f"{each}[")) for each in self.updates)
 
 
 @functools.cache
@@ -43,7 +50,9 @@ def table(file: Path = TABLE) -> dict[str, Loss]:
     if wrong:
         raise InputError("the table of losses is incomplete", wrong)
     return {
-        token: Loss(tuple(row["loses"]), row["why"], not set(row["loses"]) <= QUIET)
+        token: Loss(
+            tuple(row["loses"]), row["why"], not set(row["loses"]) <= QUIET, tuple(row.get("updates", ()))
+        )
         for token, row in rows.items()
     }
 

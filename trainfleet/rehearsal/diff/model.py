@@ -61,7 +61,9 @@ class Change:
     forced_by: tuple[str, ...] = ()
     """Properties that force the replacement."""
     loss: Loss | None = None
-    """What is lost with the old resource (replacements and deletions)."""
+    """What is lost with the old resource (replacements and deletions), or by an update that replaces what is
+    behind it, such as the nodes of a pool.
+    """
     protected: bool = False
     """Pulumi refuses to replace or delete it until the protection is removed."""
     kept: bool = False
@@ -72,6 +74,8 @@ class Change:
     @property
     def destructive(self) -> bool:
         """Whether something is lost that a later apply does not restore."""
+        if self.verb is Verb.UPDATE:
+            return self.loss is not None and self.loss.loud
         return self.verb in (Verb.REPLACE, Verb.DELETE) and (self.loss is None or self.loss.loud)
 
     @property

@@ -48,7 +48,9 @@ class Group:
 
     @property
     def fate(self) -> str:
-        """A description of what happens to the old resources; empty for creates and updates."""
+        """A description of what happens to the old resources; empty for creates and harmless updates."""
+        if self.first.verb is Verb.UPDATE and self.loss is not None:
+            return f"an update that interrupts: {self.loss.why}"
         if self.first.verb not in (Verb.REPLACE, Verb.DELETE):
             return ""
         first = self.first

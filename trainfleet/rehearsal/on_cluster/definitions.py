@@ -20,6 +20,8 @@ KINDS: dict[str, dict[str, tuple[str, str]]] = {
     "kueue": {
         "kueue.x-k8s.io/v1beta2:ResourceFlavor": ("resourceflavors", "Cluster"),
         "kueue.x-k8s.io/v1beta2:ClusterQueue": ("clusterqueues", "Cluster"),
+        "kueue.x-k8s.io/v1beta2:AdmissionCheck": ("admissionchecks", "Cluster"),
+        "kueue.x-k8s.io/v1beta2:ProvisioningRequestConfig": ("provisioningrequestconfigs", "Cluster"),
         "kueue.x-k8s.io/v1beta2:LocalQueue": ("localqueues", "Namespaced"),
         "kueue.x-k8s.io/v1beta2:WorkloadPriorityClass": ("workloadpriorityclasses", "Cluster"),
     },

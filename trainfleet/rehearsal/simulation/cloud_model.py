@@ -142,6 +142,12 @@ class CloudModel:
         """Return the identity from which outputs are computed."""
         return Identity(token, name, resource_id, region, self.account, {})
 
+    def updated(
+        self, token: str, old: dict[str, Any], new: dict[str, Any], outputs: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the outputs that an update changes, from the old and new inputs and the old outputs."""
+        return {}
+
     def outputs(
         self,
         resource: ResourceType | None,

@@ -237,6 +237,8 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         outputs = self._outputs(
             request.type, inputs, request.urn.rsplit("::", 1)[-1], request.id, context, preview=False
         )
+        before = from_struct(request.old_inputs)
+        outputs |= self.model.updated(request.type, before, inputs, from_struct(request.olds))
         if not request.preview:
             try:
                 self._check_reachable(context)

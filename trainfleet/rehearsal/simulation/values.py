@@ -222,7 +222,7 @@ _BY_NAME: tuple[tuple[str, Scalar], ...] = (
     (r"(?i)(dnsname|domainname|hostname|fqdn|domain|dns)s?$", _host),
     (r"(?i)(certificate|certificateauthority|cacert|^data)$", lambda i, p: certificate(i.id + p)),
     (r"(?i)(thumbprint|fingerprint|etag|hash|checksum)s?$", lambda i, p: digest(i.id, p)[:40]),
-    (r"(?i)(createdat|date|time|timestamp|updatedat|at)$", lambda *_: CREATED),
+    (r"(?i)(createdat|createdon|date|time|timestamp|updatedat|updatedon|at)$", lambda *_: CREATED),
     (r"(?i)(status|state)$", lambda *_: "ACTIVE"),
     (r"(?i)version$", lambda *_: "1"),
     (r"(?i)^name$", lambda i, _: i.name),

@@ -1,14 +1,15 @@
 """The pods of a run: Ray's head, which does not train, the workers, and the submitter. Pure.
 
-They comply with Pod Security's `restricted` profile, except that RDMA needs the capability to lock memory.
+They comply with Pod Security's `restricted` profile.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from trainfleet.infra.outputs.contract import PoolOutput, RayCertificates
+from trainfleet.infra.outputs.contract import RayCertificates
 from trainfleet.training.launch.kuberay.run_spec import RunSpec
+from trainfleet.training.launch.remote.fabric import FabricSettings, fabric_settings
 from trainfleet.training.launch.remote.ray_job import (
     AGENT_PORT,
     CLIENT_PORT,
@@ -81,12 +82,9 @@ def worker_pod(run: RunSpec) -> Document:
     if pool is not None:
         spec["nodeSelector"] = dict(pool.node_selector)
         spec["tolerations"] = [dict(each) for each in pool.tolerations]
-        metadata["annotations"] |= pool.pod_annotations
-        spec["containers"][0]["env"] += [
-            {"name": key, "value": value} for key, value in sorted(pool.environment.items())
-        ]
-        if _uses_rdma(run, pool):
-            spec["containers"][0]["securityContext"]["capabilities"]["add"] = ["IPC_LOCK"]
+        fabric = _fabric(run)
+        metadata["annotations"] |= fabric.annotations
+        spec["containers"][0]["env"] += _variables(dict(fabric.environment))
     if run.pods > 1:
         spec["topologySpreadConstraints"] = [_spread(run)]
     return template
@@ -104,8 +102,7 @@ def worker_resources(run: RunSpec) -> Document:
         "memory": f"{round(gib * 1024)}Mi",
     }
     exact: dict[str, str] = {GPU: str(gpus)} if gpus else {}
-    if pool is not None and _uses_rdma(run, pool) and pool.rdma_resource:
-        exact[pool.rdma_resource] = str(pool.rdma_nics)
+    exact |= {name: str(amount) for name, amount in _fabric(run).resources.items()}
     return {"requests": {**requests, **exact}, **({"limits": exact} if exact else {})}
 
 
@@ -269,9 +266,9 @@ def _scrape_annotations() -> dict[str, str]:
     }
 
 
-def _uses_rdma(run: RunSpec, pool: PoolOutput) -> bool:
-    """Whether the pod uses RDMA: only a pod with a machine of its own, in a run of several."""
-    return pool.rdma != "none" and run.per_pod == pool.per_node and run.pods > 1
+def _fabric(run: RunSpec) -> FabricSettings:
+    gpus = run.per_pod if run.recipe.scaling.use_gpu else 0
+    return fabric_settings(run.pool, gpus, run.pods)
 
 
 def _spread(run: RunSpec) -> Document:

@@ -11,6 +11,7 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
 from trainfleet.training.launch.platform_outputs import external_cluster
+from trainfleet.training.launch.remote.fabric import unusable_fabric
 from trainfleet.training.launch.remote.pool_choice import choose_pool, too_many_nodes, workers_per_machine
 from trainfleet.training.launch.remote.ray_job import RAY_VERSION
 from trainfleet.training.launch.remote.storage_env import certificates, forwarded, unreachable
@@ -86,10 +87,15 @@ def resolve(recipe: Recipe, target: Target, options: KubeRayOptions, env: Mappin
     problems += unreachable(recipe.storage, env)
     pool, pool_problems = choose_pool(recipe, outputs, options.pool)
     ca, ca_problems = certificates(env)
+    per_pod = workers_per_machine(recipe, pool)
+    pods = -(-recipe.scaling.workers // per_pod)
+    gpus = per_pod if recipe.scaling.use_gpu else 0
     problems += [*pool_problems, *too_many_nodes(recipe, pool), *ca_problems]
+    if why := unusable_fabric(pool, gpus, pods):
+        fix = "--pool with another pool, or `interconnect: none` in the spec of the pool"
+        problems.append(Problem("--pool", why, fix))
     if problems:
         raise InputError("the cluster cannot run this as requested", problems)
-    per_pod = workers_per_machine(recipe, pool)
     return RunSpec(
         recipe=recipe,
         outputs=outputs,
@@ -98,7 +104,7 @@ def resolve(recipe: Recipe, target: Target, options: KubeRayOptions, env: Mappin
         image=image,
         pool=pool,
         per_pod=per_pod,
-        pods=-(-recipe.scaling.workers // per_pod),
+        pods=pods,
         min_pods=-(-(recipe.scaling.min_workers or recipe.scaling.workers) // per_pod),
         job=job_name(recipe.name),
         launch=options.launch or secrets.token_hex(8),

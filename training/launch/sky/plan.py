@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
+from trainfleet.training.launch.remote.fabric import unusable_fabric
 from trainfleet.training.launch.sky.config import context_name
 from trainfleet.training.launch.sky.resources import BF16_FLOPS, FP32_SHARE, GIB, USABLE, Needs, needs_of
 from trainfleet.training.recipe.schema import Recipe
@@ -219,6 +220,8 @@ def _on_pool(name: str, outputs: PlatformOutputs, pool: PoolOutput, query: _Quer
     price = (options.prices or {}).get(f"{name}/{pool.name}", pool.usd_per_hour)
     rate, reasons = _rate(pool, nodes, query)
     reasons += _refusals(pool, query, nodes)
+    if why := unusable_fabric(pool, gpus, nodes):
+        reasons.append(why)
     hours = needs.samples / rate / 3600 if needs.samples and rate else None
     total = None if price is None else price * nodes
     context = context_name(outputs)

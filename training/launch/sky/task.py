@@ -13,6 +13,7 @@ from typing import Any
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
+from trainfleet.training.launch.remote.fabric import fabric_settings
 from trainfleet.training.launch.sky.plan import CLOSED, Candidate, Plan
 from trainfleet.training.launch.sky.resources import GIB, STATE_BYTES, needs_of
 from trainfleet.training.recipe.load import dump
@@ -192,11 +193,6 @@ def _resources(
     }
     if candidate.accelerator:
         found["accelerators"] = f"{candidate.accelerator}:{candidate.gpus_per_node}"
-    if pool is not None and candidate.nodes > 1 and pool.rdma.startswith("gpudirect-tcp"):
-        # NCCL over GPUDirect-TCP needs a daemon next to the training, of the node's version: SkyPilot adds
-        # it. It looks for such a node in the whole cluster and leaves the pool out if there is none, so a
-        # single pod does not request it.
-        found["network_tier"] = "best"
     if options.managed:
         found["job_recovery"] = {"max_restarts_on_errors": 0}
     # A memory limit, so that a pod that uses too much fails alone, and Ray sees how much it may use.
@@ -216,21 +212,19 @@ def _overrides(
     spec: dict[str, Any] = {"nodeSelector": dict(pool.node_selector)}
     if pool.tolerations:
         spec["tolerations"] = [dict(each) for each in pool.tolerations]
-    # Only whole nodes use the fabric: half a node would block the other half's adapters.
-    whole = candidate.gpus_per_node == pool.per_node and candidate.nodes > 1
-    if pool.rdma_resource and whole:
-        amount = {pool.rdma_resource: pool.rdma_nics}
+    # SkyPilot's `network_tier: best` would add host folders and capabilities, which the namespace rejects.
+    fabric = fabric_settings(pool, candidate.gpus_per_node, candidate.nodes)
+    if fabric.resources:
+        amount = dict(fabric.resources)
         container["resources"] = {"limits": container["resources"]["limits"] | amount, "requests": amount}
-        # To lock memory for the adapters; the namespace allows it where there is a fabric.
-        container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
-    if pool.environment and whole:
+    if fabric.environment:
         container["env"] = [
-            {"name": name, "value": value} for name, value in sorted(pool.environment.items())
+            {"name": name, "value": value} for name, value in sorted(fabric.environment.items())
         ]
     spec["containers"] = [container]
     found: dict[str, Any] = {"pod_config": {"spec": spec}}
-    if pool.pod_annotations and whole:
-        found["pod_config"]["metadata"] = {"annotations": dict(pool.pod_annotations)}
+    if fabric.annotations:
+        found["pod_config"]["metadata"] = {"annotations": dict(fabric.annotations)}
     if outputs.queue and any(each.get("key") == QUEUED_TAINT for each in pool.tolerations):
         found["dws"] = {"enabled": True}
     return found

@@ -108,3 +108,15 @@ class AwsModel(CloudModel):
 
     def always_replaces(self, token: str, path: tuple[str, ...]) -> bool:
         return path == ("region",)
+
+    def updated(
+        self, token: str, old: dict[str, Any], new: dict[str, Any], outputs: dict[str, Any]
+    ) -> dict[str, Any]:
+        if short(token) != "ec2/launchTemplate:LaunchTemplate":
+            return {}
+        # Every change but that of the template's own tags makes a version (terraform-provider-aws
+        # internal/service/ec2/ec2_launch_template.go, CustomizeDiff of latest_version).
+        quiet = ("tags", "tagsAll", "defaultVersion", "updateDefaultVersion")
+        own, other = ({k: v for k, v in each.items() if k not in quiet} for each in (plain(old), plain(new)))
+        version = int(plain(outputs).get("latestVersion") or 1) + (own != other)
+        return {"latestVersion": version, "defaultVersion": version}

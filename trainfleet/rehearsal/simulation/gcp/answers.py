@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from trainfleet.rehearsal.simulation.cloud_model import Answer
+from trainfleet.rehearsal.simulation.cloud_model import Answer, Finder
+from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.gcp.ids import PROJECT_NUMBER, VERSION, number, zones
 from trainfleet.rehearsal.simulation.values import digest
 
@@ -21,8 +22,15 @@ def _client_config(args: dict[str, Any], region: str) -> dict[str, Any]:
     }
 
 
-def _project(args: dict[str, Any], _: str) -> dict[str, Any]:
+def _project(args: dict[str, Any], _: str, there: list[CloudObject]) -> dict[str, Any]:
+    """The billing account is empty while the program has enabled APIs and not Cloud Billing.
+
+    Source: terraform-provider-google google/services/resourcemanager/resource_google_project.go
+    (resourceGoogleProjectRead): a failure to read the billing info is only logged.
+    """
     project = args.get("projectId") or args["project"]
+    on = {each.inputs.get("service") for each in there if each.token == "gcp:projects/service:Service"}
+    billed = not on or "cloudbilling.googleapis.com" in on
     return {
         "id": f"projects/{project}",
         "projectId": project,
@@ -30,7 +38,7 @@ def _project(args: dict[str, Any], _: str) -> dict[str, Any]:
         "number": PROJECT_NUMBER,
         "orgId": "222233334444",
         "folderId": "",
-        "billingAccount": "012345-6789AB-CDEF01",
+        "billingAccount": "012345-6789AB-CDEF01" if billed else "",
         "autoCreateNetwork": False,
         "deletionPolicy": "PREVENT",
         "labels": {},
@@ -123,7 +131,6 @@ def _log_encryption(args: dict[str, Any], _: str) -> dict[str, Any]:
 
 ANSWERS: dict[str, Answer] = {
     "gcp:organizations/getClientConfig:getClientConfig": _client_config,
-    "gcp:organizations/getProject:getProject": _project,
     "gcp:organizations/getIAMPolicy:getIAMPolicy": _iam_policy,
     "gcp:compute/getZones:getZones": _zones,
     "gcp:compute/getDefaultServiceAccount:getDefaultServiceAccount": _compute_account,
@@ -137,3 +144,4 @@ ANSWERS: dict[str, Answer] = {
         "purpose": "ENCRYPT_DECRYPT",
     },
 }
+FINDERS: dict[str, Finder] = {"gcp:organizations/getProject:getProject": _project}

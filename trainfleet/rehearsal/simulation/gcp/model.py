@@ -10,7 +10,7 @@ from typing import Any
 
 from trainfleet.rehearsal.simulation.check import Mistake
 from trainfleet.rehearsal.simulation.cloud_model import CloudModel
-from trainfleet.rehearsal.simulation.gcp.answers import ANSWERS
+from trainfleet.rehearsal.simulation.gcp.answers import ANSWERS, FINDERS
 from trainfleet.rehearsal.simulation.gcp.ids import HOSTS, IDS, LOCAL, NAMES, PROJECT, REGION, short, zones
 from trainfleet.rehearsal.simulation.gcp.outputs import own_outputs
 from trainfleet.rehearsal.simulation.paths import filled, plural
@@ -69,6 +69,7 @@ class GcpModel(CloudModel):
     region = REGION
     account = PROJECT
     answers = ANSWERS
+    finders = FINDERS
 
     def check(self, package: Package, token: str, inputs: dict[str, Any]) -> list[Mistake]:
         return [*super().check(package, token, inputs), *elsewhere(inputs)]

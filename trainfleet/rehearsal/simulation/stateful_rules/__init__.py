@@ -19,7 +19,7 @@ from trainfleet.rehearsal.simulation.stateful_rules.node_agents import (
     resources_of_empty_pools,
 )
 from trainfleet.rehearsal.simulation.stateful_rules.relations import RELATION_CHECKS, RELATION_KINDS
-from trainfleet.rehearsal.simulation.stateful_rules.support import unsupported
+from trainfleet.rehearsal.simulation.stateful_rules.support import skewed, unsupported
 
 if TYPE_CHECKING:
     from trainfleet.rehearsal.simulation.cloud_object import CloudObject
@@ -47,7 +47,10 @@ KINDS |= {
         "source",
     },
 }
-KINDS |= {"supported": {"type", "property", "cloud", "source"}}
+KINDS |= {
+    "supported": {"type", "property", "cloud", "source"},
+    "skew": {"type", "property", "of", "by", "version", "most", "source"},
+}
 KINDS |= RELATION_KINDS
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Rows = dict[str, dict[str, list[dict[str, Any]]]]
@@ -83,6 +86,7 @@ def cloud_refuses(
         _ranges(record, rest)
         or _zones(record, rest)
         or _agents(record, rest)
+        or _skew(record, rest)
         or (_version(record) or _quota(record, rest, quotas) if verb == "create" else "")
     )
 
@@ -158,6 +162,15 @@ def _agents(record: CloudObject, others: list[CloudObject]) -> str:
         check(row, record, others) for kind, check in checks for row in rules()[kind].get(record.token, ())
     )
     return next(filter(None, found), "")
+
+
+def _skew(record: CloudObject, others: list[CloudObject]) -> str:
+    for row in rules()["skew"].get(record.token, ()):
+        named = set(_texts(record, row["by"]))
+        for other in others:
+            if other.token == row["of"] and names_of(other) & named and (why := skewed(row, record, other)):
+                return why
+    return ""
 
 
 def _version(record: CloudObject) -> str:

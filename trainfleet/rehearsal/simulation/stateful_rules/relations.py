@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, plain
+from trainfleet.rehearsal.simulation.stateful_rules.azure_relations import granted, lustre_prerequisites
+from trainfleet.rehearsal.simulation.stateful_rules.queues import requested_pools
 
 if TYPE_CHECKING:
     from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 
 Row = dict[str, Any]
+MEMBER_DOMAINS = "iam.allowedPolicyMemberDomains"
 Check = Callable[[Row, "CloudObject", "list[CloudObject]"], str]
 
 
@@ -26,6 +29,55 @@ def separate(row: Row, record: CloudObject, others: list[CloudObject]) -> str:
             own, taken = (f"{each.get(path)}".rstrip("/") + "/" for each in (inputs, theirs))
             if UNKNOWN not in own + taken and (own.startswith(taken) or taken.startswith(own)):
                 return f"{path} {inputs.get(path)} overlaps {theirs.get(path)} of {_logical(other)}"
+    return ""
+
+
+def called_back(row: Row, record: CloudObject, others: list[CloudObject]) -> str:
+    """Return which security group of clients does not admit the servers, whose group has egress to it."""
+    groups = set(plain(record.inputs).get(row["groups"]) or ())
+    ingress = [plain(each.inputs) for each in others if each.token.endswith(":SecurityGroupIngressRule")]
+    for egress in (plain(each.inputs) for each in others if each.token.endswith(":SecurityGroupEgressRule")):
+        servers, clients = egress.get("securityGroupId"), egress.get("referencedSecurityGroupId")
+        if servers not in groups or not clients:
+            continue
+        admitted = any(
+            rule.get("securityGroupId") == clients
+            and rule.get("referencedSecurityGroupId") == servers
+            and (
+                rule.get("ipProtocol") == "-1"
+                or rule["fromPort"] <= egress["fromPort"] <= egress["toPort"] <= rule["toPort"]
+            )
+            for rule in ingress
+        )
+        if not admitted:
+            return (
+                f"security group {clients} has no ingress rule for ports"
+                f" {egress['fromPort']}-{egress['toPort']} from the servers' group {servers}"
+            )
+    return ""
+
+
+def enabled(row: Row, _record: CloudObject, others: list[CloudObject]) -> str:
+    """Return which API must be on before the resource is created. A program that enables none is not checked:
+    they may be on already.
+    """
+    on = {str(plain(other.inputs).get("service")) for other in others if other.token == row["by"]}
+    missing = [each for each in row["services"] if each not in on]
+    return f"the API {missing[0]} is not enabled in its project" if on and missing else ""
+
+
+def restricted_to_domains(row: Row, record: CloudObject, others: list[CloudObject]) -> str:
+    """Return that a member is of Google or of anyone, while an organization policy of the program allows
+    named domains only. The customer ids in a policy do not tell which other domains they are.
+    """
+    member = str(plain(record.inputs).get("member"))
+    outside = member in ("allUsers", "allAuthenticatedUsers") or member.endswith("@google.com")
+    for other in others if outside else ():
+        inputs = plain(other.inputs)
+        allowed = (inputs.get("listPolicy") or {}).get("allow") or {}
+        constraint = str(inputs.get("constraint")).removeprefix("constraints/")
+        if other.token in row["by"] and constraint == MEMBER_DOMAINS and not allowed.get("all"):
+            return f"{member} is not of a domain that {_logical(other)} ({MEMBER_DOMAINS}) allows"
     return ""
 
 
@@ -76,9 +128,24 @@ def _of(others: list[CloudObject], token: str, network: str) -> Iterator[dict[st
 
 RELATION_KINDS: Mapping[str, set[str]] = {
     "separate": {"type", "of", "paths", "source"},
+    "called_back": {"type", "groups", "source"},
+    "enabled": {"type", "by", "services", "source"},
+    "restricted_to_domains": {"type", "by", "source"},
     "servers_admitted": {"type", "port", "source"},
+    "granted": {"type", "reference", "by", "source"},
+    "lustre_prerequisites": {"type", "ports", "source"},
+    "requested_pools": {"type", "pool", "switch", "class", "source"},
 }
-RELATION_CHECKS: Mapping[str, Check] = {"separate": separate, "servers_admitted": servers_admitted}
+RELATION_CHECKS: Mapping[str, Check] = {
+    "separate": separate,
+    "called_back": called_back,
+    "enabled": enabled,
+    "restricted_to_domains": restricted_to_domains,
+    "servers_admitted": servers_admitted,
+    "granted": granted,
+    "lustre_prerequisites": lustre_prerequisites,
+    "requested_pools": requested_pools,
+}
 
 
 def _last(path: Any) -> str:

@@ -17,7 +17,7 @@ def unsupported(row: dict[str, Any], record: CloudObject) -> str:
     """Return why a cloud rejects the version of a new cluster on this day; empty if it does not.
 
     `only` and `unless` are a path and the value that it must or must not have. A version that the support
-    calendar does not list is not judged.
+    calendar does not list is not checked.
     """
     inputs = plain(record.inputs)
     only, unless = row.get("only"), row.get("unless")
@@ -38,3 +38,24 @@ def _at(value: Any, path: str) -> Any:
     for step in path.split("."):
         value = value.get(step) if isinstance(value, dict) else None
     return value
+
+
+def skewed(row: dict[str, Any], pool: CloudObject, cluster: CloudObject) -> str:
+    """Return why a cluster rejects the version or the image release of a node pool; empty if it does not."""
+    inputs = plain(pool.inputs)
+    nodes, control = _minor(_at(inputs, row["property"])), _minor(_at(plain(cluster.inputs), row["version"]))
+    if nodes is None or control is None:
+        return ""
+    if not control - row["most"] <= nodes <= control:
+        limit = f"at most {row['most']} minor versions older, and never newer"
+        return f"nodes of 1.{nodes} with a control plane of 1.{control}: {limit}"
+    release = _at(inputs, row["release"]) if "release" in row else None
+    image = _minor(release)
+    if image is not None and image != nodes:
+        return f"{row['release']} {release} is an image of 1.{image}, and the nodes have 1.{nodes}"
+    return ""
+
+
+def _minor(version: Any) -> int | None:
+    found = re.match(r"1\.(\d+)", str(version or ""))
+    return int(found[1]) if found else None
