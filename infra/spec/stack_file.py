@@ -85,8 +85,12 @@ def read_stack(stack: str, root: Path) -> StackFile:
             f"available: {', '.join(names)}" if names else f"write {root / 'stacks' / f'Pulumi.{name}.yaml'}"
         )
         raise InputError(
-            "no such stack",
-            [Problem(stack, "has no file in stacks/", f"did you mean `{match}`?" if match else offered)],
+            "unknown stack",
+            [
+                Problem(
+                    stack, "has no settings file in stacks/", f"did you mean `{match}`?" if match else offered
+                )
+            ],
         )
     return read_stack_file(root / "stacks" / f"Pulumi.{name}.yaml")
 

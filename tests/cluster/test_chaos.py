@@ -36,6 +36,9 @@ def run(place: Place) -> Iterator[Launch]:
     with launched(place, RUN, *LONG, "scaling.restarts=20") as launch:
         launch.reach(60)
         yield launch
+        if not launch.ended:
+            # A launcher that is killed leaves the temporary key files of its Kubernetes client.
+            launch.interrupt()
 
 
 def pod(place: Place, role: str) -> str:

@@ -10,11 +10,11 @@ import sys
 import tarfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
-from trainfleet.local_cluster import cgroups, cuda_stubs, node_init, oci, pins, servers, volumes
+from trainfleet.local_cluster import cgroups, cuda_stubs, node_init, oci, pins, servers, store, volumes
 
 
 def read(archive: Path) -> dict[str, bytes]:
@@ -223,3 +223,20 @@ def test_a_changed_configuration_changes_the_process_spec(tmp_path: Path) -> Non
         file.write_text(text)
         seen.append(server.process_spec())
     assert seen[0] == seen[2] != seen[1]
+
+
+def test_a_detached_store_is_built_before_it_has_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    class Started:
+        def __init__(self, command: list[str], *, stdout: IO[bytes], **_: object) -> None:
+            calls.append("start")
+            stdout.write(b"one\ntwo\nthree\n")
+            stdout.flush()
+
+    monkeypatch.setattr(store, "gateways", lambda: calls.append("build"))
+    monkeypatch.setattr(store.subprocess, "Popen", Started)
+    assert store.start_detached("local", "training", tmp_path, 0) == "one\ntwo\nthree"
+    assert calls == ["build", "start"]

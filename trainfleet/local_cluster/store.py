@@ -100,8 +100,11 @@ def start_detached(name: str, namespace: str, folder: Path, port: int) -> str:
     """Start the store in a session of its own; returns what its command printed once the store answers.
 
     Raises:
+        MissingToolError: it cannot be built here.
         TrainfleetError: it does not start; with its output.
     """
+    # Built here, where the user sees it: the first build takes longer than a store may take to start.
+    gateways()
     command = [sys.executable, "-m", "trainfleet", "cluster", "store", "--name", name]
     command += ["--namespace", namespace, "--folder", str(folder), "--port", str(port)]
     log = folder / "detached.log"

@@ -141,7 +141,7 @@ def status(name: Name = "local", as_json: AsJson = False) -> None:
     elif document["exists"]:
         out().print(_table(document))
     else:
-        out().print(f"there is no cluster {name}: `trainfleet cluster up`")
+        out().print(f"there is no cluster {name}: `{_up(name)}`")
     if not document["ready"]:
         raise typer.Exit(1)
 
@@ -302,15 +302,19 @@ def _instructions(state: State, namespace: str, served: Store, data: Path) -> st
     )
 
 
+def _up(name: str) -> str:
+    from trainfleet.local_cluster.state import DEFAULT_NAME
+
+    return "trainfleet cluster up" + (f" --name {name}" if name != DEFAULT_NAME else "")
+
+
 def _load(name: str) -> State:
     from trainfleet.errors import InputError, Problem
     from trainfleet.local_cluster import state
 
     found = state.load(name)
     if found is None:
-        raise InputError(
-            "no such cluster", [Problem("--name", f"there is no cluster {name}", "trainfleet cluster up")]
-        )
+        raise InputError("no such cluster", [Problem("--name", f"there is no cluster {name}", _up(name))])
     return found
 
 
