@@ -51,7 +51,7 @@ class HubId:
     pattern: str
     example: str
     gateway: bool = False
-    """Whether the platform has to be told that clients come through the hub's gateway."""
+    """Whether the platform has to declare that clients come through the hub's gateway."""
 
 
 @dataclass(frozen=True, kw_only=True)

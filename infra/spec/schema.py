@@ -100,7 +100,7 @@ class Access(Part):
 
     endpoint: Literal["public", "dns", "private"] | None = None
     """public: an address on the internet that accepts `public_ranges` only. dns: GKE's DNS endpoint, which
-    accepts whoever IAM lets in (gcp). private: an address of the network, for `private_ranges`. Default:
+    accepts anyone whom IAM lets in (gcp). private: an address of the network, for `private_ranges`. Default:
     public with `public_ranges`, private with `private_ranges` alone, and without ranges dns on gcp.
     """
     public_ranges: tuple[Range, ...] = Field((), examples=[["203.0.113.0/24"]])
