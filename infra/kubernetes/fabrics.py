@@ -59,6 +59,13 @@ chmod -R a+r /dev/aperture_devices
 for their traffic.
 """
 
+LOG_MARTIANS = """
+for file in /proc/sys/net/ipv4/conf/gpu*rdma0/log_martians; do
+  if [ -e "$file" ]; then echo 0 > "$file"; fi
+done
+"""
+"""Keeps the kernel from logging every packet of the RDMA interfaces."""
+
 LOCKED_MEMORY = """
 mkdir -p /etc/systemd/system/containerd.service.d
 printf '[Service]\\nLimitMEMLOCK=infinity\\n' > /etc/systemd/system/containerd.service.d/50-memlock.conf
@@ -81,8 +88,10 @@ INSTALLERS = {
             ("/home/kubernetes/bin/nvidia/lib64", "/target/lib64"),
             ("/home/kubernetes/bin/nvidia/gib", "/target/gib"),
         ),
+        # Without --install-nccl: the image has its own NCCL, for its version of CUDA.
         "/scripts/container_entry.sh install && cp -r /var/lib/gib/lib64/. /target/lib64 "
         "&& cp -r /var/lib/gib/. /target/gib",
+        prepare=LOG_MARTIANS,
     ),
     "gpudirect-tcpxo": Installer(
         "us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/nccl-plugin-gpudirecttcpx-dev:v1.0.15",

@@ -123,6 +123,16 @@ def test_nccl_uses_the_named_network_or_fails(environment: dict[str, str]) -> No
     assert environment["NCCL_NET"] in {"AWS Libfabric", "gIB", "IB"}
 
 
+@pytest.mark.parametrize("fabric_name", AGENTS)
+def test_only_an_agent_that_prepares_the_host_sees_its_processes(fabric_name: str) -> None:
+    for inputs in planned(fabric_name).of("DaemonSet").values():
+        spec = inputs["spec"]["template"]["spec"]
+        entered = [
+            each for each in spec.get("initContainers", ()) if each.get("command", [""])[0] == "nsenter"
+        ]
+        assert bool(spec.get("hostPID")) is bool(entered)
+
+
 def test_infiniband_is_announced_after_containers_may_lock_memory() -> None:
     (plugin,) = planned("infiniband").of("DaemonSet").values()
     spec = plugin["spec"]["template"]["spec"]
