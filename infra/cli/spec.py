@@ -74,7 +74,6 @@ def check(
     from trainfleet.console import print_json
     from trainfleet.dates import set_today
     from trainfleet.errors import InputError, Problem
-    from trainfleet.infra.spec.load import load_stack
     from trainfleet.infra.spec.stack_file import project_root, stack_names
 
     set_today(day)
@@ -85,15 +84,7 @@ def check(
             "no stack to check",
             [Problem("", "name one or more stacks, or pass --all", f"available: {existing}")],
         )
-    checked: list[tuple[str, PlatformSpec]] = []
-    problems: dict[str, tuple[Problem, ...]] = {}
-    summaries = []
-    for name in names:
-        try:
-            checked.append((name, load_stack(name, overrides=settings or ())))
-        except InputError as error:
-            problems[name] = error.problems
-            summaries.append(error.summary)
+    checked, problems, summaries = _loaded(names, settings or [])
     if as_json:
         print_json(_report(checked, problems))
         if problems:
@@ -105,6 +96,23 @@ def check(
         raise InputError(
             "; ".join(dict.fromkeys(summaries)), (problem for each in problems.values() for problem in each)
         )
+
+
+def _loaded(
+    names: list[str], settings: list[str]
+) -> tuple[list[tuple[str, PlatformSpec]], dict[str, tuple[Problem, ...]], list[str]]:
+    """The specs that are right, the problems of the others by name, and their summaries."""
+    from trainfleet.errors import InputError
+    from trainfleet.infra.spec.load import load_stack
+
+    checked, problems, summaries = [], {}, []
+    for name in names:
+        try:
+            checked.append((name, load_stack(name, overrides=settings)))
+        except InputError as error:
+            problems[name] = error.problems
+            summaries.append(error.summary)
+    return checked, problems, summaries
 
 
 @spec.command("schema")

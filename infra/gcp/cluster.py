@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pulumi
@@ -124,6 +125,25 @@ def private_cluster(spec: PlatformSpec) -> gcp.container.ClusterPrivateClusterCo
     }
 
 
+def ip_ranges(secondary: Mapping[str, str]) -> gcp.container.ClusterIpAllocationPolicyArgsDict:
+    """The subnet's secondary ranges of pods and services."""
+    return {
+        "cluster_secondary_range_name": secondary[ranges.PODS],
+        "services_secondary_range_name": secondary[ranges.SERVICES],
+    }
+
+
+def dns_endpoint(spec: PlatformSpec) -> gcp.container.ClusterControlPlaneEndpointsConfigArgsDict:
+    """The DNS endpoint, which ranges do not limit."""
+    return {"dns_endpoint_config": {"allow_external_traffic": layout.uses_dns_endpoint(spec)}}
+
+
+def groups(spec: PlatformSpec) -> gcp.container.ClusterAuthenticatorGroupsConfigArgsDict | None:
+    """Groups in RBAC bindings, if the spec names any."""
+    group = layout.security_group(spec)
+    return {"security_group": group} if group else None
+
+
 class Cluster(PlatformComponent):
     """The control plane of a platform."""
 
@@ -181,10 +201,7 @@ class Cluster(PlatformComponent):
             network=network.vpc.id,
             subnetwork=network.subnet.id,
             networking_mode="VPC_NATIVE",
-            ip_allocation_policy={
-                "cluster_secondary_range_name": network.secondary_ranges[ranges.PODS],
-                "services_secondary_range_name": network.secondary_ranges[ranges.SERVICES],
-            },
+            ip_allocation_policy=ip_ranges(network.secondary_ranges),
             default_max_pods_per_node=layout.PODS_PER_NODE,
             # Dataplane V2 enforces network policies; GKE rejects `network_policy` in addition.
             datapath_provider="ADVANCED_DATAPATH",
@@ -194,17 +211,13 @@ class Cluster(PlatformComponent):
             dns_config={"cluster_dns": "KUBE_DNS"},
             private_cluster_config=private_cluster(spec),
             # The DNS endpoint is not limited by ranges: IAM decides (container.clusters.connect).
-            control_plane_endpoints_config={
-                "dns_endpoint_config": {"allow_external_traffic": layout.uses_dns_endpoint(spec)}
-            },
+            control_plane_endpoints_config=dns_endpoint(spec),
             master_authorized_networks_config=authorized_networks(spec),
             master_auth={"client_certificate_config": {"issue_client_certificate": False}},
             enable_legacy_abac=False,
             anonymous_authentication_config={"mode": "LIMITED"},
             rbac_binding_config=RBAC_BINDINGS,
-            authenticator_groups_config={"security_group": layout.security_group(spec)}
-            if layout.security_group(spec)
-            else None,
+            authenticator_groups_config=groups(spec),
             workload_identity_config={"workload_pool": layout.workload_pool(spec)},
             database_encryption={"state": "ENCRYPTED", "key_name": keys.cluster.id},
             enable_shielded_nodes=True,

@@ -16,11 +16,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.infra.cloud_support import CloudSupport, all_supports, support
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.collisions import IDENTIFYING, same_names
 from trainfleet.infra.spec.deprecated import Warn, print_warning, upgraded
 from trainfleet.infra.spec.field_docs import describe_fields
+from trainfleet.infra.spec.provider_settings import encrypted_in, provider_settings
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.spec.stack_file import (
     PLATFORM_KEY,
@@ -57,6 +57,7 @@ PLACEHOLDERS: dict[str, Any] = {
     "memory_gib": 1,
     "gpu_memory_gib": 1,
     "id": "rejected",
+    "subnets": {},
     "monthly_usd": 1,
     "policy": "rejected",
     "resource": "*",
@@ -122,7 +123,7 @@ def load_stack(
             "is encrypted, so a review cannot read it",
             _PLAIN_TEXT,
         )
-        for path in _encrypted(platform)
+        for path in encrypted_in(platform)
     ]:
         raise InputError(f"{file.shown_as}: {_count(encrypted)}", [*problems, *encrypted])
     changed: tuple[KeyPath, ...] = ()
@@ -141,7 +142,7 @@ def load_stack(
     error = _error(checked.mistakes, locate)
     problems += [
         *error.problems,
-        *_provider_settings(file, config, checked),
+        *provider_settings(file, config, checked.spec, checked.rests_on_rejected),
     ]
     spec = checked.spec
     if spec is not None and not any(checked.rests_on_rejected((name,)) for name in IDENTIFYING):
@@ -333,68 +334,6 @@ def _config(file: StackFile) -> tuple[dict[str, Any], list[Problem]]:
             )
         )
     return config, problems
-
-
-def _encrypted(value: Any, path: KeyPath = ()) -> list[KeyPath]:
-    """Paths of encrypted values."""
-    if isinstance(value, Mapping):
-        if set(value) == {"secure"}:
-            return [path]
-        return [found for key, member in value.items() for found in _encrypted(member, (*path, str(key)))]
-    return (
-        [found for index, member in enumerate(value) for found in _encrypted(member, (*path, index))]
-        if isinstance(value, list)
-        else []
-    )
-
-
-def _provider_settings(file: StackFile, config: Mapping[str, Any], checked: _Checked) -> list[Problem]:
-    """Provider settings must equal the spec's fields. Otherwise the environment of the applier would decide
-    where the platform is created.
-    """
-    spec = checked.spec
-    if spec is None or checked.rests_on_rejected(("cloud",)):
-        return []
-    cloud = support(spec.cloud)
-    problems = []
-    for key, name in cloud.provider_settings:
-        expected, written = getattr(spec, name), config.get(key)
-        if not expected or str(written) == expected or checked.rests_on_rejected((name,)):
-            continue
-        if _encrypted(written):
-            what = "is encrypted, so it cannot be compared with the platform's"
-        elif written is None:
-            what = "is missing"
-        else:
-            what = f"is {shown(written)}, but the platform's {name} is `{expected}`"
-        problems.append(_setting_problem(file, key, what, f"write {key}: {_quoted(expected)}"))
-    if not checked.rests_on_rejected(("account",)):
-        found = cloud.check_settings(spec, config)
-        problems += [_setting_problem(file, each.key, each.what, each.fix) for each in found]
-    return [*problems, *_foreign_settings(file, config, cloud)]
-
-
-def _foreign_settings(file: StackFile, config: Mapping[str, Any], cloud: CloudSupport) -> list[Problem]:
-    """Settings of another cloud's provider."""
-    own = {key.partition(":")[0] for key, _ in cloud.provider_settings}
-    owners = {package: each.cloud for each in all_supports() for package in each.packages}
-    problems = []
-    for key in map(str, config):
-        package = key.partition(":")[0]
-        if package in owners and package not in own:
-            what = f"is a setting of {owners[package]}, but this platform is on {cloud.cloud}"
-            fix = f"leave it out, or cloud: {owners[package]}"
-            problems.append(_setting_problem(file, key, what, fix))
-    return problems
-
-
-def _setting_problem(file: StackFile, key: str, what: str, fix: str) -> Problem:
-    return Problem(f"{file.locate(('config', key))} {key}", what, fix)
-
-
-def _quoted(text: str) -> str:
-    """The text as YAML: a number is quoted to stay text."""
-    return f'"{text}"' if text.isdigit() else text
 
 
 def _error(mistakes: Sequence[tuple[KeyPath, Problem]], locate: Locate) -> InputError:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tools.reference.pages import header
 from tools.reference.scan import PREFIX
 from tools.reference.tables import code, table
-from tools.reference.variables import GROUPS, NOT_DOCUMENTED
+from tools.reference.variables import GROUPS
 
 RECIPE = """## Recipe keys
 
@@ -16,6 +16,19 @@ its parts. Values are YAML. `TRAINFLEET_OPTIMIZER__LR=3e-4` sets `optimizer.lr`,
 `steps`. A variable takes precedence over the file, and a `key=value` argument over the variable.
 [recipe.md](recipe.md) lists the keys.
 """
+
+NOT_DOCUMENTED = {
+    "ACCOUNT": "set by a manifest for the script in its pod",
+    "NAMESPACE": "set by a manifest for the script in its pod",
+    "SECRET": "set by a manifest for the script in its pod",
+    "KUBERNETES_SERVICE_HOST": "set by Kubernetes in every pod",
+    "KUBERNETES_SERVICE_PORT": "set by Kubernetes in every pod",
+    "HOME": "the operating system's",
+    "PATH": "the operating system's",
+    "PYTHONPATH": "Python's; kept and extended",
+    "UV_DEFAULT_INDEX": "uv's; kept if it is set",
+}
+"""Variables that the sources look up and that are not an interface of Trainfleet, with the reason."""
 
 
 def markdown() -> str:

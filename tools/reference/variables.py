@@ -392,15 +392,3 @@ FOLDERS = Group(
     ),
 )
 GROUPS = (SETTINGS, STORES, RAY, CLUSTERS, FOLDERS, INTERNAL, TESTING)
-NOT_DOCUMENTED = {
-    "ACCOUNT": "set by a manifest for the script in its pod",
-    "NAMESPACE": "set by a manifest for the script in its pod",
-    "SECRET": "set by a manifest for the script in its pod",
-    "KUBERNETES_SERVICE_HOST": "set by Kubernetes in every pod",
-    "KUBERNETES_SERVICE_PORT": "set by Kubernetes in every pod",
-    "HOME": "the operating system's",
-    "PATH": "the operating system's",
-    "PYTHONPATH": "Python's; kept and extended",
-    "UV_DEFAULT_INDEX": "uv's; kept if it is set",
-}
-"""Variables that the sources look up and that are not an interface of Trainfleet, with the reason."""

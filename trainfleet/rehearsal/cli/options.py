@@ -128,6 +128,13 @@ def check_cluster_flags(cluster: Target | None, flag: str, until: str, *, leave:
         )
 
 
+def check_options(options: RehearsalOptions, until: str) -> None:
+    """Reject an unknown place, fault or last step."""
+    check_place(options.applied_from)
+    check_fault(options.fault, options.cluster)
+    check_step(until, options)
+
+
 def check_place(place: str) -> None:
     """Reject an unknown place."""
     from trainfleet.errors import InputError, Problem

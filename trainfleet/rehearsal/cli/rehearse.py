@@ -34,10 +34,8 @@ from trainfleet.rehearsal.cli.options import (
     Until,
     Yes,
     check_cluster_flags,
-    check_fault,
     check_files,
-    check_place,
-    check_step,
+    check_options,
     quotas,
 )
 
@@ -146,9 +144,7 @@ def main(  # noqa: PLR0917 - one per flag
         leave=leave,
         applied_from=place,
     )
-    check_place(place)
-    check_fault(fault, cluster)
-    check_step(until, options)
+    check_options(options, until)
     began = time.monotonic()
     project, settings, packs, subject = _subject(target, stack, overrides or [])
     checked = Step("check", "check", seconds=time.monotonic() - began)
