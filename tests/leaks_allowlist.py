@@ -42,6 +42,10 @@ ALLOWED: Mapping[str, tuple[Allowed, ...]] = {
             for name in ("bootstrap", "config")
         ),
         Allowed("torchelastic_*", "torchrun's folder for logs, which torch never removes"),
+        *(
+            Allowed(name, "sockets of Weights & Biases' service, which it never removes")
+            for name in ("wandb-*", "wandb_xpu-*.sock")
+        ),
         Allowed("torchinductor_*", "torch's cache of compiled kernels"),
     ),
     CHECKOUT: (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import multiprocessing
 import socket
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -136,15 +137,25 @@ def test_mlflow_has_one_run_after_a_resume(tmp_path: Path, tiny: Make) -> None:
     ] == [(3, 2.5), (6, 2.5)]
 
 
+def _track_one_row(recipe: Recipe, folder: Path) -> None:
+    """In a process of its own: wandb's service ends only when the process that logged ends."""
+    (tracker,) = make_trackers(recipe, folder, 0, no_notice)
+    tracker.write_row(ROW)
+    tracker.close()
+
+
 @pytest.mark.deep
 @pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="wandb is not installed")
 def test_weights_and_biases_works_offline(
     tmp_path: Path, tiny: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
-    (tracker,) = make_trackers(tiny("log.wandb=tests"), tmp_path, 0, no_notice)
-    tracker.write_row(ROW)
-    tracker.close()
+    child = multiprocessing.get_context("spawn").Process(
+        target=_track_one_row, args=(tiny("log.wandb=tests"), tmp_path)
+    )
+    child.start()
+    child.join()
+    assert child.exitcode == 0
     assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
 
 
