@@ -34,6 +34,7 @@ BARE: dict[str, Any] = {
 LONG: dict[str, Any] = {
     **SMALL,
     "name": LONGEST,
+    "region": "eastus2",
     "environment": "prod",
     "network": {"cidr": "172.20.0.0/16", "zones": 3},
     "kubernetes": {**SMALL["kubernetes"], "access": {"public_ranges": ["203.0.113.7/32", "198.51.100.0/24"]}},
