@@ -196,6 +196,16 @@ def test_what_a_test_does_not_remove_fails_the_session(
         assert (Path(path).exists(), test) == (False, "test_it.py::test_leaks")
 
 
+@pytest.mark.parametrize("workers", [(), IN_WORKERS], ids=["in this process", "in workers"])
+def test_the_list_is_printed_after_failures_and_durations(session: Session, workers: tuple[str, ...]) -> None:
+    body = "\ndef test_leaks():\n    Path('left.json').touch()\n    raise ValueError('seen above')\n"
+    printed = session(body, "--durations", "3", "--durations-min", "0", *workers).outlines
+    (leak,) = (number for number, line in enumerate(printed) if "left.json" in line and "file in" in line)
+    others = [number for number, line in enumerate(printed) if line.startswith(("E   ", "0.00s call"))]
+    assert len(others) == 2
+    assert max(others) < leak
+
+
 def test_what_tools_keep_and_developers_write_is_allowed(session: Session) -> None:
     folders = ["runs", ".hypothesis", ".venv", "a/__pycache__", ".mypy_cache"]
     made = "\n".join(
