@@ -142,6 +142,12 @@ def folder_of(name: str) -> Path:
     return folder
 
 
+def up_command(name: str, *options: str) -> str:
+    """Return the command that starts a cluster, for the hint of a message."""
+    named = ("--name", name) if name != DEFAULT_NAME else ()
+    return " ".join(("trainfleet cluster up", *options, *named))
+
+
 def shadowed_by(path: Path) -> str | None:
     """The folder over `path` that the node mounts over, which hides `path` from the node; None if visible."""
     return next((folder for folder in SHADOWED if Path(folder) in path.resolve().parents), None)

@@ -133,6 +133,7 @@ def status(name: Name = "local", as_json: AsJson = False) -> None:
       trainfleet cluster status --json
     """
     from trainfleet.console import out, print_json
+    from trainfleet.local_cluster.state import up_command
     from trainfleet.local_cluster.status import cluster_status
 
     document = cluster_status(name)
@@ -141,7 +142,7 @@ def status(name: Name = "local", as_json: AsJson = False) -> None:
     elif document["exists"]:
         out().print(_table(document))
     else:
-        out().print(f"there is no cluster {name}: `{_up(name)}`")
+        out().print(f"there is no cluster {name}: `{up_command(name)}`")
     if not document["ready"]:
         raise typer.Exit(1)
 
@@ -302,19 +303,14 @@ def _instructions(state: State, namespace: str, served: Store, data: Path) -> st
     )
 
 
-def _up(name: str) -> str:
-    from trainfleet.local_cluster.state import DEFAULT_NAME
-
-    return "trainfleet cluster up" + (f" --name {name}" if name != DEFAULT_NAME else "")
-
-
 def _load(name: str) -> State:
     from trainfleet.errors import InputError, Problem
     from trainfleet.local_cluster import state
 
     found = state.load(name)
     if found is None:
-        raise InputError("no such cluster", [Problem("--name", f"there is no cluster {name}", _up(name))])
+        problem = Problem("--name", f"there is no cluster {name}", state.up_command(name))
+        raise InputError("no such cluster", [problem])
     return found
 
 
@@ -322,12 +318,13 @@ def _node_pid(state: State) -> int:
     """The node's first process."""
     from trainfleet.errors import InputError, Problem
     from trainfleet.local_cluster import node
+    from trainfleet.local_cluster.state import up_command
 
     pid = node.pid_of(state)
     if pid is None:
         raise InputError(
             "the cluster does not run",
-            [Problem("--name", f"{state.name} is stopped", "trainfleet cluster up")],
+            [Problem("--name", f"{state.name} is stopped", up_command(state.name))],
         )
     return pid
 

@@ -52,7 +52,7 @@ def built_in(name: str) -> Target:
     from trainfleet.local_cluster import builds, node, pins, state
 
     it = state.load(name)
-    start = "trainfleet cluster up --no-image" + (f" --name {name}" if name != state.DEFAULT_NAME else "")
+    start = state.up_command(name, "--no-image")
     if it is None:
         there = state.names()
         raise InputError(
