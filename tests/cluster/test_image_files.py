@@ -15,6 +15,7 @@ from trainfleet.infra.catalog.machines import machines_of
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.gcp import layout
 from trainfleet.local_cluster import images, rootfs
+from trainfleet.local_cluster.lock_file import blocks
 from trainfleet.training.runtime import process_group
 
 
@@ -40,14 +41,14 @@ def test_the_image_lock_keeps_all_versions_of_a_package(root: Path) -> None:
 
 
 def test_the_image_lock_has_the_training_packages_and_no_cloud_sdk(root: Path) -> None:
-    names = lock.blocks((root / "images" / "requirements.lock").read_text()).keys()
+    names = blocks((root / "images" / "requirements.lock").read_text()).keys()
     assert {"torch", "ray", "torchmetrics", "transformers", "lightning-fabric", "pydantic", "typer"} <= names
     assert not [name for name in names if name.startswith(("pulumi", "pytest", "ruff", "skypilot"))]
 
 
 def test_every_locked_package_has_a_hash(root: Path) -> None:
     for file in ("requirements.lock", "skypilot.lock"):
-        for name, block in lock.blocks((root / "images" / file).read_text()).items():
+        for name, block in blocks((root / "images" / file).read_text()).items():
             assert "--hash=sha256:" in block, f"{file}: {name}"
 
 
@@ -163,10 +164,10 @@ def test_the_dockerfile_ends_as_an_unprivileged_user_and_copies_every_package_of
 def test_splitting_a_lock_loses_nothing(root: Path) -> None:
     text = (root / "images" / "requirements.lock").read_text()
     cuda, rest = rootfs.split_lock(text)
-    assert lock.blocks(cuda).keys() | lock.blocks(rest).keys() == lock.blocks(text).keys()
-    assert not lock.blocks(cuda).keys() & lock.blocks(rest).keys()
-    assert "torch" in lock.blocks(rest)
-    assert {"nvidia-nccl-cu13", "triton"} <= lock.blocks(cuda).keys()
+    assert blocks(cuda).keys() | blocks(rest).keys() == blocks(text).keys()
+    assert not blocks(cuda).keys() & blocks(rest).keys()
+    assert "torch" in blocks(rest)
+    assert {"nvidia-nccl-cu13", "triton"} <= blocks(cuda).keys()
 
 
 @pytest.mark.parametrize(
