@@ -213,11 +213,9 @@ def log_retention(days: int) -> int:
 
 
 def endpoint_services(spec: PlatformSpec) -> tuple[str, ...]:
-    """The interface endpoints: of services that every node calls often, and in production and closed networks
-    of all services.
-    """
+    """The interface endpoints: of services that every node calls often, and in production of all services."""
     always = ("ec2", "ecr.api", "ecr.dkr", "logs", "sts")
-    if not spec.production and spec.network.nat != "none":
+    if not spec.production:
         return always
     all_of_them = (
         *always,

@@ -1,8 +1,8 @@
 """ClusterLayer: the component that holds all others of the cluster layer, in the order of their dependencies.
 
 It depends on the control plane and the system pool: nothing is created before a node can run it, and on
-destroy everything here (load balancers, volumes, pods) is deleted before the first system node. Only the agents
-of GPU nodes depend on the GPU pools, so a pool that is refused, or takes hours, holds up nothing else.
+destroy everything here (load balancers, volumes, pods) is deleted before the first system node. Only the
+agents of GPU nodes depend on the GPU pools, so a pool that is refused, or takes hours, holds up nothing else.
 """
 
 from __future__ import annotations

@@ -84,8 +84,8 @@ class Network(Part):
     zones: int = Field(3, ge=1, le=6)
     """Number of availability zones that the platform spreads over. A managed control plane needs 2."""
     nat: Literal["per-zone", "single", "none"] = "per-zone"
-    """NAT gateways: one per zone (survives the failure of a zone), a single one (cheaper), or none (closed
-    network).
+    """NAT gateways: one per zone (survives the failure of a zone) or a single one (cheaper). `none` is
+    rejected: nodes could not pull the images of the cluster layer.
     """
     hub: Hub | None = None
     """The network through which `kubernetes.access.private_ranges` reach the platform. Default: none."""

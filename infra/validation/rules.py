@@ -25,6 +25,7 @@ COMMON_RULES: tuple[Rule, ...] = (
     versions.pool_versions_are_in_skew,
     versions.image_releases_match,
     network.endpoint_is_reachable,
+    network.network_has_egress,
     network.public_ranges_are_narrow,
     network.private_ranges_are_connected,
     network.hub_is_well_formed,

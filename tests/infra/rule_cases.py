@@ -86,6 +86,16 @@ CASES = [
         )
         for capacity in ("flex-start", "queued", "capacity-block")
     ),
+    *(
+        Case(
+            "network_has_egress",
+            {**cloud, "network.nat": "none"},
+            "network.nat",
+            "the images of the cluster layer are in public registries -> per-zone or single",
+            {**cloud, "network.nat": "single"},
+        )
+        for cloud in ({}, GOOGLE, {"cloud": "azure"})
+    ),
     Case("region_is_named", {"region": ""}, "region", "is missing", {"region": "eu-west-1"}),
     Case("aws_region_is_known", {"region": "us-eas-2"}, "region", "did you mean `us-east-2`?"),
     Case("aws_region_has_zones", {"network.zones": 1}, "network.zones", "at least 2", {"network.zones": 2}),
@@ -556,13 +566,6 @@ CASES = [
         "gpu_pools[0].min_nodes",
         "its 2 nodes always run",
         HYPERPOD,
-    ),
-    Case(
-        "hyperpod_has_egress",
-        {**HYPERPOD, "network.nat": "none"},
-        "network.nat",
-        "per-zone or single",
-        {"network.nat": "none"},
     ),
     Case(
         "hyperpod_labels",
