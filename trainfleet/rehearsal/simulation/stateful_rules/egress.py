@@ -27,7 +27,7 @@ REGISTRIES: Mapping[str, str] = {
     AKS: r"[\w-]+\.azurecr\.io|mcr\.microsoft\.com",
 }
 """Registries that nodes reach inside their cloud: by endpoints, Private Google Access or Private Link."""
-WAYS_OUT = (
+EGRESS = (
     "aws:ec2/natGateway:NatGateway",
     "aws:ec2/internetGateway:InternetGateway",
     "aws:ec2/instance:Instance",
@@ -58,6 +58,7 @@ def _pulled(inputs: Mapping[str, Any], row: Row) -> Iterator[str]:
     """The images of a workload with their registries, or a chart."""
     if "chart" in inputs:
         yield f"chart {inputs['chart']}"
+        return
     spec: Any = inputs
     for step in row["at"].split("."):
         spec = spec.get(step) if isinstance(spec, dict) else None
@@ -73,7 +74,7 @@ def _eks(cluster: CloudObject, others: list[CloudObject]) -> bool:
     groups = [each for each in _all(others, "aws:eks/nodeGroup:NodeGroup") if each.get("clusterName") == name]
     created = {other.id for other in others if other.token == "aws:ec2/subnet:Subnet"}
     subnets = {subnet for group in groups for subnet in group.get("subnetIds") or ()}
-    if not subnets or not subnets <= created or any(other.token in WAYS_OUT for other in others):
+    if not subnets or not subnets <= created or any(other.token in EGRESS for other in others):
         return False
     routes = [
         *_all(others, "aws:ec2/route:Route"),
@@ -93,11 +94,11 @@ def _gke(cluster: CloudObject, others: list[CloudObject]) -> bool:
         pools and all(each.get("enablePrivateNodes") for each in pools)
     )
     networks = {other.id for other in others if other.token == "gcp:compute/network:Network"}
-    ways_out = ("gcp:compute/routerNat:RouterNat", "gcp:compute/route:Route", "gcp:compute/router:Router")
+    egress = ("gcp:compute/routerNat:RouterNat", "gcp:compute/route:Route", "gcp:compute/router:Router")
     return (
         bool(private)
         and inputs.get("network") in networks
-        and not any(other.token in ways_out for other in others)
+        and not any(other.token in egress for other in others)
     )
 
 
