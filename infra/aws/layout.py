@@ -44,10 +44,6 @@ REGIONS: dict[str, int] = dict.fromkeys(
         "il-central-1",
         "me-central-1",
         "me-south-1",
-        "us-gov-east-1",
-        "us-gov-west-1",
-        "cn-north-1",
-        "cn-northwest-1",
     ],
     3,
 ) | {"us-east-1": 4, "us-west-1": 2, "us-west-2": 4, "ap-northeast-2": 4}

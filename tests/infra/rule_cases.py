@@ -97,6 +97,14 @@ CASES = [
         for cloud in ({}, GOOGLE, {"cloud": "azure"})
     ),
     Case("region_is_named", {"region": ""}, "region", "is missing", {"region": "eu-west-1"}),
+    *(
+        Case("aws_region_is_known", {"region": region}, "region", f"is in {partition}")
+        for region, partition in (
+            ("cn-north-1", "AWS China (partition `aws-cn`), which this release does not support"),
+            ("us-gov-west-1", "AWS GovCloud"),
+            ("eusc-de-east-1", "the AWS European Sovereign Cloud"),
+        )
+    ),
     Case("aws_region_is_known", {"region": "us-eas-2"}, "region", "did you mean `us-east-2`?"),
     Case("aws_region_has_zones", {"network.zones": 1}, "network.zones", "at least 2", {"network.zones": 2}),
     Case(
