@@ -44,13 +44,17 @@ class NetworkCard:
 
 
 def network_cards(machine: Machine) -> tuple[NetworkCard, ...]:
-    """One fabric interface per network card: with IP on card 0 (device 0), without addresses on the others
-    (device 1).
+    """One fabric interface per network card: with IP on card 0 (device 0), without addresses on the others.
+
+    Device 1 was tried on P4 and P5 (aws/aws-k8s-tester#531, eksctl-io/eksctl#7643): such a card has devices 0
+    and 1 (eksctl-io/eksctl#7520). On P6-B300, AWS names device 0 (aws/aws-parallelcluster#7143). The EC2 user
+    guide (efa-acc-inst-types) now recommends device 0 on all machines, and on card 0 an ENA interface next to
+    an EFA-only one; no report was found of managed node groups that are configured so.
     """
     if machine.instance_type in ENA_FIRST:
         return (
             NetworkCard(0, 0, "interface"),
-            *(NetworkCard(card, 1, "efa-only") for card in range(1, machine.rdma_nics + 1)),
+            *(NetworkCard(card, 0, "efa-only") for card in range(1, machine.rdma_nics + 1)),
         )
     return tuple(
         NetworkCard(card, 0 if card == 0 else 1, "efa" if card == 0 else "efa-only")
