@@ -112,7 +112,7 @@ def node_config(
     capacity: Capacity = Capacity.ON_DEMAND,
     reservation: str = "",
     fabric: tuple[pulumi.Input[str], pulumi.Input[str]] | None = None,
-    placement_group: pulumi.Input[str] | None = None,
+    placement: aws.ec2.LaunchTemplatePlacementArgsDict | None = None,
 ) -> aws.ec2.LaunchTemplate:
     """The launch template of a node group.
 
@@ -125,7 +125,7 @@ def node_config(
         capacity: on demand, spot or a reservation.
         reservation: ID of the reservation or capacity block; empty for none.
         fabric: the cluster's and the fabric's security group, for nodes with EFA.
-        placement_group: name of the placement group; None for none.
+        placement: the placement group, by name or id; None for none.
     """
     _, market_type, target = purchase_options(capacity, reservation)
     tags = component.tags(what)
@@ -146,7 +146,7 @@ def node_config(
         # NOTE: with interfaces in the template, EKS does not add the cluster's security group, without which
         # a node never joins.
         network_interfaces=_interfaces(machine, *fabric) if fabric else None,
-        placement={"group_name": placement_group} if placement_group is not None else None,
+        placement=placement,
         instance_market_options={"market_type": market_type} if market_type else None,
         capacity_reservation_specification={
             "capacity_reservation_target": {"capacity_reservation_id": target}

@@ -34,7 +34,7 @@ def checks(spec: PlatformSpec) -> Iterator[PreflightCheck]:
     if spec.budget:
         # A tag can be activated up to a day after its first use (pulumi-aws, costexplorer.CostAllocationTag),
         # and earlier cost counts only after a backfill (Cost Explorer API, StartCostAllocationTagBackfill).
-        needs = f"cost allocation tag {PLATFORM_TAG} is active in the payer account, or the budget sees no cost"
+        needs = f"cost allocation tag {PLATFORM_TAG} is active in the payer account, else no cost is counted"
         yield PreflightCheck("budget", needs, "ce:ListCostAllocationTags")
     cluster = layout.cluster_name(spec)
     yield PreflightCheck("names", f"no cluster {cluster} in {spec.region}", "eks:DescribeCluster")

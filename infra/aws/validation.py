@@ -52,8 +52,9 @@ def aws_region_is_known(spec: PlatformSpec) -> Iterator[Finding]:
     """
     other = next((each for start, each in PARTITIONS.items() if spec.region.startswith(start)), None)
     if other:
-        what = f"`{spec.region}` is in {other}, which this release does not support: names, domains and prices"
-        yield Finding(("region",), f"{what} differ there", "a region of the partition `aws`", (CLOUD,))
+        what = f"`{spec.region}` is in {other}, which this release does not support"
+        why = "names of services, domains and prices differ there"
+        yield Finding(("region",), f"{what}: {why}", "a region of the partition `aws`", (CLOUD,))
     elif spec.region and spec.region not in REGIONS:
         match = nearest(spec.region, REGIONS)
         examples = "us-east-1, us-east-2, us-west-2, eu-west-1, eu-central-1, ap-northeast-1"

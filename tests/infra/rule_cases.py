@@ -96,6 +96,24 @@ CASES = [
         )
         for cloud in ({}, GOOGLE, {"cloud": "azure"})
     ),
+    *(
+        Case(
+            "placement_group_belongs",
+            {**other, "gpu_pools[0].placement_group": "near"},
+            "gpu_pools[0].placement_group",
+            says,
+            {"gpu_pools[0].capacity": "reserved", "gpu_pools[0].reservation": CR}
+            | {"gpu_pools[0].placement_group": "near"},
+        )
+        for other, says in (
+            ({}, "has no effect with capacity `on-demand` of kind `nodes` on aws"),
+            (
+                {"gpu_pools[0].capacity": "capacity-block", "gpu_pools[0].reservation": CR},
+                "has no effect with capacity `capacity-block`",
+            ),
+            ({"cloud": "azure", "gpu_pools[0].capacity": "reserved"}, "of kind `nodes` on azure"),
+        )
+    ),
     Case("region_is_named", {"region": ""}, "region", "is missing", {"region": "eu-west-1"}),
     *(
         Case("aws_region_is_known", {"region": region}, "region", f"is in {partition}")

@@ -48,6 +48,33 @@ def deployment(image: str) -> CloudObject:
     return record("kubernetes:apps/v1:Deployment", "web", spec={"template": {"spec": pod}})
 
 
+def template(*interfaces: tuple[int, int, str], **inputs: Any) -> CloudObject:
+    cards = [
+        {"networkCardIndex": card, "deviceIndex": device, "interfaceType": kind}
+        for card, device, kind in interfaces
+    ]
+    return record("aws:ec2/launchTemplate:LaunchTemplate", "lt-1", networkInterfaces=cards, **inputs)
+
+
+def nodes(machine: str) -> CloudObject:
+    used = {"id": "lt-1", "version": "1"}
+    return record("aws:eks/nodeGroup:NodeGroup", "lab:gpu", instanceTypes=[machine], launchTemplate=used)
+
+
+P5, B300 = "p5.48xlarge", "p6-b300.48xlarge"
+GROUP = record("aws:ec2/placementGroup:PlacementGroup", "near", {"arn": "arn:near", "name": "near"})
+RESERVATION = "cr-0123456789abcdef0"
+
+
+def reserved(**placement: str) -> CloudObject:
+    target = {"capacityReservationTarget": {"capacityReservationId": RESERVATION}}
+    return template(capacityReservationSpecification=target, placement=placement)
+
+
+def reservation(group: str) -> CloudObject:
+    return record("aws:ec2/capacityReservation:CapacityReservation", RESERVATION, placementGroupArn=group)
+
+
 ECR = "111122223333.dkr.ecr.us-east-2.amazonaws.com"
 NO_EGRESS = "is in a public registry, and no node of lab has egress"
 REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
@@ -60,6 +87,37 @@ REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
     ),
     ("an image on GKE nodes without egress", GKE_NODES, deployment("quay.io/a/b:1"), NO_EGRESS),
     ("an image on AKS nodes without egress", [AKS, aks_subnet()], deployment("ghcr.io/a/b:1"), NO_EGRESS),
+    (
+        "two interfaces at one place",
+        [template((0, 0, "efa"), (0, 0, "efa-only"))],
+        nodes(P5),
+        "two network interfaces have network card 0 and device index 0",
+    ),
+    ("no primary interface", [template((1, 1, "efa-only"))], nodes(P5), "which the primary one needs"),
+    (
+        "EFA on a card without it",
+        [template((0, 0, "efa"))],
+        nodes(B300),
+        "network card 0 of p6-b300.48xlarge has no EFA",
+    ),
+    (
+        "EFA at another device",
+        [template((0, 0, "interface"), (1, 1, "efa-only"))],
+        nodes(B300),
+        "the EFA of network card 1 has device index 1; on p6-b300.48xlarge it is 0",
+    ),
+    (
+        "a reservation in a group of the program",
+        [GROUP],
+        reserved(groupName="near"),
+        f"reservation {RESERVATION} was not created in placement group near",
+    ),
+    (
+        "a reservation of another group",
+        [GROUP, reservation("arn:far")],
+        reserved(groupName="near"),
+        f"reservation {RESERVATION} was not created in placement group near",
+    ),
 ]
 ALLOWED: list[tuple[str, list[CloudObject], CloudObject]] = [
     ("a chart on EKS nodes with a route", [*EKS_NODES, EKS_OUT], chart()),
@@ -68,6 +126,11 @@ ALLOWED: list[tuple[str, list[CloudObject], CloudObject]] = [
     ("an image of ECR on nodes without egress", EKS_NODES, deployment(f"{ECR}/ray:2")),
     ("an image on GKE nodes with NAT", [*GKE_NODES, GKE_OUT], deployment("quay.io/a/b:1")),
     ("an image by Private Google Access", GKE_NODES, deployment("us-docker.pkg.dev/p/r/ray:2")),
+    ("EFA on every card of P5", [template((0, 0, "efa"), (1, 1, "efa-only"))], nodes(P5)),
+    ("EFA on the cards of P6-B300", [template((0, 0, "interface"), (1, 0, "efa-only"))], nodes(B300)),
+    ("a reservation created in its group", [GROUP, reservation("arn:near")], reserved(groupName="near")),
+    ("a reservation in a group of its own", [GROUP], reserved(groupName="theirs")),
+    ("a reservation without a group", [GROUP], reserved()),
     (
         "an image on AKS nodes with NAT",
         [AKS, aks_subnet(natGateway={"id": "/s/nat"})],

@@ -104,7 +104,8 @@ P5 = "p5.48xlarge"
         (pool(compact=True), False, True),
         (pool(interconnect="best"), True, True),
         (pool(interconnect="best", capacity="capacity-block", reservation="cr-1"), True, False),
-        (pool(compact=True, capacity="reserved", reservation="cr-1"), False, True),
+        (pool(compact=True, capacity="reserved", reservation="cr-1"), False, False),
+        (pool(interconnect="best", capacity="reserved", reservation="cr-1"), True, False),
     ],
 )
 def test_fabric_and_placement_follow_the_spec(pool_spec: GpuPool, *, efa: bool, group: bool) -> None:

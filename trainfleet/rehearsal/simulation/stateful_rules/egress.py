@@ -1,6 +1,6 @@
 """Egress: whether the nodes of a cluster reach the registries from which its pods pull.
 
-A cloud shows a missing way out only when the first pod stays in ImagePullBackOff, after the whole apply.
+A cloud shows missing egress only when the first pod stays in ImagePullBackOff, after the whole apply.
 """
 
 from __future__ import annotations
