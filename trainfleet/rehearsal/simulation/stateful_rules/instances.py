@@ -51,11 +51,11 @@ def reserved_in_group(row: Row, record: CloudObject, others: list[CloudObject]) 
     inputs = plain(record.inputs)
     target = (inputs.get("capacityReservationSpecification") or {}).get("capacityReservationTarget") or {}
     reservation, placement = target.get("capacityReservationId"), inputs.get("placement") or {}
-    named = {placement.get("groupName"), placement.get("groupId")} - {None}
+    named = {str(placement[key]) for key in ("groupName", "groupId") if placement.get(key)}
     group = next((each for each in others if each.token == row["group"] and _names(each) & named), None)
     if not reservation or group is None:
         return ""
-    own = next((plain(each.inputs) for each in others if each.id == reservation), {})
+    own: dict[str, Any] = next((plain(each.inputs) for each in others if each.id == reservation), {})
     if own.get("placementGroupArn") in _names(group):
         return ""
     return (
