@@ -41,6 +41,8 @@ class ReservationId:
     noun: str = "reservation"
     pattern: str = r".+"
     example: str = "its name"
+    in_placement_group: bool = False
+    """Whether it may have been created in a placement group, which its nodes must then name."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ class PreflightCheck:
     """One thing that must be true, with its result if the spec decides it."""
 
     topic: str
-    """What the check is about: caller, api-server, version, apis, quota, zones, reservation, names."""
+    """What the check is about: caller, api-server, version, apis, quota, zones, reservation, names, budget.
+    """
     needs: str
     """What must be true."""
     request: str = ""

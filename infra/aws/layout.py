@@ -44,10 +44,6 @@ REGIONS: dict[str, int] = dict.fromkeys(
         "il-central-1",
         "me-central-1",
         "me-south-1",
-        "us-gov-east-1",
-        "us-gov-west-1",
-        "cn-north-1",
-        "cn-northwest-1",
     ],
     3,
 ) | {"us-east-1": 4, "us-west-1": 2, "us-west-2": 4, "ap-northeast-2": 4}
@@ -213,11 +209,9 @@ def log_retention(days: int) -> int:
 
 
 def endpoint_services(spec: PlatformSpec) -> tuple[str, ...]:
-    """The interface endpoints: of services that every node calls often, and in production and closed networks
-    of all services.
-    """
+    """The interface endpoints: of services that every node calls often, and in production of all services."""
     always = ("ec2", "ecr.api", "ecr.dkr", "logs", "sts")
-    if not spec.production and spec.network.nat != "none":
+    if not spec.production:
         return always
     all_of_them = (
         *always,

@@ -77,8 +77,7 @@ class Network(PlatformComponent):
         }
         self.private_subnets, self.control_plane_subnets = private, control_plane
         self._control_plane_table = self._table("control-plane", control_plane)
-        if spec.network.nat != "none":
-            self._egress()
+        self._egress()
         if spec.network.hub:
             self._hub(spec.network.hub)
         self._endpoints()

@@ -44,13 +44,17 @@ class NetworkCard:
 
 
 def network_cards(machine: Machine) -> tuple[NetworkCard, ...]:
-    """One fabric interface per network card: with IP on card 0 (device 0), without addresses on the others
-    (device 1).
+    """One fabric interface per network card: with IP on card 0 (device 0), without addresses on the others.
+
+    Device 1 was tried on P4 and P5 (aws/aws-k8s-tester#531, eksctl-io/eksctl#7643): such a card has devices 0
+    and 1 (eksctl-io/eksctl#7520). On P6-B300, AWS names device 0 (aws/aws-parallelcluster#7143). The EC2 user
+    guide (efa-acc-inst-types) now recommends device 0 on all machines, and on card 0 an ENA interface next to
+    an EFA-only one; no report was found of managed node groups that are configured so.
     """
     if machine.instance_type in ENA_FIRST:
         return (
             NetworkCard(0, 0, "interface"),
-            *(NetworkCard(card, 1, "efa-only") for card in range(1, machine.rdma_nics + 1)),
+            *(NetworkCard(card, 0, "efa-only") for card in range(1, machine.rdma_nics + 1)),
         )
     return tuple(
         NetworkCard(card, 0 if card == 0 else 1, "efa" if card == 0 else "efa-only")
@@ -108,7 +112,7 @@ def node_config(
     capacity: Capacity = Capacity.ON_DEMAND,
     reservation: str = "",
     fabric: tuple[pulumi.Input[str], pulumi.Input[str]] | None = None,
-    placement_group: pulumi.Input[str] | None = None,
+    placement: aws.ec2.LaunchTemplatePlacementArgsDict | None = None,
 ) -> aws.ec2.LaunchTemplate:
     """The launch template of a node group.
 
@@ -121,7 +125,7 @@ def node_config(
         capacity: on demand, spot or a reservation.
         reservation: ID of the reservation or capacity block; empty for none.
         fabric: the cluster's and the fabric's security group, for nodes with EFA.
-        placement_group: name of the placement group; None for none.
+        placement: the placement group, by name or id; None for none.
     """
     _, market_type, target = purchase_options(capacity, reservation)
     tags = component.tags(what)
@@ -142,7 +146,7 @@ def node_config(
         # NOTE: with interfaces in the template, EKS does not add the cluster's security group, without which
         # a node never joins.
         network_interfaces=_interfaces(machine, *fabric) if fabric else None,
-        placement={"group_name": placement_group} if placement_group is not None else None,
+        placement=placement,
         instance_market_options={"market_type": market_type} if market_type else None,
         capacity_reservation_specification={
             "capacity_reservation_target": {"capacity_reservation_id": target}

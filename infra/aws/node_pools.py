@@ -98,10 +98,13 @@ def uses_efa(pool: GpuPool, machine: Machine) -> bool:
 
 
 def needs_placement_group(pool: GpuPool, machine: Machine) -> bool:
-    """Whether the nodes need a placement group. Capacity blocks are placed together already and
-    accept none.
+    """Whether the platform creates a placement group for the nodes.
+
+    Capacity blocks are placed together already and accept none. A reservation is usable only in the group in
+    which it was created, or in none (EC2 user guide, Capacity Reservations with placement groups); in a new
+    one, only some of its instances start (eksctl-io/eksctl#7949).
     """
-    return (pool.compact or uses_efa(pool, machine)) and pool.capacity is not Capacity.CAPACITY_BLOCK
+    return (pool.compact or uses_efa(pool, machine)) and pool.capacity not in ONE_FOR_ONE
 
 
 def labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
@@ -203,9 +206,7 @@ class GpuPools(PlatformComponent):
             capacity=pool.capacity,
             reservation=pool.reservation,
             fabric=fabric,
-            placement_group=self._placement_group(pool).name
-            if needs_placement_group(pool, machine)
-            else None,
+            placement=self._placement(pool, machine),
         )
         key, value = GPU_TAINT
         one_for_one = pool.capacity in ONE_FOR_ONE
@@ -244,12 +245,17 @@ class GpuPools(PlatformComponent):
             environment=FABRIC_ENVIRONMENT if fabric else {},
         )
 
-    def _placement_group(self, pool: GpuPool) -> aws.ec2.PlacementGroup:
-        # A reservation that was created in a placement group cannot be used in another one.
+    def _placement(self, pool: GpuPool, machine: Machine) -> aws.ec2.LaunchTemplatePlacementArgsDict | None:
+        if pool.placement_group:
+            shared = pool.placement_group.startswith("pg-")
+            return {"group_id": pool.placement_group} if shared else {"group_name": pool.placement_group}
+        if not needs_placement_group(pool, machine):
+            return None
         what = f"{pool.name}-placement"
-        return aws.ec2.PlacementGroup(
+        group = aws.ec2.PlacementGroup(
             self.name(what), strategy="cluster", tags=self.tags(what), opts=self.options()
         )
+        return {"group_name": group.name}
 
     def _scaling_tags(self, pool: GpuPool, machine: Machine, group: aws.eks.NodeGroup) -> None:
         scaling_group = group.resources.apply(scaling_group_name)

@@ -9,6 +9,7 @@ from trainfleet.infra.aws import layout
 from trainfleet.infra.catalog.machines import machine_for_pool, system_machine
 from trainfleet.infra.preflight import PreflightCheck
 from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
+from trainfleet.infra.tags import PLATFORM_TAG
 
 FAMILIES = {"p": "P", "g": "G and VT"}
 """First letter of a machine to its quota (EC2 user guide, on-demand and Spot Instance quotas)."""
@@ -30,6 +31,11 @@ def checks(spec: PlatformSpec) -> Iterator[PreflightCheck]:
         yield PreflightCheck("zones", needs, "ec2:DescribeInstanceTypeOfferings")
         if pool.reservation:
             yield PreflightCheck("reservation", f"{pool.name}: {pool.reservation} is active", _reserved(pool))
+    if spec.budget:
+        # A tag can be activated up to a day after its first use (pulumi-aws, costexplorer.CostAllocationTag),
+        # and earlier cost counts only after a backfill (Cost Explorer API, StartCostAllocationTagBackfill).
+        needs = f"cost allocation tag {PLATFORM_TAG} is active in the payer account, else no cost is counted"
+        yield PreflightCheck("budget", needs, "ce:ListCostAllocationTags")
     cluster = layout.cluster_name(spec)
     yield PreflightCheck("names", f"no cluster {cluster} in {spec.region}", "eks:DescribeCluster")
     log_group = f"/aws/eks/{cluster}/cluster"

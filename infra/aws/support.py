@@ -26,6 +26,7 @@ CAPACITY_RESERVATION = ReservationId(
     "capacity reservation",
     r"cr-([0-9a-f]{8}|[0-9a-f]{17})",
     "its id: cr- and 17 digits or letters a to f, for example cr-0123456789abcdef0",
+    in_placement_group=True,
 )
 TRAINING_PLAN = ReservationId(
     "training plan",

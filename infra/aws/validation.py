@@ -26,6 +26,14 @@ from trainfleet.pydantic_messages import Path
 from trainfleet.suggestions import nearest
 
 LUSTRE_STEP_GIB, LUSTRE_SMALLEST_GIB, LUSTRE_LARGEST_GIB = 2400, 1200, 100800
+PARTITIONS = {
+    "cn-": "AWS China (partition `aws-cn`)",
+    "us-gov-": "AWS GovCloud (partition `aws-us-gov`)",
+    "us-iso": "a partition of AWS's isolated regions",
+    "eu-isoe-": "a partition of AWS's isolated regions",
+    "eusc-": "the AWS European Sovereign Cloud (partition `aws-eusc`)",
+}
+"""Partitions other than `aws`, by the beginning of their regions' names."""
 _RESERVED_ADDRESSES = 5
 """Addresses of each subnet that AWS reserves (VPC user guide, subnet sizing)."""
 _ZONE_ADDRESSES = 32
@@ -36,8 +44,18 @@ _ARN = r"arn:aws(-cn|-us-gov)?:iam::\d{12}:(role|user)/.+"
 
 
 def aws_region_is_known(spec: PlatformSpec) -> Iterator[Finding]:
-    """The provider finds a misspelt region only when it resolves the endpoint."""
-    if spec.region and spec.region not in REGIONS:
+    """The provider finds a misspelt region only when it resolves the endpoint.
+
+    The regions of other partitions have other domains (China: amazonaws.com.cn in `kms:ViaService` and of the
+    registries), other names of endpoint services (China: cn.com.amazonaws, aws/aws-cdk#16139), and other
+    prices; a GovCloud account has no billing of its own (AWS GovCloud guide, billing).
+    """
+    other = next((each for start, each in PARTITIONS.items() if spec.region.startswith(start)), None)
+    if other:
+        what = f"`{spec.region}` is in {other}, which this release does not support"
+        why = "names of services, domains and prices differ there"
+        yield Finding(("region",), f"{what}: {why}", "a region of the partition `aws`", (CLOUD,))
+    elif spec.region and spec.region not in REGIONS:
         match = nearest(spec.region, REGIONS)
         examples = "us-east-1, us-east-2, us-west-2, eu-west-1, eu-central-1, ap-northeast-1"
         fix = f"did you mean `{match}`?" if match else f"for example {examples}"

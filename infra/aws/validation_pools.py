@@ -76,15 +76,6 @@ def hyperpod_has_a_fixed_size(spec: PlatformSpec) -> Iterator[Finding]:
             yield Finding((*path, "min_nodes"), what, fix, (CLOUD, (*path, "max_nodes"), (*path, "kind")))
 
 
-def hyperpod_has_egress(spec: PlatformSpec) -> Iterator[Finding]:
-    """HyperPod's nodes report to SageMaker, for which this release creates no endpoint."""
-    for path, _ in hyperpods(spec):
-        if spec.network.nat == "none":
-            what = "HyperPod's nodes cannot reach SageMaker"
-            yield Finding(("network", "nat"), what, "per-zone or single", (CLOUD, (*path, "kind")))
-            return
-
-
 def hyperpod_labels(spec: PlatformSpec) -> Iterator[Finding]:
     """SageMaker requires a value for every label (ClusterKubernetesConfig, value length 1 to 63) and accepts
     50 of them.
@@ -110,6 +101,5 @@ RULES: tuple[Rule, ...] = (
     hyperpod_is_available,
     hyperpod_capacity,
     hyperpod_has_a_fixed_size,
-    hyperpod_has_egress,
     hyperpod_labels,
 )

@@ -121,19 +121,6 @@ def azure_network_is_private(spec: PlatformSpec) -> Iterator[Finding]:
         )
 
 
-def azure_network_has_egress(spec: PlatformSpec) -> Iterator[Finding]:
-    """Entra ID has no private endpoint (Private Link documentation, available services), and no pod gets its
-    identity without it.
-    """
-    if spec.network.nat == "none":
-        yield Finding(
-            ("network", "nat"),
-            "pods on azure get their identity from Entra ID, which has public endpoints only",
-            "single or per-zone",
-            (CLOUD,),
-        )
-
-
 def azure_nodes_have_addresses(spec: PlatformSpec) -> Iterator[Finding]:
     """Nodes take addresses of their subnet, pods a /24 per node of a separate range (AKS documentation, Azure
     CNI Overlay, IP planning).
@@ -323,7 +310,6 @@ RULES: tuple[Rule, ...] = (
     azure_zone_is_a_number,
     in_own_network(azure_network_size),
     azure_network_is_private,
-    in_own_network(azure_network_has_egress),
     in_own_network(azure_nodes_have_addresses),
     azure_people_are_groups,
     azure_logs_are_kept_as_sold,

@@ -182,7 +182,7 @@ def bill(spec: PlatformSpec) -> Bill:
 
 def nat_costs(spec: PlatformSpec, zones: int) -> Iterator[StandingCost]:
     """NAT gateways and their addresses. `zones`: how many gateways `nat: per-zone` creates."""
-    if spec.network.nat != "none" and spec.network.existing is None:
+    if spec.network.existing is None:
         count = zones if spec.network.nat == "per-zone" else 1
         yield StandingCost("nat", count)
         yield StandingCost("address", count)

@@ -61,10 +61,8 @@ def build(spec: PlatformSpec) -> Platform:
             foundation,
             project_number=project.number,
         )
-    provider = cluster.provider(
-        [system.nodes, *(pool.nodes for pool in pools.pools if pool.nodes), *bindings.ready]
-    )
-    FabricNetworks(spec, fabric, provider)
+    provider = cluster.provider([system.nodes, *bindings.ready])
+    FabricNetworks(spec, fabric, provider, [pool.nodes for pool in pools.pools if pool.nodes])
     return Platform(
         cloud=spec.cloud,
         kubernetes=provider,

@@ -7,6 +7,7 @@ second ordinary interface, and one of the zone's RoCE profile with a subnet per 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -160,7 +161,7 @@ class Fabric(PlatformComponent):
 
 
 class FabricNetworks(PlatformComponent):
-    """The networks as cluster resources, so that pods can refer to them. Created after the nodes."""
+    """The networks as cluster resources, so that pods can refer to them. Created after the pools' nodes."""
 
     TYPE = "trainfleet:gcp:FabricNetworks"
 
@@ -169,14 +170,12 @@ class FabricNetworks(PlatformComponent):
         spec: PlatformSpec,
         fabric: Fabric,
         cluster: k8s.Provider,
+        nodes: Sequence[pulumi.Resource],
         *,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        super().__init__(
-            spec,
-            "fabric-networks",
-            pulumi.ResourceOptions.merge(pulumi.ResourceOptions(providers=[cluster]), opts),
-        )
+        below = pulumi.ResourceOptions(providers=[cluster], depends_on=list(nodes))
+        super().__init__(spec, "fabric-networks", pulumi.ResourceOptions.merge(below, opts))
         for link in fabric.links.values():
             parameters = k8s.apiextensions.CustomResource(
                 self.name(f"{link.name}-parameters"),

@@ -79,8 +79,7 @@ class Network(PlatformComponent):
         self._firewall()
         if spec.network.hub:
             self._hub(spec.network.hub, vpc)
-        if spec.network.nat != "none":
-            self._egress()
+        self._egress()
 
     def private_service_access(self) -> tuple[gcp.compute.GlobalAddress, gcp.servicenetworking.Connection]:
         """Reserve the range for Google's services, and peer the network with them."""

@@ -1,7 +1,8 @@
 """ClusterLayer: the component that holds all others of the cluster layer, in the order of their dependencies.
 
-It depends on the control plane and on every node pool: nothing is created before a node can run it, and on
-destroy everything here (load balancers, volumes, pods) is deleted before the first node.
+It depends on the control plane and the system pool: nothing is created before a node can run it, and on
+destroy everything here (load balancers, volumes, pods) is deleted before the first system node. Only the
+agents of GPU nodes depend on the GPU pools, so a pool that is refused, or takes hours, holds up nothing else.
 """
 
 from __future__ import annotations
@@ -32,10 +33,9 @@ class ClusterLayer(pulumi.ComponentResource):
     def __init__(
         self, platform: Platform, spec: PlatformSpec, opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        below = [platform.cluster, *platform.system_nodes, *(pool.nodes for pool in platform.pools)]
         needs = pulumi.ResourceOptions(
             providers=[platform.kubernetes],
-            depends_on=[resource for resource in below if resource is not None],
+            depends_on=[*([platform.cluster] if platform.cluster else ()), *platform.system_nodes],
         )
         super().__init__(
             "trainfleet:kubernetes:ClusterLayer",
@@ -54,7 +54,9 @@ class ClusterLayer(pulumi.ComponentResource):
         # definition.
         ready = [self.isolation, self.access, *self.monitoring.definitions]
         after_access = pulumi.ResourceOptions(parent=self, depends_on=ready)
-        self.gpu = Gpu(platform, spec, features, after_access)
+        gpu_nodes = [pool.nodes for pool in platform.pools if pool.nodes is not None]
+        after_pools = pulumi.ResourceOptions(parent=self, depends_on=[*ready, *gpu_nodes])
+        self.gpu = Gpu(platform, spec, features, after_pools)
         self.nodes = Nodes(platform, spec, features, after_access)
         self.autoscaler = Autoscaler(platform, spec, features, after_access)
         self.kuberay = KubeRay(spec, features, after_access)

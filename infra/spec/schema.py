@@ -84,8 +84,8 @@ class Network(Part):
     zones: int = Field(3, ge=1, le=6)
     """Number of availability zones that the platform spreads over. A managed control plane needs 2."""
     nat: Literal["per-zone", "single", "none"] = "per-zone"
-    """NAT gateways: one per zone (survives the failure of a zone), a single one (cheaper), or none (closed
-    network).
+    """NAT gateways: one per zone (survives the failure of a zone) or a single one (cheaper). `none` is
+    rejected: nodes could not pull the images of the cluster layer.
     """
     hub: Hub | None = None
     """The network through which `kubernetes.access.private_ranges` reach the platform. Default: none."""
@@ -209,6 +209,10 @@ class GpuPool(Part):
     reservation: str = Field("", examples=["cr-0123456789abcdef0"])
     """The reservation of capacity `reserved` or `capacity-block`: its id (aws), name (gcp) or resource id
     (azure); for hyperpod, the ARN of a training plan.
+    """
+    placement_group: str = Field("", examples=["h100-cluster"])
+    """The placement group in which the `reservation` was created: its name, or its id if another account
+    shares it (aws, capacity reserved). Default: none.
     """
     max_run_hours: int = Field(168, ge=1, le=168)
     """Hours after which a flex-start or queued node ends, at most a week (gcp)."""

@@ -8,7 +8,7 @@ from ipaddress import IPv4Network
 
 from trainfleet.infra.cloud_support import support
 from trainfleet.infra.spec.schema import PlatformSpec
-from trainfleet.infra.validation.existing_network import EXISTING
+from trainfleet.infra.validation.existing_network import EXISTING, in_own_network
 from trainfleet.infra.validation.finding import Finding
 from trainfleet.pydantic_messages import Path
 
@@ -54,6 +54,19 @@ def endpoint_is_reachable(spec: PlatformSpec) -> Iterator[Finding]:
     if endpoint != "public" and access.public_ranges:
         what = f"has no effect on a {endpoint} endpoint"
         yield Finding(_PUBLIC, what, "leave it out, or endpoint: public", (_ENDPOINT, ("cloud",)))
+
+
+@in_own_network
+def network_has_egress(spec: PlatformSpec) -> Iterator[Finding]:
+    """The cluster layer's charts pull from registry.k8s.io, quay.io, ghcr.io and nvcr.io. Without egress, a
+    cluster pulls only from its own cloud's registries (EKS user guide, private clusters; GKE documentation,
+    network isolation), and this release mirrors no images. On Azure, pods get no identity either, because
+    Entra ID has public endpoints only (Private Link documentation, available services).
+    """
+    if spec.network.nat == "none" and support(spec.cloud).creates_cluster:
+        what = "leaves nodes without egress, and the images of the cluster layer are in public registries"
+        fix = "per-zone or single, or network.existing with egress of its own"
+        yield Finding(("network", "nat"), what, fix, (("cloud",),))
 
 
 def public_ranges_are_narrow(spec: PlatformSpec) -> Iterator[Finding]:

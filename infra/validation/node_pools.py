@@ -220,6 +220,18 @@ def reservation_belongs(spec: PlatformSpec) -> Iterator[Finding]:
             yield Finding(where, what, expected.example, reads)
 
 
+def placement_group_belongs(spec: PlatformSpec) -> Iterator[Finding]:
+    """Only nodes of a reservation that was created in a placement group name one (EC2 user guide, Capacity
+    Reservations with placement groups). A capacity block is placed already, and accepts none.
+    """
+    for path, pool in pools(spec):
+        known = support(spec.cloud).reservations.get(pool.kind, ReservationId())
+        if pool.placement_group and not (known.in_placement_group and pool.capacity is Capacity.RESERVED):
+            what = f"has no effect with capacity `{pool.capacity}` of kind `{pool.kind}` on {spec.cloud}"
+            reads = ((*path, "capacity"), CLOUD, (*path, "kind"))
+            yield Finding((*path, "placement_group"), what, "leave it out", reads)
+
+
 def reservations_are_not_shared(spec: PlatformSpec) -> Iterator[Finding]:
     """Two pools with one reservation would each count all of it."""
     seen: dict[str, Path] = {}

@@ -27,6 +27,8 @@ class Lifecycle:
     inputs: dict[str, dict[str, Any]]
     """Inputs in the engine's state, by logical name."""
     left: int
+    needs: dict[str, set[str]]
+    """What the engine creates before a resource and deletes after it: logical names, by logical name."""
 
 
 def run_lifecycle(root: Path, stack: str, config: dict[str, Any]) -> Lifecycle:
@@ -47,13 +49,43 @@ def run_lifecycle(root: Path, stack: str, config: dict[str, Any]) -> Lifecycle:
         made = list(cloud.operations)
         shown = runner.run("stack", "output", "--json", "--stack", box.stack, events=False)
         outputs = read_outputs(json.loads(shown.output))
-        inputs = {
-            each["urn"].rsplit("::", maxsplit=1)[-1]: each.get("inputs", {})
-            for each in resources_of(box.state)
-        }
+        state = resources_of(box.state)
+        inputs = {each["urn"].rsplit("::", maxsplit=1)[-1]: each.get("inputs", {}) for each in state}
         gone = runner.run("destroy", "--yes", "--skip-preview")
         assert gone.ok, gone.output[-4000:]
-        return Lifecycle(made, cloud.operations[len(made) :], outputs, inputs, len(cloud.records))
+        return Lifecycle(
+            made, cloud.operations[len(made) :], outputs, inputs, len(cloud.records), needs_of(state)
+        )
+
+
+def needs_of(state: list[dict[str, Any]]) -> dict[str, set[str]]:
+    """What each resource needs, also indirectly: by dependencies, its parent and its provider."""
+    direct = {
+        each["urn"]: {
+            *each.get("dependencies", ()),
+            *filter(None, (each.get("parent"), each.get("provider", "").rpartition("::")[0])),
+        }
+        for each in state
+    }
+    found: dict[str, set[str]] = {}
+
+    def all_of(urn: str) -> set[str]:
+        if urn not in found:
+            found[urn] = set()
+            found[urn] = direct.get(urn, set()).union(*map(all_of, direct.get(urn, ())))
+        return found[urn]
+
+    by_name: dict[str, set[str]] = {}
+    for urn in direct:
+        names = {name.rsplit("::", maxsplit=1)[-1] for name in all_of(urn)}
+        by_name.setdefault(urn.rsplit("::", maxsplit=1)[-1], set()).update(names)
+    return by_name
+
+
+def waiting_for(life: Lifecycle, pools: set[str]) -> set[str]:
+    """The resources of the cluster layer that need a node pool."""
+    layer = {each.urn.rsplit("::", 1)[-1] for each in life.made if each.token.startswith("kubernetes:")}
+    return {name for name in layer if life.needs[name] & pools}
 
 
 def order_of(operations: list[Operation], pattern: str) -> list[int]:

@@ -86,7 +86,43 @@ CASES = [
         )
         for capacity in ("flex-start", "queued", "capacity-block")
     ),
+    *(
+        Case(
+            "network_has_egress",
+            {**cloud, "network.nat": "none"},
+            "network.nat",
+            "the images of the cluster layer are in public registries -> per-zone or single",
+            {**cloud, "network.nat": "single"},
+        )
+        for cloud in ({}, GOOGLE, {"cloud": "azure"})
+    ),
+    *(
+        Case(
+            "placement_group_belongs",
+            {**other, "gpu_pools[0].placement_group": "near"},
+            "gpu_pools[0].placement_group",
+            says,
+            {"gpu_pools[0].capacity": "reserved", "gpu_pools[0].reservation": CR}
+            | {"gpu_pools[0].placement_group": "near"},
+        )
+        for other, says in (
+            ({}, "has no effect with capacity `on-demand` of kind `nodes` on aws"),
+            (
+                {"gpu_pools[0].capacity": "capacity-block", "gpu_pools[0].reservation": CR},
+                "has no effect with capacity `capacity-block`",
+            ),
+            ({"cloud": "azure", "gpu_pools[0].capacity": "reserved"}, "of kind `nodes` on azure"),
+        )
+    ),
     Case("region_is_named", {"region": ""}, "region", "is missing", {"region": "eu-west-1"}),
+    *(
+        Case("aws_region_is_known", {"region": region}, "region", f"is in {partition}")
+        for region, partition in (
+            ("cn-north-1", "AWS China (partition `aws-cn`), which this release does not support"),
+            ("us-gov-west-1", "AWS GovCloud"),
+            ("eusc-de-east-1", "the AWS European Sovereign Cloud"),
+        )
+    ),
     Case("aws_region_is_known", {"region": "us-eas-2"}, "region", "did you mean `us-east-2`?"),
     Case("aws_region_has_zones", {"network.zones": 1}, "network.zones", "at least 2", {"network.zones": 2}),
     Case(
@@ -556,13 +592,6 @@ CASES = [
         "gpu_pools[0].min_nodes",
         "its 2 nodes always run",
         HYPERPOD,
-    ),
-    Case(
-        "hyperpod_has_egress",
-        {**HYPERPOD, "network.nat": "none"},
-        "network.nat",
-        "per-zone or single",
-        {"network.nat": "none"},
     ),
     Case(
         "hyperpod_labels",

@@ -47,12 +47,6 @@ def test_nat_gateways_are_counted_as_they_are_built_on_aws(nat: str, zones: int,
     assert (part(spec, "nat").least, part(spec, "address").most) == (count, count)
 
 
-def test_a_closed_network_pays_for_no_nat() -> None:
-    names = [each.name for each in bill(platform(network={"nat": "none"})).parts]
-    assert "nat" not in names
-    assert "address" not in names
-
-
 def test_a_filesystem_is_paid_by_the_size_it_has() -> None:
     shared = {"kind": "lustre", "capacity_gib": 2400, "throughput_mbps_per_tib": 250}
     found = part(platform(storage={"shared_filesystem": shared}), "shared-filesystem")

@@ -35,7 +35,7 @@ def needs(stack: str, topic: str) -> list[str]:
 @pytest.mark.parametrize("stack", PROD)
 def test_every_cloud_lists_the_same_topics_and_only_what_is_open_names_a_request(stack: str) -> None:
     checks = preflight_checks(load_stack(stack))
-    assert {each.topic for each in checks} - {"apis"} == OWN | {"api-server", "version"}
+    assert {each.topic for each in checks} - {"apis", "budget"} == OWN | {"api-server", "version"}
     assert ("apis" in {each.topic for each in checks}) == (not stack.startswith("aws"))
     for each in checks:
         assert bool(each.request) == (each.status == "open"), each
@@ -59,6 +59,14 @@ def test_quotas_count_what_the_pools_can_grow_to() -> None:
     assert "64 preemptible L4 GPUs in us-central1" in needs("gcp-prod", "quota")
     assert "144 GPUs in all regions" in needs("gcp-prod", "quota")
     assert "384 low-priority vCPUs in eastus" in needs("azure-prod", "quota")
+
+
+def test_the_tag_by_which_aws_counts_the_budget_must_be_active() -> None:
+    (tag,) = [each for each in preflight_checks(load_stack("aws-prod")) if each.topic == "budget"]
+    assert tag.needs.startswith("cost allocation tag trainfleet:platform is active in the payer account")
+    assert (tag.request, tag.status) == ("ce:ListCostAllocationTags", "open")
+    without = load_stack("aws-prod").model_copy(update={"budget": None})
+    assert not [each for each in preflight_checks(without) if each.topic == "budget"]
 
 
 def test_names_are_those_that_the_stack_uses() -> None:

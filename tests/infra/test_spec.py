@@ -78,7 +78,7 @@ def platforms(draw: st.DrawFn) -> dict[str, Any]:
         "network": {
             "cidr": draw(st.sampled_from(["10.0.0.0/16", "172.20.0.0/16", "100.64.0.0/16"])),
             "zones": draw(st.integers(2, 3)),
-            "nat": draw(st.sampled_from(["per-zone", "single", "none"])),
+            "nat": draw(st.sampled_from(["per-zone", "single"])),
             "hub": None if public else {"id": "tgw-0123456789abcdef0"},
         },
         "kubernetes": {

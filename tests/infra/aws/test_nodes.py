@@ -50,7 +50,7 @@ def test_a_node_has_one_fabric_interface_per_card_and_an_address_on_the_first(
 def test_where_card_0_has_no_fabric_it_carries_addresses_and_the_others_the_fabric() -> None:
     first, *others = node_config.network_cards(machine("p6-b300.48xlarge"))
     assert first == node_config.NetworkCard(0, 0, "interface")
-    assert others == [node_config.NetworkCard(card, 1, "efa-only") for card in range(1, 17)]
+    assert others == [node_config.NetworkCard(card, 0, "efa-only") for card in range(1, 17)]
 
 
 def test_user_data_joins_the_local_disks_in_a_form_that_eks_merges() -> None:
@@ -104,7 +104,8 @@ P5 = "p5.48xlarge"
         (pool(compact=True), False, True),
         (pool(interconnect="best"), True, True),
         (pool(interconnect="best", capacity="capacity-block", reservation="cr-1"), True, False),
-        (pool(compact=True, capacity="reserved", reservation="cr-1"), False, True),
+        (pool(compact=True, capacity="reserved", reservation="cr-1"), False, False),
+        (pool(interconnect="best", capacity="reserved", reservation="cr-1"), True, False),
     ],
 )
 def test_fabric_and_placement_follow_the_spec(pool_spec: GpuPool, *, efa: bool, group: bool) -> None:

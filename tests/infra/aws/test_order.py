@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.infra.aws.platforms import SMALL
-from tests.infra.lifecycle import Lifecycle, order_of, run_lifecycle
+from tests.infra.lifecycle import Lifecycle, order_of, run_lifecycle, waiting_for
 from trainfleet.infra.aws.hyperpod_request import Cluster
 from trainfleet.infra.aws.permissions import RUNS_PREFIX
 from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
@@ -70,10 +70,12 @@ HYPERPOD = "aws:cloudcontrol/resource:Resource"
     ("first", "then", "why"),
     [
         (
-            "kubernetes:helm.sh/*",
-            NODES,
+            "kubernetes:*",
+            "lab-system",
             "pods, volumes and load balancers end while there are nodes to end them",
         ),
+        ("lab-*-device-plugin", NODES, "the agents of GPU nodes end while there are nodes to end them"),
+        ("lab-dcgm-exporter", HYPERPOD, "the agents of GPU nodes end while there are nodes to end them"),
         (
             "kubernetes:*",
             "aws:eks/podIdentityAssociation:PodIdentityAssociation",
@@ -95,7 +97,6 @@ HYPERPOD = "aws:cloudcontrol/resource:Resource"
         (HYPERPOD, "lab-hyperpod-rights", "nodes give their interfaces back with the role"),
         (HYPERPOD, "lab-hyperpod-script", "a node that is replaced meanwhile runs it"),
         (HYPERPOD, "aws:eks/addon:Addon", "the network plug-in serves HyperPod's nodes too"),
-        ("lab-kuberay-operator", HYPERPOD, "pods end while there are nodes to end them"),
         (NODES, "lab-node-role", "EKS cleans up with the role"),
         ("aws:eks/addon:Addon", CLUSTER, "add-ons are on the cluster"),
         (CLUSTER, "aws:ec2/subnet:Subnet", "the control plane has interfaces in the subnets"),
@@ -149,6 +150,15 @@ def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(
 )
 def test_on_apply_one_kind_exists_before_the_other(life: Lifecycle, first: str, then: str, why: str) -> None:
     assert max(order_of(life.made, first)) < min(order_of(life.made, then)), why
+
+
+def test_only_agents_of_gpu_nodes_wait_for_gpu_pools(life: Lifecycle) -> None:
+    """A refused capacity block, or HyperPod's hours, must hold up nothing that runs on CPU nodes."""
+    assert waiting_for(life, {"lab-h100", "lab-l4", "lab-hyperpod"}) == {
+        "lab-nvidia-device-plugin",
+        "lab-efa-device-plugin",
+        "lab-dcgm-exporter",
+    }
 
 
 def test_the_filesystem_exports_only_what_training_may_write_in_the_bucket(life: Lifecycle) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.infra.azure.platforms import LAUNCHERS, RESERVATION, SMALL, SUBSCRIPTION
-from tests.infra.lifecycle import Lifecycle, order_of, run_lifecycle
+from tests.infra.lifecycle import Lifecycle, order_of, run_lifecycle, waiting_for
 from trainfleet.infra.azure import layout
 from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 
@@ -68,6 +68,7 @@ def life(root: Path) -> Lifecycle:
 
 
 NODES = "azure-native:containerservice:AgentPool"
+GPU_AGENTS = "lab-infiniband-*"
 CLUSTER = "azure-native:containerservice:ManagedCluster"
 SUBNET = "azure-native:network:Subnet"
 GROUP = "azure-native:resources:ResourceGroup"
@@ -76,7 +77,12 @@ GROUP = "azure-native:resources:ResourceGroup"
 @pytest.mark.parametrize(
     ("first", "then", "why"),
     [
-        ("kubernetes:*", NODES, "pods, volumes and load balancers end while there are nodes to end them"),
+        (
+            "kubernetes:*",
+            "lab-system",
+            "pods, volumes and load balancers end while there are nodes to end them",
+        ),
+        (GPU_AGENTS, NODES, "the agents of GPU nodes end while there are nodes to end them"),
         (
             "kubernetes:*",
             "azure-native:managedidentity:FederatedIdentityCredential",
@@ -169,6 +175,16 @@ def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(
 )
 def test_on_apply_one_kind_exists_before_the_other(life: Lifecycle, first: str, then: str, why: str) -> None:
     assert max(order_of(life.made, first)) < min(order_of(life.made, then)), why
+
+
+def test_only_agents_of_gpu_nodes_wait_for_gpu_pools(life: Lifecycle) -> None:
+    """A pool that is refused must hold up nothing that runs on CPU nodes."""
+    assert waiting_for(life, {"lab-h100", "lab-a100-held", "lab-t4"}) == {
+        "lab-infiniband-config",
+        "lab-infiniband-device-plugin",
+        "lab-nvidia-device-plugin",
+        "lab-dcgm-exporter",
+    }
 
 
 def test_destroy_leaves_nothing_outside_production(life: Lifecycle) -> None:

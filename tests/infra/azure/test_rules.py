@@ -113,13 +113,6 @@ CASES = [
         {"network.cidr": "172.16.0.0/13"},
     ),
     Case(
-        "network_has_egress",
-        {"network.nat": "none"},
-        "network.nat",
-        "single or per-zone",
-        {"network.nat": "single"},
-    ),
-    Case(
         "nodes_have_addresses",
         {f"{POOL}.max_nodes": 900},
         "gpu_pools",

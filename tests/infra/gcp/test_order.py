@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.infra.gcp.platforms import SMALL
-from tests.infra.lifecycle import Lifecycle, order_of, run_lifecycle
+from tests.infra.lifecycle import Lifecycle, order_of, run_lifecycle, waiting_for
 from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
@@ -66,6 +66,7 @@ def life(root: Path) -> Lifecycle:
 
 
 NODES = "gcp:container/nodePool:NodePool"
+GPU_AGENTS = "lab-nccl-*"
 CLUSTER = "gcp:container/cluster:Cluster"
 LENT = "gcp:kms/cryptoKeyIAMMember:CryptoKeyIAMMember"
 
@@ -73,7 +74,12 @@ LENT = "gcp:kms/cryptoKeyIAMMember:CryptoKeyIAMMember"
 @pytest.mark.parametrize(
     ("first", "then", "why"),
     [
-        ("kubernetes:*", NODES, "pods, volumes and load balancers end while there are nodes to end them"),
+        (
+            "kubernetes:*",
+            "lab-system",
+            "pods, volumes and load balancers end while there are nodes to end them",
+        ),
+        (GPU_AGENTS, NODES, "the agents of GPU nodes end while there are nodes to end them"),
         (
             "kubernetes:*",
             "gcp:serviceaccount/iAMMember:IAMMember",
@@ -148,6 +154,14 @@ def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(
 )
 def test_on_apply_one_kind_exists_before_the_other(life: Lifecycle, first: str, then: str, why: str) -> None:
     assert max(order_of(life.made, first)) < min(order_of(life.made, then)), why
+
+
+def test_only_agents_and_networks_of_gpu_nodes_wait_for_gpu_pools(life: Lifecycle) -> None:
+    """A pool that is refused must hold up nothing that runs on CPU nodes."""
+    waiting = waiting_for(life, {f"lab-{pool}" for pool in ("h200", "h100", "a100", "l4")})
+    networks = {name for name in waiting if name.endswith(("-parameters", "-network"))}
+    assert len(networks) == 2 * (1 + 8 + 4), "a gVNIC, eight RDMA and four TCPX networks"
+    assert waiting - networks == {"lab-nccl-roce", "lab-nccl-gpudirect-tcpx"}
 
 
 def test_destroy_leaves_nothing_outside_production(life: Lifecycle) -> None:

@@ -110,7 +110,6 @@ def specs(
         for index, (name, each) in enumerate(zip(pool_names, machines, strict=False))
     ]
     if any(pool.get("kind") == "hyperpod" for pool in document["gpu_pools"]):
-        document["network"]["nat"] = draw(st.sampled_from(["per-zone", "single"]))
         document["kubernetes"]["version"] = draw(st.sampled_from(["1.34", "1.35"]))
     document["kubernetes"]["access"] = {
         "public_ranges": draw(st.sampled_from([["203.0.113.0/24"], ["203.0.113.0/24", "198.51.100.7/32"]]))
@@ -219,12 +218,7 @@ def _network(draw: Draw, cloud: Cloud, region: str) -> Document:
             )
         ),
         "zones": draw(st.integers(least, most)),
-        # Without egress, pods on Azure get no identity.
-        "nat": draw(
-            st.sampled_from(
-                ["per-zone", "single"] if cloud is Cloud.AZURE else ["per-zone", "single", "none"]
-            )
-        ),
+        "nat": draw(st.sampled_from(["per-zone", "single"])),
         "flow_logs": draw(st.booleans()),
     }
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, plain
 from trainfleet.rehearsal.simulation.stateful_rules.azure_relations import granted, lustre_prerequisites
+from trainfleet.rehearsal.simulation.stateful_rules.egress import reached_registry
+from trainfleet.rehearsal.simulation.stateful_rules.instances import network_cards, reserved_in_group
 from trainfleet.rehearsal.simulation.stateful_rules.queues import requested_pools
 
 if TYPE_CHECKING:
@@ -135,6 +137,9 @@ RELATION_KINDS: Mapping[str, set[str]] = {
     "granted": {"type", "reference", "by", "source"},
     "lustre_prerequisites": {"type", "ports", "source"},
     "requested_pools": {"type", "pool", "switch", "class", "source"},
+    "reached_registry": {"type", "at", "source"},
+    "network_cards": {"type", "machine", "ena", "source"},
+    "reserved_in_group": {"type", "group", "source"},
 }
 RELATION_CHECKS: Mapping[str, Check] = {
     "separate": separate,
@@ -145,6 +150,9 @@ RELATION_CHECKS: Mapping[str, Check] = {
     "granted": granted,
     "lustre_prerequisites": lustre_prerequisites,
     "requested_pools": requested_pools,
+    "reached_registry": reached_registry,
+    "network_cards": network_cards,
+    "reserved_in_group": reserved_in_group,
 }
 
 

@@ -1,0 +1,154 @@
+"""Relations of nodes to what is around them: each rule with a wrong and a right program, by record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.rehearsal.test_relations import record
+from trainfleet.rehearsal.simulation.cloud_object import CloudObject
+from trainfleet.rehearsal.simulation.state import Cloud, RefusedError
+
+EKS = record("aws:eks/cluster:Cluster", "lab", name="lab")
+EKS_NODES = [
+    EKS,
+    record("aws:ec2/subnet:Subnet", "subnet-1"),
+    record("aws:eks/nodeGroup:NodeGroup", "lab:nodes", clusterName="lab", subnetIds=["subnet-1"]),
+]
+EKS_OUT = record("aws:ec2/route:Route", "r-1", destinationCidrBlock="0.0.0.0/0", transitGatewayId="tgw-1")
+GKE_NODES = [
+    record("gcp:compute/network:Network", "projects/p/global/networks/net"),
+    record(
+        "gcp:container/cluster:Cluster",
+        "lab",
+        network="projects/p/global/networks/net",
+        privateClusterConfig={"enablePrivateNodes": True},
+    ),
+]
+GKE_OUT = record("gcp:compute/routerNat:RouterNat", "nat")
+AKS = record(
+    "azure-native:containerservice:ManagedCluster",
+    "lab",
+    networkProfile={"outboundType": "userAssignedNATGateway"},
+    agentPoolProfiles=[{"vnetSubnetID": "/s/subnets/nodes"}],
+)
+
+
+def aks_subnet(**outbound: Any) -> CloudObject:
+    return record("azure-native:network:Subnet", "/s/subnets/nodes", **outbound)
+
+
+def chart(**values: Any) -> CloudObject:
+    return record("kubernetes:helm.sh/v3:Release", "kuberay", chart="kuberay-operator", values=values)
+
+
+def deployment(image: str) -> CloudObject:
+    pod = {"containers": [{"name": "main", "image": image}]}
+    return record("kubernetes:apps/v1:Deployment", "web", spec={"template": {"spec": pod}})
+
+
+def template(*interfaces: tuple[int, int, str], **inputs: Any) -> CloudObject:
+    cards = [
+        {"networkCardIndex": card, "deviceIndex": device, "interfaceType": kind}
+        for card, device, kind in interfaces
+    ]
+    return record("aws:ec2/launchTemplate:LaunchTemplate", "lt-1", networkInterfaces=cards, **inputs)
+
+
+def nodes(machine: str) -> CloudObject:
+    used = {"id": "lt-1", "version": "1"}
+    return record("aws:eks/nodeGroup:NodeGroup", "lab:gpu", instanceTypes=[machine], launchTemplate=used)
+
+
+P5, B300 = "p5.48xlarge", "p6-b300.48xlarge"
+GROUP = record("aws:ec2/placementGroup:PlacementGroup", "near", {"arn": "arn:near", "name": "near"})
+RESERVATION = "cr-0123456789abcdef0"
+
+
+def reserved(**placement: str) -> CloudObject:
+    target = {"capacityReservationTarget": {"capacityReservationId": RESERVATION}}
+    return template(capacityReservationSpecification=target, placement=placement)
+
+
+def reservation(group: str) -> CloudObject:
+    return record("aws:ec2/capacityReservation:CapacityReservation", RESERVATION, placementGroupArn=group)
+
+
+ECR = "111122223333.dkr.ecr.us-east-2.amazonaws.com"
+NO_EGRESS = "is in a public registry, and no node of lab has egress"
+REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
+    ("a chart on EKS nodes without egress", EKS_NODES, chart(), f"chart kuberay-operator {NO_EGRESS}"),
+    (
+        "an image on EKS nodes without egress",
+        EKS_NODES,
+        deployment("rayproject/ray:2"),
+        f"docker.io/rayproject/ray:2 {NO_EGRESS}",
+    ),
+    ("an image on GKE nodes without egress", GKE_NODES, deployment("quay.io/a/b:1"), NO_EGRESS),
+    ("an image on AKS nodes without egress", [AKS, aks_subnet()], deployment("ghcr.io/a/b:1"), NO_EGRESS),
+    (
+        "two interfaces at one place",
+        [template((0, 0, "efa"), (0, 0, "efa-only"))],
+        nodes(P5),
+        "two network interfaces have network card 0 and device index 0",
+    ),
+    ("no primary interface", [template((1, 1, "efa-only"))], nodes(P5), "which the primary one needs"),
+    (
+        "EFA on a card without it",
+        [template((0, 0, "efa"))],
+        nodes(B300),
+        "network card 0 of p6-b300.48xlarge has no EFA",
+    ),
+    (
+        "EFA at another device",
+        [template((0, 0, "interface"), (1, 1, "efa-only"))],
+        nodes(B300),
+        "the EFA of network card 1 has device index 1; on p6-b300.48xlarge it is 0",
+    ),
+    (
+        "a reservation in a group of the program",
+        [GROUP],
+        reserved(groupName="near"),
+        f"reservation {RESERVATION} was not created in placement group near",
+    ),
+    (
+        "a reservation of another group",
+        [GROUP, reservation("arn:far")],
+        reserved(groupName="near"),
+        f"reservation {RESERVATION} was not created in placement group near",
+    ),
+]
+ALLOWED: list[tuple[str, list[CloudObject], CloudObject]] = [
+    ("a chart on EKS nodes with a route", [*EKS_NODES, EKS_OUT], chart()),
+    ("a chart on EKS nodes of another network", [EKS_NODES[0], EKS_NODES[2]], chart()),
+    ("a chart from a mirror", EKS_NODES, chart(image={"repository": f"{ECR}/kuberay"})),
+    ("an image of ECR on nodes without egress", EKS_NODES, deployment(f"{ECR}/ray:2")),
+    ("an image on GKE nodes with NAT", [*GKE_NODES, GKE_OUT], deployment("quay.io/a/b:1")),
+    ("an image by Private Google Access", GKE_NODES, deployment("us-docker.pkg.dev/p/r/ray:2")),
+    ("EFA on every card of P5", [template((0, 0, "efa"), (1, 1, "efa-only"))], nodes(P5)),
+    ("EFA on the cards of P6-B300", [template((0, 0, "interface"), (1, 0, "efa-only"))], nodes(B300)),
+    ("a reservation created in its group", [GROUP, reservation("arn:near")], reserved(groupName="near")),
+    ("a reservation in a group of its own", [GROUP], reserved(groupName="theirs")),
+    ("a reservation without a group", [GROUP], reserved()),
+    (
+        "an image on AKS nodes with NAT",
+        [AKS, aks_subnet(natGateway={"id": "/s/nat"})],
+        deployment("ghcr.io/a/b:1"),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("there", "what", "output"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
+)
+def test_a_missing_relation_is_rejected(there: list[CloudObject], what: CloudObject, output: str) -> None:
+    cloud = Cloud(records={each.key: each for each in there})
+    with pytest.raises(RefusedError) as caught:
+        cloud.create(what)
+    assert output in str(caught.value)
+
+
+@pytest.mark.parametrize(("there", "what"), [row[1:] for row in ALLOWED], ids=[row[0] for row in ALLOWED])
+def test_a_relation_that_holds_is_accepted(there: list[CloudObject], what: CloudObject) -> None:
+    Cloud(records={each.key: each for each in there}).create(what)
