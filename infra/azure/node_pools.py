@@ -6,6 +6,8 @@ size, so a pool never has a count.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pulumi
 from pulumi_azure_native import compute, containerservice
 
@@ -160,10 +162,12 @@ class GpuPools(PlatformComponent):
         foundation: Foundation,
         cluster: Cluster,
         *,
+        after: Sequence[pulumi.Resource] = (),
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "gpu-pools", opts)
         self.foundation, self.cluster = foundation, cluster
+        self.ready = [*cluster.ready, *after]
         self._reservations = {
             name: self._use_reservation(name)
             for name in dict.fromkeys(pool.reservation for pool in spec.gpu_pools if pool.reservation)
@@ -176,7 +180,7 @@ class GpuPools(PlatformComponent):
         bought = node_config.purchase_options(pool.capacity, pool.reservation)
         disk = node_config.os_disk(machine, pool.disk_gib)
         placement = self._placement_group(pool, machine, zones) if needs_placement_group(pool) else None
-        waits = [*self.cluster.ready, *([placement[1]] if placement else [])]
+        waits = [*self.ready, *([placement[1]] if placement else [])]
         if pool.reservation:
             waits.append(self._reservations[pool.reservation])
         where = (zones, self.foundation.network.nodes_range(zones), needs_placement_group(pool))
