@@ -15,6 +15,7 @@ from trainfleet.infra.azure import layout, node_config
 from trainfleet.infra.azure.cluster import Cluster
 from trainfleet.infra.azure.foundation import Foundation
 from trainfleet.infra.azure.permissions import grant
+from trainfleet.infra.azure.sizes import DRAIN_MINUTES
 from trainfleet.infra.catalog.machines import Machine, machine_for_pool, system_machine
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import HCA_SHARES, Pool
@@ -74,7 +75,10 @@ class SystemPool(PlatformComponent):
             scale_down_mode="Delete",
             node_labels={"trainfleet.io/pool": "system"},
             security_profile={"enable_secure_boot": True, "enable_vtpm": True, "ssh_access": "Disabled"},
-            upgrade_settings={"max_surge": "33%", "drain_timeout_in_minutes": 30},
+            upgrade_settings={
+                "max_surge": "33%",
+                "drain_timeout_in_minutes": DRAIN_MINUTES,
+            },
             tags=self.tags("system"),
             opts=self.options(depends_on=cluster.ready),
         )
@@ -102,7 +106,7 @@ infiniband; Azure/azhpc-images components/customizations/ndv4.sh and ndv5.sh).
 UPGRADE: containerservice.AgentPoolUpgradeSettingsArgsDict = {
     "max_surge": "0",
     "max_unavailable": "1",
-    "drain_timeout_in_minutes": 30,
+    "drain_timeout_in_minutes": DRAIN_MINUTES,
 }
 
 
