@@ -156,6 +156,8 @@ class CloudSupport:
     """True: spot nodes never cost more than on-demand ones."""
     pool_skew: int = 0
     """How many minor versions a node pool may be older than the control plane; 0 = pools follow it."""
+    drain_minutes: int = 0
+    """How long an upgrade waits for the pods of a node: their budgets and their grace period; 0 = unknown."""
     image_release: str = ""
     """Pattern of a release of the node image that a pool can be pinned to; empty = the cloud has none."""
     rules: tuple[Rule, ...] = ()

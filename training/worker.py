@@ -20,7 +20,7 @@ from typing import Any
 from trainfleet.errors import TrainfleetError
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.schema import Result
-from trainfleet.training.runtime import prestart
+from trainfleet.training.runtime import pod_drain, prestart
 from trainfleet.training.runtime.events import ALLOW_CHANGES, EVENTS, LAUNCH, STOP_FILE, EventSink
 from trainfleet.training.runtime.progress import Lines
 from trainfleet.training.trainer.context import RunContext, RunResult
@@ -69,6 +69,7 @@ def context_for(
     preempted: Callable[[], str | None] | None = None,
     on_first_step: Callable[[], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
+    on_evacuated: Callable[[], None] | None = None,
 ) -> RunContext:
     """A rank's context, whose callbacks send events of rank 0.
 
@@ -81,6 +82,7 @@ def context_for(
         device: `cpu` or `cuda:N`.
         preempted: returns a preemption notice, if there is one.
         on_first_step: called once, after the first step.
+        on_evacuated: called when the checkpoint that a preemption notice asked for is complete.
     """
     lines = Lines() if not sink.has_listener else None
 
@@ -114,6 +116,7 @@ def context_for(
         on_interval=lambda row: send("interval", row=dict(row)),
         on_event=lambda what, text: send("event", what=what, text=text),
         on_checkpoint=lambda step, path: send("checkpoint", step=step, path=path),
+        on_evacuated=on_evacuated or (lambda: None),
     )
 
 
@@ -157,7 +160,7 @@ def work(
         on_first_step = None
         if start_spares is not None and world.local_rank == 0:
             on_first_step = partial(start_spares, world.local_world_size)
-        stop_request = StopRequest(env.get(STOP_FILE))
+        stop_request, note = StopRequest(env.get(STOP_FILE)), pod_drain.RankNote(os.environ)
         context = context_for(
             run_dir,
             env,
@@ -165,12 +168,14 @@ def work(
             should_stop=stop_request,
             preempted=preempted,
             on_first_step=on_first_step,
+            on_evacuated=note.saved,
             **asdict(world),
         )
         if network and world.rank == 0:
             context.on_event("network", f"NCCL uses {network}, as the platform requires")
         try:
-            result = loop.train(recipe, context)
+            with note:
+                result = loop.train(recipe, context)
         finally:
             stop_request.uninstall()
         document = _as_document(result)

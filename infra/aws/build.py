@@ -1,7 +1,8 @@
 """Build the AWS platform, component by component.
 
 Destroy happens in reverse order, so that no interface or load balancer is left: the cluster layer first, then
-nodes, the network plugin, the control plane, and the network last.
+nodes, the network plugin, the control plane, and the network last. An upgrade is in the order of creation:
+the control plane, the add-ons that nodes need, the system pool, the other add-ons, the GPU pools, the layer.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def build(spec: PlatformSpec) -> Platform:
     system = SystemPool(spec, foundation, cluster)
     add_ons = _late_add_ons(spec, cluster, identity, system)
     provider = cluster.provider([system.nodes, *add_ons.installed, *associations.ready])
-    pools = {pool.spec.name: pool for pool in GpuPools(spec, foundation, cluster).pools}
+    gpu = GpuPools(spec, foundation, cluster, after=[system.nodes, *add_ons.installed])
+    pools = {pool.spec.name: pool for pool in gpu.pools}
     if identity.hyperpod_role is not None:
         agents = HyperPodAgents(provider, spec, layout.HYPERPOD_REGIONS[spec.region])
         hyperpod = HyperPod(spec, foundation, cluster, agents=agents, role=identity.hyperpod_role)

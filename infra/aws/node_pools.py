@@ -149,10 +149,12 @@ class GpuPools(PlatformComponent):
         foundation: Foundation,
         cluster: Cluster,
         *,
+        after: Sequence[pulumi.Resource] = (),
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "gpu-pools", opts)
         self.foundation, self.cluster = foundation, cluster
+        self.ready = [*cluster.ready, *after]
         pools = [
             (pool, machine_for_pool(spec.cloud, pool)) for pool in spec.gpu_pools if pool.kind == "nodes"
         ]
@@ -232,7 +234,7 @@ class GpuPools(PlatformComponent):
             labels=labels(pool, machine),
             taints=[{"key": key, "value": value, "effect": "NO_SCHEDULE"}],
             tags=self.tags(pool.name),
-            opts=self.options(depends_on=self.cluster.ready, ignore_changes=size.ignored),
+            opts=self.options(depends_on=self.ready, ignore_changes=size.ignored),
         )
         self._scaling_tags(pool, machine, group)
         return Pool(

@@ -83,6 +83,7 @@ SUPPORT = CloudSupport(
     unpriced_is_unsold=True,
     # EKS user guide, Kubernetes versions, FAQ; EKS API, UpdateNodegroupVersion, releaseVersion
     pool_skew=3,
+    drain_minutes=15,  # EKS user guide, managed node update behavior: PodEvictionFailure
     image_release=r"(1\.\d{2})\.\d+-\d{8}",
     rules=RULES,
     standing_costs=standing_costs,

@@ -1,7 +1,8 @@
 """Build the Azure platform, component by component.
 
 Destroy happens in reverse order, so that no interface or load balancer is left: the cluster layer first, then
-nodes, the control plane, role assignments after their users, and the network last.
+nodes, the control plane, role assignments after their users, and the network last. An upgrade is in the
+order of creation: the control plane, the system pool, the GPU pools, the cluster layer.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def build(spec: PlatformSpec) -> Platform:
     credentials = PodIdentities(spec, cluster.cluster, identity)
     logs = Logs(spec, foundation, cluster.cluster)
     system = SystemPool(spec, foundation, cluster)
-    pools = GpuPools(spec, foundation, cluster)
+    pools = GpuPools(spec, foundation, cluster, after=[system.nodes])
     shared = spec.storage.shared_filesystem
     volume = None
     if shared:

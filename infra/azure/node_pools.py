@@ -6,6 +6,8 @@ size, so a pool never has a count.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pulumi
 from pulumi_azure_native import compute, containerservice
 
@@ -13,6 +15,7 @@ from trainfleet.infra.azure import layout, node_config
 from trainfleet.infra.azure.cluster import Cluster
 from trainfleet.infra.azure.foundation import Foundation
 from trainfleet.infra.azure.permissions import grant
+from trainfleet.infra.azure.sizes import DRAIN_MINUTES
 from trainfleet.infra.catalog.machines import Machine, machine_for_pool, system_machine
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import HCA_SHARES, Pool
@@ -72,7 +75,10 @@ class SystemPool(PlatformComponent):
             scale_down_mode="Delete",
             node_labels={"trainfleet.io/pool": "system"},
             security_profile={"enable_secure_boot": True, "enable_vtpm": True, "ssh_access": "Disabled"},
-            upgrade_settings={"max_surge": "33%", "drain_timeout_in_minutes": 30},
+            upgrade_settings={
+                "max_surge": "33%",
+                "drain_timeout_in_minutes": DRAIN_MINUTES,
+            },
             tags=self.tags("system"),
             opts=self.options(depends_on=cluster.ready),
         )
@@ -100,7 +106,7 @@ infiniband; Azure/azhpc-images components/customizations/ndv4.sh and ndv5.sh).
 UPGRADE: containerservice.AgentPoolUpgradeSettingsArgsDict = {
     "max_surge": "0",
     "max_unavailable": "1",
-    "drain_timeout_in_minutes": 30,
+    "drain_timeout_in_minutes": DRAIN_MINUTES,
 }
 
 
@@ -160,10 +166,12 @@ class GpuPools(PlatformComponent):
         foundation: Foundation,
         cluster: Cluster,
         *,
+        after: Sequence[pulumi.Resource] = (),
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "gpu-pools", opts)
         self.foundation, self.cluster = foundation, cluster
+        self.ready = [*cluster.ready, *after]
         self._reservations = {
             name: self._use_reservation(name)
             for name in dict.fromkeys(pool.reservation for pool in spec.gpu_pools if pool.reservation)
@@ -176,7 +184,7 @@ class GpuPools(PlatformComponent):
         bought = node_config.purchase_options(pool.capacity, pool.reservation)
         disk = node_config.os_disk(machine, pool.disk_gib)
         placement = self._placement_group(pool, machine, zones) if needs_placement_group(pool) else None
-        waits = [*self.cluster.ready, *([placement[1]] if placement else [])]
+        waits = [*self.ready, *([placement[1]] if placement else [])]
         if pool.reservation:
             waits.append(self._reservations[pool.reservation])
         where = (zones, self.foundation.network.nodes_range(zones), needs_placement_group(pool))

@@ -35,6 +35,8 @@ throughput and sizes).
 """
 LUSTRE_MOST_TIB = 128
 NFS_MOST_GIB = 102400
+DRAIN_MINUTES = 30
+"""How long an upgrade waits for the pods of a node; then it fails (AKS API, drainTimeoutInMinutes)."""
 INLINE_POOL = "addons"
 INLINE_NODES = {False: (1, 2), True: (2, 3)}
 """By production or not: minimum and maximum of nodes for AKS's own workloads (DNS, metrics, policy agent)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainfleet.infra.azure.layout import PRIVATE_ZONES, endpoint_kinds, platform_zones
-from trainfleet.infra.azure.sizes import INLINE_NODES, INLINE_POOL
+from trainfleet.infra.azure.sizes import DRAIN_MINUTES, INLINE_NODES, INLINE_POOL
 from trainfleet.infra.azure.validation import RULES
 from trainfleet.infra.catalog.cost import nat_costs, shared_filesystem_cost
 from trainfleet.infra.cloud_support import (
@@ -45,6 +45,7 @@ def standing_costs(spec: PlatformSpec) -> Iterator[StandingCost]:
 SUPPORT = CloudSupport(
     cloud=Cloud.AZURE,
     pool_skew=2,  # AKS API, agent pool, orchestratorVersion: within two minor versions of the control plane
+    drain_minutes=DRAIN_MINUTES,
     hub=HubId(
         "virtual network",
         VIRTUAL_NETWORK,

@@ -1,7 +1,7 @@
 """Build the Google Cloud platform, component by component.
 
 Destroy happens in reverse order, so that no load balancer or disk is left: the cluster layer first, then
-nodes, egress, and the network last.
+nodes, egress, and the network last. An apply upgrades the control plane; GKE upgrades the nodes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def build(spec: PlatformSpec) -> Platform:
     cluster = Cluster(spec, foundation)
     bindings = PodIdentities(spec, cluster.cluster, identity)
     system = SystemPool(spec, foundation, cluster)
-    pools = GpuPools(spec, foundation, cluster)
+    pools = GpuPools(spec, foundation, cluster, after=[system.nodes])
     shared = spec.storage.shared_filesystem
     kinds: dict[str, type[Lustre | Nfs]] = {"lustre": Lustre, "nfs": Nfs}
     volume = kinds[shared.kind](spec, shared, foundation).volume if shared else None

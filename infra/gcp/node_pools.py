@@ -5,6 +5,8 @@ GKE counts the first nodes per zone; afterwards the autoscaler owns the size and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pulumi
 import pulumi_gcp as gcp
 
@@ -111,10 +113,12 @@ class GpuPools(PlatformComponent):
         foundation: Foundation,
         cluster: Cluster,
         *,
+        after: Sequence[pulumi.Resource] = (),
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "gpu-pools", opts)
         self.foundation, self.cluster = foundation, cluster
+        self.ready = [*cluster.ready, *after]
         self.pools = tuple(self._pool(pool, machine_for_pool(spec.cloud, pool)) for pool in spec.gpu_pools)
         self.register_outputs({})
 
@@ -165,7 +169,7 @@ class GpuPools(PlatformComponent):
                 labels=labels(pool),
                 pool=pool,
             ),
-            opts=self.options(depends_on=self.cluster.ready, ignore_changes=["initialNodeCount"]),
+            opts=self.options(depends_on=self.ready, ignore_changes=["initialNodeCount"]),
         )
         return Pool(
             spec=pool,

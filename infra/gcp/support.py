@@ -22,6 +22,7 @@ def standing_costs(spec: PlatformSpec) -> Iterator[StandingCost]:
 
 SUPPORT = CloudSupport(
     cloud=Cloud.GCP,
+    drain_minutes=60,  # GKE guide, node upgrade strategies: then it evicts the pods
     endpoints=("dns", "public", "private"),
     hub=HubId("network", NETWORK, "projects/my-hub/global/networks/hub"),
     existing_network=NetworkIds(

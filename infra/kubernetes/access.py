@@ -40,6 +40,8 @@ LAUNCHER_RULES: tuple[Rule, ...] = (
     ("apps", ["deployments"], WRITE),
     ("batch", ["jobs"], WRITE),
     ("ray.io", ["rayclusters", "rayjobs", "rayservices"], WRITE),
+    # A run's own, so that a drain evicts one of its pods at a time.
+    ("policy", ["poddisruptionbudgets"], WRITE),
     # To see why a training is queued.
     ("kueue.x-k8s.io", ["localqueues", "workloads"], READ),
 )

@@ -347,7 +347,7 @@ def references(row: dict[str, Any]) -> list[str]:
     values = [
         value
         for key, given in row.items()
-        if key not in ("source", "network")
+        if key not in ("source", "network", "what", "say", "inline")
         for value in (given if isinstance(given, list) else [given])
     ]
     return [value for value in values if isinstance(value, str) and " " in value]

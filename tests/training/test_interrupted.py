@@ -78,17 +78,27 @@ def test_a_preemption_notice_saves_once_and_the_run_continues(
         ),
         [],
     )
+    evacuated: list[set[int]] = []
 
     def on_event(what: str, text: str) -> None:
         events.append((what, text))
+
+    def on_evacuated() -> None:
+        evacuated.append(saved_steps(tmp_path / "preempted"))
 
     recipe = tiny("checkpoint.every=12", "checkpoint.keep_last=9")
     result = train(
         recipe,
         RunContext(
-            tmp_path / "preempted", cache=cache, preempted=lambda: next(looks, None), on_event=on_event
+            tmp_path / "preempted",
+            cache=cache,
+            preempted=lambda: next(looks, None),
+            on_event=on_event,
+            on_evacuated=on_evacuated,
         ),
     )
+    assert len(evacuated) == 1, "the checkpoint of the notice, and no later one"
+    assert 2 in evacuated[0], "it is complete"
     assert (result.status, result.step) == ("finished", 12)
     assert saved_steps(tmp_path / "preempted") == {2, 12}
     assert [text for what, text in events if what == "preemption"] == [

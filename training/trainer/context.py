@@ -46,6 +46,7 @@ class RunContext:
         on_interval: every `log.every` steps: the row written to metrics.jsonl.
         on_event: an event such as `resumed`, `checkpoint`, `validation`, `fallback`, and a sentence about it.
         on_checkpoint: a checkpoint is complete: (its step, its folder or URL).
+        on_evacuated: on every rank: the checkpoint that a preemption notice asked for is complete.
     """
 
     run_dir: Path
@@ -63,6 +64,7 @@ class RunContext:
     on_interval: Callable[[Mapping[str, Any]], Any] = _ignore
     on_event: Callable[[str, str], Any] = _ignore
     on_checkpoint: Callable[[int, str], Any] = _ignore
+    on_evacuated: Callable[[], Any] = _ignore
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,8 @@ class _Run:
         }
         self.saved: str | None = None
         self.preemption_checked, self.preemption_known = time.monotonic(), False
+        self.evacuation_step: int | None = None
+        """The step at which a preemption notice was heard, until its checkpoint is complete."""
         self.writer: RunWriter | None = None
 
     def train(self) -> RunResult:
@@ -204,6 +206,7 @@ class _Run:
         notice, self.preemption_checked = self.context.preempted(), time.monotonic()
         first, self.preemption_known = bool(notice) and not self.preemption_known, bool(notice)
         if first:
+            self.evacuation_step = self.state.step
             self._event("preemption", f"{notice}; saving at step {self.state.step}")
         return first
 
@@ -280,6 +283,9 @@ class _Run:
         self.saved = saved.path
         if self.context.rank == 0:
             self.context.on_checkpoint(saved.step, saved.path)
+        if self.evacuation_step is not None and saved.step >= self.evacuation_step:
+            self.evacuation_step = None
+            self.context.on_evacuated()
         self._event("checkpoint", f"saved {saved.path}, written asynchronously in {saved.seconds:.1f} s")
 
     def _baseline(self, resumed_from: int) -> dict[str, float]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from trainfleet.rehearsal.diff.compare import changes
+from trainfleet.rehearsal.diff.data_loss import loss_of, weight
 from trainfleet.rehearsal.diff.model import Verb
 from trainfleet.rehearsal.simulation.aws.model import AwsModel
 
@@ -48,6 +49,9 @@ def updated(token: str, path: str, old: Any, new: Any) -> Any:
         (GKE, "autoscaling.totalMaxNodeCount", False),
         (AKS, "orchestratorVersion", True),
         (AKS, "maxCount", False),
+        ("gcp:container/cluster:Cluster", "minMasterVersion", True),
+        ("gcp:container/cluster:Cluster", "resourceLabels.team", False),
+        ("aws:eks/cluster:Cluster", "version", False),
         ("aws:s3/bucket:Bucket", "tags.team", False),
     ],
 )
@@ -56,6 +60,15 @@ def test_an_update_that_rolls_nodes_is_an_interruption(token: str, path: str, ro
     assert change.verb is Verb.UPDATE
     assert change.destructive is rolls
     assert (change.loss is not None and change.loss.kinds == ("work",)) is rolls
+
+
+def test_the_nodes_that_gke_upgrades_by_itself_are_in_the_review() -> None:
+    change = updated("gcp:container/cluster:Cluster", "minMasterVersion", "1.35", "1.36")
+    assert change.loss is not None
+    assert "GKE then upgrades the nodes of every pool by itself" in change.loss.why
+    deleted = loss_of("gcp:container/cluster:Cluster")
+    assert deleted is not None
+    assert weight(change.loss) == weight(deleted), "and not as an unknown loss"
 
 
 @pytest.mark.parametrize(

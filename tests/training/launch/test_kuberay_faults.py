@@ -256,4 +256,17 @@ def test_objects_are_deleted_if_one_of_them_cannot_be_created(
     assert JOB not in api.objects
 
 
+def test_a_launcher_of_an_older_platform_starts_a_run_without_a_disruption_budget(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budget = f"{NAMESPACE.replace('/api/v1', '/apis/policy/v1')}/poddisruptionbudgets/tf-lm-tiny"
+    api.refusals["PATCH", budget] = (403, "budgets are forbidden")
+    found, output = follower(monkeypatch)
+    found._create()
+    assert JOB in api.objects
+    assert f"{NAMESPACE}/configmaps/tf-lm-tiny" in api.objects
+    assert budget not in api.objects
+    assert "no disruption budget" in output.notes()
+
+
 # Existing runs

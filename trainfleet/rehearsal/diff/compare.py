@@ -104,9 +104,9 @@ def _change(urn: str, events: list[Event], before: Mapping[str, Any], words: Wor
 def _loss(token: str, properties: Iterable[Property], *, gone: bool) -> Loss | None:
     """What a resource that is gone loses, or one whose update replaces what is behind it."""
     loss = loss_of(token)
-    if gone or (loss is not None and any(loss.comes_with(each.path) for each in properties)):
+    if gone or loss is None:
         return loss
-    return None
+    return (loss.by_update or loss) if any(loss.comes_with(each.path) for each in properties) else None
 
 
 _VERBS = (

@@ -6,6 +6,7 @@ import functools
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trainfleet.errors import InputError, Problem
 
@@ -25,6 +26,8 @@ class Loss:
     why: str
     loud: bool
     updates: tuple[str, ...] = ()
+    by_update: Loss | None = None
+    """What these updates lose, where it is something else."""
 
     def comes_with(self, path: str) -> bool:
         """Whether an update of this property loses it."""
@@ -49,12 +52,13 @@ def table(file: Path = TABLE) -> dict[str, Loss]:
     ]
     if wrong:
         raise InputError("the table of losses is incomplete", wrong)
-    return {
-        token: Loss(
-            tuple(row["loses"]), row["why"], not set(row["loses"]) <= QUIET, tuple(row.get("updates", ()))
-        )
-        for token, row in rows.items()
-    }
+    return {token: _loss(row) for token, row in rows.items()}
+
+
+def _loss(row: dict[str, Any]) -> Loss:
+    loses, updates = row["loses"], tuple(row.get("updates", ()))
+    of_update = _loss(row["update"]) if "update" in row else None
+    return Loss(tuple(loses), row["why"], not set(loses) <= QUIET, updates, of_update)
 
 
 def loss_of(token: str) -> Loss | None:
@@ -68,5 +72,7 @@ def loss_of(token: str) -> Loss | None:
 
 def weight(loss: Loss | None) -> int:
     """Return the rank of a loss in the table (most important first); an unknown loss ranks first."""
-    rows = list(table().values())
-    return rows.index(loss) if loss in rows else -1
+    for index, row in enumerate(table().values()):
+        if loss is not None and loss in (row, row.by_update):
+            return index
+    return -1

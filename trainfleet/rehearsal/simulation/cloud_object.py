@@ -18,6 +18,8 @@ class CloudObject:
     outputs: dict[str, Any]
     place: str = ""
     """The place in which the id is unique, such as a Kubernetes cluster; empty if ids are global."""
+    version: str = ""
+    """Kubernetes version of its nodes, where the cloud chose it when it created the resource."""
 
     @property
     def key(self) -> tuple[str, str, str]:

@@ -20,7 +20,7 @@ from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.fault_injection import FailOnce, FaultInjector, InjectedFaultError
 from trainfleet.rehearsal.simulation.pulumi_values import digested
 from trainfleet.rehearsal.simulation.reachability import why_unreachable
-from trainfleet.rehearsal.simulation.stateful_rules import cloud_refuses
+from trainfleet.rehearsal.simulation.stateful_rules import cloud_refuses, version_of_nodes
 from trainfleet.rehearsal.simulation.values import digest
 
 
@@ -102,6 +102,7 @@ class Cloud:
                 )
             self._check_rules("create", record)
             self.perform("create", record)
+            record.version = version_of_nodes(record, self.records.values())
             self.records[record.key] = record
             self._made[record.urn] = self._made.get(record.urn, 0) + 1
             self.operations.append(Operation("create", record.urn, record.token, record.id))
@@ -135,7 +136,9 @@ class Cloud:
             record = self.records.get((token, resource_id, place))
             if record is None:
                 raise KeyError(resource_id)
-            changed = CloudObject(urn, token, resource_id, record.unique, inputs, outputs, place)
+            changed = CloudObject(
+                urn, token, resource_id, record.unique, inputs, outputs, place, record.version
+            )
             self._inject("update", changed)
             self._check_rules("update", changed)
             self.perform("update", changed)

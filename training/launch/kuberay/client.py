@@ -22,6 +22,7 @@ PLURALS = {
     "ConfigMap": ("/api/v1", "configmaps"),
     "Event": ("/api/v1", "events"),
     "Pod": ("/api/v1", "pods"),
+    "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets"),
     "Secret": ("/api/v1", "secrets"),
     "ResourceQuota": ("/api/v1", "resourcequotas"),
     "RayCluster": ("/apis/ray.io/v1", "rayclusters"),

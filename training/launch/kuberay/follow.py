@@ -95,11 +95,20 @@ class Follower:
                         self.cluster.apply(document)
                 else:
                     metadata = {**document["metadata"], **({"ownerReferences": [owner]} if owner else {})}
-                    self.cluster.apply({**document, "metadata": metadata})
+                    self._apply({**document, "metadata": metadata})
         except ApiError as error:
             if owner is not None:
                 self._clean_up()
             raise explain(error, self.cluster) from error
+
+    def _apply(self, document: dict[str, Any]) -> None:
+        """Apply an object. A launcher may lack the right to budgets on a platform that is older than them."""
+        try:
+            self.cluster.apply(document)
+        except ApiError as error:
+            if document["kind"] != "PodDisruptionBudget" or error.status != 403:
+                raise
+            self.note("no disruption budget: a drain may evict several pods of the run at once")
 
     def _await_deletion(self) -> None:
         deadline = time.monotonic() + 60

@@ -39,7 +39,32 @@ WORKERS = "workers"
 def run_objects(run: RunSpec) -> list[Document]:
     """What starts a run, in the order of creation; with `--cluster` the cluster comes first."""
     cluster = [files_of_cluster(run), ray_cluster(run)] if run.cluster else []
-    return [*cluster, ray_job(run), files(run)]
+    return [*cluster, ray_job(run), disruption_budget(run), files(run)]
+
+
+def disruption_budget(run: RunSpec) -> Document:
+    """Lets a drain evict one pod of the run at a time: the next one waits until the run is whole again.
+
+    NOTE: it states how many pods must stay. A RayCluster has no scale, without which a share of the pods or
+    `maxUnavailable` allows no eviction at all (Kubernetes documentation, arbitrary workloads and selectors).
+    """
+    selected = {"ray.io/cluster": run.cluster} if run.cluster else {"trainfleet.io/run": run.recipe.name}
+    others = run.min_pods if run.autoscaled else run.pods
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": run.job, "namespace": run.namespace, "labels": labels(run)},
+        "spec": {
+            # Of the head and the workers, all but one.
+            "minAvailable": others,
+            "selector": {
+                "matchLabels": selected,
+                "matchExpressions": [{"key": "ray.io/node-type", "operator": "Exists"}],
+            },
+            # A pod that is not ready blocks no drain.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
 
 
 def ray_job(run: RunSpec) -> Document:

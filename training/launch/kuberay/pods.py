@@ -21,6 +21,7 @@ from trainfleet.training.launch.remote.ray_job import (
     SUBMIT,
 )
 from trainfleet.training.launch.remote.storage_env import trust_variables
+from trainfleet.training.runtime import pod_drain
 
 Document = dict[str, Any]
 
@@ -38,7 +39,13 @@ WORKER_GIB = 2
 """Memory request of a worker without a GPU: Python, torch, Ray's own processes."""
 GPU_MEMORY_SHARE = 0.5
 """Memory request of a worker as a share of its GPU's memory, which every machine type with that GPU has."""
-STOP_GRACE_S = 45
+CHECKPOINT_WAIT_S = 480
+"""How long a drained worker waits for its checkpoint, from the notice on. It ends as soon as its ranks saved.
+"""
+STOP_GRACE_S = {"head": 45, "worker": CHECKPOINT_WAIT_S + 60}
+"""NOTE: less than the clouds wait for a node (CloudSupport.drain_minutes), and less than the ten minutes of
+the cluster autoscaler (max-graceful-termination-sec); a longer one would be cut off or block the upgrade."""
+RANKS_FOLDER = "/tmp/trainfleet-ranks"
 SHUTDOWN_S = {"head": 2, "worker": 20}
 """How long Ray's processes may take to shut down. The head's control store alone takes 7 s to shut down
 gracefully, which every run that lost its head would wait for, so the head gets less."""
@@ -78,7 +85,9 @@ def worker_pod(run: RunSpec) -> Document:
     pool = run.pool
     spec, metadata = template["spec"], template["metadata"]
     spec["containers"][0]["args"] = [WAIT_FOR_HEAD]
-    spec["containers"][0]["env"] += _variables({"RAY_gcs_rpc_server_reconnect_timeout_s": str(RECONNECT_S)})
+    spec["containers"][0]["env"] += _variables(
+        {"RAY_gcs_rpc_server_reconnect_timeout_s": str(RECONNECT_S), pod_drain.RANKS: RANKS_FOLDER}
+    )
     if pool is not None:
         spec["nodeSelector"] = dict(pool.node_selector)
         spec["tolerations"] = [dict(each) for each in pool.tolerations]
@@ -177,9 +186,7 @@ def _template(run: RunSpec, role: str, resources: Document, ports: list[Document
         "resources": resources,
         "securityContext": _restricted(),
         "volumeMounts": mounts,
-        "lifecycle": {
-            "preStop": {"exec": {"command": ["/bin/sh", "-c", f"ray stop --grace-period {SHUTDOWN_S[role]}"]}}
-        },
+        "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", _stop(role)]}}},
         "readinessProbe": _probe(delay=5, failures=10),
         # Ten minutes: a busy machine answers late, and restarting it would cost more than waiting.
         "livenessProbe": _probe(delay=60, failures=120),
@@ -187,7 +194,7 @@ def _template(run: RunSpec, role: str, resources: Document, ports: list[Document
     spec: Document = {
         **_account(run),
         "securityContext": _pod_security(),
-        "terminationGracePeriodSeconds": STOP_GRACE_S,
+        "terminationGracePeriodSeconds": STOP_GRACE_S[role],
         "containers": [container],
         "volumes": volumes,
     }
@@ -197,6 +204,13 @@ def _template(run: RunSpec, role: str, resources: Document, ports: list[Document
         _add_certificate(run, outputs.ray_certificates, spec)
     metadata = {"labels": {**labels(run), **outputs.pod_labels}, "annotations": _scrape_annotations()}
     return {"metadata": metadata, "spec": spec}
+
+
+def _stop(role: str) -> str:
+    """The preStop hook: a worker saves first, and Ray shuts down."""
+    shutdown = f"ray stop --grace-period {SHUTDOWN_S[role]}"
+    saving = f"python -m {pod_drain.__name__} {CHECKPOINT_WAIT_S}"
+    return f"{saving}; {shutdown}" if role == "worker" else shutdown
 
 
 def _environment(run: RunSpec) -> list[Document]:

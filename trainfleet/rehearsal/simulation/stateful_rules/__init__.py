@@ -20,6 +20,7 @@ from trainfleet.rehearsal.simulation.stateful_rules.node_agents import (
 )
 from trainfleet.rehearsal.simulation.stateful_rules.relations import RELATION_CHECKS, RELATION_KINDS
 from trainfleet.rehearsal.simulation.stateful_rules.support import skewed, unsupported
+from trainfleet.rehearsal.simulation.stateful_rules.upgrades import first_version, left_behind, wrong_step
 
 if TYPE_CHECKING:
     from trainfleet.rehearsal.simulation.cloud_object import CloudObject
@@ -50,6 +51,7 @@ KINDS |= {
 KINDS |= {
     "supported": {"type", "property", "cloud", "source"},
     "skew": {"type", "property", "of", "by", "version", "most", "source"},
+    "upgrade": {"type", "property", "what", "back", "say", "source"},
 }
 KINDS |= RELATION_KINDS
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -75,11 +77,12 @@ def cloud_refuses(
     verb: str, record: CloudObject, others: Iterable[CloudObject], quotas: Mapping[str, int]
 ) -> str:
     """Return why a cloud refuses to create, update or delete a resource; empty if it does not."""
-    rest = [
-        other
-        for other in others
-        if other is not record and (other.token, other.id) != (record.token, record.id)
-    ]
+    rest, before = [], None
+    for other in others:
+        if (other.token, other.id) != (record.token, record.id):
+            rest.append(other)
+        elif other is not record:
+            before = other
     if verb == "delete":
         return _in_use(record, rest)
     return (
@@ -87,6 +90,7 @@ def cloud_refuses(
         or _zones(record, rest)
         or _agents(record, rest)
         or _skew(record, rest)
+        or (_upgrade(before, record, rest) if verb == "update" and before is not None else "")
         or (_version(record) or _quota(record, rest, quotas) if verb == "create" else "")
     )
 
@@ -171,6 +175,22 @@ def _skew(record: CloudObject, others: list[CloudObject]) -> str:
             if other.token == row["of"] and names_of(other) & named and (why := skewed(row, record, other)):
                 return why
     return ""
+
+
+def _upgrade(before: CloudObject, record: CloudObject, others: list[CloudObject]) -> str:
+    rows = rules()["upgrade"].get(record.token, ())
+    steps = (wrong_step(row, before, record) for row in rows)
+    return next(filter(None, steps), "") or (left_behind(record, skews(), others) if rows else "")
+
+
+def skews() -> list[dict[str, Any]]:
+    """Return the rows on versions of nodes, of all types."""
+    return [row for rows in rules()["skew"].values() for row in rows]
+
+
+def version_of_nodes(record: CloudObject, others: Iterable[CloudObject]) -> str:
+    """Return the Kubernetes version that the cloud gives to the nodes of a new resource; empty: none."""
+    return first_version(record, skews(), list(others))
 
 
 def _version(record: CloudObject) -> str:
