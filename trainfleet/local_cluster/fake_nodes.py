@@ -67,7 +67,7 @@ def accelerator_labels(cloud: str, accelerator: str, count: int) -> dict[str, st
     if not count:
         return {}
     if cloud == "gcp":
-        from trainfleet.infra.gcp.node_config import ACCELERATORS
+        from trainfleet.infra.gcp.machine_zones import ACCELERATORS
 
         return {
             "cloud.google.com/gke-accelerator": ACCELERATORS[accelerator],
