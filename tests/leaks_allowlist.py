@@ -42,6 +42,11 @@ ALLOWED: Mapping[str, tuple[Allowed, ...]] = {
             for name in ("bootstrap", "config")
         ),
         Allowed("torchelastic_*", "torchrun's folder for logs, which torch never removes"),
+        Allowed("pytorch-errorfile-*", "torch's file for an error of a rank, left if the rank is killed"),
+        *(
+            Allowed(name, "Weights & Biases removes it at exit, so not in a process that is killed")
+            for name in ("*wandb-artifacts", "*wandb-media")
+        ),
         *(
             Allowed(name, "sockets of Weights & Biases' service, which it never removes")
             for name in ("wandb-*", "wandb_xpu-*.sock")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, plain
 from trainfleet.rehearsal.simulation.stateful_rules.azure_relations import granted, lustre_prerequisites
 from trainfleet.rehearsal.simulation.stateful_rules.queues import requested_pools
+from trainfleet.rehearsal.simulation.stateful_rules.references import logical_name
 
 if TYPE_CHECKING:
     from trainfleet.rehearsal.simulation.cloud_object import CloudObject
@@ -28,7 +29,7 @@ def separate(row: Row, record: CloudObject, others: list[CloudObject]) -> str:
         for path in row["paths"]:
             own, taken = (f"{each.get(path)}".rstrip("/") + "/" for each in (inputs, theirs))
             if UNKNOWN not in own + taken and (own.startswith(taken) or taken.startswith(own)):
-                return f"{path} {inputs.get(path)} overlaps {theirs.get(path)} of {_logical(other)}"
+                return f"{path} {inputs.get(path)} overlaps {theirs.get(path)} of {logical_name(other)}"
     return ""
 
 
@@ -77,7 +78,7 @@ def restricted_to_domains(row: Row, record: CloudObject, others: list[CloudObjec
         allowed = (inputs.get("listPolicy") or {}).get("allow") or {}
         constraint = str(inputs.get("constraint")).removeprefix("constraints/")
         if other.token in row["by"] and constraint == MEMBER_DOMAINS and not allowed.get("all"):
-            return f"{member} is not of a domain that {_logical(other)} ({MEMBER_DOMAINS}) allows"
+            return f"{member} is not of a domain that {logical_name(other)} ({MEMBER_DOMAINS}) allows"
     return ""
 
 
@@ -151,7 +152,3 @@ RELATION_CHECKS: Mapping[str, Check] = {
 def _last(path: Any) -> str:
     """The name at the end of an id or a URL."""
     return str(path).rpartition("/")[2]
-
-
-def _logical(record: CloudObject) -> str:
-    return record.urn.rsplit("::", 1)[-1]
