@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.rehearsal.simulation.pulumi_values import plain
+from trainfleet.rehearsal.simulation.stateful_rules.agreements import AGREEMENT_CHECKS, AGREEMENT_KINDS
 from trainfleet.rehearsal.simulation.stateful_rules.node_agents import (
     critical_pods,
     resources_of_empty_pools,
@@ -57,7 +58,7 @@ KINDS |= {
     "supported": {"type", "property", "cloud", "source"},
     "skew": {"type", "property", "of", "by", "version", "most", "source"},
 }
-KINDS |= RELATION_KINDS
+KINDS |= {**RELATION_KINDS, **AGREEMENT_KINDS}
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Rows = dict[str, dict[str, list[dict[str, Any]]]]
 
@@ -163,6 +164,7 @@ def _agents(record: CloudObject, others: list[CloudObject]) -> str:
         ("critical_pods", critical_pods),
         ("empty_pools", resources_of_empty_pools),
         *RELATION_CHECKS.items(),
+        *AGREEMENT_CHECKS.items(),
     )
     found = (
         check(row, record, others) for kind, check in checks for row in rules()[kind].get(record.token, ())
