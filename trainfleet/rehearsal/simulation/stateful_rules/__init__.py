@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainfleet.rehearsal.simulation.pulumi_values import plain
 from trainfleet.rehearsal.simulation.stateful_rules.agreements import AGREEMENT_CHECKS, AGREEMENT_KINDS
+from trainfleet.rehearsal.simulation.stateful_rules.namespaces import NAMESPACE_CHECKS, NAMESPACE_KINDS
 from trainfleet.rehearsal.simulation.stateful_rules.node_agents import (
     critical_pods,
     resources_of_empty_pools,
@@ -58,7 +59,7 @@ KINDS |= {
     "supported": {"type", "property", "cloud", "source"},
     "skew": {"type", "property", "of", "by", "version", "most", "source"},
 }
-KINDS |= {**RELATION_KINDS, **AGREEMENT_KINDS}
+KINDS |= {**RELATION_KINDS, **AGREEMENT_KINDS, **NAMESPACE_KINDS}
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Rows = dict[str, dict[str, list[dict[str, Any]]]]
 
@@ -165,6 +166,7 @@ def _agents(record: CloudObject, others: list[CloudObject]) -> str:
         ("empty_pools", resources_of_empty_pools),
         *RELATION_CHECKS.items(),
         *AGREEMENT_CHECKS.items(),
+        *NAMESPACE_CHECKS.items(),
     )
     found = (
         check(row, record, others) for kind, check in checks for row in rules()[kind].get(record.token, ())
