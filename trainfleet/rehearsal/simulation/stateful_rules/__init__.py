@@ -9,14 +9,22 @@ from __future__ import annotations
 import functools
 import ipaddress
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, plain
+from trainfleet.rehearsal.simulation.pulumi_values import plain
+from trainfleet.rehearsal.simulation.stateful_rules.agreements import AGREEMENT_CHECKS, AGREEMENT_KINDS
+from trainfleet.rehearsal.simulation.stateful_rules.namespaces import NAMESPACE_CHECKS, NAMESPACE_KINDS
 from trainfleet.rehearsal.simulation.stateful_rules.node_agents import (
     critical_pods,
     resources_of_empty_pools,
+)
+from trainfleet.rehearsal.simulation.stateful_rules.references import (
+    logical_name,
+    names_of,
+    strings_at,
+    texts,
 )
 from trainfleet.rehearsal.simulation.stateful_rules.relations import RELATION_CHECKS, RELATION_KINDS
 from trainfleet.rehearsal.simulation.stateful_rules.support import skewed, unsupported
@@ -53,7 +61,7 @@ KINDS |= {
     "skew": {"type", "property", "of", "by", "version", "most", "source"},
     "upgrade": {"type", "property", "what", "back", "say", "source"},
 }
-KINDS |= RELATION_KINDS
+KINDS |= {**RELATION_KINDS, **AGREEMENT_KINDS, **NAMESPACE_KINDS}
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Rows = dict[str, dict[str, list[dict[str, Any]]]]
 
@@ -103,8 +111,8 @@ def _in_use(record: CloudObject, others: list[CloudObject]) -> str:
         for user in row["by"]:
             token, path = user.split(" ")
             for other in others:
-                if other.token == token and known & set(_texts(other, path)):
-                    return f"{record.id} is still in use by {_logical(other)} ({path})"
+                if other.token == token and known & set(texts(other, path)):
+                    return f"{record.id} is still in use by {logical_name(other)} ({path})"
     return ""
 
 
@@ -116,7 +124,7 @@ def _ranges(record: CloudObject, others: list[CloudObject]) -> str:
             (
                 other
                 for other in others
-                if other.token == token and names_of(other) & set(_texts(record, path))
+                if other.token == token and names_of(other) & set(texts(record, path))
             ),
             None,
         )
@@ -128,26 +136,26 @@ def _ranges(record: CloudObject, others: list[CloudObject]) -> str:
             space += [
                 n
                 for other in others
-                if other.token == kind and names_of(home) & set(_texts(other, reference))
+                if other.token == kind and names_of(home) & set(texts(other, reference))
                 for n in _networks(other, what)
             ]
         for network in own:
             if space and not any(_is_inside(network, whole) for whole in space):
-                return f"{network} is not inside {', '.join(map(str, space))} of {_logical(home)}"
+                return f"{network} is not inside {', '.join(map(str, space))} of {logical_name(home)}"
         for other in others:
-            if other.token == record.token and names_of(home) & set(_texts(other, path)):
+            if other.token == record.token and names_of(home) & set(texts(other, path)):
                 there = [network for each in row["ranges"] for network in _networks(other, each)]
                 if clash := next(((a, b) for a in own for b in there if a.overlaps(b)), None):
-                    return f"{clash[0]} overlaps {clash[1]} of {_logical(other)}"
+                    return f"{clash[0]} overlaps {clash[1]} of {logical_name(other)}"
     return ""
 
 
 def _zones(record: CloudObject, others: list[CloudObject]) -> str:
     for row in rules()["zones"].get(record.token, ()):
         token, path = row["of"].split(" ")
-        named = set(_texts(record, row["places"]))
+        named = set(texts(record, row["places"]))
         places = [other for other in others if other.token == token and names_of(other) & named]
-        zones = {zone for place in places for zone in _texts(place, path)}
+        zones = {zone for place in places for zone in texts(place, path)}
         if len(places) == len(named) and zones and len(zones) < row["least"]:
             return (
                 f"{row['places']} must be in at least {row['least']} zones, and all are in"
@@ -161,6 +169,8 @@ def _agents(record: CloudObject, others: list[CloudObject]) -> str:
         ("critical_pods", critical_pods),
         ("empty_pools", resources_of_empty_pools),
         *RELATION_CHECKS.items(),
+        *AGREEMENT_CHECKS.items(),
+        *NAMESPACE_CHECKS.items(),
     )
     found = (
         check(row, record, others) for kind, check in checks for row in rules()[kind].get(record.token, ())
@@ -170,7 +180,7 @@ def _agents(record: CloudObject, others: list[CloudObject]) -> str:
 
 def _skew(record: CloudObject, others: list[CloudObject]) -> str:
     for row in rules()["skew"].get(record.token, ()):
-        named = set(_texts(record, row["by"]))
+        named = set(texts(record, row["by"]))
         for other in others:
             if other.token == row["of"] and names_of(other) & named and (why := skewed(row, record, other)):
                 return why
@@ -210,40 +220,9 @@ def _quota(record: CloudObject, others: list[CloudObject], quotas: Mapping[str, 
     )
 
 
-def names_of(record: CloudObject) -> set[str]:
-    """Return every value by which a program may reference a resource."""
-    outputs = plain(record.outputs)
-    return {
-        value
-        for value in (
-            record.id,
-            *(outputs.get(name) for name in ("arn", "name", "selfLink", "bucket", "address")),
-        )
-        if isinstance(value, str)
-    }
-
-
-def _texts(record: CloudObject, path: str) -> Iterator[str]:
-    """Yield the strings at a path, also inside lists. A path without dots also matches the outputs."""
-    yield from _at(plain(record.inputs), path.split("."))
-    if "." not in path:
-        yield from _at(plain(record.outputs), [path])
-
-
-def _at(value: Any, steps: list[str]) -> Iterator[str]:
-    if isinstance(value, list):
-        for item in value:
-            yield from _at(item, steps)
-    elif steps:
-        if isinstance(value, dict):
-            yield from _at(value.get(steps[0]), steps[1:])
-    elif isinstance(value, str) and value != UNKNOWN:
-        yield value
-
-
 def _networks(record: CloudObject, path: str) -> list[Network]:
     found: list[Network] = []
-    for text in _at(plain(record.inputs), path.split(".")):
+    for text in strings_at(plain(record.inputs), path.split(".")):
         try:
             found.append(ipaddress.ip_network(text))
         except ValueError:
@@ -253,7 +232,3 @@ def _networks(record: CloudObject, path: str) -> list[Network]:
 
 def _is_inside(network: Network, whole: Network) -> bool:
     return network.version == whole.version and network.subnet_of(whole)  # type: ignore[arg-type]  # both versions are the same
-
-
-def _logical(record: CloudObject) -> str:
-    return record.urn.rsplit("::", 1)[-1]

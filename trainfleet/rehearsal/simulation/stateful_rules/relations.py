@@ -11,6 +11,7 @@ from trainfleet.rehearsal.simulation.stateful_rules.azure_relations import grant
 from trainfleet.rehearsal.simulation.stateful_rules.egress import reached_registry
 from trainfleet.rehearsal.simulation.stateful_rules.instances import network_cards, reserved_in_group
 from trainfleet.rehearsal.simulation.stateful_rules.queues import requested_pools
+from trainfleet.rehearsal.simulation.stateful_rules.references import logical_name
 
 if TYPE_CHECKING:
     from trainfleet.rehearsal.simulation.cloud_object import CloudObject
@@ -30,7 +31,7 @@ def separate(row: Row, record: CloudObject, others: list[CloudObject]) -> str:
         for path in row["paths"]:
             own, taken = (f"{each.get(path)}".rstrip("/") + "/" for each in (inputs, theirs))
             if UNKNOWN not in own + taken and (own.startswith(taken) or taken.startswith(own)):
-                return f"{path} {inputs.get(path)} overlaps {theirs.get(path)} of {_logical(other)}"
+                return f"{path} {inputs.get(path)} overlaps {theirs.get(path)} of {logical_name(other)}"
     return ""
 
 
@@ -79,7 +80,7 @@ def restricted_to_domains(row: Row, record: CloudObject, others: list[CloudObjec
         allowed = (inputs.get("listPolicy") or {}).get("allow") or {}
         constraint = str(inputs.get("constraint")).removeprefix("constraints/")
         if other.token in row["by"] and constraint == MEMBER_DOMAINS and not allowed.get("all"):
-            return f"{member} is not of a domain that {_logical(other)} ({MEMBER_DOMAINS}) allows"
+            return f"{member} is not of a domain that {logical_name(other)} ({MEMBER_DOMAINS}) allows"
     return ""
 
 
@@ -159,7 +160,3 @@ RELATION_CHECKS: Mapping[str, Check] = {
 def _last(path: Any) -> str:
     """The name at the end of an id or a URL."""
     return str(path).rpartition("/")[2]
-
-
-def _logical(record: CloudObject) -> str:
-    return record.urn.rsplit("::", 1)[-1]
