@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trainfleet.infra.cloud_support import support
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.validation import (
+    existing_identities,
     existing_network,
     layer,
     location,
@@ -31,6 +32,9 @@ COMMON_RULES: tuple[Rule, ...] = (
     existing_network.existing_network_is_complete,
     existing_network.existing_network_has_its_own_settings,
     existing_network.existing_network_has_what_pools_need,
+    existing_identities.existing_identities_are_complete,
+    existing_identities.identities_are_distinct,
+    existing_identities.boundary_has_an_effect,
     node_pools.kind_is_offered,
     node_pools.accelerator_is_sold,
     node_pools.instance_type_fits,
