@@ -178,6 +178,8 @@ class CloudSupport:
     """Pattern of a release of the node image that a pool can be pinned to; empty = the cloud has none."""
     rules: tuple[Rule, ...] = ()
     """Validation rules that only this cloud has."""
+    notices: tuple[Rule, ...] = ()
+    """What only this cloud warns about."""
     extra_pools: Callable[[PlatformSpec], tuple[ExtraPool, ...]] = field(default=lambda _spec: ())
     standing_costs: Callable[[PlatformSpec], Iterator[StandingCost]] = field(default=lambda _spec: iter(()))
 

@@ -15,6 +15,7 @@ from trainfleet.infra.azure.layout import (
 )
 from trainfleet.infra.azure.sizes import INLINE_NODES, INLINE_POOL
 from trainfleet.infra.azure.validation import RULES
+from trainfleet.infra.azure.validation_pools import NOTICES
 from trainfleet.infra.catalog.cost import nat_costs, shared_filesystem_cost
 from trainfleet.infra.cloud_support import (
     AccountId,
@@ -106,6 +107,7 @@ SUPPORT = CloudSupport(
     # Spot nodes are bought for at most the on-demand price (AKS, spotMaxPrice -1).
     spot_is_capped=True,
     rules=RULES,
+    notices=NOTICES,
     extra_pools=extra_pools,
     standing_costs=standing_costs,
 )

@@ -63,7 +63,7 @@ COMMON_RULES: tuple[Rule, ...] = (
     services.exceptions_name_policies,
 )
 NOTICES: tuple[Rule, ...] = (versions.ends_of_support,)
-"""What a spec is warned about: accepted today, rejected later."""
+"""What a spec of any cloud is warned about: accepted today, rejected later."""
 
 
 def rules_of(spec: PlatformSpec) -> tuple[Rule, ...]:
@@ -79,5 +79,5 @@ def violations(spec: PlatformSpec) -> Iterator[Finding]:
 
 def notices(spec: PlatformSpec) -> Iterator[Finding]:
     """Every finding that is a warning."""
-    for rule in NOTICES:
+    for rule in (*NOTICES, *support(spec.cloud).notices):
         yield from rule(spec)
