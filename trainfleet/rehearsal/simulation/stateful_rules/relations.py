@@ -7,7 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, plain
-from trainfleet.rehearsal.simulation.stateful_rules.azure_relations import granted, lustre_prerequisites
+from trainfleet.rehearsal.simulation.stateful_rules.azure_relations import (
+    granted,
+    key_reached_privately,
+    lustre_prerequisites,
+)
+from trainfleet.rehearsal.simulation.stateful_rules.identity_relations import default_account, trusted
 from trainfleet.rehearsal.simulation.stateful_rules.queues import requested_pools
 
 if TYPE_CHECKING:
@@ -134,6 +139,9 @@ RELATION_KINDS: Mapping[str, set[str]] = {
     "servers_admitted": {"type", "port", "source"},
     "granted": {"type", "reference", "by", "source"},
     "lustre_prerequisites": {"type", "ports", "source"},
+    "trusted": {"type", "role", "service", "actions", "source"},
+    "key_reached_privately": {"type", "source"},
+    "default_account": {"type", "by", "actions", "source"},
     "requested_pools": {"type", "pool", "switch", "class", "source"},
 }
 RELATION_CHECKS: Mapping[str, Check] = {
@@ -144,6 +152,9 @@ RELATION_CHECKS: Mapping[str, Check] = {
     "servers_admitted": servers_admitted,
     "granted": granted,
     "lustre_prerequisites": lustre_prerequisites,
+    "trusted": trusted,
+    "key_reached_privately": key_reached_privately,
+    "default_account": default_account,
     "requested_pools": requested_pools,
 }
 
