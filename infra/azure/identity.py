@@ -41,8 +41,12 @@ class ExistingIdentity:
         found = managedidentity.get_user_assigned_identity_output(
             resource_group_name=group_of(resource_id), resource_name=resource_id.rpartition("/")[2]
         )
-        names = (resource_id, resource_id.rpartition("/")[2])
-        return cls(*map(pulumi.Output.from_input, names), found.principal_id, found.client_id)
+        return cls(
+            id=pulumi.Output.from_input(resource_id),
+            name=pulumi.Output.from_input(resource_id.rpartition("/")[2]),
+            principal_id=found.principal_id,
+            client_id=found.client_id,
+        )
 
 
 ManagedIdentity = managedidentity.UserAssignedIdentity | ExistingIdentity

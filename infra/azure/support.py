@@ -58,7 +58,11 @@ def identity_rights(spec: PlatformSpec) -> Mapping[str, Mapping[str, Any]]:
     """
     assigned: dict[str, Any] = {"roles": [], "applier_roles": ["Managed Identity Operator"]}
     # A federated credential is a part of its identity.
-    bound = {"roles": [], "applier_roles": ["Managed Identity Contributor"], "credential": cluster_name(spec)}
+    bound: dict[str, Any] = {
+        "roles": [],
+        "applier_roles": ["Managed Identity Contributor"],
+        "credential": cluster_name(spec),
+    }
     operates = {**assigned, "roles": ["Managed Identity Operator on the identity `kubelet`"]}
     known = {"cluster": operates, "training": bound, "secrets": bound}
     return {purpose: known.get(purpose, assigned) for purpose in identity_purposes(spec)}

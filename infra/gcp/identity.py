@@ -34,8 +34,11 @@ class ExistingAccount:
     def of(cls, email: str) -> ExistingAccount:
         """The account with an address, by every name that Google has for it."""
         project = email.partition("@")[2].partition(".")[0]
-        names = (email, f"serviceAccount:{email}", f"projects/{project}/serviceAccounts/{email}")
-        return cls(*map(pulumi.Output.from_input, names))
+        return cls(
+            email=pulumi.Output.from_input(email),
+            member=pulumi.Output.from_input(f"serviceAccount:{email}"),
+            name=pulumi.Output.from_input(f"projects/{project}/serviceAccounts/{email}"),
+        )
 
 
 Account = gcp.serviceaccount.Account | ExistingAccount

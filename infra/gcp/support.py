@@ -35,8 +35,11 @@ def account_rights(spec: PlatformSpec) -> Mapping[str, Mapping[str, Any]]:
     """
     use, bind = "roles/iam.serviceAccountUser", "roles/iam.serviceAccountAdmin"
     # To bind pods to an account is to change its policy.
-    bound = {"project_roles": [], "applier_roles": [use, bind], "binds": workload_pool(spec)}
-    nodes = {"project_roles": ["roles/container.defaultNodeServiceAccount"], "applier_roles": [use]}
+    bound: dict[str, Any] = {"project_roles": [], "applier_roles": [use, bind], "binds": workload_pool(spec)}
+    nodes: dict[str, Any] = {
+        "project_roles": ["roles/container.defaultNodeServiceAccount"],
+        "applier_roles": [use],
+    }
     rights = {"nodes": nodes, "training": bound, "secrets": bound}
     return {purpose: rights[purpose] for purpose in account_purposes(spec)}
 
