@@ -83,6 +83,24 @@ class NetworkIds:
         return not self.subnets
 
 
+@dataclass(frozen=True, kw_only=True)
+class IdentityIds:
+    """What a cloud calls an identity, how its id is written, and which identities a platform has."""
+
+    noun: str
+    pattern: str
+    """Pattern of an id. The group `account` is who owns the identity."""
+    example: str
+    purposes: tuple[str, ...]
+    """Every purpose that a platform may need an identity for."""
+    needed: Callable[[PlatformSpec], tuple[str, ...]]
+    """The purposes that this platform needs one for."""
+    rights: Callable[[PlatformSpec], Mapping[str, Mapping[str, Any]]]
+    """By purpose: what the owner of an existing identity must allow it."""
+    boundary: str = ""
+    """Pattern of the policy that bounds created identities; empty = the cloud has none."""
+
+
 @dataclass(frozen=True)
 class StandingCost:
     """A row of prices.toml that is billed around the clock, and how many units of it a platform has."""
@@ -129,6 +147,8 @@ class CloudSupport:
     """The network that a platform can be connected to; None if it cannot."""
     existing_network: NetworkIds | None = None
     """The existing network that a platform can be built in; None if it cannot."""
+    identities: IdentityIds | None = None
+    """The identities that a platform creates, or uses if they exist; None if it has none."""
     extra: str
     """The extra of this package that installs the SDK."""
     modules: tuple[str, ...]
@@ -162,6 +182,8 @@ class CloudSupport:
     """Pattern of a release of the node image that a pool can be pinned to; empty = the cloud has none."""
     rules: tuple[Rule, ...] = ()
     """Validation rules that only this cloud has."""
+    notices: tuple[Rule, ...] = ()
+    """What only this cloud warns about."""
     extra_pools: Callable[[PlatformSpec], tuple[ExtraPool, ...]] = field(default=lambda _spec: ())
     standing_costs: Callable[[PlatformSpec], Iterator[StandingCost]] = field(default=lambda _spec: iter(()))
 

@@ -18,6 +18,7 @@ from trainfleet.infra.aws import hyperpod_request as request
 from trainfleet.infra.aws import layout
 from trainfleet.infra.aws.cluster import Cluster
 from trainfleet.infra.aws.foundation import Foundation
+from trainfleet.infra.aws.identity import Role
 from trainfleet.infra.aws.network import Network
 from trainfleet.infra.aws.node_pools import EFA_RESOURCE, FABRIC_ENVIRONMENT, GPU_TAINT, labels, uses_efa
 from trainfleet.infra.aws.permissions import LIFECYCLE_PREFIX
@@ -135,7 +136,7 @@ class HyperPod(PlatformComponent):
         cluster: Cluster,
         *,
         agents: pulumi.Resource,
-        role: aws.iam.Role,
+        role: Role,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "hyperpod-pools", opts)

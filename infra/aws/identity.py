@@ -11,16 +11,23 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_aws as aws
 
-from trainfleet.infra.aws import iam_documents, layout, permissions
+from trainfleet.infra.aws import iam_documents, layout, roles
 from trainfleet.infra.aws.keys import Keys
 from trainfleet.infra.component import PlatformComponent
-from trainfleet.infra.platform import (
-    LOGS_NAMESPACE,
-    LOGS_SERVICE_ACCOUNT,
-    TRAINING_NAMESPACE,
-    TRAINING_SERVICE_ACCOUNT,
-)
 from trainfleet.infra.spec.schema import PlatformSpec
+
+CREATED_NAMES = {"nodes": "node"}
+"""Names of created roles that differ from the purpose."""
+
+
+@dataclass(frozen=True)
+class ExistingRole:
+    """A role that the platform uses and does not manage."""
+
+    arn: pulumi.Output[str]
+
+
+Role = aws.iam.Role | ExistingRole
 
 
 @dataclass(frozen=True)
@@ -29,7 +36,7 @@ class PodIdentity:
 
     namespace: str
     service_account: str
-    role: aws.iam.Role
+    role: Role
 
 
 class Identity(PlatformComponent):
@@ -52,98 +59,46 @@ class Identity(PlatformComponent):
     ) -> None:
         super().__init__(spec, "identity", opts)
         self.partition = layout.partition(spec.region)
-        cluster = layout.cluster_name(spec)
-        self.cluster_arn = iam_documents.arn(
-            "arn:", self.partition, ":eks:", spec.region, ":", account, f":cluster/{cluster}"
-        )
         self.ready: list[pulumi.Resource] = []
         """NOTE: the policies. A cluster or node can neither start nor be cleaned up without them."""
-        self.cluster_role = self._role("cluster", iam_documents.trust_service("eks.amazonaws.com"))
-        self._managed("cluster", self.cluster_role, "AmazonEKSClusterPolicy")
-        self._inline("cluster-secrets", self.cluster_role, permissions.cluster_secrets(keys.cluster.arn))
-        self.node_role = self._role("node", iam_documents.trust_service("ec2.amazonaws.com"))
-        # The CNI's permissions belong to its own pods. Session Manager replaces SSH.
-        for managed in (
-            "AmazonEKSWorkerNodePolicy",
-            "AmazonEC2ContainerRegistryPullOnly",
-            "AmazonSSMManagedInstanceCore",
-        ):
-            self._managed("node", self.node_role, managed)
-        self.hyperpod_role = (
-            self._hyperpod(keys, account, bucket_arn)
-            if any(pool.kind == "hyperpod" for pool in spec.gpu_pools)
-            else None
+        documents = roles.documents(
+            spec,
+            roles.PolicyResources(
+                account=account,
+                bucket=bucket_arn,
+                cluster_key=keys.cluster.arn,
+                nodes_key=keys.nodes.arn,
+                data_key=keys.data.arn,
+                secrets=[*secret_arns],
+                pod_logs=logs_arn,
+            ),
         )
+        found = {purpose: self._role(purpose, each) for purpose, each in documents.items()}
+        self.cluster_role, self.node_role = found["cluster"], found["nodes"]
+        self.hyperpod_role = found.get("hyperpod")
         self.pods = {
-            "cni": self._pods("cni", "kube-system", "aws-node", managed="AmazonEKS_CNI_Policy"),
-            "csi-disk": self._pods(
-                "csi-disk",
-                "kube-system",
-                "ebs-csi-controller-sa",
-                managed="service-role/AmazonEBSCSIDriverPolicy",
-                inline=permissions.encrypted_volumes(keys.nodes.arn),
-            ),
-            "autoscaler": self._pods(
-                "autoscaler",
-                "kube-system",
-                "cluster-autoscaler",
-                inline=permissions.autoscaler(self.partition, spec.region, account, cluster),
-            ),
-            "training": self._pods(
-                "training",
-                TRAINING_NAMESPACE,
-                TRAINING_SERVICE_ACCOUNT,
-                inline=permissions.training(bucket_arn, keys.data.arn, spec.region),
-            ),
+            purpose: PodIdentity(*each.service_account, found[purpose])
+            for purpose, each in documents.items()
+            if each.service_account
         }
-        self._optional_pods(keys, secret_arns, logs_arn)
         self.register_outputs({})
 
-    def _optional_pods(
-        self, keys: Keys, secret_arns: list[pulumi.Output[str]], logs_arn: pulumi.Output[str] | None
-    ) -> None:
-        spec = self.spec
-        if spec.storage.shared_filesystem:
-            self.pods["csi-shared"] = self._pods(
-                "csi-shared", "kube-system", "fsx-csi-controller-sa", inline=permissions.shared_volume()
-            )
-        if secret_arns:
-            self.pods["secrets"] = self._pods(
-                "secrets",
-                "external-secrets",
-                "external-secrets",
-                inline=permissions.read_secrets(secret_arns, keys.data.arn, spec.region),
-            )
-        if logs_arn is not None:
-            self.pods["logs"] = self._pods(
-                "logs", LOGS_NAMESPACE, LOGS_SERVICE_ACCOUNT, inline=permissions.write_logs(logs_arn)
-            )
-
-    def _role(self, what: str, trust: iam_documents.Document) -> aws.iam.Role:
-        return aws.iam.Role(
+    def _role(self, purpose: str, documents: roles.RoleDocuments) -> Role:
+        if self.spec.identities.existing:
+            return ExistingRole(pulumi.Output.from_input(self.spec.identities.existing[purpose]))
+        what = CREATED_NAMES.get(purpose, purpose)
+        role = aws.iam.Role(
             self.name(f"{what}-role"),
-            assume_role_policy=iam_documents.to_json(trust),
+            assume_role_policy=iam_documents.to_json(documents.trust),
             description=f"Trainfleet {self.spec.name}: {what}",
+            permissions_boundary=self.spec.identities.permission_boundary or None,
             tags=self.tags(f"{what}-role"),
             opts=self.options(),
         )
-
-    def _hyperpod(
-        self, keys: Keys, account: pulumi.Input[str], bucket_arn: pulumi.Input[str]
-    ) -> aws.iam.Role:
-        """The execution role of HyperPod's nodes."""
-        role = self._role("hyperpod", iam_documents.trust_service("sagemaker.amazonaws.com"))
-        for managed in ("AmazonSageMakerClusterInstanceRolePolicy", "AmazonEC2ContainerRegistryPullOnly"):
-            self._managed("hyperpod", role, managed)
-        rights = permissions.hyperpod_node(
-            self.partition,
-            self.spec.region,
-            account,
-            self.cluster_arn,
-            bucket_arn=bucket_arn,
-            keys=[keys.data.arn, keys.nodes.arn],
-        )
-        self._inline("hyperpod-rights", role, rights)
+        for managed in documents.managed:
+            self._managed(what, role, managed)
+        if documents.inline:
+            self._inline("cluster-secrets" if what == "cluster" else f"{what}-rights", role, documents.inline)
         return role
 
     def _managed(self, what: str, role: aws.iam.Role, managed: str) -> None:
@@ -166,22 +121,6 @@ class Identity(PlatformComponent):
                 opts=self.options(),
             )
         )
-
-    def _pods(
-        self,
-        what: str,
-        namespace: str,
-        account: str,
-        *,
-        managed: str = "",
-        inline: iam_documents.Document | None = None,
-    ) -> PodIdentity:
-        role = self._role(what, iam_documents.trust_pods(self.cluster_arn, namespace, account))
-        if managed:
-            self._managed(what, role, managed)
-        if inline:
-            self._inline(f"{what}-rights", role, inline)
-        return PodIdentity(namespace, account, role)
 
 
 class PodIdentities(PlatformComponent):

@@ -118,8 +118,7 @@ class Keys(PlatformComponent):
         )
         aws.kms.Alias(
             self.name(f"{what}-key-alias"),
-            # A fixed name, because people type it.
-            name=f"alias/trainfleet/{self.spec.name}/{what}",
+            name=layout.key_alias(self.spec, what),
             target_key_id=key.key_id,
             opts=self.options(delete_before_replace=True),
         )

@@ -225,3 +225,42 @@ def endpoint_services(spec: PlatformSpec) -> tuple[str, ...]:
         "ssmmessages",
     )
     return tuple(sorted(all_of_them))
+
+
+ROLE_PURPOSES = (
+    "cluster",
+    "nodes",
+    "hyperpod",
+    "cni",
+    "csi-disk",
+    "autoscaler",
+    "training",
+    "csi-shared",
+    "secrets",
+    "logs",
+    "flow-logs",
+)
+
+
+def role_purposes(spec: PlatformSpec) -> tuple[str, ...]:
+    """The purposes for which a platform has a role each."""
+    optional = {
+        "hyperpod": any(pool.kind == "hyperpod" for pool in spec.gpu_pools),
+        "csi-shared": spec.storage.shared_filesystem is not None,
+        "secrets": spec.secrets.provider == "cloud" and bool(spec.secrets.names),
+        "logs": spec.layer.logs,
+        "flow-logs": spec.network.flow_logs and spec.network.existing is None,
+    }
+    return tuple(purpose for purpose in ROLE_PURPOSES if optional.get(purpose, True))
+
+
+def secret_name(spec: PlatformSpec, name: str) -> str:
+    """The secret's name in Secrets Manager: fixed, because people write its value by this name. NOTE: a
+    deleted secret reserves its name for the recovery window; a retained one must be imported by a new stack.
+    """
+    return f"trainfleet/{spec.name}/{name}"
+
+
+def key_alias(spec: PlatformSpec, what: str) -> str:
+    """The alias of a key: fixed, because people type it."""
+    return f"alias/trainfleet/{spec.name}/{what}"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import pulumi
 import pulumi_aws as aws
 
-from trainfleet.infra.aws import iam_documents, layout, permissions
+from trainfleet.infra.aws import iam_documents, layout, roles
 from trainfleet.infra.aws.keys import Keys
 from trainfleet.infra.component import Existing, PlatformComponent
 from trainfleet.infra.spec.schema import ExistingNetwork, Hub, PlatformSpec
@@ -268,30 +268,36 @@ class Network(PlatformComponent):
             tags=self.tags("flow-logs"),
             opts=self.options(retain=True),
         )
-        role = aws.iam.Role(
-            self.name("flow-logs-role"),
-            assume_role_policy=iam_documents.to_json(
-                iam_documents.trust_service(
-                    "vpc-flow-logs.amazonaws.com", {"StringEquals": {"aws:SourceAccount": account}}
-                )
-            ),
-            tags=self.tags("flow-logs-role"),
-            opts=self.options(),
-        )
-        write = aws.iam.RolePolicy(
-            self.name("flow-logs-write"),
-            role=role.name,
-            policy=iam_documents.to_json(permissions.flow_logs(group.arn)),
-            opts=self.options(),
-        )
+        role_arn, writes = self._flow_logs_role(roles.flow_logs(account, group.arn))
         aws.ec2.FlowLog(
             self.name("flow-log"),
             vpc_id=self.vpc.id,
             traffic_type="ALL",
             log_destination_type="cloud-watch-logs",
             log_destination=group.arn,
-            iam_role_arn=role.arn,
+            iam_role_arn=role_arn,
             max_aggregation_interval=600,
             tags=self.tags("flow-log"),
-            opts=self.options(depends_on=[write]),
+            opts=self.options(depends_on=writes),
         )
+
+    def _flow_logs_role(
+        self, documents: roles.RoleDocuments
+    ) -> tuple[pulumi.Input[str], list[pulumi.Resource]]:
+        """The ARN of the role under which the VPC writes its log, and what the role needs first."""
+        if self.spec.identities.existing:
+            return self.spec.identities.existing[roles.FLOW_LOGS], []
+        role = aws.iam.Role(
+            self.name("flow-logs-role"),
+            assume_role_policy=iam_documents.to_json(documents.trust),
+            permissions_boundary=self.spec.identities.permission_boundary or None,
+            tags=self.tags("flow-logs-role"),
+            opts=self.options(),
+        )
+        write = aws.iam.RolePolicy(
+            self.name("flow-logs-write"),
+            role=role.name,
+            policy=iam_documents.to_json(documents.inline or {}),
+            opts=self.options(),
+        )
+        return role.arn, [write]

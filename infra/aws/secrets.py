@@ -7,18 +7,12 @@ from __future__ import annotations
 import pulumi
 import pulumi_aws as aws
 
+from trainfleet.infra.aws import layout
 from trainfleet.infra.aws.keys import Keys
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 RECOVERY_DAYS = 30
-
-
-def secret_name(spec: PlatformSpec, name: str) -> str:
-    """The secret's name in Secrets Manager: fixed, because people write its value by this name. NOTE: a
-    deleted secret reserves its name for the recovery window; a retained one must be imported by a new stack.
-    """
-    return f"trainfleet/{spec.name}/{name}"
 
 
 class Secrets(PlatformComponent):
@@ -40,7 +34,7 @@ class Secrets(PlatformComponent):
         what = f"secret-{name}"
         return aws.secretsmanager.Secret(
             self.name(what),
-            name=secret_name(self.spec, name),
+            name=layout.secret_name(self.spec, name),
             description=f"Trainfleet {self.spec.name}: {name}; written by hand, read by External Secrets",
             kms_key_id=keys.data.arn,
             recovery_window_in_days=RECOVERY_DAYS if self.spec.production else 0,

@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainfleet.infra.aws.layout import endpoint_services, platform_zones
+from trainfleet.infra.aws.layout import ROLE_PURPOSES, endpoint_services, platform_zones, role_purposes
 from trainfleet.infra.aws.validation import RULES
 from trainfleet.infra.catalog.cost import nat_costs, shared_filesystem_cost
 from trainfleet.infra.cloud_support import (
     AccountId,
     CloudSupport,
     HubId,
+    IdentityIds,
     NetworkIds,
     ReservationId,
     SettingProblem,
@@ -55,6 +56,13 @@ def check_settings(spec: PlatformSpec, config: Mapping[str, Any]) -> Iterator[Se
         yield SettingProblem(ALLOWED_ACCOUNTS, what, f'write {ALLOWED_ACCOUNTS}: ["{spec.account}"]')
 
 
+def role_rights(spec: PlatformSpec) -> Mapping[str, Mapping[str, Any]]:
+    """The documents of the roles that this platform needs."""
+    from trainfleet.infra.aws.roles import rights
+
+    return rights(spec)
+
+
 SUPPORT = CloudSupport(
     cloud=Cloud.AWS,
     hub=HubId("transit gateway", r"tgw-[0-9a-f]{8,17}", "its id: tgw-0123456789abcdef0"),
@@ -63,6 +71,16 @@ SUPPORT = CloudSupport(
         network_example="vpc-0123456789abcdef0",
         subnet=r"subnet-[0-9a-f]{8,17}",
         subnet_example="subnet-0123456789abcdef0",
+    ),
+    identities=IdentityIds(
+        noun="role",
+        # IAM identifiers, ARNs; the path is part of a role's ARN.
+        pattern=r"arn:aws[a-z-]*:iam::(?P<account>\d{12}):role/[\w+=,.@/-]+",
+        example="arn:aws:iam::111122223333:role/training-platform-nodes",
+        purposes=ROLE_PURPOSES,
+        needed=role_purposes,
+        rights=role_rights,
+        boundary=r"arn:aws[a-z-]*:iam::(?P<account>\d{12}|aws):policy/[\w+=,.@/-]+",
     ),
     extra="aws",
     modules=("pulumi", "pulumi_aws", "pulumi_kubernetes"),

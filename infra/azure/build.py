@@ -47,7 +47,7 @@ def build(spec: PlatformSpec) -> Platform:
     secrets = Secrets(spec, tenant, group=group, network=network, identity=identity, workspace=workspace)
     registry = Registry(spec, group=group, network=network, identity=identity, workspace=workspace)
     foundation = Foundation(group, workspace, keys, network, identity, registry)
-    if spec.network.flow_logs:
+    if identity.flow_logs is not None:
         FlowLogs(spec, foundation)
     cluster = Cluster(spec, foundation)
     credentials = PodIdentities(spec, cluster.cluster, identity)

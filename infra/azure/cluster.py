@@ -58,8 +58,8 @@ def api_server(
         # Clients behind a hub cannot query the private DNS zone. The public name has the private address.
         "enable_private_cluster_public_fqdn": None if ranges else bool(layout.clients(spec)),
         "authorized_ip_ranges": list(ranges) or None,
-        # The control plane is in the network: it reaches its key's vault, and nodes reach it,
-        # privately.
+        # The control plane is in the network: nodes reach it privately, and it reaches its key's vault, which
+        # is private. AKS supports no other way to a private vault (AKS documentation, KMS etcd encryption).
         "enable_vnet_integration": True,
         "subnet_id": subnet,
         # NOTE: run-command is a shell that bypasses the cluster's RBAC.

@@ -12,16 +12,49 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_azure_native import containerservice, managedidentity
 
+from trainfleet.infra.azure import layout
 from trainfleet.infra.azure.group import Group
 from trainfleet.infra.azure.permissions import grant
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT
 from trainfleet.infra.spec.schema import PlatformSpec
 
+FLOW_LOGS = "flow-logs"
 AUDIENCE = "api://AzureADTokenExchange"
 CLIENT_ID_ANNOTATION = "azure.workload.identity/client-id"
 POD_LABEL = ("azure.workload.identity/use", "true")
 """NOTE: pods without this label get no token."""
+
+
+@dataclass(frozen=True)
+class ExistingIdentity:
+    """A managed identity that the platform uses and does not manage."""
+
+    id: pulumi.Output[str]
+    name: pulumi.Output[str]
+    principal_id: pulumi.Output[str]
+    client_id: pulumi.Output[str]
+
+    @classmethod
+    def of(cls, resource_id: str) -> ExistingIdentity:
+        """The identity with a resource id. Azure knows its principal and its client."""
+        found = managedidentity.get_user_assigned_identity_output(
+            resource_group_name=group_of(resource_id), resource_name=resource_id.rpartition("/")[2]
+        )
+        return cls(
+            id=pulumi.Output.from_input(resource_id),
+            name=pulumi.Output.from_input(resource_id.rpartition("/")[2]),
+            principal_id=found.principal_id,
+            client_id=found.client_id,
+        )
+
+
+ManagedIdentity = managedidentity.UserAssignedIdentity | ExistingIdentity
+
+
+def group_of(resource_id: str) -> str:
+    """The resource group in a resource id."""
+    return resource_id.split("/")[4]
 
 
 @dataclass(frozen=True)
@@ -30,7 +63,7 @@ class PodIdentity:
 
     namespace: str
     service_account: str
-    identity: managedidentity.UserAssignedIdentity
+    identity: ManagedIdentity
 
 
 def subject(namespace: str, service_account: str) -> str:
@@ -55,7 +88,7 @@ class Identity(PlatformComponent):
         # NOTE: retained with the data that they encrypt, which is unreadable without them.
         self.disks = self._identity("disks", retain=True)
         self.data = self._identity("data", retain=True)
-        self.flow_logs = self._identity("flow-logs") if spec.network.flow_logs else None
+        self.flow_logs = self._identity(FLOW_LOGS) if FLOW_LOGS in layout.identity_purposes(spec) else None
         self.pods = {
             "training": PodIdentity(TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, self._identity("training"))
         }
@@ -64,13 +97,18 @@ class Identity(PlatformComponent):
                 "external-secrets", "external-secrets", self._identity("secrets")
             )
         # The control plane assigns the nodes' identity to the machines that it starts.
-        self.ready: list[pulumi.Resource] = [
-            grant(self, "cluster-uses-kubelet", "Managed Identity Operator", self.kubelet.id, self.cluster),
-        ]
+        self.ready: list[pulumi.Resource] = []
         """NOTE: a control plane can neither start nodes nor be cleaned up without these."""
+        if not spec.identities.existing:
+            uses = grant(
+                self, "cluster-uses-kubelet", "Managed Identity Operator", self.kubelet.id, self.cluster
+            )
+            self.ready.append(uses)
         self.register_outputs({})
 
-    def _identity(self, what: str, *, retain: bool = False) -> managedidentity.UserAssignedIdentity:
+    def _identity(self, what: str, *, retain: bool = False) -> ManagedIdentity:
+        if self.spec.identities.existing:
+            return ExistingIdentity.of(self.spec.identities.existing[what])
         name = f"{what}-identity"
         group = self.group.data if retain else self.group.platform
         return managedidentity.UserAssignedIdentity(
@@ -98,10 +136,13 @@ class PodIdentities(PlatformComponent):
         super().__init__(spec, "pod-identities", opts)
         self.bound = dict(identity.pods)
         issuer = cluster.oidc_issuer_profile.apply(issuer_url)
+        existing = spec.identities.existing
         self.ready: list[pulumi.Resource] = [
             managedidentity.FederatedIdentityCredential(
                 self.name(f"{purpose}-credential"),
-                resource_group_name=identity.group.platform.name,
+                resource_group_name=(
+                    group_of(existing[purpose]) if existing else identity.group.platform.name
+                ),
                 resource_name_=pods.identity.name,
                 issuer=issuer,
                 subject=subject(pods.namespace, pods.service_account),

@@ -279,3 +279,15 @@ def single_addresses(ranges: tuple[str, ...]) -> tuple[str, ...]:
 
 def _apart_from(cidr: IPv4Network, ranges: tuple[str, ...]) -> str:
     return next(text for text in ranges if not IPv4Network(text).overlaps(cidr))
+
+
+IDENTITY_PURPOSES = ("cluster", "kubelet", "disks", "data", "flow-logs", "training", "secrets")
+
+
+def identity_purposes(spec: PlatformSpec) -> tuple[str, ...]:
+    """The purposes for which a platform has a managed identity each."""
+    optional = {
+        "flow-logs": spec.network.flow_logs and spec.network.existing is None,
+        "secrets": spec.secrets.provider == "cloud" and bool(spec.secrets.names),
+    }
+    return tuple(purpose for purpose in IDENTITY_PURPOSES if optional.get(purpose, True))

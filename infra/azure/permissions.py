@@ -8,10 +8,10 @@ import asyncio
 import re
 import uuid
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import pulumi
-from pulumi_azure_native import authorization, managedidentity
+from pulumi_azure_native import authorization
 
 from trainfleet.infra.component import PlatformComponent
 
@@ -39,6 +39,14 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 NAMESPACE = uuid.UUID("6f1b1ed4-6a0c-4c39-9d4e-0f4c1b3e7a52")
 
 
+class Principal(Protocol):
+    """A managed identity that the platform creates, or one that exists."""
+
+    @property
+    def principal_id(self) -> pulumi.Output[str]:
+        """The object id of its service principal, which gets the role."""
+
+
 def assignment_name(scope: str, principal: str, role: str) -> str:
     """The GUID of an assignment, derived from its content: Azure allows one of each and cannot change it."""
     return str(uuid.uuid5(NAMESPACE, f"{scope.lower()}|{principal}|{role}"))
@@ -54,7 +62,7 @@ def grant(
     what: str,
     role: str,
     scope: pulumi.Input[str],
-    identity: managedidentity.UserAssignedIdentity,
+    identity: Principal,
     *,
     retain: bool = False,
 ) -> authorization.RoleAssignment:

@@ -7,14 +7,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pulumi
-from pulumi_azure_native import managedidentity, resources, storage
+from pulumi_azure_native import resources, storage
 
 from trainfleet.infra.azure import layout
+from trainfleet.infra.azure.identity import ManagedIdentity
 from trainfleet.infra.azure.keys import Keys
 from trainfleet.infra.component import PlatformComponent
 
 
-def encryption(keys: Keys, identity: managedidentity.UserAssignedIdentity) -> storage.EncryptionArgsDict:
+def encryption(keys: Keys, identity: ManagedIdentity) -> storage.EncryptionArgsDict:
     """Encryption with the platform's data key."""
     return {
         "key_source": "Microsoft.Keyvault",
@@ -39,7 +40,7 @@ def account(
     *,
     group: resources.ResourceGroup,
     name: pulumi.Input[str],
-    identity: managedidentity.UserAssignedIdentity,
+    identity: ManagedIdentity,
     retain: bool,
     depends_on: Iterable[pulumi.Resource],
     hierarchical: bool = False,

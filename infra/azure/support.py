@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from trainfleet.infra.azure.layout import PRIVATE_ZONES, endpoint_kinds, platform_zones
+from trainfleet.infra.azure.layout import (
+    IDENTITY_PURPOSES,
+    PRIVATE_ZONES,
+    cluster_name,
+    endpoint_kinds,
+    identity_purposes,
+    platform_zones,
+)
 from trainfleet.infra.azure.sizes import DRAIN_MINUTES, INLINE_NODES, INLINE_POOL
 from trainfleet.infra.azure.validation import RULES
+from trainfleet.infra.azure.validation_pools import NOTICES
 from trainfleet.infra.catalog.cost import nat_costs, shared_filesystem_cost
 from trainfleet.infra.cloud_support import (
     AccountId,
     CloudSupport,
     ExtraPool,
     HubId,
+    IdentityIds,
     NetworkIds,
     ReservationId,
     StandingCost,
@@ -42,6 +52,22 @@ def standing_costs(spec: PlatformSpec) -> Iterator[StandingCost]:
     yield from shared_filesystem_cost(spec)
 
 
+def identity_rights(spec: PlatformSpec) -> Mapping[str, Mapping[str, Any]]:
+    """What the owner grants: to each managed identity that this platform needs, and on the identity to the
+    one that applies. The platform grants the rest on its own keys, disks, subnets, containers and images.
+    """
+    assigned: dict[str, Any] = {"roles": [], "applier_roles": ["Managed Identity Operator"]}
+    # A federated credential is a part of its identity.
+    bound: dict[str, Any] = {
+        "roles": [],
+        "applier_roles": ["Managed Identity Contributor"],
+        "credential": cluster_name(spec),
+    }
+    operates = {**assigned, "roles": ["Managed Identity Operator on the identity `kubelet`"]}
+    known = {"cluster": operates, "training": bound, "secrets": bound}
+    return {purpose: known.get(purpose, assigned) for purpose in identity_purposes(spec)}
+
+
 SUPPORT = CloudSupport(
     cloud=Cloud.AZURE,
     pool_skew=2,  # AKS API, agent pool, orchestratorVersion: within two minor versions of the control plane
@@ -61,6 +87,15 @@ SUPPORT = CloudSupport(
         dns_zones=tuple(PRIVATE_ZONES),
         no_filesystems=("lustre",),
     ),
+    identities=IdentityIds(
+        noun="managed identity",
+        pattern=r"/subscriptions/(?P<account>[0-9a-fA-F-]{36})/[rR]esource[gG]roups/[^/]+/providers"
+        r"/Microsoft\.ManagedIdentity/userAssignedIdentities/[^/]+",
+        example="/subscriptions/.../providers/Microsoft.ManagedIdentity/userAssignedIdentities/kubelet",
+        purposes=IDENTITY_PURPOSES,
+        needed=identity_purposes,
+        rights=identity_rights,
+    ),
     extra="azure",
     modules=("pulumi", "pulumi_azure_native", "pulumi_kubernetes"),
     tools=("az", "kubelogin"),
@@ -77,6 +112,7 @@ SUPPORT = CloudSupport(
     # Spot nodes are bought for at most the on-demand price (AKS, spotMaxPrice -1).
     spot_is_capped=True,
     rules=RULES,
+    notices=NOTICES,
     extra_pools=extra_pools,
     standing_costs=standing_costs,
 )

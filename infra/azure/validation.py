@@ -33,6 +33,8 @@ from trainfleet.suggestions import nearest
 
 MOST_RANGES = 100
 """Container Registry service tiers: public IP rules of a registry. The API server accepts 200."""
+NOT_INTEGRATED = ("qatarcentral",)
+"""Regions without API Server VNet Integration (AKS documentation; Microsoft Q&A 5865050, 2026-04-20)."""
 LONGEST_RECOVERY = 365
 """Storage, soft delete for blobs: 1 to 365 days."""
 _AKS_OWN = tuple(map(IPv4Network, ("172.30.0.0/16", "172.31.0.0/16")))
@@ -62,6 +64,20 @@ def azure_region_has_zones(spec: PlatformSpec) -> Iterator[Finding]:
     if spec.network.zones > there:
         what = f"{spec.region} has {there} zones" if has_zones(spec.region) else f"{spec.region} has no zones"
         yield Finding(("network", "zones"), what, f"at most {there}", (CLOUD, ("region",)))
+
+
+def azure_api_server_is_in_the_network(spec: PlatformSpec) -> Iterator[Finding]:
+    """The control plane reads its key in a private vault, for which AKS requires API Server VNet Integration
+    (AKS documentation, KMS etcd encryption). It is not in every region (API Server VNet Integration, limited
+    availability).
+    """
+    if spec.region in NOT_INTEGRATED:
+        yield Finding(
+            ("region",),
+            f"AKS does not place API servers in a network in {spec.region}",
+            "another region",
+            (CLOUD,),
+        )
 
 
 def azure_zone_is_a_number(spec: PlatformSpec) -> Iterator[Finding]:
@@ -307,6 +323,7 @@ def _odd_zones(spec: PlatformSpec) -> bool:
 RULES: tuple[Rule, ...] = (
     azure_region_is_known,
     azure_region_has_zones,
+    azure_api_server_is_in_the_network,
     azure_zone_is_a_number,
     in_own_network(azure_network_size),
     azure_network_is_private,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainfleet.infra.azure.layout import GUID
+from trainfleet.infra.azure.layout import GUID, pool_zones
 from trainfleet.infra.azure.sizes import INLINE_POOL, LARGEST_DISK_GIB, reservable
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 from trainfleet.infra.validation.finding import Finding, Rule
@@ -124,6 +124,24 @@ def azure_labels_are_free(spec: PlatformSpec) -> Iterator[Finding]:
                 )
 
 
+def azure_zone_is_chosen(spec: PlatformSpec) -> Iterator[Finding]:
+    """Not every zone has every machine, and each subscription numbers the zones differently, so no catalogue
+    can tell the zone (Azure Resource Manager, SKUs, locationInfo.zones; reliability documentation, zone
+    mapping).
+    """
+    for path, pool, machine in pools_with_machine(spec):
+        zones = pool_zones(spec, pool)
+        if not pool.zone and len(zones) == 1 and spec.network.zones > 1:
+            size = machine.instance_type
+            yield Finding(
+                (*path, "zone"),
+                f"is zone {zones[0]} by default, which may not have {size} in your subscription",
+                f"one that has it: az vm list-skus -l {spec.region} --size {size} --zone --all -o table",
+                (*machine_choice(path), ("region",), ("network", "zones")),
+            )
+
+
+NOTICES: tuple[Rule, ...] = (azure_zone_is_chosen,)
 RULES: tuple[Rule, ...] = (
     azure_pool_sizes,
     azure_pool_names,

@@ -1,4 +1,4 @@
-"""`trainfleet spec check|schema`: validate specs, and print what they build and cost.
+"""`trainfleet spec check|identities|schema`: validate specs, and print what they build, cost and need.
 
 Nothing of Pulumi is imported here, so that a check takes half a second.
 """
@@ -113,6 +113,32 @@ def _loaded(
             problems[name] = error.problems
             summaries.append(error.summary)
     return checked, problems, summaries
+
+
+@spec.command("identities")
+def identities(
+    stack: Annotated[str, typer.Argument(metavar="STACK", help="A stack by name, or a stack file.")],
+) -> None:
+    """Print the identities that a platform needs, and what each must be allowed to do, as JSON.
+
+    For the owner of the identities in [bold]identities.existing[/]. On AWS: the trust policy, AWS's own
+    policies and the policy of each role. Resources have the names that the platform will choose.
+
+    [bold]Examples[/]
+
+    trainfleet spec identities aws-prod
+    """
+    from trainfleet.console import print_json
+    from trainfleet.errors import InputError, Problem
+    from trainfleet.infra.cloud_support import support
+    from trainfleet.infra.spec.load import load_stack
+
+    platform = load_stack(stack)
+    ids = support(platform.cloud).identities
+    if ids is None:
+        what = f"{platform.cloud} has no identities"
+        raise InputError("nothing to print", [Problem("cloud", what, "a stack on aws, gcp or azure")])
+    print_json({purpose: dict(rights) for purpose, rights in ids.rights(platform).items()})
 
 
 @spec.command("schema")

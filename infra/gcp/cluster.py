@@ -144,6 +144,20 @@ def groups(spec: PlatformSpec) -> gcp.container.ClusterAuthenticatorGroupsConfig
     return {"security_group": group} if group else None
 
 
+def first_nodes(foundation: Foundation) -> gcp.container.ClusterNodeConfigArgsDict:
+    """The nodes of the initial pool. Without these settings they would have Compute Engine's default service
+    account, which a project may have disabled (hashicorp/terraform-provider-google#4435), and disks without
+    the platform's key, which organization policies deny (gcp.restrictNonCmekServices).
+    """
+    return {
+        "service_account": foundation.identity.nodes.email,
+        "oauth_scopes": ["https://www.googleapis.com/auth/cloud-platform"],
+        "boot_disk_kms_key": foundation.keys.nodes.id,
+        "shielded_instance_config": {"enable_secure_boot": True, "enable_integrity_monitoring": True},
+        "workload_metadata_config": {"mode": "GKE_METADATA"},
+    }
+
+
 class Cluster(PlatformComponent):
     """The control plane of a platform."""
 
@@ -194,10 +208,10 @@ class Cluster(PlatformComponent):
             min_master_version=spec.kubernetes.version,
             release_channel={"channel": "REGULAR"},
             maintenance_policy={"recurring_window": WINDOW},
-            # GKE requires an initial pool, which is deleted at once. NOTE: never add node settings here; a
-            # change would replace the cluster (pulumi-gcp#744).
+            # GKE requires an initial pool, which is deleted at once.
             remove_default_node_pool=True,
             initial_node_count=1,
+            node_config=first_nodes(foundation),
             network=network.vpc.id,
             subnetwork=network.subnet.id,
             networking_mode="VPC_NATIVE",
@@ -237,6 +251,8 @@ class Cluster(PlatformComponent):
             opts=self.options(
                 depends_on=[*logs, *keys.ready, *identity.ready, *network.ready],
                 delete_before_replace=True,
+                # A change of the initial nodes, which are gone, would replace the cluster (pulumi-gcp#744).
+                ignore_changes=["nodeConfig"],
             ),
         )
 

@@ -23,12 +23,34 @@ from trainfleet.infra.spec.schema import PlatformSpec
 
 
 @dataclass(frozen=True)
+class ExistingAccount:
+    """A service account that the platform uses and does not manage."""
+
+    email: pulumi.Output[str]
+    member: pulumi.Output[str]
+    name: pulumi.Output[str]
+
+    @classmethod
+    def of(cls, email: str) -> ExistingAccount:
+        """The account with an address, by every name that Google has for it."""
+        project = email.partition("@")[2].partition(".")[0]
+        return cls(
+            email=pulumi.Output.from_input(email),
+            member=pulumi.Output.from_input(f"serviceAccount:{email}"),
+            name=pulumi.Output.from_input(f"projects/{project}/serviceAccounts/{email}"),
+        )
+
+
+Account = gcp.serviceaccount.Account | ExistingAccount
+
+
+@dataclass(frozen=True)
 class PodIdentity:
     """A service account for the pods of one Kubernetes service account."""
 
     namespace: str
     service_account: str
-    account: gcp.serviceaccount.Account
+    account: Account
 
 
 class Identity(PlatformComponent):
@@ -52,7 +74,8 @@ class Identity(PlatformComponent):
         """NOTE: the roles of nodes. A node never becomes ready without them."""
         self.nodes = self._account("nodes", "what every node does: logs and metrics")
         # The role that GKE names as the least for a node (GKE guide, least privilege service account).
-        self._project_right("nodes-default", self.nodes, "roles/container.defaultNodeServiceAccount")
+        if not spec.identities.existing:
+            self._project_right("nodes-default", self.nodes, "roles/container.defaultNodeServiceAccount")
         self.ready.append(
             gcp.artifactregistry.RepositoryIamMember(
                 self.name("nodes-images"),
@@ -81,7 +104,9 @@ class Identity(PlatformComponent):
             self._person("launcher", who, "roles/container.clusterViewer")
         self.register_outputs({})
 
-    def _account(self, role: str, purpose: str) -> gcp.serviceaccount.Account:
+    def _account(self, role: str, purpose: str) -> Account:
+        if self.spec.identities.existing:
+            return ExistingAccount.of(self.spec.identities.existing[role])
         what = f"{role}-account"
         return gcp.serviceaccount.Account(
             self.name(what),
@@ -92,7 +117,7 @@ class Identity(PlatformComponent):
             opts=self.options(depends_on=self.apis.ready, delete_before_replace=True),
         )
 
-    def _project_right(self, what: str, account: gcp.serviceaccount.Account, role: str) -> None:
+    def _project_right(self, what: str, account: Account, role: str) -> None:
         self.ready.append(
             gcp.projects.IAMMember(
                 self.name(what),
@@ -103,7 +128,7 @@ class Identity(PlatformComponent):
             )
         )
 
-    def _training(self, account: gcp.serviceaccount.Account, storage: Storage) -> None:
+    def _training(self, account: Account, storage: Storage) -> None:
         """Read the whole bucket, write runs only. Deleted objects can be restored."""
         gcp.storage.BucketIAMMember(
             self.name("training-read"),
@@ -129,7 +154,7 @@ class Identity(PlatformComponent):
             opts=self.options(),
         )
 
-    def _secrets(self, account: gcp.serviceaccount.Account, secrets: Secrets) -> None:
+    def _secrets(self, account: Account, secrets: Secrets) -> None:
         for name, secret in secrets.secrets.items():
             what = f"secrets-{name}"
             gcp.secretmanager.SecretIamMember(

@@ -226,6 +226,15 @@ def workload_pool(spec: PlatformSpec) -> str:
     return f"{spec.account}.svc.id.goog"
 
 
+ACCOUNT_PURPOSES = ("nodes", "training", "secrets")
+
+
+def account_purposes(spec: PlatformSpec) -> tuple[str, ...]:
+    """The purposes for which a platform has a service account each."""
+    secrets = spec.secrets.provider == "cloud" and bool(spec.secrets.names)
+    return tuple(purpose for purpose in ACCOUNT_PURPOSES if purpose != "secrets" or secrets)
+
+
 def account_id(spec: PlatformSpec, role: str) -> str:
     """The id of a service account, 6 to 30 characters: `<platform>-<role>`, shortened with a digest if
     necessary.

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from trainfleet.infra.catalog.cost import nat_costs, shared_filesystem_cost
-from trainfleet.infra.cloud_support import AccountId, CloudSupport, HubId, NetworkIds, StandingCost
+from trainfleet.infra.cloud_support import (
+    AccountId,
+    CloudSupport,
+    HubId,
+    IdentityIds,
+    NetworkIds,
+    StandingCost,
+)
 from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.gcp.layout import ACCOUNT_PURPOSES, account_purposes, workload_pool
 from trainfleet.infra.gcp.validation import RULES
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 
@@ -18,6 +27,21 @@ def standing_costs(spec: PlatformSpec) -> Iterator[StandingCost]:
     yield StandingCost("control-plane", 1)
     yield from nat_costs(spec, 1)
     yield from shared_filesystem_cost(spec)
+
+
+def account_rights(spec: PlatformSpec) -> Mapping[str, Mapping[str, Any]]:
+    """What the owner grants: on the project to each service account that this platform needs, and on the
+    account to the identity that applies. The platform grants the rest on its own bucket, images and secrets.
+    """
+    use, bind = "roles/iam.serviceAccountUser", "roles/iam.serviceAccountAdmin"
+    # To bind pods to an account is to change its policy.
+    bound: dict[str, Any] = {"project_roles": [], "applier_roles": [use, bind], "binds": workload_pool(spec)}
+    nodes: dict[str, Any] = {
+        "project_roles": ["roles/container.defaultNodeServiceAccount"],
+        "applier_roles": [use],
+    }
+    rights = {"nodes": nodes, "training": bound, "secrets": bound}
+    return {purpose: rights[purpose] for purpose in account_purposes(spec)}
 
 
 SUPPORT = CloudSupport(
@@ -34,6 +58,15 @@ SUPPORT = CloudSupport(
         ranges=("pods", "services"),
         no_filesystems=("lustre", "nfs"),
         no_fabric=True,
+    ),
+    identities=IdentityIds(
+        noun="service account",
+        # IAM, service accounts: the address has the id and the project.
+        pattern=r"[a-z]([a-z0-9-]{4,28}[a-z0-9])@(?P<account>[a-z][a-z0-9-]*)\.iam\.gserviceaccount\.com",
+        example="training-nodes@my-project-123456.iam.gserviceaccount.com",
+        purposes=ACCOUNT_PURPOSES,
+        needed=account_purposes,
+        rights=account_rights,
     ),
     extra="gcp",
     modules=("pulumi", "pulumi_gcp", "pulumi_kubernetes"),

@@ -12,15 +12,24 @@ from inspect import cleandoc
 from itertools import pairwise
 from pathlib import Path
 
-from trainfleet.infra.spec import schema
+from trainfleet.infra.spec import identities, schema
+from trainfleet.infra.spec.part import Part
+
+MODULES = (identities, schema)
+"""Parts before what contains them."""
 
 
 @cache
 def describe_fields() -> None:
     """Set the description of every field of the spec. Runs once per process."""
-    for parsed in ast.parse(Path(schema.__file__).read_text(encoding="utf-8")).body:
-        model = getattr(schema, parsed.name) if isinstance(parsed, ast.ClassDef) else None
-        if isinstance(parsed, ast.ClassDef) and isinstance(model, type) and issubclass(model, schema.Part):
+    parsed_modules = (
+        (module, parsed)
+        for module in MODULES
+        for parsed in ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8")).body
+    )
+    for module, parsed in parsed_modules:
+        model = getattr(module, parsed.name) if isinstance(parsed, ast.ClassDef) else None
+        if isinstance(parsed, ast.ClassDef) and isinstance(model, type) and issubclass(model, Part):
             for name, text in _docstrings(parsed).items():
                 model.model_fields[name].description = text
             # NOTE: a model must be rebuilt after its parts, or the schema shows outdated parts.

@@ -6,40 +6,15 @@ show the docstrings of the fields.
 
 from __future__ import annotations
 
-from datetime import date
 from enum import StrEnum
 from ipaddress import IPv4Network
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from trainfleet.infra.clouds import Cloud
-
-
-def _written_range(value: object) -> object:
-    """Accept only text: IPv4Network would read numbers and bytes as packed addresses."""
-    if not isinstance(value, str | IPv4Network):
-        raise PydanticCustomError("ip_v4_network", "must be an IPv4 range")
-    return value
-
-
-def _written_day(value: object) -> object:
-    """Accept a date as Pulumi's engine passes it, in Go's format: 2027-01-31 00:00:00 +0000 UTC."""
-    return value.removesuffix(" 00:00:00 +0000 UTC") if isinstance(value, str) else value
-
-
-Name = Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,22}[a-z0-9])?$")]
-Email = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")]
-Range = Annotated[IPv4Network, BeforeValidator(_written_range)]
-Day = Annotated[date, BeforeValidator(_written_day)]
-Share = Annotated[float, Field(gt=0, le=10)]
-
-
-class Part(BaseModel):
-    """A part of the spec: immutable, without undeclared keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+from trainfleet.infra.spec.identities import Identities
+from trainfleet.infra.spec.part import Day, Email, Name, Part, Range, Share
 
 
 class Hub(Part):
@@ -379,6 +354,7 @@ class PlatformSpec(Part):
     environment: Literal["dev", "staging", "prod"] = "dev"
     """prod: data and keys are protected, and retained on destroy."""
     network: Network = Network()
+    identities: Identities = Identities()
     kubernetes: Kubernetes = Kubernetes()
     system_pool: SystemPool = SystemPool()
     gpu_pools: tuple[GpuPool, ...] = ()

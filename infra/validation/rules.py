@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trainfleet.infra.cloud_support import support
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.validation import (
+    existing_identities,
     existing_network,
     layer,
     location,
@@ -32,6 +33,9 @@ COMMON_RULES: tuple[Rule, ...] = (
     existing_network.existing_network_is_complete,
     existing_network.existing_network_has_its_own_settings,
     existing_network.existing_network_has_what_pools_need,
+    existing_identities.existing_identities_are_complete,
+    existing_identities.identities_are_distinct,
+    existing_identities.boundary_has_an_effect,
     node_pools.kind_is_offered,
     node_pools.accelerator_is_sold,
     node_pools.instance_type_fits,
@@ -61,7 +65,7 @@ COMMON_RULES: tuple[Rule, ...] = (
     services.exceptions_name_policies,
 )
 NOTICES: tuple[Rule, ...] = (versions.ends_of_support,)
-"""What a spec is warned about: accepted today, rejected later."""
+"""What a spec of any cloud is warned about: accepted today, rejected later."""
 
 
 def rules_of(spec: PlatformSpec) -> tuple[Rule, ...]:
@@ -77,5 +81,5 @@ def violations(spec: PlatformSpec) -> Iterator[Finding]:
 
 def notices(spec: PlatformSpec) -> Iterator[Finding]:
     """Every finding that is a warning."""
-    for rule in NOTICES:
+    for rule in (*NOTICES, *support(spec.cloud).notices):
         yield from rule(spec)

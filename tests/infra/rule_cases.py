@@ -53,6 +53,12 @@ GOOGLE = {
     "account": "my-project-123456",
     "gpu_pools[0].per_node": 1,
 }
+IDENTITIES, BOUNDARY = "identities.existing", "identities.permission_boundary"
+ROLE = "arn:aws:iam::111122223333:role/{}"
+ROLES = {
+    purpose: ROLE.format(purpose)
+    for purpose in ("cluster", "nodes", "cni", "csi-disk", "autoscaler", "training", "logs", "flow-logs")
+}
 SHARED_VPC = {
     "id": "projects/my-host/global/networks/shared",
     "subnets": {"nodes": "projects/my-host/regions/us-central1/subnetworks/training"},
@@ -348,6 +354,79 @@ CASES = [
         LUSTRE,
         "not supported in an existing network on gcp",
         {**GOOGLE, "network.existing": SHARED_VPC},
+    ),
+    Case(
+        "existing_identities_are_complete",
+        {IDENTITIES: {**ROLES, "loggs": ROLE.format("l")}},
+        f"{IDENTITIES}.loggs",
+        "did you mean `logs`?",
+        {IDENTITIES: ROLES},
+    ),
+    Case(
+        "existing_identities_are_complete",
+        {IDENTITIES: {**ROLES, "hyperpod": ROLE.format("h")}},
+        f"{IDENTITIES}.hyperpod",
+        "has no effect",
+    ),
+    Case(
+        "existing_identities_are_complete",
+        {IDENTITIES: {purpose: arn for purpose, arn in ROLES.items() if purpose != "cni"}},
+        f"{IDENTITIES}.cni",
+        "is missing",
+    ),
+    Case(
+        "existing_identities_are_complete",
+        {IDENTITIES: {**ROLES, "cni": "cni"}},
+        f"{IDENTITIES}.cni",
+        "for example arn:aws:iam::111122223333:role/",
+    ),
+    Case(
+        "existing_identities_are_complete",
+        {IDENTITIES: {**ROLES, "cni": "arn:aws:iam::444455556666:role/x"}, "account": "111122223333"},
+        f"{IDENTITIES}.cni",
+        "a role of 111122223333",
+        {IDENTITIES: ROLES, "account": "111122223333"},
+    ),
+    Case(
+        "existing_identities_are_complete",
+        {"identities": {"existing": {"nodes": "x"}}},
+        IDENTITIES,
+        "has no effect on local",
+        base="local",
+    ),
+    Case(
+        "identities_are_distinct",
+        {IDENTITIES: {**ROLES, "cni": ROLES["nodes"]}},
+        f"{IDENTITIES}.cni",
+        "also the identity of `nodes`",
+        {IDENTITIES: ROLES},
+    ),
+    Case(
+        "boundary_has_an_effect",
+        {BOUNDARY: "arn:aws:iam::111122223333:role/x"},
+        BOUNDARY,
+        "arn:aws:iam::111122223333:policy/boundary",
+        {BOUNDARY: "arn:aws:iam::111122223333:policy/x"},
+    ),
+    Case(
+        "boundary_has_an_effect",
+        {IDENTITIES: ROLES, BOUNDARY: "arn:aws:iam::111122223333:policy/x"},
+        BOUNDARY,
+        "the platform creates none",
+    ),
+    Case(
+        "boundary_has_an_effect",
+        {**GOOGLE, BOUNDARY: "arn:aws:iam::111122223333:policy/x"},
+        BOUNDARY,
+        "has no effect on gcp",
+        GOOGLE,
+    ),
+    Case(
+        "boundary_has_an_effect",
+        {"account": "444455556666", BOUNDARY: "arn:aws:iam::111122223333:policy/x"},
+        BOUNDARY,
+        "is of account 111122223333",
+        {"account": "444455556666", BOUNDARY: "arn:aws:iam::aws:policy/PowerUserAccess"},
     ),
     Case("private_ranges_are_connected", HUB, "network.hub", "kubernetes.access.private_ranges"),
     Case(

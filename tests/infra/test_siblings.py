@@ -31,7 +31,15 @@ CREATES_CLUSTER = {
     "validation_pools",
 }
 OWN = {
-    Cloud.AWS: {"addons", "asg_lookup", "hyperpod", "hyperpod_request", "iam_documents", "permissions"},
+    Cloud.AWS: {
+        "addons",
+        "asg_lookup",
+        "hyperpod",
+        "hyperpod_request",
+        "iam_documents",
+        "permissions",
+        "roles",
+    },
     Cloud.GCP: {"apis", "fabric", "machine_zones"},
     Cloud.AZURE: {"firewall", "group", "permissions", "sizes", "storage_accounts", "vaults", "workspace"},
     Cloud.LOCAL: {"kubeconfig"},

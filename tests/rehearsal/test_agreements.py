@@ -71,10 +71,10 @@ WRONG: list[tuple[str, list[CloudObject], CloudObject, str]] = [
         for name, what in in_vpc(["foreign"])
     ),
     *(
-        (f"a role that {service} may not take", [role("backup.amazonaws.com")], what, f"name {service}.")
+        (f"a role that {service} may not take", [role("backup.amazonaws.com")], what, f"allow {service}.")
         for service, what in TAKEN
     ),
-    ("a role that is denied", [role("eks.amazonaws.com", effect="Deny")], TAKEN[1][1], "does not name eks."),
+    ("a role that is denied", [role("eks.amazonaws.com", effect="Deny")], TAKEN[1][1], "does not allow eks."),
     ("a public NAT gateway in a closed VPC", NETWORK, NAT, "has no internet gateway"),
     ("replication without versions", [BUCKET], REPLICATION, "has no versioning"),
     ("replication with paused versions", [BUCKET, versions("Suspended")], REPLICATION, "has no versioning"),

@@ -13,7 +13,7 @@ from trainfleet.infra.azure.validation import RULES
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.validation.finding import Finding
 from trainfleet.infra.validation.node_pools import price_is_known
-from trainfleet.infra.validation.rules import rules_of, violations
+from trainfleet.infra.validation.rules import notices, rules_of, violations
 from trainfleet.pydantic_messages import path_text
 
 BASE: dict[str, Any] = {
@@ -55,6 +55,13 @@ CASES = [
     ),
     Case("region_is_known", {"region": "East US"}, "region", "did you mean `eastus`?"),
     Case("region_is_known", {"region": "us-east-2"}, "region", "is not a region of azure"),
+    Case(
+        "api_server_is_in_the_network",
+        {"region": "qatarcentral"},
+        "region",
+        "AKS does not place API servers in a network in qatarcentral",
+        {"region": "uaenorth"},
+    ),
     Case("region_has_zones", {"network.zones": 4}, "network.zones", "at most 3", {"network.zones": 3}),
     Case(
         "region_has_zones",
@@ -341,3 +348,22 @@ def test_the_base_breaks_no_rule() -> None:
 def test_a_budget_goes_with_spot_pools_because_their_worst_price_is_known() -> None:
     spec = changed({f"{POOL}.capacity": "spot", "budget": {"monthly_usd": 5000}})
     assert list(price_is_known(spec)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "warned"),
+    [
+        ({**H100, f"{POOL}.interconnect": "best"}, True),
+        ({f"{POOL}.compact": True}, True),
+        ({**H100, f"{POOL}.interconnect": "best", f"{POOL}.zone": "2"}, False),
+        (H100, False),
+        ({f"{POOL}.compact": True, "network.zones": 1}, False),
+        ({f"{POOL}.compact": True, "region": "westus", "network.zones": 1}, False),
+    ],
+)
+def test_a_pool_of_one_zone_is_warned_about_until_the_zone_is_chosen(
+    changes: dict[str, Any], warned: bool
+) -> None:
+    found = list(notices(changed(changes)))
+    assert [path_text(each.where) for each in found] == ([f"{POOL}.zone"] if warned else [])
+    assert all("az vm list-skus -l eastus" in each.fix for each in found)

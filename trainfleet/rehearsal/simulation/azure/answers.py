@@ -54,6 +54,20 @@ def _group(args: dict[str, Any], location: str) -> dict[str, Any]:
     }
 
 
+def _identity(args: dict[str, Any], location: str) -> dict[str, Any]:
+    name = str(args["resourceName"])
+    return {
+        "id": filled(f"{GROUP}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/{name}", args, ""),
+        "name": name,
+        "location": location,
+        "type": "Microsoft.ManagedIdentity/userAssignedIdentities",
+        "azureApiVersion": "2024-11-30",
+        "tenantId": TENANT,
+        "clientId": guid(f"client of {name}"),
+        "principalId": guid(f"principal of {name}"),
+    }
+
+
 def _account_keys(args: dict[str, Any], _: str) -> dict[str, Any]:
     value = base64.b64encode(digest(str(args.get("accountName"))).encode()).decode()
     return {
@@ -81,6 +95,7 @@ ANSWERS: dict[str, Answer] = {
     "azure-native:authorization:getClientToken": lambda *_: {"token": "rehearsal"},
     "azure-native:containerservice:listManagedClusterAdminCredentials": _kubeconfigs,
     "azure-native:containerservice:listManagedClusterUserCredentials": _kubeconfigs,
+    "azure-native:managedidentity:getUserAssignedIdentity": _identity,
     "azure-native:operationalinsights:getSharedKeys": _workspace_keys,
     "azure-native:operationalinsights:getWorkspaceSharedKeys": _workspace_keys,
     "azure-native:resources:getResourceGroup": _group,

@@ -1,4 +1,4 @@
-"""Resources that refer to one another and must agree: in network, place, name, trust and what they forbid.
+"""Resources that refer to one another and must agree: in network, place, name and what they forbid.
 
 A resource that the program does not make is unknown here, and what refers to it is not checked.
 """
@@ -65,25 +65,6 @@ def requires(row: Row, record: CloudObject, others: Others) -> str:
             if not condition or _value(other, condition[0]) in condition[1].split("|"):
                 return ""
     return str(row["needs"])
-
-
-def trusted(row: Row, record: CloudObject, others: Others) -> str:
-    """Return that the trust policy of a role does not name the service that takes the role."""
-    names = set(texts(record, row["role"]))
-    for role in (other for other in others if other.token == "aws:iam/role:Role" and names_of(other) & names):
-        document = _document(plain(role.inputs).get("assumeRolePolicy"))
-        if document is None:
-            continue
-        services = [
-            str(service)
-            for statement in _listed(document.get("Statement"))
-            if statement.get("Effect") == "Allow"
-            for service in _services(statement.get("Principal"))
-        ]
-        name = re.escape(row["service"].partition(".")[0])
-        if not any(re.fullmatch(rf"\*|{name}\.(.+\.)?amazonaws\.com(\.cn)?", each) for each in services):
-            return f"the trust policy of role {logical_name(role)} does not name {row['service']}"
-    return ""
 
 
 def forbidden(row: Row, record: CloudObject, others: Others) -> str:
@@ -201,7 +182,6 @@ def _is_public(statement: dict[str, Any]) -> bool:
 AGREEMENT_KINDS: Mapping[str, set[str]] = {
     "agree": {"type", "sides", "what", "source"},
     "requires": {"type", "to", "by", "needs", "source"},
-    "trusted": {"type", "role", "service", "source"},
     "forbidden": {"type", "of", "setting", "what", "source"},
     "public_policy": {"type", "buckets", "block", "source"},
     "named_in": {"type", "name", "zone", "source"},
@@ -209,7 +189,6 @@ AGREEMENT_KINDS: Mapping[str, set[str]] = {
 AGREEMENT_CHECKS: Mapping[str, Callable[[Row, CloudObject, Others], str]] = {
     "agree": agree,
     "requires": requires,
-    "trusted": trusted,
     "forbidden": forbidden,
     "public_policy": public_policy,
     "named_in": named_in,

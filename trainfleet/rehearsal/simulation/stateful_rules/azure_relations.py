@@ -50,6 +50,19 @@ def granted(row: Row, record: CloudObject, others: list[CloudObject]) -> str:
     return f"no role is assigned on {row['reference']} {used.rstrip('/')}, so {row['type']} may not use it"
 
 
+def key_reached_privately(_row: Row, record: CloudObject, _others: list[CloudObject]) -> str:
+    """Return why a control plane cannot reach the vault of its key: the vault is private, and the control
+    plane is not in the network.
+    """
+    inputs = plain(record.inputs)
+    kms = (inputs.get("securityProfile") or {}).get("azureKeyVaultKms") or {}
+    access = inputs.get("apiServerAccessProfile") or {}
+    private = kms.get("enabled") and kms.get("keyVaultNetworkAccess") == "Private"
+    if private and not access.get("enableVnetIntegration"):
+        return "its key is in a private vault, which requires apiServerAccessProfile.enableVnetIntegration"
+    return ""
+
+
 def _closed_subnet(row: Row, subnet: Mapping[str, Any], others: list[CloudObject]) -> str:
     if subnet.get("defaultOutboundAccess") is False and not subnet.get("natGateway"):
         return "its subnet has no egress (a NAT gateway, or default outbound access) to Azure's services"

@@ -7,8 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, plain
-from trainfleet.rehearsal.simulation.stateful_rules.azure_relations import granted, lustre_prerequisites
+from trainfleet.rehearsal.simulation.stateful_rules.azure_relations import (
+    granted,
+    key_reached_privately,
+    lustre_prerequisites,
+)
 from trainfleet.rehearsal.simulation.stateful_rules.egress import reached_registry
+from trainfleet.rehearsal.simulation.stateful_rules.identity_relations import default_account, trusted
 from trainfleet.rehearsal.simulation.stateful_rules.instances import network_cards, reserved_in_group
 from trainfleet.rehearsal.simulation.stateful_rules.queues import requested_pools
 from trainfleet.rehearsal.simulation.stateful_rules.references import logical_name
@@ -137,6 +142,9 @@ RELATION_KINDS: Mapping[str, set[str]] = {
     "servers_admitted": {"type", "port", "source"},
     "granted": {"type", "reference", "by", "source"},
     "lustre_prerequisites": {"type", "ports", "source"},
+    "trusted": {"type", "role", "service", "actions", "source"},
+    "key_reached_privately": {"type", "source"},
+    "default_account": {"type", "by", "actions", "source"},
     "requested_pools": {"type", "pool", "switch", "class", "source"},
     "reached_registry": {"type", "at", "source"},
     "network_cards": {"type", "machine", "ena", "source"},
@@ -150,6 +158,9 @@ RELATION_CHECKS: Mapping[str, Check] = {
     "servers_admitted": servers_admitted,
     "granted": granted,
     "lustre_prerequisites": lustre_prerequisites,
+    "trusted": trusted,
+    "key_reached_privately": key_reached_privately,
+    "default_account": default_account,
     "requested_pools": requested_pools,
     "reached_registry": reached_registry,
     "network_cards": network_cards,
