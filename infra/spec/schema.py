@@ -186,9 +186,7 @@ class GpuPool(Part):
     (azure); for hyperpod, the ARN of a training plan.
     """
     placement_group: str = Field("", examples=["h100-cluster"])
-    """The placement group in which the `reservation` was created: its name, or its id if another account
-    shares it (aws, capacity reserved). Default: none.
-    """
+    """The placement group in which the `reservation` was created: its name or id (aws). Default: none."""
     max_run_hours: int = Field(168, ge=1, le=168)
     """Hours after which a flex-start or queued node ends, at most a week (gcp)."""
     interconnect: Literal["best", "none"] = "none"
