@@ -23,7 +23,7 @@ PROVIDERS = (
 )
 ENCRYPTION_AT_HOST = "Microsoft.Compute/EncryptionAtHost"
 INFINIBAND = "Microsoft.ContainerService/AKSInfinibandSupport"
-"""Features that a subscription registers once (docs/clouds.md, before the first `pulumi up`)."""
+"""Features that a subscription registers once (docs/first-apply/azure.md)."""
 
 
 def checks(spec: PlatformSpec) -> Iterator[PreflightCheck]:

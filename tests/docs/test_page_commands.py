@@ -1,5 +1,5 @@
 """The commands of pages that are quick enough for `make test`: rehearsal.md, diff.md, multi-cloud.md,
-ray-up.md.
+ray-up.md, first-apply/aws.md, first-apply/gcp.md, first-apply/azure.md.
 
 Each page's blocks marked with this file run in one shell, in a clone of the repository.
 """
@@ -17,7 +17,7 @@ import pytest
 from tools.pages import ROOT, blocks
 
 NAME = "tests/docs/test_page_commands.py"
-PAGES = re.findall(r"[\w-]+\.md", __doc__ or "")
+PAGES = re.findall(r"[\w/-]+\.md", __doc__ or "")
 FINE = {0, 2, 3}
 """Exit codes of commands that worked: `trainfleet diff` answers 2 and 3 when there are changes."""
 
