@@ -1,24 +1,40 @@
 """Preflight: what must be true of the account and the network before the first `pulumi up`.
 
 Each infra/<cloud>/preflight.py lists the checks of its cloud, computed from the spec. A check that the spec
-decides has a result; any other names the read-only request that answers it. Nothing here makes a request.
+decides has a result; any other names the read-only request that answers it, and holds the function that
+makes it. Nothing here makes a request: preflight_requests.py does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Literal
+from typing import Any, Literal
 
 from trainfleet.dates import today
 from trainfleet.infra.cloud_support import support
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.kubernetes_support import SERVICES, versions_of
 
-Status = Literal["ok", "warning", "problem", "open"]
+Status = Literal["ok", "warning", "problem", "open", "not checked"]
 PLACES = ("laptop", "ci", "runner")
 """Where a stack is applied from, as in `trainfleet rehearse --from`."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a request found."""
+
+    status: Status
+    found: str
+    """What is so, in a few words."""
+
+
+class NotAnsweredError(Exception):
+    """Raised when a request has no answer: no permission, no network, a disabled API. Its text is the
+    reason.
+    """
 
 
 @dataclass(frozen=True)
@@ -33,6 +49,8 @@ class PreflightCheck:
     request: str = ""
     """The read-only request that answers it; empty if the spec decides."""
     status: Status = "open"
+    answer: Callable[[Any], Answer] | None = None
+    """Makes the request, with the `Account` of infra/<cloud>/account.py; None if the spec decides."""
 
 
 def preflight_checks(spec: PlatformSpec) -> tuple[PreflightCheck, ...]:

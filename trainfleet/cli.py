@@ -42,7 +42,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "preflight": Command(
         "trainfleet.infra.cli.preflight:preflight",
-        "List what must be true of the account before the first apply.",
+        "Check what must be true of the account before the first apply.",
         PLATFORMS,
     ),
     "rehearse": Command(

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 EXTRAS = {
+    "botocore": "aws",
     "datasets": "hf",
     "espeakng_loader": "speech",
+    "google": "gcp",
     "grpc": "aws",
     "numpy": "train",
     "optuna": "tune",
@@ -31,6 +33,7 @@ EXTRAS = {
     "pulumi_policy": "aws",
     "pyarrow": "train",
     "ray": "train",
+    "requests": "azure",
     "safetensors": "hf",
     "sklearn": "vision",
     "sky": "sky",

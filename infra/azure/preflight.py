@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 
 from trainfleet.infra.azure import layout
+from trainfleet.infra.azure import preflight_answers as answers
 from trainfleet.infra.catalog.machines import machine_for_pool, system_machine
 from trainfleet.infra.preflight import PreflightCheck
-from trainfleet.infra.spec.schema import Capacity, PlatformSpec
+from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
 
 PROVIDERS = (
     "Microsoft.Compute",
@@ -33,40 +35,89 @@ def checks(spec: PlatformSpec) -> Iterator[PreflightCheck]:
         "caller",
         f"the caller may assign roles in {spec.account}"
         + (f", and is a member of one of the groups {admins}" if admins else ""),
-        "Microsoft.Authorization/permissions (list); Microsoft Graph: me/checkMemberGroups",
+        "Microsoft.Authorization/permissions (list); Microsoft Graph: checkMemberGroups",
+        answer=partial(answers.caller, admins=spec.kubernetes.admins),
     )
+    yield from _registered(spec)
+    version = spec.kubernetes.version
+    yield PreflightCheck(
+        "version",
+        f"AKS offers Kubernetes {version} in {spec.region}",
+        "Microsoft.ContainerService/locations/kubernetesVersions (list)",
+        answer=partial(answers.version, region=spec.region, expected=version),
+    )
+    yield from _quotas(spec)
+    for pool in spec.gpu_pools:
+        yield from _capacity(pool, spec)
+    cluster = layout.cluster_name(spec)
+    yield PreflightCheck(
+        "names",
+        f"no other cluster {cluster} in {spec.region}",
+        "Microsoft.ContainerService/managedClusters (list)",
+        answer=partial(answers.no_cluster, name=cluster, platform=spec.name),
+    )
+    prefix = spec.name.replace("-", "")[:12]
+    yield PreflightCheck(
+        "names",
+        f"no deleted vault whose name begins with {prefix}",
+        "Microsoft.KeyVault/deletedVaults (list)",
+        answer=partial(answers.no_deleted_vault, prefix=prefix, region=spec.region),
+    )
+
+
+def _registered(spec: PlatformSpec) -> Iterator[PreflightCheck]:
+    """Resource providers and their features."""
     lustre = spec.storage.shared_filesystem and spec.storage.shared_filesystem.kind == "lustre"
     for provider in (*PROVIDERS, *(["Microsoft.StorageCache"] if lustre else [])):
-        yield PreflightCheck("apis", f"{provider} is registered", "Microsoft.Resources/providers (get)")
+        yield PreflightCheck(
+            "apis",
+            f"{provider} is registered",
+            "Microsoft.Resources/providers (get)",
+            answer=partial(answers.provider, name=provider),
+        )
     fabric = any(
         machine_for_pool(spec.cloud, pool).rdma == "infiniband" and pool.interconnect == "best"
         for pool in spec.gpu_pools
     )
     for feature in (ENCRYPTION_AT_HOST, *([INFINIBAND] if fabric else [])):
-        yield PreflightCheck("apis", f"the feature {feature} is registered", "Microsoft.Features (get)")
-    yield from _quotas(spec)
-    for pool in spec.gpu_pools:
-        size = machine_for_pool(spec.cloud, pool).instance_type
-        zones = ", ".join(layout.pool_zones(spec, pool)) or "no zone"
-        needs = f"{pool.name}: {size} is offered in {spec.region} ({zones}) without a restriction"
-        yield PreflightCheck("zones", needs, "Microsoft.Compute/skus (list)")
-        if pool.reservation:
-            needs = f"{pool.name}: the group {layout.reservation_name(pool.reservation)} exists"
-            yield PreflightCheck("reservation", needs, "Microsoft.Compute/capacityReservationGroups (get)")
-    needs = f"no deleted vault whose name begins with {spec.name.replace('-', '')[:12]}"
-    yield PreflightCheck("names", needs, "Microsoft.KeyVault/deletedVaults (list)")
+        yield PreflightCheck(
+            "apis",
+            f"the feature {feature} is registered",
+            "Microsoft.Features (get)",
+            answer=partial(answers.feature, name=feature),
+        )
+
+
+def _capacity(pool: GpuPool, spec: PlatformSpec) -> Iterator[PreflightCheck]:
+    """Zones and reservation of a pool."""
+    size, zones = machine_for_pool(spec.cloud, pool).instance_type, layout.pool_zones(spec, pool)
+    shown = ", ".join(zones) or "no zone"
+    needs = f"{pool.name}: {size} is offered in {spec.region} ({shown}) without a restriction"
+    offered = partial(answers.offered, size=size, region=spec.region, zones=zones)
+    yield PreflightCheck("zones", needs, "Microsoft.Compute/skus (list)", answer=offered)
+    if pool.reservation:
+        needs = f"{pool.name}: the group {layout.reservation_name(pool.reservation)} exists"
+        reserved = partial(
+            answers.reservation, group=pool.reservation, size=size, zones=zones, nodes=pool.max_nodes
+        )
+        request = "Microsoft.Compute/capacityReservationGroups/capacityReservations (list)"
+        yield PreflightCheck("reservation", needs, request, answer=reserved)
 
 
 def _quotas(spec: PlatformSpec) -> Iterator[PreflightCheck]:
     """vCPUs by family of sizes; spot pools share one quota of the region (Azure: vCPU quotas)."""
     needed: dict[str, int] = defaultdict(int)
     system = system_machine(spec)
-    needed[f"vCPUs of the family of {system.instance_type}"] += system.vcpu * spec.system_pool.max_nodes
+    needed[system.instance_type] += system.vcpu * spec.system_pool.max_nodes
     for pool in spec.gpu_pools:
         machine = machine_for_pool(spec.cloud, pool)
         spot = pool.capacity is Capacity.SPOT
-        quota = "low-priority vCPUs" if spot else f"vCPUs of the family of {machine.instance_type}"
-        needed[quota] += machine.vcpu * pool.max_nodes
-    for quota, count in needed.items():
-        needs = f"{count} {quota} in {spec.region}"
-        yield PreflightCheck("quota", needs, "Microsoft.Compute/locations/usages (list)")
+        needed["" if spot else machine.instance_type] += machine.vcpu * pool.max_nodes
+    for size, count in needed.items():
+        what = f"vCPUs of the family of {size}" if size else "low-priority vCPUs"
+        yield PreflightCheck(
+            "quota",
+            f"{count} {what} in {spec.region}",
+            "Microsoft.Compute/locations/usages (list)",
+            answer=partial(answers.quota, region=spec.region, size=size, needed=count),
+        )

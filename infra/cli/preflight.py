@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from trainfleet.infra.preflight import PreflightCheck
+    from trainfleet.infra.preflight_requests import Answered
 
 preflight = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 WIDTH = 100
 """Width of the table where stdout is not a terminal."""
-COLOURS = {"ok": "green", "warning": "yellow", "problem": "red", "open": "dim"}
+COLOURS = {"ok": "green", "warning": "yellow", "problem": "red", "open": "dim", "not checked": "dim"}
 
-_HELP = """List what must be true of the account, the network and the caller before the first `pulumi up`.
+_HELP = """Check what must be true of the account, the network and the caller before the first `pulumi up`.
 
-The checks are computed from the spec. What the spec decides has a result: from where the API server can be
-reached, and whether the Kubernetes version is supported. Any other check is open, and names the read-only
-request of the cloud that answers it. The command makes no request. The exit code is 1 if a result is a
-problem.
+The checks are computed from the spec, and answered by read-only requests with your credentials: those of the
+AWS CLI, Google's application default credentials, or those of the Azure CLI. Nothing is written. A check
+whose request has no answer, for example without the permission, is `not checked`, with the reason. This
+machine is taken as the place of --from.
+
+With --offline no request is made: each open check names the request that answers it.
+
+The exit code is 1 if a result is a problem, and 3 without credentials.
 
 [bold]Examples[/]
 
-  trainfleet preflight aws-prod --offline
+  trainfleet preflight aws-prod
 
   trainfleet preflight gcp-prod --offline --from ci --json
 """
@@ -32,9 +37,7 @@ problem.
 @preflight.command("preflight", help=_HELP)
 def main(
     stack: Annotated[str, typer.Argument(metavar="STACK", help="A stack of this project.")],
-    offline: Annotated[
-        bool, typer.Option("--offline", help="List the checks without a request; required today.")
-    ] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="List the checks without a request.")] = False,
     place: Annotated[
         str, typer.Option("--from", metavar="PLACE", help="Where you apply from: laptop, ci or runner.")
     ] = "laptop",
@@ -46,34 +49,43 @@ def main(
     from trainfleet.console import print_json
     from trainfleet.errors import InputError, Problem
     from trainfleet.infra.preflight import PLACES, decided_problems, preflight_checks
+    from trainfleet.infra.preflight_requests import Answered, answer_checks, connect
     from trainfleet.infra.spec.load import load_stack
+    from trainfleet.infra.spec.stack_file import project_root, read_stack
 
     if place not in PLACES:
         raise InputError("unknown place", [Problem("--from", f"{place!r} is not known", ", ".join(PLACES))])
-    if not offline:
-        problem = Problem("--offline", "is missing", f"trainfleet preflight {stack} --offline")
-        raise InputError("requests with your credentials are not part of this version", [problem])
-    checks = preflight_checks(load_stack(stack))
-    problems = decided_problems(checks, place)
+    spec = load_stack(stack)
+    checks = preflight_checks(spec)
+    rows = [Answered(each) for each in checks]
+    asked = ""
+    if checks and not offline:
+        account = connect(spec, read_stack(stack, project_root()).document.get("config") or {})
+        rows = answer_checks(spec, checks, place, account)
+        asked = str(spec.account or spec.cloud)
     if as_json:
-        print_json({"stack": stack, "from": place, "checks": [_as_row(each) for each in checks]})
+        print_json({"stack": stack, "from": place, "checks": [_as_row(each) for each in rows]})
     else:
-        _print(stack, checks)
-    if problems:
+        _print(stack, rows, asked)
+    if decided_problems(tuple(each.check for each in rows), place):
         raise typer.Exit(1)
 
 
-def _as_row(check: PreflightCheck) -> dict[str, Any]:
+def _as_row(row: Answered) -> dict[str, Any]:
+    check = row.check
     return {
         "topic": check.topic,
         "needs": check.needs,
         "status": check.status,
         "request": check.request or None,
+        "found": row.found or None,
     }
 
 
-def _print(stack: str, checks: tuple[PreflightCheck, ...]) -> None:
+def _print(stack: str, rows: list[Answered], account: str) -> None:
+    """Print the table; `account` is empty if no request was made."""
     from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
     from rich.table import Table
 
     from trainfleet.console import out
@@ -81,17 +93,25 @@ def _print(stack: str, checks: tuple[PreflightCheck, ...]) -> None:
     console = out()
     if not console.is_terminal:
         console.width = WIDTH
-    if not checks:
+    if not rows:
         console.print(f"{stack} uses an existing cluster: nothing is created in an account")
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for title in ("Result", "Topic"):
         table.add_column(title, no_wrap=True)
     table.add_column("Needs")
-    table.add_column("Answered by")
-    for each in checks:
-        colour = COLOURS[each.status]
-        table.add_row(f"[{colour}]{each.status}[/]", each.topic, each.needs, each.request or "the spec")
+    table.add_column("Found" if account else "Answered by")
+    for row in rows:
+        check, colour = row.check, COLOURS[row.check.status]
+        last = row.found if account and row.found else check.request or "the spec"
+        table.add_row(f"[{colour}]{check.status}[/]", check.topic, escape(check.needs), escape(last))
     console.print(table)
-    still = sum(each.status == "open" for each in checks)
-    console.print(f"{len(checks)} checks of {stack}, {still} open: they need requests to the cloud")
+    counted = Counter(each.check.status for each in rows)
+    if account:
+        console.print(
+            f"{stack}: " + ", ".join(f"{counted[each]} {each}" for each in COLOURS if counted[each])
+        )
+    else:
+        console.print(
+            f"{len(rows)} checks of {stack}, {counted['open']} open: they need requests to the cloud"
+        )

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from trainfleet.dates import as_of
+from trainfleet.infra.aws.preflight import quota_name
 from trainfleet.infra.preflight import PLACES, api_server, decided_problems, preflight_checks
 from trainfleet.infra.spec.load import load_stack
 from trainfleet.infra.spec.schema import Access, PlatformSpec
@@ -39,6 +40,7 @@ def test_every_cloud_lists_the_same_topics_and_only_what_is_open_names_a_request
     assert ("apis" in {each.topic for each in checks}) == (not stack.startswith("aws"))
     for each in checks:
         assert bool(each.request) == (each.status == "open"), each
+        assert (each.answer is not None) == (bool(each.request) and each.topic != "api-server"), each
     assert [each.needs.partition(":")[0] for each in checks if each.topic == "api-server"] == [
         f"from {place}" for place in PLACES
     ]
@@ -67,6 +69,19 @@ def test_the_tag_by_which_aws_counts_the_budget_must_be_active() -> None:
     assert (tag.request, tag.status) == ("ce:ListCostAllocationTags", "open")
     without = load_stack("aws-prod").model_copy(update={"budget": None})
     assert not [each for each in preflight_checks(without) if each.topic == "budget"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "quota"),
+    [
+        ("p4d.24xlarge", "All P4, P3 and P2 Spot Instance Requests"),
+        ("p5.48xlarge", "All P5 Spot Instance Requests"),
+        ("g6.xlarge", "All G and VT Spot Instance Requests"),
+    ],
+)
+def test_spot_instances_have_quotas_by_generation(machine: str, quota: str) -> None:
+    assert quota_name(machine, spot=True) == quota
+    assert quota_name(machine, spot=False).startswith("Running On-Demand ")
 
 
 def test_names_are_those_that_the_stack_uses() -> None:
@@ -103,7 +118,7 @@ def test_a_version_is_checked_as_of_the_day() -> None:
     ):
         with as_of(day):
             checks = preflight_checks(spec)
-        assert [each.status for each in checks if each.topic == "version"] == [status], day
+        assert [each.status for each in checks if each.topic == "version"] == [status, "open"], day
         assert bool(decided_problems(checks, "laptop")) == (status == "problem")
     assert isinstance(row.ends, date)
 
@@ -142,7 +157,6 @@ def test_the_exit_code_is_1_where_the_spec_shows_a_problem(trainfleet: Trainflee
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["aws-prod"], "trainfleet preflight aws-prod --offline"),
         (["aws-prod", "--offline", "--from", "moon"], "laptop, ci, runner"),
         (["aws-prd", "--offline"], "aws-prod"),
     ],

@@ -13,6 +13,7 @@ from trainfleet.infra.clouds import Cloud
 INFRA = Path(__file__).resolve().parents[2] / "infra"
 EVERY_CLOUD = {"__init__", "build", "support", "validation"}
 CREATES_CLUSTER = {
+    "account",
     "budget",
     "cluster",
     "filesystem",
@@ -25,6 +26,7 @@ CREATES_CLUSTER = {
     "node_config",
     "node_pools",
     "preflight",
+    "preflight_answers",
     "registry",
     "secrets",
     "storage",
