@@ -24,7 +24,7 @@ _CLOUD_TOOLS = ("aws", "gke-gcloud-auth-plugin", "kubelogin")
 NEEDS: dict[str, Needs] = {
     "spec": Needs(),
     "machines": Needs(),
-    "preflight": Needs(),
+    "preflight": Needs((), (CLOUD,)),
     "rehearse": Needs(_ENGINE, ("engine-disk", "kubectl", "helm")),
     "diff": Needs((*_ENGINE, "git"), ("engine-disk",)),
     "kubeconfig": Needs(("kubectl",), _CLOUD_TOOLS),

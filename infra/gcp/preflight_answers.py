@@ -1,4 +1,4 @@
-"""What the requests of Google Cloud's preflight checks find. Each function makes and evaluates one request."""
+"""What the requests of GCP's preflight checks find. Each function makes and evaluates one request."""
 
 from __future__ import annotations
 

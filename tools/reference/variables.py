@@ -218,6 +218,30 @@ STORES = Group(
             "Amazon S3",
         ),
         Variable(
+            "ARM_CLIENT_ID",
+            "Application of the service principal, as for Pulumi's provider.",
+            "`trainfleet preflight` on Azure",
+            "the Azure CLI's login",
+        ),
+        Variable(
+            "ARM_TENANT_ID",
+            "Tenant of the service principal.",
+            "`trainfleet preflight` on Azure",
+            "`azure-native:tenantId`",
+        ),
+        Variable(
+            "ARM_CLIENT_SECRET",
+            "Secret of the service principal.",
+            "`trainfleet preflight` on Azure",
+            "`ARM_OIDC_TOKEN`",
+        ),
+        Variable(
+            "ARM_OIDC_TOKEN",
+            "Token of a CI system that is exchanged for one of the service principal.",
+            "`trainfleet preflight` on Azure",
+            "unset",
+        ),
+        Variable(
             "AWS_REGION",
             "Region of the bucket. Forwarded to pods.",
             "`s3://` URLs",
