@@ -330,6 +330,20 @@ RAY = Group(
             "CUDA_VISIBLE_DEVICES", "GPUs that processes of this machine may use.", "launchers", "all GPUs"
         ),
         Variable(
+            "NCCL_NET",
+            "Network that NCCL must use. A run over several nodes tests it before it trains, and fails "
+            "without it.",
+            "each rank",
+            "the network of the platform's contract on whole nodes, else chosen by NCCL",
+        ),
+        Variable(
+            "LD_LIBRARY_PATH",
+            "Folders of the dynamic loader. A process without a GPU says if GKE's driver folder is missing "
+            "in it.",
+            "each rank",
+            "of the image",
+        ),
+        Variable(
             "GLOO_SOCKET_IFNAME",
             "Network interface of Gloo.",
             "each rank",

@@ -65,8 +65,8 @@ def test_an_unknown_stack(repo: Repo, diff: Diffs) -> None:
             "did you mean `no-host-path`?",
         ),
         (
-            "    tags:",
-            "    kubernetes: {access: {public_ranges: [203.0.113.0/24, 203.0.113.128/25]}}\n    tags:",
+            "[203.0.113.0/24]",
+            "[203.0.113.0/24, 203.0.113.128/25]",
             "203.0.113.128/25 is contained in 203.0.113.0/24",
         ),
         (

@@ -63,7 +63,7 @@ def test_pools_are_matched_by_name_and_shown_with_their_line(tmp_path: Path) -> 
         file(tmp_path, gpu_pools=[a, b]), file(tmp_path, "two", gpu_pools=[b, {**a, "max_nodes": 5}])
     )
     assert [(each.path, each.old, each.new) for each in found] == [("gpu_pools[a].max_nodes", 1, 5)]
-    assert found[0].where.endswith("two.yaml:11")
+    assert found[0].where.endswith("two.yaml:15")
 
 
 def test_a_setting_that_is_gone_is_shown_where_it_was(tmp_path: Path) -> None:
