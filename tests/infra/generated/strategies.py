@@ -16,6 +16,7 @@ from trainfleet.infra.aws.layout import HYPERPOD_REGIONS
 from trainfleet.infra.aws.layout import REGIONS as AWS_REGIONS
 from trainfleet.infra.azure.layout import REGIONS, has_zones
 from trainfleet.infra.azure.sizes import LUSTRE_STEPS_TIB, reservable
+from trainfleet.infra.azure.validation import NOT_INTEGRATED
 from trainfleet.infra.catalog.machines import Machine, catalogue, machine_for_pool
 from trainfleet.infra.catalog.regions import known_in
 from trainfleet.infra.clouds import Cloud
@@ -69,7 +70,7 @@ def _regions(cloud: Cloud, machine: Machine | None) -> list[str]:
     if cloud is Cloud.AWS:
         return list(HYPERPOD_REGIONS) if machine and machine.kind == "hyperpod" else list(AWS_REGIONS)
     if cloud is Cloud.AZURE:
-        return list(REGIONS)
+        return [name for name in REGIONS if name not in NOT_INTEGRATED]
     if machine is None or (first := sold_in(machine.instance_type, "us-central1")) is None:
         return list(ZONE_LETTERS)
     return [
