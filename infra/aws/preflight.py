@@ -12,6 +12,8 @@ from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
 
 FAMILIES = {"p": "P", "g": "G and VT"}
 """First letter of a machine to its quota (EC2 user guide, on-demand and Spot Instance quotas)."""
+SPOT_FAMILIES = {"p2": "P4, P3 and P2", "p3": "P4, P3 and P2", "p4": "P4, P3 and P2", "p": "P5"}
+"""The same for spot machines, whose P quota is divided (EC2 user guide, Spot Instance quotas)."""
 STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"
 
 
@@ -51,13 +53,19 @@ def _quotas(spec: PlatformSpec) -> Iterator[PreflightCheck]:
         if pool.kind != "nodes" or pool.capacity is Capacity.CAPACITY_BLOCK:
             continue
         machine = machine_for_pool(spec.cloud, pool)
-        family = FAMILIES.get(machine.instance_type[0], STANDARD)
         spot = pool.capacity is Capacity.SPOT
+        family = _family(machine.instance_type, spot=spot)
         quota = f"All {family} Spot Instance Requests" if spot else f"Running On-Demand {family} instances"
         needed[quota] += machine.vcpu * pool.max_nodes
     for quota, count in needed.items():
         needs = f"{count} vCPUs of `{quota}` in {spec.region}"
         yield PreflightCheck("quota", needs, "servicequotas:ListServiceQuotas (ec2)")
+
+
+def _family(instance_type: str, *, spot: bool) -> str:
+    first, series = instance_type[0], instance_type[:2]
+    names = FAMILIES | SPOT_FAMILIES if spot else FAMILIES
+    return names.get(series, names.get(first, STANDARD))
 
 
 def _machine(pool: GpuPool, spec: PlatformSpec) -> str:

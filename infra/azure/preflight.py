@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from trainfleet.infra.azure import layout
+from trainfleet.infra.azure.sizes import INLINE_NODES
 from trainfleet.infra.catalog.machines import machine_for_pool, system_machine
 from trainfleet.infra.preflight import PreflightCheck
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
@@ -21,6 +22,7 @@ PROVIDERS = (
     "Microsoft.OperationalInsights",
     "Microsoft.Storage",
 )
+LOW_PRIORITY = "low-priority vCPUs"
 ENCRYPTION_AT_HOST = "Microsoft.Compute/EncryptionAtHost"
 INFINIBAND = "Microsoft.ContainerService/AKSInfinibandSupport"
 """Features that a subscription registers once (docs/first-apply/azure.md)."""
@@ -36,7 +38,8 @@ def checks(spec: PlatformSpec) -> Iterator[PreflightCheck]:
         "Microsoft.Authorization/permissions (list); Microsoft Graph: me/checkMemberGroups",
     )
     lustre = spec.storage.shared_filesystem and spec.storage.shared_filesystem.kind == "lustre"
-    for provider in (*PROVIDERS, *(["Microsoft.StorageCache"] if lustre else [])):
+    metrics = ["Microsoft.Monitor"] if spec.monitoring.enabled else []
+    for provider in (*PROVIDERS, *metrics, *(["Microsoft.StorageCache"] if lustre else [])):
         yield PreflightCheck("apis", f"{provider} is registered", "Microsoft.Resources/providers (get)")
     fabric = any(
         machine_for_pool(spec.cloud, pool).rdma == "infiniband" and pool.interconnect == "best"
@@ -58,15 +61,17 @@ def checks(spec: PlatformSpec) -> Iterator[PreflightCheck]:
 
 
 def _quotas(spec: PlatformSpec) -> Iterator[PreflightCheck]:
-    """vCPUs by family of sizes; spot pools share one quota of the region (Azure: vCPU quotas)."""
+    """vCPUs by family of sizes, and in total. Spot pools share one quota of the region (Azure: vCPU quotas)."""
     needed: dict[str, int] = defaultdict(int)
     system = system_machine(spec)
-    needed[f"vCPUs of the family of {system.instance_type}"] += system.vcpu * spec.system_pool.max_nodes
+    nodes = spec.system_pool.max_nodes + INLINE_NODES[spec.production][1]  # with AKS's pool for add-ons
+    needed[f"vCPUs of the family of {system.instance_type}"] += system.vcpu * nodes
     for pool in spec.gpu_pools:
         machine = machine_for_pool(spec.cloud, pool)
         spot = pool.capacity is Capacity.SPOT
-        quota = "low-priority vCPUs" if spot else f"vCPUs of the family of {machine.instance_type}"
+        quota = LOW_PRIORITY if spot else f"vCPUs of the family of {machine.instance_type}"
         needed[quota] += machine.vcpu * pool.max_nodes
+    needed["vCPUs in total (Total Regional vCPUs)"] = sum(needed.values()) - needed.get(LOW_PRIORITY, 0)
     for quota, count in needed.items():
         needs = f"{count} {quota} in {spec.region}"
         yield PreflightCheck("quota", needs, "Microsoft.Compute/locations/usages (list)")

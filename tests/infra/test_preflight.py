@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from trainfleet.dates import as_of
+from trainfleet.infra.aws.preflight import _family
 from trainfleet.infra.preflight import PLACES, api_server, decided_problems, preflight_checks
 from trainfleet.infra.spec.load import load_stack
 from trainfleet.infra.spec.schema import Access, PlatformSpec
@@ -58,7 +59,33 @@ def test_quotas_count_what_the_pools_can_grow_to() -> None:
     ]
     assert "64 preemptible L4 GPUs in us-central1" in needs("gcp-prod", "quota")
     assert "144 GPUs in all regions" in needs("gcp-prod", "quota")
-    assert "384 low-priority vCPUs in eastus" in needs("azure-prod", "quota")
+    # The system pool and AKS's pool for add-ons have one size: (4 + 3) x 8.
+    assert needs("azure-prod", "quota") == [
+        "56 vCPUs of the family of Standard_D8s_v5 in eastus",
+        "384 vCPUs of the family of Standard_ND96isr_H100_v5 in eastus",
+        "384 vCPUs of the family of Standard_NC96ads_A100_v4 in eastus",
+        "384 low-priority vCPUs in eastus",
+        "824 vCPUs in total (Total Regional vCPUs) in eastus",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("machine", "quota"),
+    [
+        ("p4d.24xlarge", "All P4, P3 and P2 Spot Instance Requests"),
+        ("p5.48xlarge", "All P5 Spot Instance Requests"),
+        ("g6.12xlarge", "All G and VT Spot Instance Requests"),
+    ],
+)
+def test_spot_machines_of_aws_have_quotas_of_their_own(machine: str, quota: str) -> None:
+    assert f"All {_family(machine, spot=True)} Spot Instance Requests" == quota
+
+
+def test_metrics_on_azure_need_their_provider() -> None:
+    assert "Microsoft.Monitor is registered" in needs("azure-prod", "apis")
+    spec = load_stack("azure-prod")
+    without = spec.model_copy(update={"monitoring": spec.monitoring.model_copy(update={"enabled": False})})
+    assert "Microsoft.Monitor is registered" not in [each.needs for each in preflight_checks(without)]
 
 
 def test_names_are_those_that_the_stack_uses() -> None:
