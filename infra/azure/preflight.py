@@ -61,7 +61,7 @@ def checks(spec: PlatformSpec) -> Iterator[PreflightCheck]:
 
 
 def _quotas(spec: PlatformSpec) -> Iterator[PreflightCheck]:
-    """vCPUs by family of sizes, and in total. Spot pools share one quota of the region (Azure: vCPU quotas)."""
+    """vCPUs by family of sizes, and in total; spot pools share one quota of the region (vCPU quotas)."""
     needed: dict[str, int] = defaultdict(int)
     system = system_machine(spec)
     nodes = spec.system_pool.max_nodes + INLINE_NODES[spec.production][1]  # with AKS's pool for add-ons
