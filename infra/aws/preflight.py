@@ -44,7 +44,8 @@ def checks(spec: PlatformSpec) -> Iterator[PreflightCheck]:
         # A tag can be activated up to a day after its first use (pulumi-aws, costexplorer.CostAllocationTag),
         # and earlier cost counts only after a backfill (Cost Explorer API, StartCostAllocationTagBackfill).
         needs = f"cost allocation tag {PLATFORM_TAG} is active in the payer account, else no cost is counted"
-        yield PreflightCheck("budget", needs, "ce:ListCostAllocationTags")
+        answer = partial(answers.cost_tag, tag=PLATFORM_TAG)
+        yield PreflightCheck("budget", needs, "ce:ListCostAllocationTags", answer=answer)
     yield from _names(spec)
 
 

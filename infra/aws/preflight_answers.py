@@ -45,6 +45,17 @@ def quota(account: Account, name: str, needed: int) -> Answer:
     raise NotAnsweredError(f"Service Quotas lists no `{name}` in this region")
 
 
+def cost_tag(account: Account, tag: str) -> Answer:
+    """Whether a cost allocation tag is active. Only the payer account may list them."""
+    rows = account.read("ce", "ListCostAllocationTags", TagKeys=[tag]).get("CostAllocationTags", [])
+    status = next((str(row["Status"]) for row in rows if row["TagKey"] == tag), "")
+    if status == "Active":
+        return Answer("ok", "is active")
+    return Answer(
+        "warning", "is inactive" if status else "is not listed yet: activate it after the first apply"
+    )
+
+
 def offered(account: Account, machine: str, zones: Iterable[str]) -> Answer:
     """Whether a machine is offered in all zones of its pool."""
     request = {"Name": "instance-type", "Values": [machine]}

@@ -8,6 +8,7 @@ from functools import partial
 
 from trainfleet.infra.azure import layout
 from trainfleet.infra.azure import preflight_answers as answers
+from trainfleet.infra.azure.sizes import INLINE_NODES
 from trainfleet.infra.catalog.machines import machine_for_pool, system_machine
 from trainfleet.infra.preflight import PreflightCheck
 from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
@@ -23,6 +24,7 @@ PROVIDERS = (
     "Microsoft.OperationalInsights",
     "Microsoft.Storage",
 )
+LOW_PRIORITY = "low-priority vCPUs"
 ENCRYPTION_AT_HOST = "Microsoft.Compute/EncryptionAtHost"
 INFINIBAND = "Microsoft.ContainerService/AKSInfinibandSupport"
 """Features that a subscription registers once (docs/first-apply/azure.md)."""
@@ -68,7 +70,8 @@ def checks(spec: PlatformSpec) -> Iterator[PreflightCheck]:
 def _registered(spec: PlatformSpec) -> Iterator[PreflightCheck]:
     """Resource providers and their features."""
     lustre = spec.storage.shared_filesystem and spec.storage.shared_filesystem.kind == "lustre"
-    for provider in (*PROVIDERS, *(["Microsoft.StorageCache"] if lustre else [])):
+    metrics = ["Microsoft.Monitor"] if spec.monitoring.enabled else []
+    for provider in (*PROVIDERS, *metrics, *(["Microsoft.StorageCache"] if lustre else [])):
         yield PreflightCheck(
             "apis",
             f"{provider} is registered",
@@ -105,19 +108,25 @@ def _capacity(pool: GpuPool, spec: PlatformSpec) -> Iterator[PreflightCheck]:
 
 
 def _quotas(spec: PlatformSpec) -> Iterator[PreflightCheck]:
-    """vCPUs by family of sizes; spot pools share one quota of the region (Azure: vCPU quotas)."""
+    """vCPUs by family of sizes, and in total; spot pools share one quota of the region (vCPU quotas)."""
     needed: dict[str, int] = defaultdict(int)
     system = system_machine(spec)
-    needed[system.instance_type] += system.vcpu * spec.system_pool.max_nodes
+    nodes = spec.system_pool.max_nodes + INLINE_NODES[spec.production][1]  # with AKS's pool for add-ons
+    needed[system.instance_type] += system.vcpu * nodes
     for pool in spec.gpu_pools:
         machine = machine_for_pool(spec.cloud, pool)
-        spot = pool.capacity is Capacity.SPOT
-        needed["" if spot else machine.instance_type] += machine.vcpu * pool.max_nodes
-    for size, count in needed.items():
-        what = f"vCPUs of the family of {size}" if size else "low-priority vCPUs"
+        quota = answers.SPOT_QUOTA if pool.capacity is Capacity.SPOT else machine.instance_type
+        needed[quota] += machine.vcpu * pool.max_nodes
+    needed[answers.TOTAL_QUOTA] = sum(needed.values()) - needed.get(answers.SPOT_QUOTA, 0)
+    names = {
+        answers.SPOT_QUOTA: "low-priority vCPUs",
+        answers.TOTAL_QUOTA: "vCPUs in total (Total Regional vCPUs)",
+    }
+    for quota, count in needed.items():
+        what = names.get(quota, f"vCPUs of the family of {quota}")
         yield PreflightCheck(
             "quota",
             f"{count} {what} in {spec.region}",
             "Microsoft.Compute/locations/usages (list)",
-            answer=partial(answers.quota, region=spec.region, size=size, needed=count),
+            answer=partial(answers.quota, region=spec.region, quota=quota, needed=count),
         )

@@ -14,7 +14,8 @@ NOT_AUTOMATIC = ("Microsoft.Insights",)
 """Pulumi's provider registers the others when it creates their first resource
 (pulumi/pulumi-azure-native#3479).
 """
-SPOT_QUOTA = "lowPriorityCores"
+SPOT_QUOTA, TOTAL_QUOTA = "lowPriorityCores", "cores"
+"""Quotas of a region (az vm list-usage)."""
 
 
 def caller(account: Account, admins: tuple[str, ...]) -> Answer:
@@ -60,12 +61,12 @@ def feature(account: Account, name: str) -> Answer:
     return Answer("ok" if state == "Registered" else "problem", state.lower())
 
 
-def quota(account: Account, region: str, size: str, needed: int) -> Answer:
-    """Whether a quota of vCPUs is large enough: of the family of a size, or of spot nodes without a size."""
-    family = SPOT_QUOTA
-    if size:
-        if (row := account.size(size)) is None:
-            raise NotAnsweredError(f"{size} is not offered in {region}, so that its family is not known")
+def quota(account: Account, region: str, quota: str, needed: int) -> Answer:
+    """Whether a quota of vCPUs is large enough: a quota of the region, or that of the family of a size."""
+    family = quota
+    if quota not in (SPOT_QUOTA, TOTAL_QUOTA):
+        if (row := account.size(quota)) is None:
+            raise NotAnsweredError(f"{quota} is not offered in {region}, so that its family is not known")
         family = str(row["family"])
     rows = account.read(f"providers/Microsoft.Compute/locations/{region}/usages", "2024-07-01")["value"]
     for row in rows:

@@ -72,6 +72,17 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
     assert broken == []
 
 
+def test_first_applies_have_the_same_steps_on_every_cloud() -> None:
+    steps = {
+        page.stem: re.findall(r"^## (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        for page in (ROOT / "docs" / "first-apply").glob("*.md")
+    }
+    assert set(steps) == {"aws", "gcp", "azure"}
+    assert steps["gcp"] == steps["aws"]
+    assert steps["azure"] == steps["aws"]
+    assert {"Permissions", "State backend", "Preflight", "Destroy"} <= set(steps["aws"])
+
+
 def test_pages_quote_the_figures_of_their_source() -> None:
     known = figures.figures()
     stale = [

@@ -38,6 +38,8 @@ class SimulatedAws:
     log_groups: list[str] = field(default_factory=list)
     aliases: list[str] = field(default_factory=list)
     secrets: list[dict[str, Any]] = field(default_factory=list)
+    cost_tags: dict[str, str] = field(default_factory=lambda: {"trainfleet:platform": "Active"})
+    """Status of the cost allocation tags by key."""
     versions: dict[str, str] = field(default_factory=lambda: {"1.35": "STANDARD_SUPPORT"})
     key: str = KEY
     """The access key that is accepted; assuming a role replaces it."""
@@ -128,6 +130,13 @@ class SimulatedAws:
 
     def ListAWSDefaultServiceQuotas(self, asked: Request) -> Reply:
         return _json({"Quotas": []})
+
+    def ListCostAllocationTags(self, asked: Request) -> Reply:
+        keys = json.loads(asked.body)["TagKeys"]
+        rows = [
+            {"TagKey": key, "Type": "UserDefined", "Status": status} for key, status in self.cost_tags.items()
+        ]
+        return _json({"CostAllocationTags": [row for row in rows if row["TagKey"] in keys]})
 
     def DescribeCluster(self, asked: Request) -> Reply:
         if self.cluster is None:

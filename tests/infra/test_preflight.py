@@ -60,7 +60,21 @@ def test_quotas_count_what_the_pools_can_grow_to() -> None:
     ]
     assert "64 preemptible L4 GPUs in us-central1" in needs("gcp-prod", "quota")
     assert "144 GPUs in all regions" in needs("gcp-prod", "quota")
-    assert "384 low-priority vCPUs in eastus" in needs("azure-prod", "quota")
+    # The system pool and AKS's pool for add-ons have one size: (4 + 3) x 8.
+    assert needs("azure-prod", "quota") == [
+        "56 vCPUs of the family of Standard_D8s_v5 in eastus",
+        "384 vCPUs of the family of Standard_ND96isr_H100_v5 in eastus",
+        "384 vCPUs of the family of Standard_NC96ads_A100_v4 in eastus",
+        "384 low-priority vCPUs in eastus",
+        "824 vCPUs in total (Total Regional vCPUs) in eastus",
+    ]
+
+
+def test_metrics_on_azure_need_their_provider() -> None:
+    assert "Microsoft.Monitor is registered" in needs("azure-prod", "apis")
+    spec = load_stack("azure-prod")
+    without = spec.model_copy(update={"monitoring": spec.monitoring.model_copy(update={"enabled": False})})
+    assert "Microsoft.Monitor is registered" not in [each.needs for each in preflight_checks(without)]
 
 
 def test_the_tag_by_which_aws_counts_the_budget_must_be_active() -> None:

@@ -101,7 +101,7 @@ def test_a_right_account_has_no_problem(check: Check) -> None:
     found = check(right())
     assert {topic: statuses(rows) for topic, rows in found.items()} == {
         topic: ["ok"]
-        for topic in ("api-server", "version", "caller", "quota", "zones", "reservation", "names")
+        for topic in ("api-server", "version", "caller", "quota", "zones", "reservation", "budget", "names")
     }
     assert len(found["quota"]) == 4
 
@@ -186,6 +186,24 @@ WRONG: dict[str, tuple[Callable[[SimulatedAws], SimulatedAws], str, str, str]] =
         "version",
         "problem",
         "offered: 1.40",
+    ),
+    "a cost tag that is not active": (
+        lambda a: replace(a, cost_tags={"trainfleet:platform": "Inactive"}),
+        "budget",
+        "warning",
+        "is inactive",
+    ),
+    "a cost tag that nobody used": (
+        lambda a: replace(a, cost_tags={}),
+        "budget",
+        "warning",
+        "activate it after the first apply",
+    ),
+    "a member account": (
+        lambda a: replace(a, denied=("ListCostAllocationTags",)),
+        "budget",
+        "not checked",
+        "may not ce:ListCostAllocationTags",
     ),
     "no permission for quotas": (
         lambda a: replace(a, denied=("ListServiceQuotas",)),

@@ -46,7 +46,7 @@ def size_row(name: str, family: str) -> dict[str, Any]:
 def right() -> SimulatedAzure:
     machines = {pool.name: machine_for_pool(Cloud.AZURE, pool).instance_type for pool in SPEC.gpu_pools}
     sizes = sorted({system_machine(SPEC).instance_type, *machines.values()})
-    limits = ["lowPriorityCores", *(f"family of {each}" for each in sizes)]
+    limits = ["lowPriorityCores", "cores", *(f"family of {each}" for each in sizes)]
     documents: dict[str, Any] = {
         PERMISSIONS: [{"actions": ["*/read"], "notActions": []}, {"actions": ["*"], "notActions": []}],
         SKUS: [size_row(each, f"family of {each}") for each in sizes],
