@@ -74,15 +74,13 @@ def context_for(
     """A rank's context, whose callbacks send events of rank 0.
 
     Args:
-        run_dir: the run folder.
-        env: the launcher's variables.
+        run_dir, env: the run folder, and the launcher's variables.
         sink: where events go; without a listener, they are printed.
         should_stop: whether this rank was asked to stop.
         rank, world_size, local_rank, local_world_size: this process among all, and on its machine.
         device: `cpu` or `cuda:N`.
         preempted: returns a preemption notice, if there is one.
-        on_first_step: called once, after the first step.
-        on_evacuated: called when the checkpoint that a preemption notice asked for is complete.
+        on_first_step, on_evacuated: called after the first step, and after the checkpoint of a preemption.
     """
     lines = Lines() if not sink.has_listener else None
 

@@ -83,8 +83,7 @@ def build(spec: PlatformSpec) -> Platform:
         api_cidrs=(),
         system_nodes=(system.nodes,),
         secrets=secrets.names,
-        # EKS and HyperPod replace a node that the node monitoring agent reports.
-        provides=frozenset({"node-problems"}),
+        provides=frozenset({"node-problems"}),  # EKS and HyperPod replace nodes that their agent reports
         secret_store={"aws": {"service": "SecretsManager", "region": spec.region}} if secrets.names else {},
         log_store=logs.store if logs else None,
         # The Pod Identity agent. The node's metadata service stays closed.

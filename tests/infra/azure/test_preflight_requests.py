@@ -59,7 +59,7 @@ def right() -> SimulatedAzure:
             ]
         },
     }
-    for provider in (*PROVIDERS, "Microsoft.StorageCache"):
+    for provider in (*PROVIDERS, "Microsoft.Monitor", "Microsoft.StorageCache"):
         documents[f"{HOME}/{provider}"] = {"registrationState": "Registered"}
     for feature in (ENCRYPTION_AT_HOST, INFINIBAND):
         namespace, _, name = feature.partition("/")
