@@ -85,8 +85,8 @@ class Account:
         if answer.status_code == 404:
             raise LookupError(url)
         if answer.status_code != 200:
-            error = document.get("error", {})
-            message = f"{error.get('code', '')} {error.get('message', '')}".strip()
+            reported = document.get("error", {})
+            message = f"{reported.get('code', '')} {reported.get('message', '')}".strip()
             denied = "the caller may not: " if answer.status_code in (401, 403) else ""
             raise NotAnsweredError(f"{denied}HTTP {answer.status_code} {message}")
         return document

@@ -106,7 +106,7 @@ def _print(stack: str, rows: list[Answered], account: str) -> None:
         last = row.found if account and row.found else check.request or "the spec"
         table.add_row(f"[{colour}]{check.status}[/]", check.topic, escape(check.needs), escape(last))
     console.print(table)
-    counted = Counter(each.check.status for each in rows)
+    counted = Counter(str(each.check.status) for each in rows)
     if account:
         console.print(
             f"{stack}: " + ", ".join(f"{counted[each]} {each}" for each in COLOURS if counted[each])

@@ -120,10 +120,12 @@ def connect(spec: PlatformSpec, settings: Mapping[str, Any]) -> Account:
     written = settings.get("gcp:credentials")
     try:
         if isinstance(written, str) and written and not written.lstrip().startswith("{"):
-            credentials, _ = google.auth.load_credentials_from_file(written, scopes=SCOPES)
+            load: Any = google.auth.load_credentials_from_file
+            credentials, _ = load(written, scopes=SCOPES)
         else:
             credentials, _ = google.auth.default(scopes=SCOPES)
     except GoogleAuthError as error:
         what = str(error).splitlines()[0]
         raise MissingToolError("GCP: not logged in", [Problem("credentials", what, LOGIN)]) from error
-    return Account(spec, AuthorizedSession(credentials))
+    session: Any = AuthorizedSession
+    return Account(spec, session(credentials))

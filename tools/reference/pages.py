@@ -25,6 +25,9 @@ PAGES = {
     "cli.md": Page("cli", "Every command of `trainfleet`: usage, options, examples, exit codes."),
     "environment.md": Page("environment", "Every environment variable that Trainfleet reads."),
     "policies.md": Page("policies", "Every policy, with its reason, remedy and sources."),
+    "relations.md": Page(
+        "relations", "Every relation between resources that a rehearsal checks, with its source."
+    ),
     "machines.md": Page("machines", "The catalogue of machines, with prices, dates and sources."),
 }
 SCHEMAS = ("recipes/recipe.schema.json", f"{FOLDER}/recipe.schema.json")

@@ -50,9 +50,9 @@ def pod_security(row: Row, record: CloudObject, others: Others) -> str:
 
 
 def _baseline(spec: dict[str, Any]) -> Iterator[str]:
-    for name in ("hostNetwork", "hostPID", "hostIPC"):
-        if spec.get(name) is True:
-            yield f"{name} is true"
+    for host in ("hostNetwork", "hostPID", "hostIPC"):
+        if spec.get(host) is True:
+            yield f"{host} is true"
     for volume in map(as_map, as_list(spec.get("volumes"))):
         if volume.get("hostPath"):
             yield f"volume {volume.get('name')} is a hostPath"
