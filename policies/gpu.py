@@ -199,15 +199,20 @@ def aks_placement(resource: Resource) -> Iterable[Violation]:
 
 
 def template_fabric(resource: Resource) -> Iterable[Violation]:
-    """EFA interfaces need a placement group: they help only between machines that are close together."""
+    """EFA interfaces need a placement group: they help only between machines that are close together.
+
+    A capacity block and a reservation decide where their machines are; in another group, some do not start.
+    """
     kinds = [
         str(each.get("interfaceType"))
         for _, each in numbered("networkInterfaces", resource.props.get("networkInterfaces"))
     ]
     block = at(resource.props, "instanceMarketOptions.marketType") == "capacity-block"
+    target = at(resource.props, "capacityReservationSpecification.capacityReservationTarget")
     if (
         any(kind.startswith("efa") for kind in kinds)
         and not block
+        and target is None
         and at(resource.props, "placement.groupName") is None
     ):
         yield Violation("networkInterfaces has EFA and placement.groupName is missing")

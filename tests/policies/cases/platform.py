@@ -111,6 +111,7 @@ GPU = [
         {
             "networkInterfaces": [{"interfaceType": "efa"}],
             "placement": REMOVED,
+            "capacityReservationSpecification": REMOVED,
             "instanceMarketOptions": REMOVED,
         },
         "placement.groupName",
