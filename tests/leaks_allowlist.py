@@ -49,7 +49,7 @@ ALLOWED: Mapping[str, tuple[Allowed, ...]] = {
         ),
         *(
             Allowed(name, "sockets of Weights & Biases' service, which it never removes")
-            for name in ("wandb-*", "wandb_xpu-*.sock")
+            for name in ("wandb-[0-9]*-[0-9]*-[0-9]*", "wandb_xpu-[0-9]*.sock")
         ),
         Allowed("torchinductor_*", "torch's cache of compiled kernels"),
     ),
