@@ -267,7 +267,7 @@ class LeakCheck:
         tempfile.tempdir = None
 
     def _begin(self) -> None:
-        # NOTE: the folder of `tmp_path` is chosen before TMPDIR changes: sockets in it need short paths.
+        # The folder of `tmp_path` is chosen before TMPDIR changes: sockets in it need short paths.
         self.base: Path = self.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         self.before = snapshot(self.places)
         outer = os.environ.get(SESSION)

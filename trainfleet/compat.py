@@ -38,7 +38,7 @@ class _AliasLoader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         target = importlib.import_module(self.target)
-        # NOTE: an alias must not have the target's `__path__`, or Python would load its submodules twice.
+        # An alias must not have the target's `__path__`, or Python would load its submodules twice.
         vars(module).update(
             {name: value for name, value in vars(target).items() if not name.startswith("__")}
         )

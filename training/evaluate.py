@@ -119,7 +119,7 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
     loaded.model.to(world.device)
     identity = identity_of(loaded.path)
     if world.world_size > 1:
-        # NOTE: an active run may save a newer checkpoint while the ranks start
+        # An active run may save a newer checkpoint while the ranks start
         identities: list[Any] = [None] * world.world_size
         dist.all_gather_object(identities, identity)
         if len(set(identities)) > 1:

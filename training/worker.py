@@ -182,7 +182,7 @@ def work(
         process_group.shutdown()
         return document
     except TrainfleetError as error:
-        # NOTE: before the process group breaks, or the launcher reports another rank's error.
+        # Before the process group breaks, or the launcher reports another rank's error.
         send_error(env, error)
         raise
     except Exception as error:

@@ -48,7 +48,7 @@ class Budget(PlatformComponent):
             time_unit="MONTHLY",
             limit_amount=f"{budget.monthly_usd:.2f}",
             limit_unit="USD",
-            # NOTE: AWS counts by this tag only after it is activated for cost allocation in the billing
+            # AWS counts by this tag only after it is activated for cost allocation in the billing
             # console, once per payer account.
             cost_filters=[{"name": "TagKeyValue", "values": [f"user:{PLATFORM_TAG}${spec.name}"]}],
             notifications=alerts(budget, spec.owner),

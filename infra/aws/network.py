@@ -120,7 +120,7 @@ class Network(PlatformComponent):
         attachment = aws.ec2transitgateway.VpcAttachment(
             self.name("hub"),
             vpc_id=self.vpc.id,
-            # NOTE: the gateway serves only zones that it has an interface in.
+            # The gateway serves only zones that it has an interface in.
             subnet_ids=[
                 self.control_plane_subnets[zone].id
                 if zone in self.control_plane_subnets

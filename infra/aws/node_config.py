@@ -139,7 +139,7 @@ def node_config(
         metadata_options={
             "http_endpoint": "enabled",
             "http_tokens": "required",
-            # NOTE: with one hop, no pod can take the node's role.
+            # With one hop, no pod can take the node's role.
             "http_put_response_hop_limit": 1,
         },
         monitoring={"enabled": True},

@@ -73,7 +73,7 @@ class Account:
 
         if verb != "GET" and not url.endswith(READING_POSTS):
             raise ValueError(f"{verb} {url} may write")
-        # NOTE: the next page's address comes from the answer, and the token must not go elsewhere.
+        # The next page's address comes from the answer, and the token must not go elsewhere.
         if urlsplit(url).hostname != urlsplit(audience).hostname or urlsplit(url).scheme not in audience:
             raise NotAnsweredError(f"the answer continues at another host than {audience}")
         headers = {"Authorization": f"Bearer {self.token(audience)}"}

@@ -62,7 +62,7 @@ def api_server(
         # is private. AKS supports no other way to a private vault (AKS documentation, KMS etcd encryption).
         "enable_vnet_integration": True,
         "subnet_id": subnet,
-        # NOTE: run-command is a shell that bypasses the cluster's RBAC.
+        # `az aks command invoke` is a shell that bypasses the cluster's RBAC.
         "disable_run_command": True,
     }
 

@@ -185,7 +185,7 @@ class FlowLogs(PlatformComponent):
         )
         network.FlowLog(
             self.name("flow-log"),
-            # NOTE: Azure creates one network watcher per region and subscription, and rejects a second one.
+            # Azure creates one network watcher per region and subscription, and rejects a second one.
             resource_group_name=WATCHERS_GROUP,
             network_watcher_name=f"NetworkWatcher_{spec.region}",
             location=spec.region,

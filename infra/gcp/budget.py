@@ -58,7 +58,7 @@ class Budget(PlatformComponent):
     ) -> None:
         super().__init__(spec, "budget-alerts", opts)
         apis = foundation.apis
-        # NOTE: without the Cloud Billing API, the provider answers with an empty billing account and no error
+        # Without the Cloud Billing API, the provider answers with an empty billing account and no error
         # (terraform-provider-google, resourceGoogleProjectRead).
         project = gcp.organizations.get_project_output(
             project_id=spec.account, opts=pulumi.InvokeOutputOptions(parent=self, depends_on=apis.ready)

@@ -111,7 +111,7 @@ class Access(pulumi.ComponentResource):
         )
         k8s.core.v1.Secret(
             f"{self._spec.name}-launcher-token",
-            # NOTE: the cluster writes the token into the object, so the state has an empty secret.
+            # The cluster writes the token into the object, so the state has an empty secret.
             metadata=k8s.meta.v1.ObjectMetaArgs(
                 name=LAUNCHER_TOKEN,
                 namespace=TRAINING_NAMESPACE,

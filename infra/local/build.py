@@ -27,7 +27,7 @@ def build(spec: PlatformSpec) -> Platform:
     reached = find_cluster(spec, path)
     provider = k8s.Provider(
         f"{spec.name}-kubernetes-provider",
-        # NOTE: the path and not the text, which must not be stored in the state.
+        # The path and not the text, which must not be stored in the state.
         kubeconfig=spec.kubernetes.kubeconfig or None,
         context=spec.kubernetes.context or None,
         cluster_identifier=f"{spec.name}/{reached.context or 'current-context'}",

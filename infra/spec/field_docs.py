@@ -32,7 +32,7 @@ def describe_fields() -> None:
         if isinstance(parsed, ast.ClassDef) and isinstance(model, type) and issubclass(model, Part):
             for name, text in _docstrings(parsed).items():
                 model.model_fields[name].description = text
-            # NOTE: a model must be rebuilt after its parts, or the schema shows outdated parts.
+            # A model must be rebuilt after its parts, or the schema shows outdated parts.
             model.model_rebuild(force=True)
 
 

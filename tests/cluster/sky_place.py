@@ -271,7 +271,7 @@ def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             assert done.returncode == 0, done.stderr
             yield here
         finally:
-            # NOTE: SkyPilot's server, workers and job controllers outlive the launch that starts them.
+            # SkyPilot's server, workers and job controllers outlive the launch that starts them.
             end_all(folder)
             for namespace in (NEAR, FAR):
                 cluster.kubectl("delete", "namespace", namespace, "--wait=false", check=False)

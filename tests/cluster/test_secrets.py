@@ -41,7 +41,7 @@ def test_a_run_leaks_no_secret(observed_run: ObservedRun) -> None:
     assert leaks(observed_run.texts, observed_run.planted) == []
 
 
-# NOTE: an empty text hides a leak, so each must contain what it normally contains.
+# An empty text hides a leak, so each must contain what it normally contains.
 @pytest.mark.parametrize(
     ("place", "word"),
     [

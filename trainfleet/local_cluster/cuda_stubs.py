@@ -94,7 +94,7 @@ def _compile_stub(name: str, symbols: Iterable[Symbol], path: Path, work: Path) 
     for symbol in symbols:
         by_version.setdefault(symbol.version, []).append(symbol.name)
     command = ["gcc", "-shared", "-fPIC", "-O0", "-w", f"-Wl,-soname,{name}", "-o", str(path), str(source)]
-    if any(by_version):  # NOTE: the loader rejects a symbol without the version that it was linked with
+    if any(by_version):  # the loader rejects a symbol without the version that it was linked with
         blocks = [
             f"{version or 'UNVERSIONED'} {{ global: {'; '.join(members)}; }};"
             for version, members in by_version.items()

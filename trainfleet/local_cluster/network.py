@@ -52,7 +52,7 @@ def connect(state: State, pid: int) -> None:
             "another network link has the cluster's name",
             [Problem(state.link, "was not created by this cluster", "choose another --name")],
         )
-    # NOTE: the link of a stopped node disappears a moment later, so its existence alone does not count.
+    # The link of a stopped node disappears a moment later, so its existence alone does not count.
     if not _has_peer(pid):
         remove(state.link)
         state.record("link", state.link)

@@ -45,7 +45,7 @@ def pids_with_token(token: str) -> list[int]:
 
 def pid_of(state: State) -> int | None:
     """The node's first process in this machine's numbering, or None when the node does not run."""
-    # NOTE: `unshare` stays as the parent of the first process, so two processes have the token. Only the
+    # `unshare` stays as the parent of the first process, so two processes have the token. Only the
     # node's own has the number 1 in its namespace.
     for pid in pids_with_token(state.token):
         with contextlib.suppress(OSError):

@@ -200,7 +200,7 @@ def _kubelet(state: State) -> dict[str, Any]:
         "resolvConf": str(state.file("config", "resolv.conf")),
         "evictionPressureTransitionPeriod": "15s",
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
-        # NOTE: images are never removed, because no registry could provide them again.
+        # Images are never removed, because no registry could provide them again.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "nodeStatusUpdateFrequency": "5s",

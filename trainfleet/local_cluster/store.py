@@ -140,7 +140,7 @@ def issue_certificate(host: str, folder: Path) -> None:
 
     write_whole(folder / "names", f"subjectAltName=IP:{host}\n")
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout")
-    # NOTE: the authority is kept, because running pods trust the one that they were started with.
+    # The authority is kept, because running pods trust the one that they were started with.
     if not (folder / "ca.crt").is_file():
         subject = ("-days", "365", "-subj", "/CN=trainfleet-store")
         openssl("req", "-x509", *key, "ca.key", "-out", "ca.new", *subject)

@@ -5,7 +5,7 @@ decides the sample order. To add a source of rows, start at the docstring of
 `trainfleet.training.data.prepare`.
 """
 
-# NOTE: import neither torch nor pyarrow here: the command line and preparation processes import this package.
+# Import neither torch nor pyarrow here: the command line and preparation processes import this package.
 from trainfleet.training.data.bad_rows import BadInput, BadRowError, Integrity, describe_left_out
 from trainfleet.training.data.columns import Column
 from trainfleet.training.data.order import (

@@ -129,7 +129,7 @@ def make_block(predictor: Predictor, number: int, unit: Unit, request: Request) 
     """Make one block. The same block has the same bytes in every process."""
     import torch
 
-    # NOTE: seeded per block, so that the result does not depend on which process makes the block, or when
+    # Seeded per block, so that the result does not depend on which process makes the block, or when
     digest = hashlib.sha256(f"{predictor.recipe.seed}:predict:{number}".encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:7]))
     rows = list(_rows(unit))

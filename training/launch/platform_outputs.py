@@ -118,7 +118,7 @@ def _stack_outputs(stack: str) -> dict[str, object]:
         fix = "on a machine with pulumi: pulumi stack output --json --show-secrets > FILE; then --stack FILE"
         problem = Problem("pulumi", "is not on the path", fix)
         raise MissingToolError(f"cannot read the outputs of the stack {stack}", [problem])
-    # NOTE: without --show-secrets the kubeconfig reads `[secret]`.
+    # Without --show-secrets the kubeconfig reads `[secret]`.
     command = [pulumi, "stack", "output", "--json", "--show-secrets", "--non-interactive", "--stack", stack]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)

@@ -18,7 +18,7 @@ class StoreErrorMessage:
     retryable: bool
 
 
-# NOTE: a wrong clock also appears as a wrong signature, so the first pattern has precedence.
+# A wrong clock also appears as a wrong signature, so the first pattern has precedence.
 _PATTERNS: tuple[tuple[str, StoreErrorMessage], ...] = (
     (
         r"RequestTimeTooSkewed|REQUEST_TIME_TOO_SKEWED|difference between the request time|not yet valid|"

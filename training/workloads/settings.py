@@ -209,6 +209,6 @@ def _import_module(name: str) -> Any:
         )  # permanently: for later imports of the file and processes that prepare its data
     compat.install()
     if not name.startswith("trainfleet."):
-        # NOTE: must precede a user's own import of torchmetrics, or every worker imports transformers too.
+        # Must precede a user's own import of torchmetrics, or every worker imports transformers too.
         importlib.import_module("trainfleet.training.trainer.torchmetrics_compat")
     return importlib.import_module(name)

@@ -60,7 +60,7 @@ GOLDEN = {
 
 def write_text(folder: Path) -> Path:
     """Write forty files of synthetic sentences, the same on every machine."""
-    # NOTE: the text must be the same everywhere. The source of Python differs by version.
+    # The text must be the same everywhere. The source of Python differs by version.
     rng = random.Random(7)
     words = ["gradient", "tensor", "rank", "a", "the", "of", "sums", "step", "café", "loss"]
     folder.mkdir(parents=True, exist_ok=True)

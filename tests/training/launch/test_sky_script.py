@@ -67,7 +67,7 @@ class Pods:
     def end(self) -> None:
         """End each script and everything that it started, as SkyPilot does at the end of a task."""
         for process in self._started:
-            # NOTE: a script that has exited leaves `ray start` in its process group, so end the group even if
+            # A script that has exited leaves `ray start` in its process group, so end the group even if
             # the script itself is gone.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -212,7 +212,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "PATH": f"{folder / 'bin'}{os.pathsep}{kept.get('PATH', os.defpath)}",
         "TMPDIR": str(folder / "tmp"),
         "PULUMI_HOME": str(folder / "home"),
-        # NOTE: without metadata=skip, the engine writes an .attrs file per state file, and not atomically.
+        # Without metadata=skip, the engine writes an .attrs file per state file, and not atomically.
         # Killing the engine at that moment leaves a state that cannot be loaded ("failed to load checkpoint:
         # EOF").
         "PULUMI_BACKEND_URL": f"file://{folder / 'state'}?metadata=skip",

@@ -275,7 +275,7 @@ def _warning(header: str) -> str:
 
 
 def _is_listening(path: Path) -> bool:
-    # NOTE: the socket's file exists from bind() on, and refuses connections until listen(). On a busy machine
+    # The socket's file exists from bind() on, and refuses connections until listen(). On a busy machine
     # the proxy can be preempted in between.
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.connect(str(path))

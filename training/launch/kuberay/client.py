@@ -170,7 +170,7 @@ class Cluster:
             reason = str(error).strip().splitlines()[0][:160] if str(error) else repr(error)
             raise ApiError(0, "", f"cannot run a command in {pod} ({reason})") from error
         finally:
-            # NOTE: `stream` replaces the client's `request` permanently (kubernetes-client/python#1750).
+            # `stream` replaces the client's `request` permanently (kubernetes-client/python#1750).
             self._api.request = type(self._api).request.__get__(self._api)
 
     def forward(self, pod: str, port: int) -> Any:

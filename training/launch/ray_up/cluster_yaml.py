@@ -227,7 +227,7 @@ def _start(run: RunSpec, options: list[str]) -> str:
     if run.secrets:
         steps.append(f"set -a; . $HOME/{FOLDER}/keys; set +a")
     if run.hosts:
-        # NOTE: with existing hosts, Ray 2.60's autoscaler v2 does not recognize the head and starts no
+        # With existing hosts, Ray 2.60's autoscaler v2 does not recognize the head and starts no
         # worker.
         steps.append("export RAY_enable_autoscaler_v2=0")
     steps += [

@@ -107,7 +107,7 @@ def resolve(recipe: Recipe, target: Target, options: RayUpOptions, env: Mapping[
     outputs, problems = _platform(target, options)
     cloud = "local" if hosts else outputs.cloud
     pool, pool_problems = choose_pool(recipe, outputs, options.pool)
-    # NOTE: the contract's identity is one of pods. Only on GCP can a machine use the same account.
+    # The contract's identity is one of pods. Only on GCP can a machine use the same account.
     identity = options.identity or (outputs.training_identity if cloud == "gcp" else "")
     ca, ca_problems = certificates(env)
     image = options.image or outputs.image

@@ -50,7 +50,7 @@ class Sky(Launcher[SkyOptions]):
         run = resolve(recipe, target, options, os.environ)
         contexts = {each.context: run.platforms[each.platform].namespace for each in run.plan.possible}
         if any(context_problem(context, namespace) is None for context, namespace in contexts.items()):
-            # NOTE: now, because the launcher ends what its later child processes leave behind, and SkyPilot's
+            # Now, because the launcher ends what its later child processes leave behind, and SkyPilot's
             # server must outlive the launch.
             ensure_server(os.environ, config_path(os.environ))
         spec = file.with_name("sky.json")

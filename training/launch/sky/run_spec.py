@@ -40,7 +40,7 @@ def resolve(recipe: Recipe, target: Target, options: SkyOptions, env: Mapping[st
         InputError: no pool can run it (with the reason of every pool), or a secret is not set.
     """
     platforms = _platforms(target, options)
-    # NOTE: every alternative writes to one storage, which pods in another cloud cannot open without keys.
+    # Every alternative writes to one storage, which pods in another cloud cannot open without keys.
     plan = make_plan(recipe, platforms, options.plan_options(recipe.home_url()))
     if not plan.possible:
         problems = [
