@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.rehearsal.test_relations import record
+from tests.rehearsal.relation_cases import record
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 
 HOME, AWAY = "vpc-home", "vpc-away"

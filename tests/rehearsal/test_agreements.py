@@ -56,15 +56,21 @@ from tests.rehearsal.agreement_resources import (
     versions,
     vnet,
 )
-from tests.rehearsal.test_relations import record
+from tests.rehearsal.relation_cases import (
+    Right,
+    Wrong,
+    assert_accepted,
+    assert_rejected,
+    each_right,
+    each_wrong,
+    record,
+)
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.schema import packages
-from trainfleet.rehearsal.simulation.state import Cloud, RefusedError
 from trainfleet.rehearsal.simulation.stateful_rules import rules
 from trainfleet.rehearsal.simulation.stateful_rules.agreements import AGREEMENT_KINDS
 
-Case = tuple[str, list[CloudObject], CloudObject]
-WRONG: list[tuple[str, list[CloudObject], CloudObject, str]] = [
+WRONG: list[Wrong] = [
     ("a route table of another VPC", [*NETWORK, table(AWAY)], routed(AWAY), f"VPC {HOME}, and routeTableId"),
     *(
         (f"a {name} with a group of another VPC", NETWORK, what, f"VPC {AWAY}")
@@ -139,7 +145,7 @@ WRONG: list[tuple[str, list[CloudObject], CloudObject, str]] = [
     ("NAT with a basic address", [address("Basic")], AZURE_NAT, "which forbids a NAT gateway"),
     ("a public container of a private account", [account(public=False)], container("Blob"), "which forbids"),
 ]
-RIGHT: list[Case] = [
+RIGHT: list[Right] = [
     ("a route table of the VPC", [*NETWORK, table(HOME)], routed(HOME)),
     *((f"a {name} with a group of its VPC", NETWORK, what) for name, what in in_vpc(["local"])),
     *((f"a {name} with a group that exists elsewhere", NETWORK, what) for name, what in in_vpc(["sg-1"])),
@@ -196,19 +202,14 @@ RIGHT: list[Case] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("there", "what", "output"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG]
-)
+@each_wrong(WRONG)
 def test_what_does_not_agree_is_rejected(there: list[CloudObject], what: CloudObject, output: str) -> None:
-    cloud = Cloud(records={each.key: each for each in there})
-    with pytest.raises(RefusedError) as caught:
-        cloud.create(what)
-    assert output in str(caught.value)
+    assert_rejected(there, what, output)
 
 
-@pytest.mark.parametrize(("there", "what"), [row[1:] for row in RIGHT], ids=[row[0] for row in RIGHT])
+@each_right(RIGHT)
 def test_what_agrees_is_accepted(there: list[CloudObject], what: CloudObject) -> None:
-    Cloud(records={each.key: each for each in there}).create(what)
+    assert_accepted(there, what)
 
 
 ROWS = [(kind, row) for kind in AGREEMENT_KINDS for rows in rules()[kind].values() for row in rows]

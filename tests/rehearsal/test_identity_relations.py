@@ -6,7 +6,15 @@ import json
 
 import pytest
 
-from tests.rehearsal.test_relations import record
+from tests.rehearsal.relation_cases import (
+    Right,
+    Wrong,
+    assert_accepted,
+    assert_rejected,
+    each_right,
+    each_wrong,
+    record,
+)
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.state import Cloud, RefusedError
 
@@ -49,7 +57,7 @@ def gke(**node_config: str) -> CloudObject:
     return record("gcp:container/cluster:Cluster", "projects/p/lab", nodeConfig=node_config)
 
 
-REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
+REFUSED: list[Wrong] = [
     (
         "pods with a role for tokens of the issuer",
         [iam_role("ec2.amazonaws.com", "sts:AssumeRole")],
@@ -87,7 +95,7 @@ REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
         "requires apiServerAccessProfile.enableVnetIntegration",
     ),
 ]
-ALLOWED: list[tuple[str, list[CloudObject], CloudObject]] = [
+ALLOWED: list[Right] = [
     ("pods with a role", [iam_role(POD_SERVICE, "sts:AssumeRole", "sts:TagSession")], association()),
     ("pods with a role from elsewhere", [iam_role("ec2.amazonaws.com")], association("ours")),
     ("an add-on with a role", [iam_role(POD_SERVICE, "sts:AssumeRole", "sts:TagSession")], ADDON),
@@ -99,19 +107,14 @@ ALLOWED: list[tuple[str, list[CloudObject], CloudObject]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("there", "what", "output"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
-)
+@each_wrong(REFUSED)
 def test_a_missing_relation_is_rejected(there: list[CloudObject], what: CloudObject, output: str) -> None:
-    cloud = Cloud(records={each.key: each for each in there})
-    with pytest.raises(RefusedError) as caught:
-        cloud.create(what)
-    assert output in str(caught.value)
+    assert_rejected(there, what, output)
 
 
-@pytest.mark.parametrize(("there", "what"), [row[1:] for row in ALLOWED], ids=[row[0] for row in ALLOWED])
+@each_right(ALLOWED)
 def test_a_relation_that_holds_is_accepted(there: list[CloudObject], what: CloudObject) -> None:
-    Cloud(records={each.key: each for each in there}).create(what)
+    assert_accepted(there, what)
 
 
 def test_a_policy_that_bounds_a_role_cannot_be_deleted() -> None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from tests.rehearsal.test_relations import record
+from tests.rehearsal.relation_cases import (
+    Right,
+    Wrong,
+    assert_accepted,
+    assert_rejected,
+    each_right,
+    each_wrong,
+    record,
+)
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
-from trainfleet.rehearsal.simulation.state import Cloud, RefusedError
+from trainfleet.rehearsal.simulation.state import Cloud
 from trainfleet.rehearsal.simulation.stateful_rules import rules
 
 TYPES = {
@@ -52,7 +58,7 @@ def pods(kind: str = "Pod", replicas: int = 1, resources: Any = None, **pod: Any
 
 
 BASELINE, RESTRICTED = namespace("baseline"), namespace("restricted")
-WRONG: list[tuple[str, list[CloudObject], CloudObject, str]] = [
+WRONG: list[Wrong] = [
     *(
         (f"a {kind} in the host's network", [BASELINE], pods(kind, hostNetwork=True), "hostNetwork")
         for kind in TYPES
@@ -124,7 +130,7 @@ WRONG: list[tuple[str, list[CloudObject], CloudObject, str]] = [
         "do not fit in requests.memory",
     ),
 ]
-RIGHT: list[tuple[str, list[CloudObject], CloudObject]] = [
+RIGHT: list[Right] = [
     *((f"a {kind} at baseline", [BASELINE], pods(kind)) for kind in TYPES),
     *((f"a {kind} at restricted", [RESTRICTED], pods(kind, security=SAFE)) for kind in TYPES),
     (
@@ -146,21 +152,16 @@ RIGHT: list[tuple[str, list[CloudObject], CloudObject]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("there", "what", "output"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG]
-)
+@each_wrong(WRONG)
 def test_pods_that_a_namespace_does_not_admit_are_rejected(
     there: list[CloudObject], what: CloudObject, output: str
 ) -> None:
-    cloud = Cloud(records={each.key: each for each in there})
-    with pytest.raises(RefusedError) as caught:
-        cloud.create(what)
-    assert output in str(caught.value)
+    assert_rejected(there, what, output)
 
 
-@pytest.mark.parametrize(("there", "what"), [row[1:] for row in RIGHT], ids=[row[0] for row in RIGHT])
+@each_right(RIGHT)
 def test_pods_that_a_namespace_admits_are_accepted(there: list[CloudObject], what: CloudObject) -> None:
-    Cloud(records={each.key: each for each in there}).create(what)
+    assert_accepted(there, what)
 
 
 def test_a_pod_of_another_cluster_has_its_own_namespaces() -> None:

@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
+from tests.rehearsal.relation_cases import (
+    Right,
+    Wrong,
+    assert_accepted,
+    assert_rejected,
+    each_right,
+    each_wrong,
+    record,
+)
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.gcp.answers import FINDERS
-from trainfleet.rehearsal.simulation.state import Cloud, RefusedError
-
-
-def record(token: str, resource_id: str, outputs: dict[str, Any] | None = None, **inputs: Any) -> CloudObject:
-    name = resource_id.rsplit("/", 1)[-1]
-    return CloudObject(
-        f"urn:pulumi:s::p::{token}::{name}", token, resource_id, "", inputs, {**inputs, **(outputs or {})}
-    )
 
 
 def link(name: str, folder: str, prefix: str, filesystem: str = "fs-1") -> CloudObject:
@@ -183,7 +184,7 @@ def rule(kind: str, group: str, peer: str, low: int = 988, high: int = 988) -> C
 
 TO_NODES = [rule("Egress", "sg-servers", "sg-nodes"), rule("Egress", "sg-servers", "sg-nodes", 1018, 1023)]
 FROM_SERVERS = rule("Ingress", "sg-nodes", "sg-servers")
-REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
+REFUSED: list[Wrong] = [
     (
         "clients that do not admit the servers",
         [*TO_NODES, FROM_SERVERS],
@@ -290,7 +291,7 @@ REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
         NO_REQUEST,
     ),
 ]
-ALLOWED: list[tuple[str, list[CloudObject], CloudObject]] = [
+ALLOWED: list[Right] = [
     (
         "clients that admit the servers",
         [*TO_NODES, FROM_SERVERS, rule("Ingress", "sg-nodes", "sg-servers", 1018, 1023)],
@@ -322,19 +323,14 @@ ALLOWED: list[tuple[str, list[CloudObject], CloudObject]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("there", "what", "output"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
-)
+@each_wrong(REFUSED)
 def test_a_missing_relation_is_rejected(there: list[CloudObject], what: CloudObject, output: str) -> None:
-    cloud = Cloud(records={each.key: each for each in there})
-    with pytest.raises(RefusedError) as caught:
-        cloud.create(what)
-    assert output in str(caught.value)
+    assert_rejected(there, what, output)
 
 
-@pytest.mark.parametrize(("there", "what"), [row[1:] for row in ALLOWED], ids=[row[0] for row in ALLOWED])
+@each_right(ALLOWED)
 def test_a_relation_that_holds_is_accepted(there: list[CloudObject], what: CloudObject) -> None:
-    Cloud(records={each.key: each for each in there}).create(what)
+    assert_accepted(there, what)
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from tests.rehearsal.test_relations import record
+from tests.rehearsal.relation_cases import (
+    Right,
+    Wrong,
+    assert_accepted,
+    assert_rejected,
+    each_right,
+    each_wrong,
+    record,
+)
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
-from trainfleet.rehearsal.simulation.state import Cloud, RefusedError
 
 EKS = record("aws:eks/cluster:Cluster", "lab", name="lab")
 EKS_NODES = [
@@ -77,7 +82,7 @@ def reservation(group: str) -> CloudObject:
 
 ECR = "111122223333.dkr.ecr.us-east-2.amazonaws.com"
 NO_EGRESS = "is in a public registry, and no node of lab has egress"
-REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
+REFUSED: list[Wrong] = [
     ("a chart on EKS nodes without egress", EKS_NODES, chart(), f"chart kuberay-operator {NO_EGRESS}"),
     (
         "an image on EKS nodes without egress",
@@ -119,7 +124,7 @@ REFUSED: list[tuple[str, list[CloudObject], CloudObject, str]] = [
         f"reservation {RESERVATION} was not created in placement group near",
     ),
 ]
-ALLOWED: list[tuple[str, list[CloudObject], CloudObject]] = [
+ALLOWED: list[Right] = [
     ("a chart on EKS nodes with a route", [*EKS_NODES, EKS_OUT], chart()),
     ("a chart on EKS nodes of another network", [EKS_NODES[0], EKS_NODES[2]], chart()),
     ("a chart from a mirror", EKS_NODES, chart(image={"repository": f"{ECR}/kuberay"})),
@@ -139,16 +144,11 @@ ALLOWED: list[tuple[str, list[CloudObject], CloudObject]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("there", "what", "output"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
-)
+@each_wrong(REFUSED)
 def test_a_missing_relation_is_rejected(there: list[CloudObject], what: CloudObject, output: str) -> None:
-    cloud = Cloud(records={each.key: each for each in there})
-    with pytest.raises(RefusedError) as caught:
-        cloud.create(what)
-    assert output in str(caught.value)
+    assert_rejected(there, what, output)
 
 
-@pytest.mark.parametrize(("there", "what"), [row[1:] for row in ALLOWED], ids=[row[0] for row in ALLOWED])
+@each_right(ALLOWED)
 def test_a_relation_that_holds_is_accepted(there: list[CloudObject], what: CloudObject) -> None:
-    Cloud(records={each.key: each for each in there}).create(what)
+    assert_accepted(there, what)
