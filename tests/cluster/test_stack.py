@@ -189,17 +189,23 @@ def test_an_existing_object_with_the_same_content_is_shared_and_kept(
         cluster.kubectl("delete", "configmap", "config")
 
 
-def test_a_workload_fails_if_admission_refuses_its_pods(tmp_path: Path, target: Target) -> None:
-    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+def test_a_workload_fails_if_admission_refuses_its_pods(
+    tmp_path: Path, cluster: Cluster, target: Target
+) -> None:
+    """The namespace is not in the program, so only the cluster knows its level."""
+    space = f"{SPACE}-2"
     spec = {"template": {"spec": {"restart_policy": "Never", "containers": [{"name": "a", "image": "a"}]}}}
     code = f"""
-strict = k8s.core.v1.Namespace("strict", metadata={{"name": "{SPACE}-2", "labels": {labels}}}, opts=here)
-k8s.batch.v1.Job("root", metadata={{"name": "root", "namespace": "{SPACE}-2"}}, spec={spec},
-                 opts=pulumi.ResourceOptions(provider=provider, depends_on=[strict]))
+k8s.batch.v1.Job("root", metadata={{"name": "root", "namespace": "{space}"}}, spec={spec}, opts=here)
 """
-    report = rehearsed(tmp_path, target, code, "cluster")
+    cluster.kubectl("create", "namespace", space)
+    try:
+        cluster.kubectl("label", "namespace", space, "pod-security.kubernetes.io/enforce=restricted")
+        report = rehearsed(tmp_path, target, code, "cluster")
+    finally:
+        cluster.kubectl("delete", "namespace", space)
     assert not report.ok
-    assert f"a pod of Job {SPACE}-2/root would be rejected" in str(report.problems)
+    assert f"a pod of Job {space}/root would be rejected" in str(report.problems)
     assert 'violates PodSecurity "restricted:latest"' in str(report.problems)
 
 
