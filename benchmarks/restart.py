@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks import command
@@ -87,6 +87,10 @@ class RestartMonitor:
             self.first_step = self.first_step or now
             if self.checkpoints >= 2 and now - self.first_step >= self.settled_s:
                 self._kill()
+
+    def ask(self, answers: Mapping[str, str], interrupted: Callable[[], bool]) -> str:  # noqa: ARG002
+        """The first answer, without asking; the launcher requires it."""
+        return next(iter(answers))
 
     def close(self) -> None:
         """Do nothing; the launcher requires it."""

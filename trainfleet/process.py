@@ -10,12 +10,14 @@ import contextlib
 import ctypes
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -115,7 +117,10 @@ def _reap() -> None:
 
 @contextlib.contextmanager
 def on_stop(stop: Callable[[int], None]) -> Iterator[None]:
-    """Call `stop(signal number)` on SIGINT, SIGTERM or SIGHUP inside the block; restores the old handlers."""
+    """Call `stop(signal number)` on SIGINT, SIGTERM or SIGHUP inside the block; restores the old handlers.
+
+    A SIGHUP that is ignored stays ignored: `nohup` asked for it.
+    """
 
     def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         stop(number)
@@ -123,12 +128,43 @@ def on_stop(stop: Callable[[int], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    old = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    old = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
+
+
+class Reaction(Enum):
+    """What a signal means to a supervised command."""
+
+    CONTINUE = auto()
+    """Nothing: the command continues."""
+    END_SOON = auto()
+    """It ends by itself, within its time of grace."""
+    END_NOW = auto()
+
+
+def insisted(signals: Sequence[int]) -> bool:
+    """Whether a signal was repeated. A terminal that is closed later insists on nothing."""
+    return any(number != signal.SIGHUP for number in signals[1:])
+
+
+def leave_terminal() -> None:
+    """Send the outputs that go to a terminal to nowhere: after SIGHUP it is gone, and writing would fail.
+
+    `isatty` is false of a terminal that is gone, so any character device is taken for one.
+    """
+    with contextlib.suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for number in (1, 2):
+            if stat.S_ISCHR(os.fstat(number).st_mode):
+                os.dup2(nowhere, number)
+        os.close(nowhere)
 
 
 def supervise(
@@ -137,7 +173,7 @@ def supervise(
     log: IO[bytes],
     *,
     tick: Callable[[], None],
-    ask_to_stop: Callable[[], bool],
+    on_signal: Callable[[Sequence[int]], Reaction],
     grace_s: float = 20.0,
 ) -> Ended:
     """Run `command` with its output in `log` until it ends, and leave no process of it behind.
@@ -147,15 +183,22 @@ def supervise(
         env: its environment.
         log: takes both its outputs.
         tick: called all the time; an exception ends the command.
-        ask_to_stop: called at the first SIGINT, SIGTERM or SIGHUP; whether the command may end by itself.
-        grace_s: how long it may take to do so; a second signal ends it at once.
+        on_signal: called at the first SIGINT, SIGTERM or SIGHUP with the list of signals, to which another
+            one may be added meanwhile. A second SIGINT or SIGTERM ends the command at once.
+        grace_s: how long the command may take to end by itself.
     """
     adopt_orphans()
     others = below()  # those of the program that calls this
     reaper = _start_reaper()
     signals: list[int] = []
     deadline = float("inf")
-    with on_stop(signals.append):
+
+    def note(number: int) -> None:
+        if number == signal.SIGHUP:
+            leave_terminal()
+        signals.append(number)
+
+    with on_stop(note):
         # A session of its own: Ctrl-C in the terminal reaches only the launcher, which ends the rest in
         # order.
         child = subprocess.Popen(
@@ -163,10 +206,14 @@ def supervise(
         )
         code: int | None = None
         try:
-            while code is None and len(signals) < 2 and time.monotonic() < deadline:
+            while code is None and not insisted(signals) and time.monotonic() < deadline:
                 tick()
                 if signals and deadline == float("inf"):
-                    deadline = time.monotonic() + (grace_s if ask_to_stop() else 0.0)
+                    reaction = on_signal(signals)
+                    if reaction is Reaction.CONTINUE:
+                        signals.clear()
+                    else:
+                        deadline = time.monotonic() + (grace_s if reaction is Reaction.END_SOON else 0.0)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     code = child.wait(POLL_S)
         finally:

@@ -68,5 +68,7 @@ def test_a_detached_run_can_be_listed_and_attached(place: Place) -> None:
     back = place.call("runs", "attach", "alone", "--json")
     assert back.returncode == 0, back.stderr
     assert document(back.stdout)["step"] == 400
+    assert place.call("runs", "logs", "alone").returncode == 0, "attaching deletes nothing"
+    assert place.call("runs", "stop", "alone").returncode == 0
     assert place.call("runs", "logs", "alone").returncode == 2
     place.clean()

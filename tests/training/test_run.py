@@ -195,7 +195,7 @@ open({str(tmp_path / "pid")!r}, "w").write(str(grandchild.pid))
 import sys
 from trainfleet import process
 with open({str(tmp_path / "log")!r}, "wb") as log:
-    ended = process.supervise([sys.executable, "-c", {child!r}], {{}}, log, tick=lambda: None, ask_to_stop=lambda: False)
+    ended = process.supervise([sys.executable, "-c", {child!r}], {{}}, log, tick=lambda: None, on_signal=lambda _: process.Reaction.END_NOW)
 print(ended.code)
 """
     done = subprocess.run(

@@ -165,7 +165,7 @@ def attach_command(
 ) -> None:
     """Follow a run as if it had been launched here: its lines from the start, its report at the end.
 
-    Ctrl-C stops the run.
+    Ctrl-C and a closed terminal end only this command. `trainfleet runs stop` stops a run.
 
     [bold]Examples[/]
 

@@ -32,6 +32,8 @@ class Launcher(ABC, Generic[Options]):
 
     remote: ClassVar[bool] = False
     """Whether the processes run on other machines, so that what they wrote is fetched from the storage."""
+    detachable: ClassVar[bool] = False
+    """Whether a run continues, and ends its machines, without its launcher."""
     grace_seconds: ClassVar[float] = 20.0
     """How long a run that is asked to stop may take to end."""
     options_model: type[Options]

@@ -15,6 +15,11 @@ class LaunchOptions(BaseModel):
         """The command line flag of a field."""
         return cls.model_fields[name].title or f"--{name.replace('_', '-')}"
 
+    @property
+    def follows_only(self) -> bool:
+        """Whether the launch follows a run of another launch, which it must neither stop nor delete."""
+        return False
+
     def place(self) -> dict[str, str]:
         """What run.json keeps, so that `trainfleet runs` finds the run."""
         return {}

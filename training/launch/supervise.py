@@ -6,8 +6,9 @@ import contextlib
 import json
 import os
 import secrets
+import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from trainfleet.training.stores import StoreError
 LOG = "launch.log"
 """The output of a run's processes: Ray's and torch's own messages."""
 RERUN = "run the same command again to resume"
+STOP_OR_DETACH = {"s": "save and stop the run", "d": "detach, and let it continue", "": "continue"}
+"""The answers to Ctrl-C on a terminal. Without a terminal, Ctrl-C stops the run."""
 
 
 @dataclass
@@ -120,6 +123,7 @@ class _Launch:
         self.launcher, self.recipe, self.target, self.env, self.view = launcher, recipe, target, env, view
         self.run_dir = target.run_dir
         self.reported = Reported()
+        self.detaching = False
         self._began = time.monotonic()
 
     def run(self, launches: list[dict[str, Any]], storage: RunStorage) -> Outcome:
@@ -130,6 +134,9 @@ class _Launch:
                 ended = self._supervise(work)
         finally:
             self.view.close()
+        if self.detaching and reported.result is None:
+            # The follower may have had no time to report it. Nothing of the run was ended.
+            reported.detached = reported.detached or {"how": [self._how_to_attach()]}
         if reported.detached is not None:
             launches[-1] |= {"status": "detached", **reported.detached}
             run_record.update(run_dir, {"launches": launches})
@@ -173,7 +180,7 @@ class _Launch:
                     self._child_env(work),
                     log,
                     tick=tick,
-                    ask_to_stop=lambda: self._ask_to_stop(work),
+                    on_signal=lambda signals: self._on_signal(signals, work),
                     grace_s=self.launcher.grace_seconds,
                 )
         except _EndNow:
@@ -182,14 +189,37 @@ class _Launch:
             listener.close()
             handle_events()
 
-    def _ask_to_stop(self, work: Path) -> bool:
-        """Ask the run to stop; whether it needs time for that."""
+    def _on_signal(self, signals: Sequence[int], work: Path) -> process.Reaction:
+        """Stop the run or detach from it.
+
+        A run elsewhere ends only when its user says so: a lost terminal and a launcher that is ended detach.
+        """
+        if not self.launcher.detachable:
+            return self._stop(work)
+        options = self.target.request.options
+        if signals[0] != signal.SIGINT or (options is not None and options.follows_only):
+            return self._detach(work)
+        answer = self.view.ask(STOP_OR_DETACH, lambda: len(signals) > 1)
+        if answer == "d" or signals[-1] != signal.SIGINT:
+            return self._detach(work)
+        return process.Reaction.CONTINUE if answer == "" else self._stop(work)
+
+    def _stop(self, work: Path) -> process.Reaction:
         if not self.reported.stepped and not self.launcher.remote:
-            return False
+            return process.Reaction.END_NOW
         (work / "stop").touch()
         what = "saving a checkpoint first" if self.reported.stepped else "deleting what was started"
         self.view.handle({"kind": "warning", "text": f"stopping: {what} (Ctrl-C again ends at once)"})
-        return True
+        return process.Reaction.END_SOON
+
+    def _detach(self, work: Path) -> process.Reaction:
+        self.detaching = True
+        (work / events.DETACH).touch()
+        self.view.handle({"kind": "warning", "text": "detaching: the run continues without this launcher"})
+        return process.Reaction.END_SOON
+
+    def _how_to_attach(self) -> str:
+        return f"the run continues; follow it with: trainfleet runs attach {self.recipe.name}"
 
     def _child_env(self, work: Path) -> dict[str, str]:
         """The environment of the run's processes.

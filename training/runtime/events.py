@@ -29,6 +29,8 @@ FINAL_EVENTS = ("result", "error", "crash")
 RUN_DIR = "TRAINFLEET_RUN_DIR"
 STOP_FILE = "TRAINFLEET_STOP_FILE"
 """If this file exists, every rank saves and ends after its step."""
+DETACH = "detach"
+"""The name of a file next to it that asks a follower to leave its run alone."""
 RAY_TEMP = "TRAINFLEET_RAY_TEMP"
 """Session folder of a local Ray; the launcher removes it."""
 RAY_FOR_RUN = "TRAINFLEET_RAY_FOR_RUN"

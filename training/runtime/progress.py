@@ -5,8 +5,9 @@ A line has the same values as a row of metrics.jsonl, formatted for people.
 
 from __future__ import annotations
 
+import select
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -61,13 +62,45 @@ class Display(Protocol):
 
     def handle(self, event: Mapping[str, Any]) -> None: ...
 
+    def ask(self, answers: Mapping[str, str], interrupted: Callable[[], bool]) -> str: ...
+
     def close(self) -> None: ...
+
+
+def ask_on_terminal(answers: Mapping[str, str], interrupted: Callable[[], bool]) -> str:
+    """Ask the person at the terminal, on stderr.
+
+    Args:
+        answers: what each answer means; an empty one is Enter.
+        interrupted: whether to stop asking, because of another signal.
+
+    Returns:
+        The answer; the first one without a terminal, at its end, or when interrupted.
+    """
+    first = next(iter(answers))
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return first
+    choice = ", ".join(f"{answer or 'Enter'}: {meaning}" for answer, meaning in answers.items())
+    while True:
+        sys.stderr.write(f"\n{choice} ? ")
+        sys.stderr.flush()
+        while not select.select([sys.stdin], [], [], 0.1)[0]:
+            if interrupted():
+                return first
+        line = sys.stdin.readline()
+        if not line:
+            return first
+        if (answer := line.strip().lower()) in answers:
+            return answer
 
 
 class Quiet:
     """Shows nothing; for `--json`."""
 
     def handle(self, event: Mapping[str, Any]) -> None: ...
+
+    def ask(self, answers: Mapping[str, str], interrupted: Callable[[], bool]) -> str:
+        return ask_on_terminal(answers, interrupted)
 
     def close(self) -> None: ...
 
@@ -83,6 +116,9 @@ class Lines:
     def show(self, text: str, event: Mapping[str, Any]) -> None:  # noqa: ARG002 - siblings use it
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
+
+    def ask(self, answers: Mapping[str, str], interrupted: Callable[[], bool]) -> str:
+        return ask_on_terminal(answers, interrupted)
 
     def close(self) -> None: ...
 
@@ -130,6 +166,13 @@ class Bar(Lines):
         self._progress.console.print(
             f"[{style}]{escape(text)}[/]" if style else escape(text), highlight=False, soft_wrap=True
         )
+
+    def ask(self, answers: Mapping[str, str], interrupted: Callable[[], bool]) -> str:
+        self._progress.stop()
+        try:
+            return super().ask(answers, interrupted)
+        finally:
+            self._progress.start()
 
     def close(self) -> None:
         self._progress.stop()

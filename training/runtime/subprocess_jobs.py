@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -68,9 +68,9 @@ def run(
             for event in listener.drain():
                 _handle(event, hear, results, crashes)
 
-        def ask_to_stop() -> bool:
+        def on_signal(signals: Sequence[int]) -> process.Reaction:  # noqa: ARG001
             (work / "stop").touch()
-            return grace_s > 0
+            return process.Reaction.END_SOON if grace_s > 0 else process.Reaction.END_NOW
 
         output = log or work / "log"
         try:
@@ -80,7 +80,7 @@ def run(
                     _environment(work, threads),
                     file,
                     tick=tick,
-                    ask_to_stop=ask_to_stop,
+                    on_signal=on_signal,
                     grace_s=grace_s,
                 )
         finally:

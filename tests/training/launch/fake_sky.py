@@ -56,7 +56,13 @@ class FakeSky(SimpleNamespace):
         return "launch"
 
     def get(self, request: str) -> Any:
+        if request == "job_status":
+            return {1: self.state()}
         return self.live if request == "status" else None
+
+    def state(self) -> Any:
+        """The state of the job: ended, unless a test says otherwise."""
+        return SimpleNamespace(is_terminal=lambda: True)
 
     def stream_and_get(self, request: str, output_stream: Any) -> Any:
         if self.failure is not None:
@@ -68,6 +74,10 @@ class FakeSky(SimpleNamespace):
         for line in self.log:
             output_stream.write(line)
         return 0
+
+    def job_status(self, name: str, job_ids: list[int]) -> str:
+        self.calls.append(("job_status", name))
+        return "job_status"
 
     def down(self, name: str) -> str:
         self.calls.append(("down", name))

@@ -191,10 +191,17 @@ def test_a_quota_of_zero_reports_what_was_tried_and_times_out(
     assert JOB not in api.objects, "an incomplete run must be deleted"
 
 
-def test_waiting_in_a_queue_is_reported(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_is_reported_and_its_time_does_not_count(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polls: list[bool] = []
+
     def kueue(api: FakeApi) -> None:
         if JOB in api.objects:
-            api.objects[JOB]["spec"]["suspend"] = True
+            polls.append(len(polls) < 60)
+            api.objects[JOB]["spec"]["suspend"] = polls[-1]
+            if not polls[-1]:
+                status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
             owner = [{"uid": api.objects[JOB]["metadata"]["uid"]}]
             waiting = {
                 "type": "QuotaReserved",
@@ -205,9 +212,44 @@ def test_waiting_in_a_queue_is_reported(api: FakeApi, monkeypatch: pytest.Monkey
             api.objects["/apis/kueue.x-k8s.io/v1beta1/namespaces/training/workloads/1"] = workload
 
     api.on_request = kueue
-    found, output = follower(monkeypatch, within_s=0.5)
+    found, output = follower(monkeypatch, within_s=0.05)
     assert exit_code(found.run, output) == 1
     assert "insufficient quota for nvidia.com/gpu" in output.notes()
+    assert "did not get its machines in time" in output.of("error")[0]["summary"]
+    assert not polls[-1], "the time before the admission was counted"
+
+
+def test_following_a_run_of_another_launch_never_deletes_it(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    follower(monkeypatch)[0]._create()
+    stuck = {"reason": "InvalidImageName", "message": "couldn't parse image"}
+    api.on_request = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
+    slow, output = follower(monkeypatch, attach=True, launch="one", within_s=0.0)
+    monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
+    monkeypatch.setattr(slow, "_reject_hopeless", lambda _: (tmp_path / "detach").touch())
+    assert exit_code(slow.run, output) == 0, "the time limit is that of the launch"
+    assert output.of("detached")
+    (tmp_path / "detach").unlink()
+    api.objects[f"{PODS}/head"] = pod("head", "head", waiting=stuck)
+    failed, output = follower(monkeypatch, attach=True, launch="one")
+    assert exit_code(failed.run, output) == 2
+    (tmp_path / "stop").touch()
+    stopped, output = follower(monkeypatch, attach=True, launch="one")
+    assert exit_code(stopped.run, output) == 130
+    assert JOB in api.objects
+
+
+def test_a_run_from_which_the_launcher_detaches_continues(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
+    (tmp_path / "detach").touch()
+    api.on_request = lambda api: status(api, jobDeploymentStatus="Running", rayClusterName="rc")
+    found, output = follower(monkeypatch)
+    assert exit_code(found.run, output) == 0
+    assert "runs attach lm-tiny" in " ".join(output.of("detached")[0]["how"])
+    assert JOB in api.objects, "it was created before the launcher left"
 
 
 def test_a_cluster_without_an_operator_is_reported_and_nothing_is_left(

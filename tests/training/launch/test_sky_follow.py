@@ -13,7 +13,7 @@ import pytest
 
 from tests.training.launch.fake_sky import LOG, FakeSky, ResourcesUnavailableError, driven
 from trainfleet.errors import InputError, TrainfleetError
-from trainfleet.training.launch.sky import follow, pods
+from trainfleet.training.launch.sky import follow, job_state, pods
 from trainfleet.training.launch.sky.event_stream import EventStream, note_of, reasons_in
 from trainfleet.training.launch.sky.recovery import Pod, RecoveryWatcher, describe
 
@@ -86,6 +86,122 @@ def test_a_log_that_ends_without_an_exit_code_is_a_failure(reported: list[dict[s
         driven(reported, sky).run()
     assert "the image cannot be pulled (ImagePullBackOff)" in str(raised.value)
     assert sky.calls[-1] == ("down", "tf-night")
+
+
+class Breaking(FakeSky):
+    """SkyPilot whose log is interrupted twice, and whose state of the job is asked in between."""
+
+    def __init__(self, *answers: Any) -> None:
+        super().__init__()
+        self.answers = iter(answers)
+        self.logs = iter([LOG[:2], None, LOG])
+
+    def tail_logs(self, name: str, job: int, follow: bool, output_stream: Any) -> int:
+        lines = next(self.logs)
+        if lines is None:
+            raise ConnectionError("the API server restarts")
+        for line in lines:
+            output_stream.write(line)
+        return 0
+
+    def state(self) -> Any:
+        answer = next(self.answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return SimpleNamespace(is_terminal=lambda: answer == "ended")
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "RECONNECT_S", (0.01,))
+    monkeypatch.setattr(job_state, "POLL_S", 0.01)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_log_that_is_interrupted_does_not_end_a_run(reported: list[dict[str, Any]]) -> None:
+    sky = Breaking("running", ConnectionError("connection refused"), "running")
+    assert driven(reported, sky).run() == 0
+    down = [number for number, call in enumerate(sky.calls) if call[0] == "down"]
+    assert down == [len(sky.calls) - 1], "its pods were deleted before its end"
+    assert "SkyPilot does not answer (connection refused); the run continues; retrying" in [
+        each.get("text") for each in reported
+    ]
+
+
+@pytest.mark.usefixtures("at_once")
+def test_the_last_lines_of_an_ended_run_are_read_after_its_log_was_interrupted(
+    reported: list[dict[str, Any]],
+) -> None:
+    sky = Breaking("ended")
+    sky.logs = iter([LOG[:2], LOG])
+    assert driven(reported, sky).run() == 0
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_run_is_kept_if_skypilot_stops_answering(
+    reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_state, "UNREACHABLE_S", 0.0)
+    sky = Breaking(ConnectionError("connection refused"))
+    with pytest.raises(TrainfleetError, match="SkyPilot no longer answers") as raised:
+        driven(reported, sky).run()
+    assert "the run continues; sky logs tf-night 1" in str(raised.value)
+    assert ("down", "tf-night") not in sky.calls
+
+
+def test_a_run_from_which_the_launcher_detaches_is_kept(
+    reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    left = threading.Event()
+
+    class Training(FakeSky):
+        def tail_logs(self, name: str, job: int, follow: bool, output_stream: Any) -> int:
+            output_stream.write(LOG[1])
+            (tmp_path / "detach").touch()
+            assert left.wait(60), "the launcher was not heard"
+            return 0
+
+    monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
+    sky = Training()
+    one = driven(reported, sky)
+    one.leave = lambda code: left.set()
+    with pytest.raises(TrainfleetError, match="without reporting a result"):
+        one.run()  # the fake does not end this process
+    (detached,) = [each for each in reported if each["kind"] == "detached"]
+    assert "sky logs tf-night 1" in " ".join(detached["how"])
+    assert ("down", "tf-night") not in sky.calls
+
+
+def test_the_time_in_a_queue_does_not_count(
+    reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request is cancelled only after Kueue has admitted the run and no pod has started."""
+    looks = iter([*[True] * 5, False])
+    admitted: list[bool] = []
+
+    def held_in_queue(contexts: dict[str, str], run: str) -> bool:
+        held = next(looks, False)
+        if not held:
+            admitted.append(True)
+        return held
+
+    class Waiting(FakeSky):
+        def stream_and_get(self, request: str, output_stream: Any) -> Any:
+            assert self.blocked.wait(60), "the launch was not cancelled"
+            raise RuntimeError("Request cancelled")
+
+        def api_cancel(self, request: str, silent: bool) -> str:
+            assert admitted, "the time in the queue was counted"
+            self.blocked.set()
+            return super().api_cancel(request, silent)
+
+    monkeypatch.setattr(follow, "held_in_queue", held_in_queue)
+    monkeypatch.setattr(follow, "QUEUE_POLL_S", 0.0)
+    monkeypatch.setattr(follow, "POLL_S", 0.02)
+    with pytest.raises(TrainfleetError, match="no capacity anywhere within"):
+        driven(reported, Waiting(), within_s=0.05).run()
+    assert admitted
+    assert "queued: Kueue has not admitted the run yet" in [each.get("text") for each in reported]
 
 
 def test_a_launch_that_times_out_is_cancelled(reported: list[dict[str, Any]]) -> None:

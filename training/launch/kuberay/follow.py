@@ -1,8 +1,7 @@
-"""The follower of a run on KubeRay: creates its objects, reports why it waits and what it prints, and cleans
-up.
+"""The follower of a run on KubeRay: creates its objects, reports why it waits and what it prints, cleans up.
 
-Only a stop, a failed start and the run's own end delete objects. When this process is killed or loses the
-connection, the run continues.
+Only a stop, a failed start and the run's own end delete objects. When this process is killed, detaches or
+loses the connection, the run continues.
 """
 
 from __future__ import annotations
@@ -19,7 +18,14 @@ from trainfleet.training.launch.kuberay.client import ApiError, Cluster, connect
 from trainfleet.training.launch.kuberay.messages import KubeRaySpec
 from trainfleet.training.launch.kuberay.pod_log import PodLog
 from trainfleet.training.launch.kuberay.pods import LAUNCH_LABEL
-from trainfleet.training.launch.remote.follower import NoteLog, Stopped, event_fields, follow, stop_requested
+from trainfleet.training.launch.remote.follower import (
+    NoteLog,
+    Stopped,
+    detach_requested,
+    event_fields,
+    follow,
+    stop_requested,
+)
 from trainfleet.training.launch.remote.log_stream import Line
 from trainfleet.training.launch.remote.ray_job import stop_file
 from trainfleet.training.runtime.events import EventSink
@@ -51,6 +57,8 @@ class Follower:
         self._failing_since: dict[str, float] = {}
         self._restarts: dict[str, int] = {}
         self._began = time.monotonic()
+        self._admitted: float | None = None
+        """Since when no queue holds the run back."""
 
     def run(self) -> int:
         """Follow the run to its end; the exit code."""
@@ -63,6 +71,10 @@ class Follower:
         self.note(f"submitted as RayJob {self.cluster.namespace}/{self.job} in {self.cluster.name}")
         try:
             return self._follow()
+        except _DetachedError:
+            self.log.close()
+            self.spec.detached.send(self.sink)
+            return 0
         except _SavedError:
             self._clean_up()
             return 0  # the run reported how it ended
@@ -137,6 +149,8 @@ class Follower:
         next_poll = 0.0
         while True:
             self._read_log()
+            if detach_requested():
+                raise _DetachedError
             if stop_requested():
                 self._stop()
             if self.result is not None and self.log.ended:
@@ -194,10 +208,20 @@ class Follower:
         self.note(text)
         self._restarts = {pod["metadata"]["name"]: pod_diagnostics.restarts(pod) for pod in pods}
         self._reject_hopeless([*pods, *submitters])
-        if waited > self.spec.within_s and not self.started:
+        waited = self._waited_for_machines(job)
+        if waited > self.spec.within_s and not self.started and not self.spec.attach:
             fix = "--within MINUTES waits longer; --pool NAME tries another pool"
             problem = Problem(self.spec.tried, f"after {duration(waited)}: {text}", fix)
             raise TrainfleetError("the run did not get its machines in time", [problem])
+
+    def _waited_for_machines(self, job: dict[str, Any]) -> float:
+        """Seconds since the run was admitted; a queue may hold it back for as long as it needs."""
+        if job.get("spec", {}).get("suspend"):
+            self._admitted = None
+            return 0.0
+        if self._admitted is None:
+            self._admitted = time.monotonic()
+        return time.monotonic() - self._admitted
 
     def _phase(self, job: dict[str, Any]) -> str:
         if self.started:
@@ -313,11 +337,17 @@ class Follower:
 
     def _clean_up(self) -> None:
         """Delete the RayJob, which owns the cluster, pods and files. Checkpoints and log are stored
-        elsewhere.
+        elsewhere. A follower of another launch's run deletes nothing: KubeRay does, some time after its end.
         """
         self.log.close()
+        if self.spec.attach:
+            return
         with contextlib.suppress(ApiError):
             self.cluster.delete("RayJob", self.job)
+
+
+class _DetachedError(Exception):
+    """The launcher leaves the run alone."""
 
 
 class _SavedError(Stopped):

@@ -21,6 +21,7 @@ class KubeRay(Launcher[KubeRayOptions]):
     """A RayJob on a Kubernetes cluster."""
 
     remote = True
+    detachable = True
     grace_seconds = 180.0
     """A run that is asked to stop uploads its checkpoint first."""
     options_model = KubeRayOptions

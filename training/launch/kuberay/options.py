@@ -21,6 +21,11 @@ class KubeRayOptions(RemoteOptions):
     launch: str | None = None
     """The launch to attach to."""
 
+    @property
+    def follows_only(self) -> bool:
+        """Whether this is `trainfleet runs attach`."""
+        return self.attach
+
     def place(self) -> dict[str, str]:
         """The context and namespace, if given."""
         found = {"context": self.context, "namespace": self.namespace}

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from trainfleet import process
 from trainfleet.errors import TrainfleetError
-from trainfleet.training.runtime.events import EVENTS, PARENT, STOP_FILE, EventSink
+from trainfleet.training.runtime.events import DETACH, EVENTS, PARENT, STOP_FILE, EventSink
 from trainfleet.training.runtime.subprocess_jobs import send_error
 
 STOPPED = 130
@@ -91,6 +91,12 @@ def stop_requested() -> bool:
     return os.path.exists(os.environ.get(STOP_FILE) or "")  # noqa: PTH110 - asked often
 
 
+def detach_requested() -> bool:
+    """Whether the launcher asked this process to leave its run alone."""
+    stop = os.environ.get(STOP_FILE)
+    return stop is not None and Path(stop).with_name(DETACH).exists()
+
+
 def follow(spec: type[Spec], run: Callable[[Spec, EventSink], int]) -> int:
     """The main function of a follower: call `run(spec, sink)`; the exit code, however it ends."""
     if PARENT in os.environ:
@@ -117,6 +123,8 @@ def exit_code(run: Callable[[], int], sink: EventSink) -> int:
 def _on_sigterm() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if detach_requested():
+            os._exit(STOPPED)
         raise Stopped
 
     signal.signal(signal.SIGTERM, stop)

@@ -1,7 +1,8 @@
 """The follower of a run by SkyPilot: has it run the task, reports what the run prints, and cleans up.
 
-NOTE: from the moment that pods are requested, every exit must delete them, except after --detach. Should this
-process be killed, SkyPilot deletes them itself soon after the task has ended (`down`).
+NOTE: an end of the log or a lost connection is not the end of the run, which only SkyPilot's state of the job
+shows. Every other exit deletes what was requested, except when the launcher detaches. Should this process be
+killed, SkyPilot deletes the pods soon after the task has ended (`down`).
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from typing import Any
 
 from trainfleet import process
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from trainfleet.training.launch.remote.follower import stop_requested
+from trainfleet.training.launch.remote.follower import detach_requested, stop_requested
 from trainfleet.training.launch.sky.event_stream import EventStream, note_of, reasons_in
+from trainfleet.training.launch.sky.job_state import RECONNECT_S, JobState, UnreachableError
 from trainfleet.training.launch.sky.messages import SkySpec
 from trainfleet.training.launch.sky.pods import ask_to_stop, context_problem
-from trainfleet.training.launch.sky.recovery import RecoveryWatcher, describe, list_pods
+from trainfleet.training.launch.sky.recovery import RecoveryWatcher, describe, held_in_queue, list_pods
 from trainfleet.training.launch.sky.skypilot import parse
 from trainfleet.training.runtime import events
 from trainfleet.training.runtime.subprocess_jobs import send_error
@@ -33,6 +35,8 @@ IDLE_MINUTES = 5
 POLL_S = 1.0
 PODS_POLL_S = 3.0
 """How often a managed job's pods are listed, to date their loss."""
+QUEUE_POLL_S = 15.0
+"""How often it is looked whether a queue holds the pods back."""
 DOWN_TIMEOUT_S = 120.0
 """How long to wait for the deletion of pods, so that the same command can run again at once."""
 FINAL_EVENTS = ("error", "crash")
@@ -68,6 +72,13 @@ class Follower:
     """Of a managed job, once it is queued."""
     held_back: list[dict[str, Any]] = field(default_factory=list)
     """FINAL_EVENTS that the launcher does not have yet."""
+    job: int | None = None
+    """Its number, once SkyPilot has queued it."""
+    leave: Callable[[int], Any] = os._exit
+    """Ends this process at once; another thread may wait for SkyPilot."""
+
+    def __post_init__(self) -> None:
+        self.job_state = JobState(self.sky, self._log, self._note, self.over.wait)
 
     @property
     def name(self) -> str:
@@ -85,21 +96,31 @@ class Follower:
         threading.Thread(target=self._watch_stop_and_time, daemon=True, name="sky-watch").start()
         self.launched = True
         try:
-            job = self._launch()
+            self.job = job = self._launch()
             if self.spec.managed and not self.spec.detach:
                 self.recovery = self._watch_recovery(job)
             else:
                 self.placed.set()
             if self.spec.detach:
-                self.send("detached", how=self._how_to_follow(job), job=job, cluster=self.name)
-                self.launched = False
+                self._detach()
                 return 0
             return self._follow(job)
+        except UnreachableError as error:
+            self.launched = False
+            fix = f"the run continues; {self.spec.follow_command(self.job)}"
+            problem = Problem(self.name, error.reason, fix)
+            raise TrainfleetError("SkyPilot no longer answers", [problem]) from error
         finally:
             self.over.set()
             if self.launched:
-                self.send("note", text="taking the pods down")
+                self._note("taking the pods down")
                 self._wait(self.delete())
+
+    def _detach(self) -> None:
+        """Leave the run alone."""
+        self.launched = False
+        job = {} if self.job is None else {"job": self.job}
+        self.send("detached", how=self.spec.how_to_follow(self.job), cluster=self.name, **job)
 
     def delete(self) -> Any:
         """Request the deletion of everything that was started; the request, which is not waited for."""
@@ -151,32 +172,21 @@ class Follower:
     def _reject_second_launch(self) -> None:
         """Two launches of one name would share a cluster."""
         if self.spec.managed:
-            live = [record for record in self._live_jobs() if record.job_name == self.name]
+            live = [record for record in self.job_state.live_jobs() if record.job_name == self.name]
         else:
             status = self.sky.get(self.sky.status(cluster_names=[self.name]))
             live = [record for record in status if record is not None]
         if live:
             self.launched = False
-            fix = f"wait for it, or use --run NAME; to end it: {self._end_command()}"
+            fix = f"wait for it, or use --run NAME; to end it: {self.spec.end_command()}"
             problem = Problem(self.name, "SkyPilot has a run of this name", fix)
             raise InputError("this run is already in progress", [problem])
-
-    def _live_jobs(self) -> list[Any]:
-        from sky import jobs
-
-        try:
-            return list(self.sky.get(jobs.queue_v2(refresh=False, skip_finished=True))[0])
-        except Exception as error:
-            # No managed job was ever submitted to controllers in pods.
-            if type(error).__name__ == "ClusterNotUpError":
-                return []
-            raise
 
     def _launch(self) -> int:
         """The job's number, once it is queued on pods (managed: once its controller has it)."""
         task = parse(self.spec.task)
         stream = EventStream(lambda _: None, self._log)
-        self.send("note", text="asking SkyPilot")
+        self._note("asking SkyPilot")
         try:
             if self.spec.managed:
                 from sky import jobs
@@ -223,12 +233,22 @@ class Follower:
         stream = EventStream(self._event, self._log)
         if self.spec.managed:
             return self._follow_managed(job, stream)
-        self.sky.tail_logs(self.name, job, follow=True, output_stream=stream)
-        stream.finish()
-        if stream.exit_code is not None:
-            return stream.exit_code
-        if self.stopping and not self.stepped:
-            raise TrainfleetError("stopped before the first step; its pods are deleted")
+        pauses, ended = iter(RECONNECT_S), False
+        while True:
+            self.job_state.read_log(
+                lambda: self.sky.tail_logs(self.name, job, follow=True, output_stream=stream)
+            )
+            stream.finish()
+            if stream.exit_code is not None:
+                return stream.exit_code
+            if self.stopping and not self.stepped:
+                raise TrainfleetError("stopped before the first step; its pods are deleted")
+            if ended:
+                break
+            # If it has ended, its last lines may have come after the log was interrupted.
+            ended = self.job_state.ended(self.name, job)
+            if not ended:
+                self.over.wait(next(pauses, RECONNECT_S[-1]))
         last = self.lines[-1] if self.lines else "its log ended"
         reasons = reasons_in("\n".join(self.lines[-50:])) or [last]
         raise TrainfleetError(
@@ -243,11 +263,11 @@ class Follower:
         from sky import jobs
 
         while True:
-            jobs.tail_logs(job_id=job, follow=True, output_stream=stream)
+            self.job_state.read_log(lambda: jobs.tail_logs(job_id=job, follow=True, output_stream=stream))
             stream.finish()
             if stream.exit_code == 0:
                 break
-            record = self._record(job)
+            record = self.job_state.record(job)
             if record is None or record.status is None or record.status.is_terminal():
                 break
             if self.stopping and not self.placed.is_set():
@@ -256,7 +276,7 @@ class Follower:
             stream.exit_code = None
             self.over.wait(POLL_S)
         if self.stopping and not self.placed.is_set():
-            raise self._canceled(self._controller_log(job))
+            raise self._canceled(self.job_state.controller_log(job))
         for event in self.held_back:
             self.send(event.pop("kind"), **event)
         if stream.exit_code is None:
@@ -267,30 +287,12 @@ class Follower:
     def _managed_failure(self, job: int, record: Any) -> TrainfleetError:
         why = ((record.failure_reason if record is not None else None) or "").strip().splitlines()
         status = record.status.value if record is not None and record.status is not None else "gone"
-        reasons = reasons_in("\n".join([*why, self._controller_log(job)])) or why[:1]
+        reasons = reasons_in("\n".join([*why, self.job_state.controller_log(job)])) or why[:1]
         return TrainfleetError(f"the managed job ended: {status}", [Problem("", each) for each in reasons])
-
-    def _record(self, job: int) -> Any:
-        """SkyPilot's record of a managed job; None if there is none."""
-        from sky import jobs
-
-        found = self.sky.get(jobs.queue_v2(refresh=False, job_ids=[job], fields=None))[0]
-        return found[0] if found else None
-
-    def _controller_log(self, job: int) -> str:
-        """The log of the job's controller, the only place that has the reason why a pool was rejected."""
-        from sky import jobs
-
-        lines: list[str] = []
-        stream = EventStream(lambda _: None, lines.append)
-        with contextlib.suppress(Exception):
-            jobs.tail_logs(job_id=job, follow=False, controller=True, output_stream=stream)
-        stream.finish()
-        return "\n".join(lines[-300:])
 
     def _watch_recovery(self, job: int) -> RecoveryWatcher:
         def noticed() -> bool:
-            record = self._record(job)
+            record = self.job_state.now(job)
             return record is not None and getattr(record.status, "value", "") == "RECOVERING"
 
         def recovered(recovery: dict[str, Any]) -> None:
@@ -315,6 +317,9 @@ class Follower:
         else:
             self.send(event.pop("kind"), **event)
 
+    def _note(self, text: str) -> None:
+        self.send("note", text=text)
+
     def _log(self, line: str) -> None:
         """SkyPilot's output goes to the launch's log, and its news to the display."""
         sys.stdout.write(f"{line}\n")
@@ -324,9 +329,21 @@ class Follower:
             self.send("note", text=note)
 
     def _watch_stop_and_time(self) -> None:
-        """Stop the run when the launcher asks for it, or when the pods do not come in time."""
-        began = time.monotonic()
+        """Stop the run when the launcher asks for it, or when the pods do not come in time.
+
+        The time in a queue does not count.
+        """
+        began = looked = time.monotonic()
         while not self.over.wait(POLL_S):
+            if detach_requested() and self.request is not None:
+                self._detach()
+                self.leave(0)
+                return
+            if not self.placed.is_set() and time.monotonic() - looked > QUEUE_POLL_S:
+                looked = time.monotonic()
+                if held_in_queue(self.spec.contexts, self.spec.run):
+                    self._note("queued: Kueue has not admitted the run yet")
+                    began = looked
             late = not self.placed.is_set() and time.monotonic() - began > self.spec.within_s
             if late:
                 self.late = True
@@ -347,22 +364,6 @@ class Follower:
             if watcher.settled:
                 self.placed.set()
 
-    def _end_command(self) -> str:
-        return f"sky jobs cancel --name {self.name}" if self.spec.managed else f"sky down {self.name}"
-
-    def _how_to_follow(self, job: int) -> list[str]:
-        if self.spec.managed:
-            return [
-                f"managed job {job} of SkyPilot, {self.name}",
-                f"follow it  sky jobs logs {job}",
-                f"stop it    sky jobs cancel {job}",
-            ]
-        return [
-            f"job {job} on SkyPilot's cluster {self.name}",
-            f"follow it  sky logs {self.name} {job}",
-            f"stop it    sky down {self.name}",
-        ]
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Entry point of the process; returns the training's exit code."""
@@ -378,7 +379,7 @@ def main(arguments: list[str] | None = None) -> int:
         follower = Follower(spec, sink.send, sky)
 
         def end(*_: object) -> None:
-            if follower.launched:
+            if follower.launched and not detach_requested():
                 follower.delete()
             os._exit(1)
 

@@ -27,6 +27,7 @@ class Sky(Launcher[SkyOptions]):
     """A SkyPilot task on one of several platforms."""
 
     remote = True
+    detachable = True
     grace_seconds = 180.0
     """Pods that are asked to stop finish their step and upload a checkpoint before they are deleted."""
     options_model = SkyOptions

@@ -19,3 +19,24 @@ class SkySpec(FollowerSpec):
     """The contexts of the kubeconfig that are tried, with the namespace in each."""
     left_out: list[str]
     """The pools that are not tried, with reasons."""
+
+    def follow_command(self, job: int | None) -> str:
+        """SkyPilot's command that follows the job; without a number, the one of this name."""
+        number = "" if job is None else f" {job}"
+        if self.managed:
+            return f"sky jobs logs{number or f' --name {self.cluster}'}"
+        return f"sky logs {self.cluster}{number}"
+
+    def end_command(self) -> str:
+        """SkyPilot's command that ends the run and deletes its pods."""
+        return f"sky jobs cancel --name {self.cluster}" if self.managed else f"sky down {self.cluster}"
+
+    def how_to_follow(self, job: int | None) -> list[str]:
+        """Lines for the user of a run that the launcher no longer follows."""
+        number = "" if job is None else f" {job}"
+        what = f"managed job{number} of SkyPilot," if self.managed else f"job{number} on SkyPilot's cluster"
+        return [
+            f"{what} {self.cluster}",
+            f"follow it  {self.follow_command(job)}",
+            f"stop it    {self.end_command()}",
+        ]

@@ -28,6 +28,8 @@ class Pod:
     context: str
     placed: bool
     """Whether it has a node."""
+    queued: bool = False
+    """Whether Kueue holds it back."""
 
 
 @dataclass
@@ -155,6 +157,12 @@ def list_pods(contexts: Mapping[str, str], run: str) -> list[Pod] | None:
     return found if answers else None
 
 
+def held_in_queue(contexts: Mapping[str, str], run: str) -> bool:
+    """Whether Kueue holds back every pod of a run."""
+    pods = list_pods(contexts, run) or []
+    return bool(pods) and all(each.queued for each in pods)
+
+
 def _is_live(pod: Mapping[str, Any]) -> bool:
     return "deletionTimestamp" not in pod["metadata"] and pod.get("status", {}).get("phase") in (
         "Pending",
@@ -163,7 +171,9 @@ def _is_live(pod: Mapping[str, Any]) -> bool:
 
 
 def _pod(context: str, pod: Mapping[str, Any]) -> Pod:
-    return Pod(str(pod["metadata"]["uid"]), context, bool(pod["spec"].get("nodeName")))
+    gates = [str(each.get("name")) for each in pod["spec"].get("schedulingGates", ())]
+    queued = any(name.startswith("kueue.x-k8s.io/") for name in gates)
+    return Pod(str(pod["metadata"]["uid"]), context, bool(pod["spec"].get("nodeName")), queued)
 
 
 def _uids(pods: frozenset[Pod]) -> set[str]:

@@ -1,0 +1,169 @@
+"""What ends a launch, and what ends its run: Ctrl-C, a closed terminal, `nohup`, and a launcher that is ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.training.launch import launch_elsewhere
+from tests.training.launches import wait_for
+
+QUESTION = "Enter: continue ?"
+WAIT_S = 60
+
+
+class Launch:
+    """A launch that follows its run, with or without a terminal."""
+
+    def __init__(self, folder: Path, *prefix: str, attached: bool = False, terminal: bool = False) -> None:
+        self.run = folder / "run"
+        self.output_file = folder / "output"
+        files = [str(self.run), str(folder / "runs")]
+        command = [
+            *prefix,
+            sys.executable,
+            launch_elsewhere.__file__,
+            *files,
+            *(["attached"] if attached else []),
+        ]
+        self.master: int | None = None
+        if terminal:
+            self.master, slave = os.openpty()
+            # A session whose controlling terminal is this one, as a login shell has.
+            self.process = subprocess.Popen(
+                ["setsid", "--ctty", *command], stdin=slave, stdout=slave, stderr=slave
+            )
+            os.close(slave)
+            os.set_blocking(self.master, False)
+            self.seen = ""
+        else:
+            with self.output_file.open("wb") as file:
+                self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        self.advances()
+
+    def output(self) -> str:
+        """What it has printed."""
+        if self.master is None:
+            return self.output_file.read_text()
+        try:
+            while text := os.read(self.master, 4096):
+                self.seen += text.decode()
+        except OSError:  # nothing now, or no process has it open
+            pass
+        return self.seen
+
+    def type(self, text: str) -> None:
+        """Type into its terminal. Ctrl-C is \\x03."""
+        assert self.master is not None
+        os.write(self.master, text.encode())
+
+    def asks(self, times: int = 1) -> None:
+        """Wait until it has asked."""
+        wait_for(lambda: self.output().count(QUESTION) == times, "no question", WAIT_S)
+
+    def close_terminal(self) -> None:
+        """Close its terminal."""
+        assert self.master is not None
+        os.close(self.master)
+        self.master = None
+        self.output_file.touch()
+
+    def advances(self) -> None:
+        """Wait until it has followed the run further."""
+        before = self.run.read_text() if self.run.exists() else ""
+        wait_for(
+            lambda: self.run.exists() and self.run.read_text() not in ("", before), self.output(), WAIT_S
+        )
+
+    def ended(self) -> tuple[int, bool]:
+        """Wait for its end: the exit code, and whether the run is still there."""
+        wait_for(lambda: self.output() is not None and self.process.poll() is not None, "no end", WAIT_S)
+        self.output()
+        return self.process.returncode, self.run.exists()
+
+    def kill(self) -> None:
+        """End what is left."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if self.master is not None:
+            os.close(self.master)
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
+    started: list[Launch] = []
+
+    def start(*prefix: str, **options: bool) -> Launch:
+        started.append(Launch(tmp_path, *prefix, **options))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_launcher_that_is_ended_leaves_its_run_alone(launch: Callable[..., Launch], number: int) -> None:
+    one = launch()
+    one.process.send_signal(number)
+    assert one.ended() == (0, True), one.output()
+    assert "the run is still there" in one.output()
+
+
+def test_ctrl_c_without_a_terminal_stops_the_run(launch: Callable[..., Launch]) -> None:
+    one = launch()
+    one.process.send_signal(signal.SIGINT)
+    assert one.ended() == (130, False), one.output()
+
+
+def test_ctrl_c_only_leaves_a_run_that_another_launch_started(launch: Callable[..., Launch]) -> None:
+    one = launch(attached=True, terminal=True)
+    one.type("\x03")
+    assert one.ended() == (0, True), one.output()
+    assert QUESTION not in one.output()
+
+
+def test_nohup_is_respected(launch: Callable[..., Launch]) -> None:
+    one = launch("nohup")
+    one.process.send_signal(signal.SIGHUP)
+    one.advances()
+    one.advances()
+    one.process.send_signal(signal.SIGTERM)
+    assert one.ended() == (0, True), one.output()
+
+
+def test_a_closed_terminal_leaves_the_run_alone(launch: Callable[..., Launch]) -> None:
+    one = launch(terminal=True)
+    one.close_terminal()
+    assert one.ended() == (0, True)
+    one = launch(terminal=True)
+    one.type("\x03")
+    one.asks()
+    one.close_terminal()
+    assert one.ended() == (0, True), "the question had no answer"
+
+
+@pytest.mark.parametrize(
+    ("typed", "ends"), [("s\n", (130, False)), ("d\n", (0, True)), ("\x03", (130, False))]
+)
+def test_ctrl_c_asks_what_to_do_with_the_run(
+    launch: Callable[..., Launch], typed: str, ends: tuple[int, bool]
+) -> None:
+    one = launch(terminal=True)
+    one.type("\x03")
+    one.asks()
+    one.type("what\n")
+    one.asks(2)
+    one.type("\n")
+    one.advances()
+    one.type("\x03")
+    one.asks(3)
+    one.type(typed)
+    assert one.ended() == ends, one.output()
