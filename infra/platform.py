@@ -12,7 +12,7 @@ import pulumi_kubernetes as k8s
 
 from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.clouds import Cloud
-from trainfleet.infra.spec.schema import GpuPool
+from trainfleet.infra.spec.node_group import NodeGroup
 
 TRAINING_NAMESPACE = "training"
 TRAINING_SERVICE_ACCOUNT = "trainer"
@@ -46,9 +46,9 @@ second one.
 
 @dataclass(frozen=True)
 class Pool:
-    """A GPU pool: its spec, its machine, and the labels of its nodes (also at zero nodes)."""
+    """A node group of a GPU pool: its spec, its machine, and the labels of its nodes (also at zero nodes)."""
 
-    spec: GpuPool
+    spec: NodeGroup
     machine: Machine
     labels: dict[str, str]
     zones: tuple[str, ...]
@@ -97,6 +97,7 @@ class Platform:
     bucket_url: pulumi.Input[str]
     registry: pulumi.Input[str]
     pools: tuple[Pool, ...]
+    """Every node group, in the order of the pools and of their capacities."""
     identities: dict[str, ServiceIdentity]
     """By role (training, autoscaler, secrets, …): those for which the cluster layer creates accounts."""
     storage_class_provisioner: str
@@ -128,6 +129,11 @@ class Platform:
     """
     metadata_endpoints: tuple[tuple[str, int], ...] = ()
     """Link-local addresses (range, port) that pods need for their identity. All others stay closed."""
+
+    def groups_by_pool(self) -> tuple[tuple[Pool, ...], ...]:
+        """The node groups of each pool, in order of preference."""
+        names = dict.fromkeys(group.spec.pool for group in self.pools)
+        return tuple(tuple(group for group in self.pools if group.spec.pool == name) for name in names)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.gcp.foundation import Foundation
 from trainfleet.infra.gcp.machine_zones import ACCELERATORS
-from trainfleet.infra.spec.schema import Capacity, GpuPool
+from trainfleet.infra.spec.node_group import NodeGroup
+from trainfleet.infra.spec.schema import Capacity
 
 LOCAL_SSD_GB = 375 * 1.073741824
 """One local SSD: 375 GiB, in the catalogue's GB."""
@@ -61,7 +62,7 @@ def node_config(
     *,
     foundation: Foundation,
     labels: dict[str, str],
-    pool: GpuPool | None = None,
+    pool: NodeGroup | None = None,
 ) -> gcp.container.NodePoolNodeConfigArgsDict:
     """The node configuration of a pool.
 
@@ -104,7 +105,7 @@ def node_config(
     return config
 
 
-def _gpu(machine: Machine, pool: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
+def _gpu(machine: Machine, pool: NodeGroup) -> gcp.container.NodePoolNodeConfigArgsDict:
     config: gcp.container.NodePoolNodeConfigArgsDict = {
         "guest_accelerators": [
             {
