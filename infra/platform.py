@@ -63,6 +63,10 @@ class Pool:
     """Labels that a pod must select in addition to the pool's own (HyperPod: that the node is healthy)."""
     tolerations: tuple[dict[str, str], ...] = ()
     """For taints in addition to the GPU taint (AKS: spot): every pod of the pool needs them."""
+    group_name: pulumi.Input[str] = ""
+    """The group's name in the cluster's autoscaler (GKE), or a regular expression of it (others); empty if
+    it has none.
+    """
     provisioning_class: str = ""
     """Class of the ProvisioningRequest that alone adds nodes (GKE: queued provisioning); empty: none."""
 
@@ -120,6 +124,8 @@ class Platform:
     """The `provider` block of the external-secrets store for this cloud's secret manager; empty = none."""
     log_store: LogStore | None = None
     """Where the layer sends the logs of pods; None if the cloud collects them, or without a store."""
+    priorities_namespace: str = ""
+    """Where the cluster autoscaler reads the priorities of node groups; empty = nowhere."""
     launchers: tuple[Subject, ...] = ()
     """Launchers in addition to LAUNCHERS_GROUP: subjects as the cloud's login names them."""
     limits_critical_pods: bool = False

@@ -80,6 +80,7 @@ def build(spec: PlatformSpec) -> Platform:
         storage_class_parameters={"type": "gp3", "encrypted": "true", "kmsKeyId": keys.nodes.arn},
         shared_filesystem=lustre.volume if lustre else None,
         autoscaler="generic",
+        priorities_namespace=associations.bound["autoscaler"].namespace,
         # Public data sets and S3 have public addresses, so egress is limited by port and not by range.
         api_cidrs=(),
         system_nodes=(system.nodes,),

@@ -158,6 +158,9 @@ class GpuPools(PlatformComponent):
         super().__init__(spec, "gpu-pools", opts)
         self.foundation, self.cluster = foundation, cluster
         self.ready = [*cluster.ready, *after]
+        # Groups that differ by zone share a template: the autoscaler balances groups with equal labels, and
+        # EKS labels nodes with their template.
+        self._templates: dict[str, aws.ec2.LaunchTemplate] = {}
         pools = [
             (pool, machine_for_pool(spec.cloud, pool)) for pool in node_groups(spec) if pool.kind == "nodes"
         ]
@@ -202,17 +205,19 @@ class GpuPools(PlatformComponent):
             if self.fabric and uses_efa(pool, machine)
             else None
         )
-        template = node_config.node_config(
-            self,
-            pool.name,
-            machine,
-            pool.disk_gib,
-            self.foundation.keys.nodes.arn,
-            capacity=pool.capacity,
-            reservation=pool.reservation,
-            fabric=fabric,
-            placement=self._placement(pool, machine),
-        )
+        if pool.family not in self._templates:
+            self._templates[pool.family] = node_config.node_config(
+                self,
+                pool.family,
+                machine,
+                pool.disk_gib,
+                self.foundation.keys.nodes.arn,
+                capacity=pool.capacity,
+                reservation=pool.reservation,
+                fabric=fabric,
+                placement=self._placement(pool, machine),
+            )
+        template = self._templates[pool.family]
         key, value = GPU_TAINT
         one_for_one = pool.capacity in ONE_FOR_ONE
         prefix = layout.node_group_prefix(self.spec, pool)
@@ -248,6 +253,8 @@ class GpuPools(PlatformComponent):
             nodes=group,
             rdma_resource=EFA_RESOURCE if fabric else "",
             environment=FABRIC_ENVIRONMENT if fabric else {},
+            # EKS adds `eks-` before a node group's name and an id after it; see asg_lookup.py.
+            group_name=f"^eks-{prefix}[0-9a-f]{{26}}-",
         )
 
     def _placement(self, pool: NodeGroup, machine: Machine) -> aws.ec2.LaunchTemplatePlacementArgsDict | None:

@@ -235,9 +235,11 @@ class GpuPools(PlatformComponent):
             tags=self.tags(pool.name) | scale_from_zero(pool, machine),
             opts=self.options(depends_on=waits),
         )
-        return self._outputs(pool, machine, group)
+        return self._outputs(pool, machine, group, name)
 
-    def _outputs(self, pool: NodeGroup, machine: Machine, group: containerservice.AgentPool) -> Pool:
+    def _outputs(
+        self, pool: NodeGroup, machine: Machine, group: containerservice.AgentPool, name: str
+    ) -> Pool:
         fabric = uses_infiniband(pool, machine)
         return Pool(
             spec=pool,
@@ -248,6 +250,8 @@ class GpuPools(PlatformComponent):
             rdma_resource=RDMA_RESOURCE if fabric else "",
             environment=fabric_environment(machine) if fabric else {},
             tolerations=node_config.tolerations(pool.capacity),
+            # AKS adds an id to the scale set's name (kubernetes/autoscaler#1896). It ends with `-vmss`.
+            group_name=f"^aks-{name}-",
         )
 
     def _use_reservation(self, reservation: str) -> pulumi.Resource:

@@ -6,6 +6,7 @@ import pulumi_gcp as gcp
 
 from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.component import PlatformComponent
+from trainfleet.infra.gcp.compute_classes import class_label
 from trainfleet.infra.gcp.foundation import Foundation
 from trainfleet.infra.gcp.machine_zones import ACCELERATORS
 from trainfleet.infra.spec.node_group import NodeGroup
@@ -115,7 +116,10 @@ def _gpu(machine: Machine, pool: NodeGroup) -> gcp.container.NodePoolNodeConfigA
             }
         ],
         # GKE adds it only if the cluster has another pool already.
-        "taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}],
+        "taints": [
+            {"key": key, "value": value, "effect": "NO_SCHEDULE"}
+            for key, value in ({"nvidia.com/gpu": "present"} | class_label(pool)).items()
+        ],
         "spot": pool.capacity is Capacity.SPOT,
         "flex_start": pool.capacity is Capacity.FLEX_START,
     }

@@ -15,6 +15,7 @@ from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.gcp import fabric as fabrics
 from trainfleet.infra.gcp import layout, node_config
 from trainfleet.infra.gcp.cluster import Cluster
+from trainfleet.infra.gcp.compute_classes import class_label, class_tolerations
 from trainfleet.infra.gcp.foundation import Foundation
 from trainfleet.infra.gcp.machine_zones import ACCELERATORS
 from trainfleet.infra.platform import Pool
@@ -94,7 +95,7 @@ def labels(pool: NodeGroup) -> dict[str, str]:
     of the cluster.
     """
     own = {"nvidia.com/gpu.present": "true", "trainfleet.io/pool": pool.pool, **pool.capacity_label}
-    return {**pool.labels, **own}
+    return {**pool.labels, **own, **class_label(pool)}
 
 
 def all_labels(pool: NodeGroup, machine: Machine) -> dict[str, str]:
@@ -182,6 +183,8 @@ class GpuPools(PlatformComponent):
             nodes=group,
             pod_annotations=fabrics.pod_annotations(machine) if linked else {},
             environment=fabrics.environment(machine) if linked else {},
-            tolerations=(QUEUED_TAINT,) if pool.capacity is Capacity.QUEUED else (),
+            selector=class_label(pool),
+            tolerations=(QUEUED_TAINT,) if pool.capacity is Capacity.QUEUED else class_tolerations(pool),
+            group_name=group.name,
             provisioning_class=QUEUED_CLASS if pool.capacity is Capacity.QUEUED else "",
         )

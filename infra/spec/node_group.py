@@ -36,6 +36,11 @@ class NodeGroup(GpuPool):
         return self.preferences[0] if self.preferences else self.capacity
 
     @property
+    def family(self) -> str:
+        """The name of the group and of those that differ from it by zone only."""
+        return f"{self.pool}-{self.capacity}" if self.preferences else self.pool
+
+    @property
     def reservation_key(self) -> str:
         """The key of the pool that names the group's reservation."""
         both = self.capacity is Capacity.CAPACITY_BLOCK and Capacity.RESERVED in self.preferences
