@@ -13,7 +13,8 @@ from trainfleet.infra.kubernetes.names import NODE_NAMESPACE, STORAGE_CLASS
 from trainfleet.infra.kubernetes.values.common import EVERYWHERE, Amounts, Resources, Switch, Toleration
 
 POOL_METRIC_LABEL = "label_trainfleet_io_pool"
-"""How kube-state-metrics shows the node label `trainfleet.io/pool`."""
+CAPACITY_METRIC_LABEL = "label_trainfleet_io_capacity"
+"""How kube-state-metrics shows the node labels `trainfleet.io/pool` and `trainfleet.io/capacity`."""
 DASHBOARD_LABEL = "grafana_dashboard"
 VOLUME_GIB = 50
 OFF = Switch(False)
@@ -174,7 +175,7 @@ class Stack:
     kube_proxy: Switch = OFF
 
 
-def stack(retention_days: int, namespace: str, *, volume: bool) -> Stack:
+def stack(retention_days: int, namespace: str, *, volume: bool, node_labels: tuple[str, ...]) -> Stack:
     claim = Claim(ClaimSpec(("ReadWriteOnce",), ClaimResources(Requests(f"{VOLUME_GIB}Gi")), STORAGE_CLASS))
     spec = PrometheusSpec(
         retention=f"{retention_days}d",
@@ -200,7 +201,7 @@ def stack(retention_days: int, namespace: str, *, volume: bool) -> Stack:
             test_framework=Switch(False),
             resources=Resources(Amounts("100m", "256Mi"), Amounts(memory="512Mi")),
         ),
-        state_metrics=StateMetrics(("nodes=[trainfleet.io/pool]",), small),
+        state_metrics=StateMetrics((f"nodes=[{','.join(node_labels)}]",), small),
         # It reads the host, which its own namespace may allow and this one need not.
         node_exporter=NodeExporter(NODE_NAMESPACE, EVERYWHERE, small),
     )

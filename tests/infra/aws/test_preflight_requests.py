@@ -21,12 +21,13 @@ from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.preflight import NotAnsweredError, preflight_checks
 from trainfleet.infra.preflight_requests import Answered, answer_checks
 from trainfleet.infra.spec.load import load_stack
+from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import PlatformSpec
 
 SPEC = load_stack("aws-prod")
 ROLE = "arn:aws:iam::111122223333:role/teams/platform-admin"
 SESSION = "arn:aws:sts::111122223333:assumed-role/platform-admin/ci"
-RESERVED = [pool for pool in SPEC.gpu_pools if pool.reservation]
+RESERVED = [pool for pool in node_groups(SPEC) if pool.reservation]
 Check = Callable[[SimulatedAws], dict[str, list[Answered]]]
 
 
@@ -37,7 +38,7 @@ def a_spec() -> PlatformSpec:
 
 def right() -> SimulatedAws:
     offered: dict[str, list[str]] = {}
-    for pool in SPEC.gpu_pools:
+    for pool in node_groups(SPEC):
         machine = machine_for_pool(Cloud.AWS, pool).instance_type
         offered.setdefault(machine, []).extend(pool_zones(SPEC, pool))
     reservations = {

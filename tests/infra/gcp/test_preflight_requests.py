@@ -24,6 +24,7 @@ from trainfleet.infra.gcp.preflight_answers import PERMISSIONS
 from trainfleet.infra.preflight import preflight_checks
 from trainfleet.infra.preflight_requests import Answered, answer_checks
 from trainfleet.infra.spec.load import load_stack
+from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import PlatformSpec
 
 SPEC = load_stack("gcp-prod")
@@ -57,7 +58,7 @@ def right() -> SimulatedGcp:
     for api in ("cloudresourcemanager", "serviceusage"):
         path = f"/serviceusage/v1/projects/{SPEC.account}/services/{api}.googleapis.com"
         documents[path] = {"state": "ENABLED"}
-    for pool in SPEC.gpu_pools:
+    for pool in node_groups(SPEC):
         machine = machine_for_pool(Cloud.GCP, pool).instance_type
         for zone in pool_zones(SPEC, pool):
             documents[f"{PROJECT}/zones/{zone}/machineTypes/{machine}"] = {"name": machine}

@@ -10,6 +10,7 @@ from typing import Any
 from trainfleet.infra.outputs.contract import RayCertificates
 from trainfleet.training.launch.kuberay.run_spec import RunSpec
 from trainfleet.training.launch.remote.fabric import FabricSettings, fabric_settings
+from trainfleet.training.launch.remote.node_groups import group_affinity
 from trainfleet.training.launch.remote.ray_job import (
     AGENT_PORT,
     CLIENT_PORT,
@@ -91,6 +92,8 @@ def worker_pod(run: RunSpec) -> Document:
     if pool is not None:
         spec["nodeSelector"] = dict(pool.node_selector)
         spec["tolerations"] = [dict(each) for each in pool.tolerations]
+        if affinity := group_affinity(pool):
+            spec["affinity"] = affinity
         fabric = _fabric(run)
         metadata["annotations"] |= fabric.annotations
         spec["containers"][0]["env"] += _variables(dict(fabric.environment))
