@@ -22,6 +22,7 @@ KINDS: Mapping[str, Kind] = {
         "Address ranges", "A range outside that of its network, or one that overlaps another range there."
     ),
     "zones": Kind("Zones", "Subnets in fewer zones than the service needs."),
+    "same_zones": Kind("Zones that stay", "An update that moves a control plane to other zones."),
     "agree": Kind(
         "Networks, regions and locations", "References that lead into different networks or places."
     ),
