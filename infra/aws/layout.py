@@ -57,6 +57,10 @@ alphabetical order.
 ZONE_LETTERS = {"ap-northeast-1": "acd", "ca-central-1": "abd", "us-west-1": "ac"}
 """Regions whose zones are not a, b, c: the first letters that every account can use."""
 LETTERS = "abcdef"
+NO_CONTROL_PLANE = ("use1-az3", "usw1-az2", "cac1-az3")
+"""Ids of zones in which EKS places no control plane (EKS user guide, VPC and subnet requirements). The letter
+of such a zone differs by account.
+"""
 LONGEST_NAME = 37
 LONGEST_PREFIX = 20
 """A longer prefix leaves fewer than 500 addresses to the pods of a zone."""

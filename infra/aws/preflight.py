@@ -40,6 +40,8 @@ def checks(spec: PlatformSpec) -> Iterator[PreflightCheck]:
         answer=partial(answers.version, expected=version),
     )
     yield from _quotas(spec)
+    if not spec.network.existing:
+        yield _zones(spec)
     for pool in node_groups(spec):
         yield from _capacity(pool, spec)
     if spec.budget:
@@ -49,6 +51,18 @@ def checks(spec: PlatformSpec) -> Iterator[PreflightCheck]:
         answer = partial(answers.cost_tag, tag=PLATFORM_TAG)
         yield PreflightCheck("budget", needs, "ce:ListCostAllocationTags", answer=answer)
     yield from _names(spec)
+
+
+def _zones(spec: PlatformSpec) -> PreflightCheck:
+    """The zones of the network. Accounts have different zones under one name in older regions."""
+    names, control_plane = layout.platform_zones(spec), tuple(layout.control_plane_subnets(spec))
+    return PreflightCheck(
+        "zones",
+        f"the account has {', '.join(sorted({*names, *control_plane}))}, and EKS places control planes in "
+        f"{' and '.join(control_plane)}",
+        "ec2:DescribeAvailabilityZones",
+        answer=partial(answers.zones, names={*names, *control_plane}, control_plane=control_plane),
+    )
 
 
 def _capacity(pool: NodeGroup, spec: PlatformSpec) -> Iterator[PreflightCheck]:

@@ -133,6 +133,18 @@ WRONG: dict[str, tuple[Callable[[SimulatedAws], SimulatedAws], str, str, str]] =
         "problem",
         "offered in us-east-2f",
     ),
+    "an account without a zone of the network": (
+        lambda a: replace(a, zones={"us-east-2a": "use2-az1", "us-east-2c": "use2-az3"}),
+        "zones",
+        "problem",
+        "not us-east-2b; the account has us-east-2a, us-east-2c",
+    ),
+    "a zone without control planes": (
+        lambda a: replace(a, zones=a.zones | {"us-east-2b": "use1-az3"}),
+        "zones",
+        "problem",
+        "us-east-2b is use1-az3, where EKS places none",
+    ),
     "an expired reservation": (
         lambda a: reserved(a, state="expired"),
         "reservation",
