@@ -18,6 +18,8 @@ from trainfleet.infra.spec.node_group import NodeGroup
 from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
 
+LOG_WRITER = "group:cloud-storage-analytics@google.com"
+"""Google's own writer of access logs (Cloud Storage guide, usage logs)."""
 ZONE_LETTERS: dict[str, str] = dict.fromkeys(
     [
         "africa-south1",

@@ -9,6 +9,7 @@ from functools import partial
 from trainfleet.infra.catalog.machines import machine_for_pool
 from trainfleet.infra.gcp import layout
 from trainfleet.infra.gcp import preflight_answers as answers
+from trainfleet.infra.gcp.layout import LOG_WRITER
 from trainfleet.infra.preflight import PreflightCheck
 from trainfleet.infra.spec.node_group import NodeGroup
 from trainfleet.infra.spec.node_groups import node_groups, once_per_quota
@@ -36,6 +37,12 @@ def checks(spec: PlatformSpec) -> Iterator[PreflightCheck]:
             "serviceusage.services.get",
             answer=partial(answers.enabled, project=project, api=api),
         )
+    yield PreflightCheck(
+        "members",
+        f"the organization lets {LOG_WRITER} be granted a role; it writes the bucket's access log",
+        "cloudresourcemanager.projects.getEffectiveOrgPolicy",
+        answer=partial(answers.members, project=project),
+    )
     version = spec.kubernetes.version
     yield PreflightCheck(
         "version",
