@@ -21,7 +21,7 @@ from trainfleet.training.launch.remote.ray_job import (
     SERVE_PORT,
     SUBMIT,
 )
-from trainfleet.training.launch.remote.storage_env import trust_variables
+from trainfleet.training.launch.remote.storage_env import SHARED_MOUNT, trust_variables
 from trainfleet.training.runtime import pod_drain
 
 Document = dict[str, Any]
@@ -33,7 +33,6 @@ LAUNCH_LABEL = "trainfleet.io/launch"
 USER_ID = 1000
 """Of the image's user. A cluster that enforces runAsNonRoot rejects a user that is known by name only."""
 FILES_MOUNT = "/etc/trainfleet"
-SHARED_MOUNT = "/mnt/shared"
 CA_FILE = f"{FILES_MOUNT}/ca.crt"
 HEAD = {"cpu": "500m", "memory": "2Gi"}
 WORKER_GIB = 2
