@@ -94,7 +94,7 @@ class Monitoring(pulumi.ComponentResource):
             ]
             listed = any(pool.spec.preferences for pool in platform.pools)
             values = stack(
-                spec.monitoring.retention_days,
+                spec.monitoring,
                 MONITORING_NAMESPACE,
                 volume=features.storage_class,
                 node_labels=(POOL_LABEL, CAPACITY_LABEL) if listed else (POOL_LABEL,),

@@ -323,6 +323,12 @@ class Monitoring(Part):
     """Collect metrics in the cluster."""
     retention_days: int = Field(15, ge=1)
     """Days to keep metrics."""
+    alertmanager_secret: str = Field(
+        "", max_length=253, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", examples=["alert-receivers"]
+    )
+    """Secret in the namespace `monitoring` with Alertmanager's configuration (key `alertmanager.yaml`), which
+    you create. Empty: alerts are shown and sent to nobody.
+    """
 
 
 class Budget(Part):

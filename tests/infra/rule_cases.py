@@ -722,6 +722,13 @@ CASES = [
         {"layer.certificates": "none", "ray.tls": False},
     ),
     Case(
+        "receivers_have_their_sender",
+        {"monitoring": {"enabled": False, "alertmanager_secret": "alerts"}},
+        "monitoring.alertmanager_secret",
+        "has no effect without Alertmanager",
+        {"monitoring": {"alertmanager_secret": "alerts"}},
+    ),
+    Case(
         "queue_has_its_operator",
         {"queue.enabled": True, "layer.kuberay": False},
         "layer.kuberay",

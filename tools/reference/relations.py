@@ -87,8 +87,9 @@ A rule is checked when the resource is created or updated, against what exists a
 - IAM: whether a policy lets a caller do what it does, and organization policies other than allowed domains;
 - what a controller in the cluster does later: scheduling, Kueue's admission, autoscaling, certificates.
   `trainfleet rehearse --on-cluster` creates the objects in a real API server;
-- pods that launchers create for a run: whether each path in their environment is mounted, and whether an empty
-  pool of EKS is known to have EFA, by the tags of its scaling group. Tests of the launchers and pools check both;
+- pods that launchers create for a run: whether each path in their environment is mounted, and whether an
+  empty pool of EKS is known to have EFA, by the tags of its scaling group. Tests of the launchers and pools
+  check both;
 - time: how long a new role takes to have effect. The platform on Azure waits for its own roles;
 - capacity, quotas by machine, and names that are taken or deleted but reserved: see `trainfleet preflight`.
 """
