@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainfleet.errors import MissingToolError, Problem
 from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.spec.node_group import NodeGroup
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 from trainfleet.infra.validation.finding import Rule
 
@@ -170,6 +171,8 @@ class CloudSupport:
     pool_kinds: tuple[str, ...] = ("nodes",)
     reservations: Mapping[str, ReservationId] = field(default_factory=lambda: {"nodes": ReservationId()})
     """By kind of pool."""
+    group_zones: Callable[[PlatformSpec, NodeGroup], tuple[str, ...]] = field(default=lambda _s, _g: ())
+    """The zones of a node group that is created once per zone; empty = it is one group over its zones."""
     unpriced_is_unsold: bool = False
     """True: the cloud lists a price for everything it sells."""
     spot_is_capped: bool = False

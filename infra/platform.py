@@ -12,7 +12,7 @@ import pulumi_kubernetes as k8s
 
 from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.clouds import Cloud
-from trainfleet.infra.spec.schema import GpuPool
+from trainfleet.infra.spec.node_group import NodeGroup
 
 TRAINING_NAMESPACE = "training"
 TRAINING_SERVICE_ACCOUNT = "trainer"
@@ -46,9 +46,9 @@ second one.
 
 @dataclass(frozen=True)
 class Pool:
-    """A GPU pool: its spec, its machine, and the labels of its nodes (also at zero nodes)."""
+    """A node group of a GPU pool: its spec, its machine, and the labels of its nodes (also at zero nodes)."""
 
-    spec: GpuPool
+    spec: NodeGroup
     machine: Machine
     labels: dict[str, str]
     zones: tuple[str, ...]
@@ -63,6 +63,10 @@ class Pool:
     """Labels that a pod must select in addition to the pool's own (HyperPod: that the node is healthy)."""
     tolerations: tuple[dict[str, str], ...] = ()
     """For taints in addition to the GPU taint (AKS: spot): every pod of the pool needs them."""
+    group_name: pulumi.Input[str] = ""
+    """The group's name in the cluster's autoscaler (GKE), or a regular expression of it (others); empty if
+    it has none.
+    """
     provisioning_class: str = ""
     """Class of the ProvisioningRequest that alone adds nodes (GKE: queued provisioning); empty: none."""
 
@@ -97,6 +101,7 @@ class Platform:
     bucket_url: pulumi.Input[str]
     registry: pulumi.Input[str]
     pools: tuple[Pool, ...]
+    """Every node group, in the order of the pools and of their capacities."""
     identities: dict[str, ServiceIdentity]
     """By role (training, autoscaler, secrets, …): those for which the cluster layer creates accounts."""
     storage_class_provisioner: str
@@ -119,6 +124,8 @@ class Platform:
     """The `provider` block of the external-secrets store for this cloud's secret manager; empty = none."""
     log_store: LogStore | None = None
     """Where the layer sends the logs of pods; None if the cloud collects them, or without a store."""
+    priorities_namespace: str = ""
+    """Where the cluster autoscaler reads the priorities of node groups; empty = nowhere."""
     launchers: tuple[Subject, ...] = ()
     """Launchers in addition to LAUNCHERS_GROUP: subjects as the cloud's login names them."""
     limits_critical_pods: bool = False
@@ -128,6 +135,11 @@ class Platform:
     """
     metadata_endpoints: tuple[tuple[str, int], ...] = ()
     """Link-local addresses (range, port) that pods need for their identity. All others stay closed."""
+
+    def groups_by_pool(self) -> tuple[tuple[Pool, ...], ...]:
+        """The node groups of each pool, in order of preference."""
+        names = dict.fromkeys(group.spec.pool for group in self.pools)
+        return tuple(tuple(group for group in self.pools if group.spec.pool == name) for name in names)
 
 
 @dataclass(frozen=True)

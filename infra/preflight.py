@@ -42,7 +42,8 @@ class PreflightCheck:
     """One thing that must be true, with its result if the spec decides it."""
 
     topic: str
-    """What the check is about: caller, api-server, version, apis, quota, zones, reservation, names, budget.
+    """What the check is about: caller, api-server, version, apis, members, quota, zones, reservation, names
+    or budget.
     """
     needs: str
     """What must be true."""

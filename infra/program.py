@@ -25,11 +25,11 @@ from trainfleet.infra.platform import (
     Pool,
 )
 from trainfleet.infra.spec.load import parse_spec
-from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.spec.node_group import POOL_LABEL
+from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 from trainfleet.infra.spec.stack_file import PLATFORM_PATH, project_root, read_stack
 from trainfleet.pydantic_messages import Path
 
-POOL_LABEL = "trainfleet.io/pool"
 GARBAGE_AFTER = 200_000
 """New objects between garbage collections; Python's default is 700."""
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
@@ -92,7 +92,7 @@ def outputs(platform: Platform, spec: PlatformSpec) -> Mapping[str, Any]:
         "autoscaler": platform.autoscaler,
         "shared_volume": SHARED_CLAIM if platform.shared_filesystem else "",
         "secrets": list(spec.secrets.names),
-        "pools": [pool_output(pool, spec.region) for pool in platform.pools],
+        "pools": [pool_output(groups, spec.region) for groups in platform.groups_by_pool()],
         "ray_version": spec.ray.version,
         "ray_tls": spec.ray.tls,
         "ray_token_auth": spec.ray.token_auth,
@@ -124,27 +124,46 @@ def image(registry: pulumi.Input[str], spec: PlatformSpec) -> pulumi.Input[str]:
     return pulumi.Output.concat(registry, ":", __version__)
 
 
-def pool_output(pool: Pool, region: str = "") -> Mapping[str, Any]:
-    """One pool as the contract's `PoolOutput`, with the price of a region."""
-    machine = at(pool.machine, region, pool.spec.capacity)
+def pool_output(groups: tuple[Pool, ...], region: str = "") -> Mapping[str, Any]:
+    """One pool as the contract's `PoolOutput`, with the price of a region. All groups have the same machine
+    and fabric.
+    """
+    first = groups[0]
+    machine, capacity = at(first.machine, region, first.spec.capacity), first.spec.capacity
+    tolerations = [GPU_TOLERATION, *(each for group in groups for each in group.tolerations)]
     return {
-        "name": pool.spec.name,
-        "kind": pool.spec.kind,
-        "accelerator": pool.spec.accelerator,
-        "per_node": pool.spec.per_node,
+        "name": first.spec.pool,
+        "kind": first.spec.kind,
+        "accelerator": first.spec.accelerator,
+        "per_node": first.spec.per_node,
         "instance_type": machine.instance_type,
-        "min_nodes": pool.spec.min_nodes,
-        "max_nodes": pool.spec.max_nodes,
-        "spot": pool.spec.capacity == "spot",
-        "node_selector": node_selector(pool),
-        "tolerations": [GPU_TOLERATION, *pool.tolerations],
-        "pod_annotations": pool.pod_annotations,
-        "environment": pool.environment,
-        "rdma": pool.fabric,
-        "rdma_resource": pool.rdma_resource,
-        "rdma_nics": machine.rdma_nics if pool.fabric != "none" else 0,
+        "min_nodes": sum(group.spec.min_nodes for group in groups),
+        "max_nodes": first.spec.max_nodes,
+        "spot": any(group.spec.capacity is Capacity.SPOT for group in groups),
+        "node_selector": node_selector(first),
+        "tolerations": [each for index, each in enumerate(tolerations) if each not in tolerations[:index]],
+        "pod_annotations": first.pod_annotations,
+        "environment": first.environment,
+        "rdma": first.fabric,
+        "rdma_resource": first.rdma_resource,
+        "rdma_nics": machine.rdma_nics if first.fabric != "none" else 0,
         "gpu_memory_gib": machine.gpu_memory_gib,
-        "usd_per_hour": machine.usd_per_hour(pool.spec.capacity),
+        "usd_per_hour": machine.usd_per_hour(capacity),
+        "groups": [group_output(group, region) for group in groups if group.spec.preferences],
+    }
+
+
+def group_output(group: Pool, region: str) -> Mapping[str, Any]:
+    """One node group as the contract's `NodeGroupOutput`."""
+    capacity = group.spec.capacity
+    return {
+        "name": group.spec.name,
+        "capacity": capacity.value,
+        "zone": group.zones[0] if len(group.zones) == 1 else "",
+        "node_selector": group.spec.capacity_label,
+        "spot": capacity is Capacity.SPOT,
+        "max_nodes": group.spec.max_nodes,
+        "usd_per_hour": at(group.machine, region, capacity).usd_per_hour(capacity),
     }
 
 

@@ -20,6 +20,8 @@ from trainfleet.suggestions import did_you_mean, nearest
 
 Path = tuple[str | int, ...]
 """Where a value is: keys and list positions from the root of the document."""
+MARKERS = ("[key]", "[one]", "[list]")
+"""Steps of an error's location that are not in the document; the last two are tags of the spec's models."""
 
 
 def path_text(path: Iterable[str | int]) -> str:
@@ -43,8 +45,8 @@ def explain(error: ErrorDetails, model: type[BaseModel]) -> Problem:
 
 
 def plain_path(error: ErrorDetails) -> Path:
-    """The error's path without pydantic's markers of dictionary keys."""
-    return tuple(step for step in error["loc"] if step != "[key]")
+    """The error's path without pydantic's markers of dictionary keys and of the members of a union."""
+    return tuple(step for step in error["loc"] if step not in MARKERS)
 
 
 def part_at(model: type[BaseModel], path: Sequence[str | int]) -> type[BaseModel] | None:
@@ -260,4 +262,5 @@ _TABLE: tuple[tuple[str, Callable[[ErrorDetails], tuple[str, str]]], ...] = (
     (r"less_than_equal", _bound("at most", "le")),
     (r"model_type|model_attributes_type|dict_type|mapping_type", _must_be("a group of keys")),
     (r"tuple_type|list_type", _must_be("a list")),
+    (r"too_short", lambda _: ("is empty", "at least one")),
 )

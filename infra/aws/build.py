@@ -26,6 +26,7 @@ from trainfleet.infra.aws.secrets import Secrets
 from trainfleet.infra.aws.storage import Storage
 from trainfleet.infra.kubernetes.hyperpod import HyperPodAgents
 from trainfleet.infra.platform import Platform, ServiceIdentity
+from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import PlatformSpec
 
 
@@ -70,7 +71,7 @@ def build(spec: PlatformSpec) -> Platform:
         kubeconfig=cluster.kubeconfig,
         bucket_url=storage.url,
         registry=registry.url,
-        pools=tuple(pools[pool.name] for pool in spec.gpu_pools),
+        pools=tuple(pools[pool.name] for pool in node_groups(spec)),
         identities={
             purpose: ServiceIdentity(pods.namespace, pods.service_account, pods.role.arn)
             for purpose, pods in associations.bound.items()
@@ -79,6 +80,7 @@ def build(spec: PlatformSpec) -> Platform:
         storage_class_parameters={"type": "gp3", "encrypted": "true", "kmsKeyId": keys.nodes.arn},
         shared_filesystem=lustre.volume if lustre else None,
         autoscaler="generic",
+        priorities_namespace=associations.bound["autoscaler"].namespace,
         # Public data sets and S3 have public addresses, so egress is limited by port and not by range.
         api_cidrs=(),
         system_nodes=(system.nodes,),

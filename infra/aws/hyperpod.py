@@ -25,7 +25,9 @@ from trainfleet.infra.aws.permissions import LIFECYCLE_PREFIX
 from trainfleet.infra.catalog.machines import Machine, machine_for_pool
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import Pool
-from trainfleet.infra.spec.schema import GpuPool, PlatformSpec
+from trainfleet.infra.spec.node_group import NodeGroup
+from trainfleet.infra.spec.node_groups import node_groups
+from trainfleet.infra.spec.schema import PlatformSpec
 
 ON_CREATE = "on_create.sh"
 SCRIPT = Path(__file__).with_name("hyperpod_on_create.sh")
@@ -61,7 +63,7 @@ def placeholder_inputs(spec: PlatformSpec) -> HyperPodInputs:
     )
 
 
-def health_checks(pool: GpuPool, machine: Machine) -> list[str]:
+def health_checks(pool: NodeGroup, machine: Machine) -> list[str]:
     """Tests of a node at its start: hardware under stress, and NCCL over the fabric if there is a peer."""
     return (
         ["InstanceStress", "InstanceConnectivity"]
@@ -119,9 +121,9 @@ def cluster_request(spec: PlatformSpec, tags: Mapping[str, str], inputs: HyperPo
     )
 
 
-def hyperpods(spec: PlatformSpec) -> tuple[GpuPool, ...]:
+def hyperpods(spec: PlatformSpec) -> tuple[NodeGroup, ...]:
     """The pools of this kind, in the order of the spec."""
-    return tuple(pool for pool in spec.gpu_pools if pool.kind == "hyperpod")
+    return tuple(pool for pool in node_groups(spec) if pool.kind == "hyperpod")
 
 
 class HyperPod(PlatformComponent):
@@ -181,7 +183,7 @@ class HyperPod(PlatformComponent):
         self.pools = tuple(self._pool(pool) for pool in hyperpods(spec))
         self.register_outputs({})
 
-    def _pool(self, pool: GpuPool) -> Pool:
+    def _pool(self, pool: NodeGroup) -> Pool:
         machine = machine_for_pool(self.spec.cloud, pool)
         fabric = uses_efa(pool, machine)
         return Pool(

@@ -6,11 +6,14 @@ letter, so it never changes when other zones are added.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
+from trainfleet.infra.spec.node_group import NodeGroup
+from trainfleet.infra.spec.node_groups import node_groups
+from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 
 REGIONS: dict[str, int] = dict.fromkeys(
     [
@@ -54,6 +57,11 @@ alphabetical order.
 ZONE_LETTERS = {"ap-northeast-1": "acd", "ca-central-1": "abd", "us-west-1": "ac"}
 """Regions whose zones are not a, b, c: the first letters that every account can use."""
 LETTERS = "abcdef"
+NO_CONTROL_PLANE = ("use1-az3", "usw1-az2", "cac1-az3")
+"""Ids of zones in which EKS places no control plane (EKS user guide, VPC and subnet requirements). The letter
+of such a zone differs by account.
+"""
+LONGEST_NAME = 37
 LONGEST_PREFIX = 20
 """A longer prefix leaves fewer than 500 addresses to the pods of a zone."""
 HYPERPOD_REGIONS = {
@@ -133,7 +141,7 @@ def platform_zones(spec: PlatformSpec) -> tuple[str, ...]:
     return tuple(sorted({*(f"{spec.region}{letter}" for letter in letters), *named}))
 
 
-def pool_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...]:
+def pool_zones(spec: PlatformSpec, pool: NodeGroup) -> tuple[str, ...]:
     """The zones of a pool: one if it is compact, reserved, uses EFA or names a zone, else all."""
     zones = platform_zones(spec)
     bound = (
@@ -146,9 +154,31 @@ def pool_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...]:
     return zones[:1] if bound else zones
 
 
+def group_zones(spec: PlatformSpec, group: NodeGroup) -> tuple[str, ...]:
+    """The zones that get a node group of their own: those of a pool that lists several capacities.
+
+    EKS and its autoscaler treat a group as one place: over several zones, nobody chooses the zone of the next
+    node, and Auto Scaling ends nodes to even out the zones (EKS best practices, cluster autoscaler). A pool
+    with one capacity stays one group, since splitting it would replace the nodes of existing platforms.
+    """
+    zones = pool_zones(spec, group)
+    return zones if group.preferences and group.kind == "nodes" and len(zones) > 1 else ()
+
+
+def node_group_prefix(spec: PlatformSpec, group: NodeGroup) -> str:
+    """The name prefix of a node group: EKS allows 63 characters, of which 26 are random. Long names of the
+    groups of one pool differ at the end, so they keep a digest.
+    """
+    name = f"{spec.name}-{group.name}-"
+    if len(name) <= LONGEST_NAME or not group.preferences:
+        return name[:LONGEST_NAME]
+    digest = hashlib.sha256(name.encode()).hexdigest()[:6]
+    return f"{name[: LONGEST_NAME - 8]}-{digest}-"
+
+
 def shared_volume_zone(spec: PlatformSpec) -> str:
     """The zone of the shared filesystem: that of the first pool with a single zone, close to its readers."""
-    bound = [zones[0] for pool in spec.gpu_pools if len(zones := pool_zones(spec, pool)) == 1]
+    bound = [zones[0] for pool in node_groups(spec) if len(zones := pool_zones(spec, pool)) == 1]
     return bound[0] if bound else platform_zones(spec)[0]
 
 
@@ -245,7 +275,7 @@ ROLE_PURPOSES = (
 def role_purposes(spec: PlatformSpec) -> tuple[str, ...]:
     """The purposes for which a platform has a role each."""
     optional = {
-        "hyperpod": any(pool.kind == "hyperpod" for pool in spec.gpu_pools),
+        "hyperpod": any(pool.kind == "hyperpod" for pool in node_groups(spec)),
         "csi-shared": spec.storage.shared_filesystem is not None,
         "secrets": spec.secrets.provider == "cloud" and bool(spec.secrets.names),
         "logs": spec.layer.logs,

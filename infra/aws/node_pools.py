@@ -19,7 +19,9 @@ from trainfleet.infra.aws.foundation import Foundation
 from trainfleet.infra.catalog.machines import Machine, machine_for_pool, system_machine
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import Pool
-from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
+from trainfleet.infra.spec.node_group import NodeGroup
+from trainfleet.infra.spec.node_groups import node_groups
+from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 
 SYSTEM_AMI_TYPE = "AL2023_x86_64_STANDARD"
 SYSTEM_DISK_GIB = 100
@@ -92,12 +94,12 @@ ONE_FOR_ONE = (Capacity.RESERVED, Capacity.CAPACITY_BLOCK)
 """Capacity without a spare: an update must end a node before it starts the next."""
 
 
-def uses_efa(pool: GpuPool, machine: Machine) -> bool:
+def uses_efa(pool: NodeGroup, machine: Machine) -> bool:
     """Whether the pool's nodes get fabric interfaces."""
     return pool.interconnect == "best" and machine.rdma == "efa"
 
 
-def needs_placement_group(pool: GpuPool, machine: Machine) -> bool:
+def needs_placement_group(pool: NodeGroup, machine: Machine) -> bool:
     """Whether the platform creates a placement group for the nodes.
 
     Capacity blocks are placed together already and accept none. A reservation is usable only in the group in
@@ -107,7 +109,7 @@ def needs_placement_group(pool: GpuPool, machine: Machine) -> bool:
     return (pool.compact or uses_efa(pool, machine)) and pool.capacity not in ONE_FOR_ONE
 
 
-def labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
+def labels(pool: NodeGroup, machine: Machine) -> dict[str, str]:
     """Labels that schedulers use. SkyPilot ignores its label unless it is in lower case.
 
     The autoscaler's own label (its GPULabel for AWS) makes it wait for a GPU whose plugin is starting,
@@ -118,11 +120,12 @@ def labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
         "k8s.amazonaws.com/accelerator": machine.skypilot_label or pool.accelerator.lower(),
         "nvidia.com/gpu.present": "true",
         "skypilot.co/accelerator": machine.skypilot_label or pool.accelerator.lower(),
-        "trainfleet.io/pool": pool.name,
+        "trainfleet.io/pool": pool.pool,
+        **pool.capacity_label,
     }
 
 
-def scale_from_zero(pool: GpuPool, machine: Machine) -> dict[str, str]:
+def scale_from_zero(pool: NodeGroup, machine: Machine) -> dict[str, str]:
     """Tags of the scaling group from which the autoscaler knows a node that does not exist yet."""
     key, value = GPU_TAINT
     disk = f"{int(machine.local_nvme_gb * 0.95)}G" if machine.local_nvme_gb else f"{pool.disk_gib}Gi"
@@ -155,8 +158,11 @@ class GpuPools(PlatformComponent):
         super().__init__(spec, "gpu-pools", opts)
         self.foundation, self.cluster = foundation, cluster
         self.ready = [*cluster.ready, *after]
+        # Groups that differ by zone share a template: the autoscaler balances groups with equal labels, and
+        # EKS labels nodes with their template.
+        self._templates: dict[str, aws.ec2.LaunchTemplate] = {}
         pools = [
-            (pool, machine_for_pool(spec.cloud, pool)) for pool in spec.gpu_pools if pool.kind == "nodes"
+            (pool, machine_for_pool(spec.cloud, pool)) for pool in node_groups(spec) if pool.kind == "nodes"
         ]
         self.fabric = self._fabric() if any(uses_efa(pool, machine) for pool, machine in pools) else None
         self.pools = tuple(self._pool(pool, machine) for pool, machine in pools)
@@ -191,7 +197,7 @@ class GpuPools(PlatformComponent):
         )
         return group
 
-    def _pool(self, pool: GpuPool, machine: Machine) -> Pool:
+    def _pool(self, pool: NodeGroup, machine: Machine) -> Pool:
         zones = layout.pool_zones(self.spec, pool)
         capacity_type, _, _ = node_config.purchase_options(pool.capacity, pool.reservation)
         fabric = (
@@ -199,20 +205,22 @@ class GpuPools(PlatformComponent):
             if self.fabric and uses_efa(pool, machine)
             else None
         )
-        template = node_config.node_config(
-            self,
-            pool.name,
-            machine,
-            pool.disk_gib,
-            self.foundation.keys.nodes.arn,
-            capacity=pool.capacity,
-            reservation=pool.reservation,
-            fabric=fabric,
-            placement=self._placement(pool, machine),
-        )
+        if pool.family not in self._templates:
+            self._templates[pool.family] = node_config.node_config(
+                self,
+                pool.family,
+                machine,
+                pool.disk_gib,
+                self.foundation.keys.nodes.arn,
+                capacity=pool.capacity,
+                reservation=pool.reservation,
+                fabric=fabric,
+                placement=self._placement(pool, machine),
+            )
+        template = self._templates[pool.family]
         key, value = GPU_TAINT
         one_for_one = pool.capacity in ONE_FOR_ONE
-        prefix = f"{self.spec.name}-{pool.name}-"[:37]
+        prefix = layout.node_group_prefix(self.spec, pool)
         size = scaling(self.cluster.scaling_groups.running(prefix), pool.min_nodes, pool.max_nodes)
         group = aws.eks.NodeGroup(
             self.name(pool.name),
@@ -245,9 +253,11 @@ class GpuPools(PlatformComponent):
             nodes=group,
             rdma_resource=EFA_RESOURCE if fabric else "",
             environment=FABRIC_ENVIRONMENT if fabric else {},
+            # EKS adds `eks-` before a node group's name and an id after it; see asg_lookup.py.
+            group_name=f"^eks-{prefix}[0-9a-f]{{26}}-",
         )
 
-    def _placement(self, pool: GpuPool, machine: Machine) -> aws.ec2.LaunchTemplatePlacementArgsDict | None:
+    def _placement(self, pool: NodeGroup, machine: Machine) -> aws.ec2.LaunchTemplatePlacementArgsDict | None:
         if pool.placement_group:
             shared = pool.placement_group.startswith("pg-")
             return {"group_id": pool.placement_group} if shared else {"group_name": pool.placement_group}
@@ -259,7 +269,7 @@ class GpuPools(PlatformComponent):
         )
         return {"group_name": group.name}
 
-    def _scaling_tags(self, pool: GpuPool, machine: Machine, group: aws.eks.NodeGroup) -> None:
+    def _scaling_tags(self, pool: NodeGroup, machine: Machine, group: aws.eks.NodeGroup) -> None:
         scaling_group = group.resources.apply(scaling_group_name)
         for key, value in scale_from_zero(pool, machine).items():
             # by digest: a key is too long for a name

@@ -10,7 +10,9 @@ from trainfleet.infra.aws import layout
 from trainfleet.infra.aws import preflight_answers as answers
 from trainfleet.infra.catalog.machines import machine_for_pool, system_machine
 from trainfleet.infra.preflight import PreflightCheck
-from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
+from trainfleet.infra.spec.node_group import NodeGroup
+from trainfleet.infra.spec.node_groups import node_groups, once_per_quota
+from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 from trainfleet.infra.tags import PLATFORM_TAG
 
 FAMILIES = {"p": "P", "g": "G and VT"}
@@ -38,7 +40,9 @@ def checks(spec: PlatformSpec) -> Iterator[PreflightCheck]:
         answer=partial(answers.version, expected=version),
     )
     yield from _quotas(spec)
-    for pool in spec.gpu_pools:
+    if not spec.network.existing:
+        yield _zones(spec)
+    for pool in node_groups(spec):
         yield from _capacity(pool, spec)
     if spec.budget:
         # A tag can be activated up to a day after its first use (pulumi-aws, costexplorer.CostAllocationTag),
@@ -49,7 +53,19 @@ def checks(spec: PlatformSpec) -> Iterator[PreflightCheck]:
     yield from _names(spec)
 
 
-def _capacity(pool: GpuPool, spec: PlatformSpec) -> Iterator[PreflightCheck]:
+def _zones(spec: PlatformSpec) -> PreflightCheck:
+    """The zones of the network. Accounts have different zones under one name in older regions."""
+    names, control_plane = layout.platform_zones(spec), tuple(layout.control_plane_subnets(spec))
+    return PreflightCheck(
+        "zones",
+        f"the account has {', '.join(sorted({*names, *control_plane}))}, and EKS places control planes in "
+        f"{' and '.join(control_plane)}",
+        "ec2:DescribeAvailabilityZones",
+        answer=partial(answers.zones, names={*names, *control_plane}, control_plane=control_plane),
+    )
+
+
+def _capacity(pool: NodeGroup, spec: PlatformSpec) -> Iterator[PreflightCheck]:
     """Zones and reservation of a pool. EC2 does not know where SageMaker offers its machines."""
     machine, zones = machine_for_pool(spec.cloud, pool).instance_type, layout.pool_zones(spec, pool)
     if pool.kind == "nodes":
@@ -106,9 +122,12 @@ def _quotas(spec: PlatformSpec) -> Iterator[PreflightCheck]:
     needed: dict[str, int] = defaultdict(int)
     system = system_machine(spec)
     needed[f"Running On-Demand {STANDARD} instances"] += system.vcpu * spec.system_pool.max_nodes
-    for pool in spec.gpu_pools:
-        if pool.kind != "nodes" or pool.capacity is Capacity.CAPACITY_BLOCK:
-            continue
+    counted = (
+        group
+        for group in node_groups(spec)
+        if group.kind == "nodes" and group.capacity is not Capacity.CAPACITY_BLOCK
+    )
+    for pool in once_per_quota(counted):
         machine = machine_for_pool(spec.cloud, pool)
         needed[quota_name(machine.instance_type, pool.capacity is Capacity.SPOT)] += (
             machine.vcpu * pool.max_nodes

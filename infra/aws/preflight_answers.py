@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainfleet.infra.aws.account import Account
+from trainfleet.infra.aws.layout import NO_CONTROL_PLANE
 from trainfleet.infra.preflight import Answer, NotAnsweredError, Status
 from trainfleet.infra.preflight_requests import enough, unused_name
 
@@ -54,6 +55,18 @@ def cost_tag(account: Account, tag: str) -> Answer:
     return Answer(
         "warning", "is inactive" if status else "is not listed yet: activate it after the first apply"
     )
+
+
+def zones(account: Account, names: set[str], control_plane: tuple[str, ...]) -> Answer:
+    """Whether the account has these zones, and EKS places control planes in some of them."""
+    rows = account.read("ec2", "DescribeAvailabilityZones").get("AvailabilityZones", [])
+    ids = {str(row["ZoneName"]): str(row["ZoneId"]) for row in rows if row.get("State") == "available"}
+    if missing := sorted(names - set(ids)):
+        return Answer("problem", f"not {', '.join(missing)}; the account has {', '.join(sorted(ids))}")
+    if barred := [f"{zone} is {ids[zone]}" for zone in control_plane if ids[zone] in NO_CONTROL_PLANE]:
+        fix = "use network.existing with control_plane_subnets in other zones"
+        return Answer("problem", f"{', '.join(barred)}, where EKS places none: {fix}")
+    return Answer("ok", ", ".join(f"{zone} is {ids[zone]}" for zone in control_plane))
 
 
 def offered(account: Account, machine: str, zones: Iterable[str]) -> Answer:

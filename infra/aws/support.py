@@ -6,7 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainfleet.infra.aws.layout import ROLE_PURPOSES, endpoint_services, platform_zones, role_purposes
+from trainfleet.infra.aws.layout import (
+    ROLE_PURPOSES,
+    endpoint_services,
+    group_zones,
+    platform_zones,
+    role_purposes,
+)
 from trainfleet.infra.aws.validation import RULES
 from trainfleet.infra.catalog.cost import nat_costs, shared_filesystem_cost
 from trainfleet.infra.cloud_support import (
@@ -98,6 +104,7 @@ SUPPORT = CloudSupport(
     capacities=(Capacity.ON_DEMAND, Capacity.SPOT, Capacity.RESERVED, Capacity.CAPACITY_BLOCK),
     pool_kinds=("nodes", "hyperpod"),
     reservations={"nodes": CAPACITY_RESERVATION, "hyperpod": TRAINING_PLAN},
+    group_zones=group_zones,
     unpriced_is_unsold=True,
     # EKS user guide, Kubernetes versions, FAQ; EKS API, UpdateNodegroupVersion, releaseVersion
     pool_skew=3,

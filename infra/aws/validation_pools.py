@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from trainfleet.dates import today
 from trainfleet.infra.aws.layout import HYPERPOD_REGIONS
-from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
+from trainfleet.infra.spec.node_group import NodeGroup
+from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 from trainfleet.infra.validation.finding import Finding, Rule
 from trainfleet.infra.validation.pools import CLOUD, machine_choice, pools, pools_with_machine
 from trainfleet.kubernetes_support import versions_of
@@ -90,7 +91,7 @@ def hyperpod_labels(spec: PlatformSpec) -> Iterator[Finding]:
             yield Finding((*path, "labels"), what, f"at most {HYPERPOD_LABELS}", reads)
 
 
-def hyperpods(spec: PlatformSpec) -> Iterator[tuple[Path, GpuPool]]:
+def hyperpods(spec: PlatformSpec) -> Iterator[tuple[Path, NodeGroup]]:
     """The pools of this kind and their paths."""
     return ((path, pool) for path, pool in pools(spec) if pool.kind == "hyperpod")
 

@@ -78,6 +78,7 @@ def build(spec: PlatformSpec) -> Platform:
         storage_class_parameters={"skuName": "Premium_LRS", "diskEncryptionSetID": keys.disks.id},
         shared_filesystem=volume,
         autoscaler="generic",
+        priorities_namespace="kube-system",  # of AKS's own autoscaler
         # Storage and Entra also have public addresses, so egress is limited by port and not by range.
         api_cidrs=(),
         # Volumes need their driver until the end, so it is deleted after the layer, like the nodes.

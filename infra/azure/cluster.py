@@ -20,6 +20,7 @@ from trainfleet.infra.azure.permissions import grant
 from trainfleet.infra.azure.sizes import INLINE_NODES, INLINE_POOL
 from trainfleet.infra.catalog.machines import Machine, system_machine
 from trainfleet.infra.component import PlatformComponent
+from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import PlatformSpec
 
 LOGIN_SERVER = "6dae42f8-4368-4678-94ff-3960e28e3630"
@@ -45,6 +46,16 @@ STORAGE_DRIVERS: containerservice.ManagedClusterStorageProfileArgsDict = {
     "blob_csi_driver": {"enabled": False},
     "snapshot_controller": {"enabled": True},
 }
+
+
+def autoscaler(
+    spec: PlatformSpec,
+) -> containerservice.ManagedClusterPropertiesAutoScalerProfileArgsDict:
+    """The settings of AKS's autoscaler. It accepts one expander (Azure/AKS#2610), so groups of one priority
+    compete at random.
+    """
+    ordered = any(group.preferences for group in node_groups(spec))
+    return {**AUTOSCALER, "expander": "priority"} if ordered else AUTOSCALER
 
 
 def api_server(
@@ -198,7 +209,7 @@ class Cluster(PlatformComponent):
             azure_monitor_profile={"metrics": {"enabled": spec.monitoring.enabled}},
             metrics_profile={"cost_analysis": {"enabled": True}},
             auto_upgrade_profile={"upgrade_channel": "patch", "node_os_upgrade_channel": "NodeImage"},
-            auto_scaler_profile=AUTOSCALER,
+            auto_scaler_profile=autoscaler(spec),
             agent_pool_profiles=[inline_pool(spec, self.machine, network.nodes.id, self.tags(INLINE_POOL))],
             tags=self.tags("aks"),
             # A fixed name cannot exist twice, so a replacement deletes first (which `protect` rejects in

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
+from trainfleet.infra.spec.node_group import NodeGroup
+from trainfleet.infra.spec.node_groups import node_groups
+from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 
 GUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 ZONES = ("1", "2", "3")
@@ -171,7 +173,7 @@ def platform_zones(spec: PlatformSpec) -> tuple[str, ...]:
     return tuple(sorted({*ZONES[: spec.network.zones], *named}))
 
 
-def pool_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...]:
+def pool_zones(spec: PlatformSpec, pool: NodeGroup) -> tuple[str, ...]:
     """The zones of a pool: one if it is compact, reserved, uses InfiniBand or names a zone, else all."""
     zones = platform_zones(spec)
     bound = pool.compact or pool.interconnect == "best" or pool.capacity is Capacity.RESERVED
@@ -182,7 +184,7 @@ def pool_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...]:
 
 def shared_volume_zones(spec: PlatformSpec) -> tuple[str, ...]:
     """The zone of the shared filesystem: that of the first pool with a single zone, close to its readers."""
-    bound = [zones for pool in spec.gpu_pools if len(zones := pool_zones(spec, pool)) == 1]
+    bound = [zones for pool in node_groups(spec) if len(zones := pool_zones(spec, pool)) == 1]
     return bound[0] if bound else platform_zones(spec)[:1]
 
 

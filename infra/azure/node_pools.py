@@ -19,7 +19,9 @@ from trainfleet.infra.azure.sizes import DRAIN_MINUTES
 from trainfleet.infra.catalog.machines import Machine, machine_for_pool, system_machine
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import HCA_SHARES, Pool
-from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
+from trainfleet.infra.spec.node_group import NodeGroup
+from trainfleet.infra.spec.node_groups import node_groups
+from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 
 SYSTEM_DISK_GIB = 128
 
@@ -110,7 +112,7 @@ UPGRADE: containerservice.AgentPoolUpgradeSettingsArgsDict = {
 }
 
 
-def uses_infiniband(pool: GpuPool, machine: Machine) -> bool:
+def uses_infiniband(pool: NodeGroup, machine: Machine) -> bool:
     """Whether the pool's pods get InfiniBand adapters."""
     return pool.interconnect == "best" and machine.rdma == "infiniband"
 
@@ -121,14 +123,14 @@ def fabric_environment(machine: Machine) -> dict[str, str]:
     return {**FABRIC_ENVIRONMENT, "NCCL_TOPO_FILE": f"{TOPOLOGY_FOLDER}/nd{generation}-topo.xml"}
 
 
-def needs_placement_group(pool: GpuPool) -> bool:
+def needs_placement_group(pool: NodeGroup) -> bool:
     """Whether the nodes need a proximity placement group. Reserved capacity accepts none (Azure, capacity
     reservation limitations).
     """
     return pool.compact and pool.capacity is not Capacity.RESERVED
 
 
-def labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
+def labels(pool: NodeGroup, machine: Machine) -> dict[str, str]:
     """Labels that schedulers use. SkyPilot ignores its label unless it is in lower case; AKS's spot label is
     included, or it drifts.
     """
@@ -138,11 +140,12 @@ def labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
         **spot,
         "nvidia.com/gpu.present": "true",
         "skypilot.co/accelerator": machine.skypilot_label or pool.accelerator.lower(),
-        "trainfleet.io/pool": pool.name,
+        "trainfleet.io/pool": pool.pool,
+        **pool.capacity_label,
     }
 
 
-def scale_from_zero(pool: GpuPool, machine: Machine) -> dict[str, str]:
+def scale_from_zero(pool: NodeGroup, machine: Machine) -> dict[str, str]:
     """Tags from which the autoscaler knows the resources of a node that does not exist yet. It knows CPUs,
     memory, GPUs, labels and taints without tags.
 
@@ -174,12 +177,12 @@ class GpuPools(PlatformComponent):
         self.ready = [*cluster.ready, *after]
         self._reservations = {
             name: self._use_reservation(name)
-            for name in dict.fromkeys(pool.reservation for pool in spec.gpu_pools if pool.reservation)
+            for name in dict.fromkeys(pool.reservation for pool in node_groups(spec) if pool.reservation)
         }
-        self.pools = tuple(self._pool(pool, machine_for_pool(spec.cloud, pool)) for pool in spec.gpu_pools)
+        self.pools = tuple(self._pool(pool, machine_for_pool(spec.cloud, pool)) for pool in node_groups(spec))
         self.register_outputs({})
 
-    def _pool(self, pool: GpuPool, machine: Machine) -> Pool:
+    def _pool(self, pool: NodeGroup, machine: Machine) -> Pool:
         zones = layout.pool_zones(self.spec, pool)
         bought = node_config.purchase_options(pool.capacity, pool.reservation)
         disk = node_config.os_disk(machine, pool.disk_gib)
@@ -232,9 +235,11 @@ class GpuPools(PlatformComponent):
             tags=self.tags(pool.name) | scale_from_zero(pool, machine),
             opts=self.options(depends_on=waits),
         )
-        return self._outputs(pool, machine, group)
+        return self._outputs(pool, machine, group, name)
 
-    def _outputs(self, pool: GpuPool, machine: Machine, group: containerservice.AgentPool) -> Pool:
+    def _outputs(
+        self, pool: NodeGroup, machine: Machine, group: containerservice.AgentPool, name: str
+    ) -> Pool:
         fabric = uses_infiniband(pool, machine)
         return Pool(
             spec=pool,
@@ -245,6 +250,8 @@ class GpuPools(PlatformComponent):
             rdma_resource=RDMA_RESOURCE if fabric else "",
             environment=fabric_environment(machine) if fabric else {},
             tolerations=node_config.tolerations(pool.capacity),
+            # AKS adds an id to the scale set's name (kubernetes/autoscaler#1896). It ends with `-vmss`.
+            group_name=f"^aks-{name}-",
         )
 
     def _use_reservation(self, reservation: str) -> pulumi.Resource:
@@ -258,7 +265,7 @@ class GpuPools(PlatformComponent):
         return grant(self, f"{what}-use", "Contributor", reservation, self.foundation.identity.cluster)
 
     def _placement_group(
-        self, pool: GpuPool, machine: Machine, zones: tuple[str, ...]
+        self, pool: NodeGroup, machine: Machine, zones: tuple[str, ...]
     ) -> tuple[compute.ProximityPlacementGroup, pulumi.Resource]:
         what = f"{pool.name}-placement"
         group = compute.ProximityPlacementGroup(

@@ -11,7 +11,9 @@ from trainfleet.infra.azure import preflight_answers as answers
 from trainfleet.infra.azure.sizes import INLINE_NODES
 from trainfleet.infra.catalog.machines import machine_for_pool, system_machine
 from trainfleet.infra.preflight import PreflightCheck
-from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
+from trainfleet.infra.spec.node_group import NodeGroup
+from trainfleet.infra.spec.node_groups import node_groups, once_per_quota
+from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 
 PROVIDERS = (
     "Microsoft.Compute",
@@ -49,7 +51,7 @@ def checks(spec: PlatformSpec) -> Iterator[PreflightCheck]:
         answer=partial(answers.version, region=spec.region, expected=version),
     )
     yield from _quotas(spec)
-    for pool in spec.gpu_pools:
+    for pool in node_groups(spec):
         yield from _capacity(pool, spec)
     cluster = layout.cluster_name(spec)
     yield PreflightCheck(
@@ -80,7 +82,7 @@ def _registered(spec: PlatformSpec) -> Iterator[PreflightCheck]:
         )
     fabric = any(
         machine_for_pool(spec.cloud, pool).rdma == "infiniband" and pool.interconnect == "best"
-        for pool in spec.gpu_pools
+        for pool in node_groups(spec)
     )
     for feature in (ENCRYPTION_AT_HOST, *([INFINIBAND] if fabric else [])):
         yield PreflightCheck(
@@ -91,7 +93,7 @@ def _registered(spec: PlatformSpec) -> Iterator[PreflightCheck]:
         )
 
 
-def _capacity(pool: GpuPool, spec: PlatformSpec) -> Iterator[PreflightCheck]:
+def _capacity(pool: NodeGroup, spec: PlatformSpec) -> Iterator[PreflightCheck]:
     """Zones and reservation of a pool."""
     size, zones = machine_for_pool(spec.cloud, pool).instance_type, layout.pool_zones(spec, pool)
     shown = ", ".join(zones) or "no zone"
@@ -113,7 +115,7 @@ def _quotas(spec: PlatformSpec) -> Iterator[PreflightCheck]:
     system = system_machine(spec)
     nodes = spec.system_pool.max_nodes + INLINE_NODES[spec.production][1]  # with AKS's pool for add-ons
     needed[system.instance_type] += system.vcpu * nodes
-    for pool in spec.gpu_pools:
+    for pool in once_per_quota(node_groups(spec)):
         machine = machine_for_pool(spec.cloud, pool)
         quota = answers.SPOT_QUOTA if pool.capacity is Capacity.SPOT else machine.instance_type
         needed[quota] += machine.vcpu * pool.max_nodes

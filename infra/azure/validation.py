@@ -23,6 +23,7 @@ from trainfleet.infra.azure.layout import (
     pool_zones,
 )
 from trainfleet.infra.azure.sizes import INLINE_NODES, LUSTRE_MOST_TIB, LUSTRE_STEPS_TIB, NFS_MOST_GIB
+from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.validation.existing_network import in_own_network
 from trainfleet.infra.validation.finding import Finding, Rule
@@ -153,7 +154,7 @@ def azure_nodes_have_addresses(spec: PlatformSpec) -> Iterator[Finding]:
     inline = INLINE_NODES[spec.production][1]
     requested = [
         ((), spec.system_pool.max_nodes + inline),
-        *((pool_zones(spec, pool), pool.max_nodes) for pool in spec.gpu_pools),
+        *((pool_zones(spec, pool), pool.max_nodes) for pool in node_groups(spec)),
     ]
     for zones, nodes in requested:
         zone = zones[0] if len(zones) == 1 and spec.network.nat == "per-zone" else ""

@@ -23,6 +23,7 @@ from trainfleet.infra.catalog.machines import Machine, machine_for_pool, sells_m
 from trainfleet.infra.catalog.regions import at
 from trainfleet.infra.cloud_support import StandingCost, support
 from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 
 HOURS_PER_MONTH = 730
@@ -81,7 +82,7 @@ def node_costs(spec: PlatformSpec) -> NodeCosts:
         PoolCost(extra.name, system, extra.min_nodes, extra.max_nodes, price)
         for extra in support(spec.cloud).extra_pools(spec)
     ]
-    for pool in spec.gpu_pools:
+    for pool in node_groups(spec):
         try:
             machine = at(machine_for_pool(spec.cloud, pool), spec.region, pool.capacity)
         except LookupError:

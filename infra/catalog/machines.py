@@ -153,7 +153,7 @@ def machine_for_pool(cloud: Cloud, pool: GpuPool) -> Machine:
         raise LookupError(f"no machine with {machine} is in this catalogue of {seller}")
 
     def rank(machine: Machine) -> tuple[bool, float]:
-        price = machine.usd_per_hour(pool.capacity)
+        price = machine.usd_per_hour(pool.preferred)
         return (pool.interconnect == "best" and machine.rdma == "none", math.inf if price is None else price)
 
     return min(found, key=rank)

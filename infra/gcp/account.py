@@ -16,7 +16,7 @@ from trainfleet.infra.spec.schema import PlatformSpec
 HOST = "https://{service}.googleapis.com"
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/userinfo.email")
 LOGIN = "gcloud auth application-default login; in CI: GOOGLE_APPLICATION_CREDENTIALS or a workload identity"
-READING_POSTS = (":testIamPermissions",)
+READING_POSTS = (":testIamPermissions", ":getEffectiveOrgPolicy")
 """Methods that are sent as POST and only read (Resource Manager API)."""
 
 

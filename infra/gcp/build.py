@@ -12,6 +12,7 @@ from trainfleet.infra.gcp import layout
 from trainfleet.infra.gcp.apis import Apis
 from trainfleet.infra.gcp.budget import Budget
 from trainfleet.infra.gcp.cluster import Cluster
+from trainfleet.infra.gcp.compute_classes import ComputeClasses
 from trainfleet.infra.gcp.fabric import Fabric, FabricNetworks
 from trainfleet.infra.gcp.filesystem import Lustre, Nfs
 from trainfleet.infra.gcp.foundation import Foundation
@@ -63,6 +64,8 @@ def build(spec: PlatformSpec) -> Platform:
         )
     provider = cluster.provider([system.nodes, *bindings.ready])
     FabricNetworks(spec, fabric, provider, [pool.nodes for pool in pools.pools if pool.nodes])
+    if any(group.spec.preferences for group in pools.pools):
+        ComputeClasses(spec, pools.pools, provider)
     return Platform(
         cloud=spec.cloud,
         kubernetes=provider,

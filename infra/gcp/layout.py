@@ -14,8 +14,12 @@ from ipaddress import IPv4Network
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.catalog.machines import Machine, machine_for_pool
 from trainfleet.infra.gcp.machine_zones import sold_in
+from trainfleet.infra.spec.node_group import NodeGroup
+from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
 
+LOG_WRITER = "group:cloud-storage-analytics@google.com"
+"""Google's own writer of access logs (Cloud Storage guide, usage logs)."""
 ZONE_LETTERS: dict[str, str] = dict.fromkeys(
     [
         "africa-south1",
@@ -72,6 +76,7 @@ container with a GPU. Nothing else tells the loader of the driver in `lib64`: th
 Source: GoogleCloudPlatform/container-engine-accelerators cmd/nvidia_gpu/nvidia_gpu.go, -host-path and
 -container-path.
 """
+LONGEST_NAME = 31
 PODS_PER_NODE = 110
 POD_PREFIX = 24
 """GKE gives a node of 110 pods a /24 (GKE guide, flexible pod CIDR)."""
@@ -135,7 +140,7 @@ def platform_zones(spec: PlatformSpec) -> tuple[str, ...]:
     return tuple(sorted({*zones(spec.region)[: spec.network.zones], *named}))
 
 
-def pool_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...]:
+def pool_zones(spec: PlatformSpec, pool: NodeGroup) -> tuple[str, ...]:
     """The zones of a pool: the one it names; else one if it is compact, reserved or uses a fabric; else all
     that sell its machine.
 
@@ -168,7 +173,7 @@ def system_zones(spec: PlatformSpec) -> tuple[str, ...]:
 
 def shared_volume_zone(spec: PlatformSpec) -> str:
     """The zone of the shared filesystem: that of the first pool with a single zone, close to its readers."""
-    bound = [found[0] for pool in spec.gpu_pools if len(found := pool_zones(spec, pool)) == 1]
+    bound = [found[0] for pool in node_groups(spec) if len(found := pool_zones(spec, pool)) == 1]
     return bound[0] if bound else platform_zones(spec)[0]
 
 
@@ -190,7 +195,7 @@ def rdma_zone(spec: PlatformSpec) -> str:
     return next(
         (
             pool_zones(spec, pool)[0]
-            for pool in spec.gpu_pools
+            for pool in node_groups(spec)
             if pool.name in machines and machines[pool.name].rdma == "roce"
         ),
         "",
@@ -199,7 +204,7 @@ def rdma_zone(spec: PlatformSpec) -> str:
 
 def _fabric_machines(spec: PlatformSpec) -> dict[str, Machine]:
     found: dict[str, Machine] = {}
-    for pool in spec.gpu_pools:
+    for pool in node_groups(spec):
         machine = machine_for_pool(spec.cloud, pool)
         if uses_fabric(pool, machine):
             found[pool.name] = machine
@@ -246,9 +251,14 @@ def account_id(spec: PlatformSpec, role: str) -> str:
     return f"{spec.name[: 30 - len(role) - 8].rstrip('-')}-{digest}-{role}"
 
 
-def node_pool_prefix(name: str) -> str:
-    """The name prefix of a node pool: GKE allows 40 characters, of which nine are random."""
-    return f"{name}-"[:31]
+def node_pool_prefix(name: str, *, whole: bool = True) -> str:
+    """The name prefix of a node pool: GKE allows 40 characters, of which nine are random. Long names of the
+    groups of one pool differ at the end, so they keep a digest.
+    """
+    if whole or len(name) < LONGEST_NAME:
+        return f"{name}-"[:LONGEST_NAME]
+    digest = hashlib.sha256(name.encode()).hexdigest()[:6]
+    return f"{name[: LONGEST_NAME - 8]}-{digest}-"
 
 
 def member(who: str) -> str:

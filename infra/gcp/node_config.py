@@ -6,9 +6,11 @@ import pulumi_gcp as gcp
 
 from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.component import PlatformComponent
+from trainfleet.infra.gcp.compute_classes import class_label
 from trainfleet.infra.gcp.foundation import Foundation
 from trainfleet.infra.gcp.machine_zones import ACCELERATORS
-from trainfleet.infra.spec.schema import Capacity, GpuPool
+from trainfleet.infra.spec.node_group import NodeGroup
+from trainfleet.infra.spec.schema import Capacity
 
 LOCAL_SSD_GB = 375 * 1.073741824
 """One local SSD: 375 GiB, in the catalogue's GB."""
@@ -61,7 +63,7 @@ def node_config(
     *,
     foundation: Foundation,
     labels: dict[str, str],
-    pool: GpuPool | None = None,
+    pool: NodeGroup | None = None,
 ) -> gcp.container.NodePoolNodeConfigArgsDict:
     """The node configuration of a pool.
 
@@ -104,7 +106,7 @@ def node_config(
     return config
 
 
-def _gpu(machine: Machine, pool: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
+def _gpu(machine: Machine, pool: NodeGroup) -> gcp.container.NodePoolNodeConfigArgsDict:
     config: gcp.container.NodePoolNodeConfigArgsDict = {
         "guest_accelerators": [
             {
@@ -114,7 +116,10 @@ def _gpu(machine: Machine, pool: GpuPool) -> gcp.container.NodePoolNodeConfigArg
             }
         ],
         # GKE adds it only if the cluster has another pool already.
-        "taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}],
+        "taints": [
+            {"key": key, "value": value, "effect": "NO_SCHEDULE"}
+            for key, value in ({"nvidia.com/gpu": "present"} | class_label(pool)).items()
+        ],
         "spot": pool.capacity is Capacity.SPOT,
         "flex_start": pool.capacity is Capacity.FLEX_START,
     }

@@ -15,10 +15,13 @@ from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.gcp import fabric as fabrics
 from trainfleet.infra.gcp import layout, node_config
 from trainfleet.infra.gcp.cluster import Cluster
+from trainfleet.infra.gcp.compute_classes import class_label, class_tolerations
 from trainfleet.infra.gcp.foundation import Foundation
 from trainfleet.infra.gcp.machine_zones import ACCELERATORS
 from trainfleet.infra.platform import Pool
-from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
+from trainfleet.infra.spec.node_group import NodeGroup
+from trainfleet.infra.spec.node_groups import node_groups
+from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 
 SYSTEM_DISK_GIB = 100
 
@@ -80,21 +83,22 @@ QUEUED_CLASS = "queued-provisioning.gke.io"
 """The class of requests for queued nodes (GKE guide, flex-start with queued provisioning)."""
 
 
-def is_compact(pool: GpuPool, machine: Machine) -> bool:
+def is_compact(pool: NodeGroup, machine: Machine) -> bool:
     """Whether the nodes need compact placement. Reservations of RDMA machines are placed together already and
     accept no policy.
     """
     return pool.compact and not (pool.capacity is Capacity.RESERVED and machine.rdma == "roce")
 
 
-def labels(pool: GpuPool) -> dict[str, str]:
+def labels(pool: NodeGroup) -> dict[str, str]:
     """Labels that the platform sets. NOTE: never SkyPilot's own label, or SkyPilot looks for it on every node
     of the cluster.
     """
-    return {**pool.labels, "nvidia.com/gpu.present": "true", "trainfleet.io/pool": pool.name}
+    own = {"nvidia.com/gpu.present": "true", "trainfleet.io/pool": pool.pool, **pool.capacity_label}
+    return {**pool.labels, **own, **class_label(pool)}
 
 
-def all_labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
+def all_labels(pool: NodeGroup, machine: Machine) -> dict[str, str]:
     """All labels of nodes, including GKE's own (GKE guide, labels for GPUs and Spot VMs)."""
     found = {**labels(pool), "cloud.google.com/gke-accelerator": ACCELERATORS[pool.accelerator]}
     if pool.capacity is Capacity.SPOT:
@@ -119,10 +123,10 @@ class GpuPools(PlatformComponent):
         super().__init__(spec, "gpu-pools", opts)
         self.foundation, self.cluster = foundation, cluster
         self.ready = [*cluster.ready, *after]
-        self.pools = tuple(self._pool(pool, machine_for_pool(spec.cloud, pool)) for pool in spec.gpu_pools)
+        self.pools = tuple(self._pool(pool, machine_for_pool(spec.cloud, pool)) for pool in node_groups(spec))
         self.register_outputs({})
 
-    def _pool(self, pool: GpuPool, machine: Machine) -> Pool:
+    def _pool(self, pool: NodeGroup, machine: Machine) -> Pool:
         zones = layout.pool_zones(self.spec, pool)
         linked = layout.uses_fabric(pool, machine)
         by_request = pool.capacity in node_config.BY_REQUEST
@@ -130,7 +134,7 @@ class GpuPools(PlatformComponent):
         group = gcp.container.NodePool(
             self.name(pool.name),
             # A prefix, so that a replacement can exist next to the old nodes while their pods move.
-            name_prefix=layout.node_pool_prefix(pool.name),
+            name_prefix=layout.node_pool_prefix(pool.name, whole=not pool.preferences),
             cluster=self.cluster.cluster.name,
             location=self.spec.region,
             node_locations=list(zones),
@@ -179,6 +183,8 @@ class GpuPools(PlatformComponent):
             nodes=group,
             pod_annotations=fabrics.pod_annotations(machine) if linked else {},
             environment=fabrics.environment(machine) if linked else {},
-            tolerations=(QUEUED_TAINT,) if pool.capacity is Capacity.QUEUED else (),
+            selector=class_label(pool),
+            tolerations=(QUEUED_TAINT,) if pool.capacity is Capacity.QUEUED else class_tolerations(pool),
+            group_name=group.name,
             provisioning_class=QUEUED_CLASS if pool.capacity is Capacity.QUEUED else "",
         )

@@ -9,8 +9,11 @@ from functools import partial
 from trainfleet.infra.catalog.machines import machine_for_pool
 from trainfleet.infra.gcp import layout
 from trainfleet.infra.gcp import preflight_answers as answers
+from trainfleet.infra.gcp.layout import LOG_WRITER
 from trainfleet.infra.preflight import PreflightCheck
-from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
+from trainfleet.infra.spec.node_group import NodeGroup
+from trainfleet.infra.spec.node_groups import node_groups, once_per_quota
+from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 
 FIRST_APIS = ("cloudresourcemanager", "serviceusage")
 """APIs that must be enabled by hand, because the program enables the others through them."""
@@ -34,6 +37,12 @@ def checks(spec: PlatformSpec) -> Iterator[PreflightCheck]:
             "serviceusage.services.get",
             answer=partial(answers.enabled, project=project, api=api),
         )
+    yield PreflightCheck(
+        "members",
+        f"the organization lets {LOG_WRITER} be granted a role; it writes the bucket's access log",
+        "cloudresourcemanager.projects.getEffectiveOrgPolicy",
+        answer=partial(answers.members, project=project),
+    )
     version = spec.kubernetes.version
     yield PreflightCheck(
         "version",
@@ -42,12 +51,12 @@ def checks(spec: PlatformSpec) -> Iterator[PreflightCheck]:
         answer=partial(answers.version, project=project, region=spec.region, expected=version),
     )
     yield from _quotas(spec)
-    for pool in spec.gpu_pools:
+    for pool in node_groups(spec):
         yield from _capacity(pool, spec)
     yield from _names(spec)
 
 
-def _capacity(pool: GpuPool, spec: PlatformSpec) -> Iterator[PreflightCheck]:
+def _capacity(pool: NodeGroup, spec: PlatformSpec) -> Iterator[PreflightCheck]:
     """Zones and reservation of a pool."""
     machine, zones = machine_for_pool(spec.cloud, pool).instance_type, layout.pool_zones(spec, pool)
     needs = f"{pool.name}: {machine} is offered in {', '.join(zones)}"
@@ -86,7 +95,7 @@ def _names(spec: PlatformSpec) -> Iterator[PreflightCheck]:
 def _quotas(spec: PlatformSpec) -> Iterator[PreflightCheck]:
     """GPUs by model and by how they are bought: preemptible GPUs have a quota of their own."""
     needed: dict[tuple[str, bool], int] = defaultdict(int)
-    for pool in spec.gpu_pools:
+    for pool in once_per_quota(node_groups(spec)):
         machine = machine_for_pool(spec.cloud, pool)
         spot = pool.capacity is Capacity.SPOT
         needed[str(machine.accelerator), spot] += machine.accelerators_per_node * pool.max_nodes

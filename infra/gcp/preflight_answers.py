@@ -17,6 +17,10 @@ PERMISSIONS = (
 )
 """A sample of what `pulumi up` needs; the roles owner, or editor with IAM administration, have all."""
 CHANNEL = "REGULAR"
+MEMBER_DOMAINS = "constraints/iam.allowedPolicyMemberDomains"
+"""On in organizations since May 2024, with their own domain only (Google Cloud, managing secure-by-default
+organization resources). The constraint iam.managed.allowedPolicyMembers, which does the same, is not read.
+"""
 
 
 def caller(account: Account, project: str, admins: tuple[str, ...]) -> Answer:
@@ -43,6 +47,20 @@ def enabled(account: Account, project: str, api: str) -> Answer:
         account.read("serviceusage", f"/v1/projects/{project}/services/{api}").get("state", "unknown")
     )
     return Answer("ok" if state == "ENABLED" else "problem", state.lower())
+
+
+def members(account: Account, project: str) -> Answer:
+    """Whether an organization policy restricts members to domains. Ids of customers are not resolved."""
+    path = f"/v1/projects/{project}:getEffectiveOrgPolicy"
+    policy = account.read("cloudresourcemanager", path, {"constraint": MEMBER_DOMAINS}).get("listPolicy", {})
+    if allowed := policy.get("allowedValues"):
+        return Answer(
+            "warning",
+            f"members are limited to {', '.join(allowed)}: unless Google is one of them, except the project",
+        )
+    if policy.get("allValues") == "DENY":
+        return Answer("problem", "no member may be granted a role: except the project")
+    return Answer("ok", "members are not limited to domains")
 
 
 def quota(account: Account, path: str, metric: str, needed: int) -> Answer:

@@ -9,13 +9,12 @@ import pulumi_gcp as gcp
 
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.gcp.keys import Keys
+from trainfleet.infra.gcp.layout import LOG_WRITER
 from trainfleet.infra.spec.schema import PlatformSpec
 
 RUNS_PREFIX = "runs/"
 """The prefix that training may write. It may read the whole bucket."""
 ACCESS_LOG_PREFIX = "access"
-LOG_WRITER = "group:cloud-storage-analytics@google.com"
-"""Google's own writer of access logs (Cloud Storage guide, usage logs)."""
 SOFT_DELETE_DAYS = (7, 90)
 UNFINISHED_DAYS = 7
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network
 
 from trainfleet.infra.gcp import layout, validation_pools
+from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.validation.existing_network import in_own_network
 from trainfleet.infra.validation.finding import Finding, Rule
@@ -125,7 +126,7 @@ def gcp_nodes_have_pod_ranges(spec: PlatformSpec) -> Iterator[Finding]:
         return
     pods = layout.plan(spec).pods
     there = 2 ** (layout.POD_PREFIX - pods.prefixlen)
-    needed = spec.system_pool.max_nodes + 1 + sum(pool.max_nodes + 1 for pool in spec.gpu_pools)
+    needed = spec.system_pool.max_nodes + 1 + sum(pool.max_nodes + 1 for pool in node_groups(spec))
     if needed > there:
         length = spec.network.cidr.prefixlen - math.ceil(math.log2(needed / there))
         fix = f"a /{length} or larger, or fewer nodes" if length >= _LARGEST else "fewer nodes"

@@ -16,6 +16,7 @@ from trainfleet.infra.validation.pools import (
     pools,
     pools_with_machine,
 )
+from trainfleet.pydantic_messages import Path
 
 BY_REQUEST = (Capacity.FLEX_START, Capacity.QUEUED)
 NO_ON_DEMAND = ("a3-ultragpu-", "a4-")
@@ -86,6 +87,17 @@ def gcp_compact_is_not_queued(spec: PlatformSpec) -> Iterator[Finding]:
                 "false, or capacity: flex-start",
                 capacity_choice(path),
             )
+
+
+def gcp_queued_is_the_only_capacity(spec: PlatformSpec) -> Iterator[Finding]:
+    """Queued nodes come for a ProvisioningRequest only, and the autoscaler never adds them for a pending pod
+    (GKE guide, flex-start with queued provisioning), so they have no place in an order of preference.
+    """
+    for index, pool in enumerate(spec.gpu_pools):
+        if not isinstance(pool.capacity, Capacity) and Capacity.QUEUED in pool.capacity:
+            where: Path = ("gpu_pools", index, "capacity")
+            what = "`queued` cannot be listed with other capacities: its nodes come by request only"
+            yield Finding(where, what, "flex-start in the list, or a pool of its own", (CLOUD,))
 
 
 def gcp_queued_pools_have_the_queue(spec: PlatformSpec) -> Iterator[Finding]:
@@ -205,6 +217,7 @@ RULES: tuple[Rule, ...] = (
     gcp_machines_are_in_the_region,
     gcp_rdma_is_in_one_zone,
     gcp_compact_is_not_queued,
+    gcp_queued_is_the_only_capacity,
     gcp_queued_pools_have_the_queue,
     gcp_requested_pools_start_empty,
     gcp_run_hours_have_effect,

@@ -16,9 +16,9 @@ from trainfleet.infra.kubernetes.manifest_model import document
 from trainfleet.infra.kubernetes.names import GPU_NAMESPACE
 from trainfleet.infra.kubernetes.values.gpu import GPU_LABEL
 from trainfleet.infra.platform import HCA_SHARES, Pool
+from trainfleet.infra.spec.node_group import POOL_LABEL
 from trainfleet.infra.spec.schema import PlatformSpec
 
-POOL_LABEL = "trainfleet.io/pool"
 INFINIBAND_IMAGE = "ghcr.io/mellanox/k8s-rdma-shared-dev-plugin:v1.5.3"
 PAUSE_IMAGE = "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b99b180b9996407d61240ceb9830"
 HOST_IMAGE = "docker.io/library/debian:12.11-slim"
@@ -232,7 +232,7 @@ def _agent(spec: PlatformSpec, pools: Sequence[Pool], parent: pulumi.Resource, a
     labels = {"app.kubernetes.io/name": agent.name}
     of_pools = [
         _term(GPU_LABEL, ["true"]),
-        _term(POOL_LABEL, sorted(pool.spec.name for pool in pools)),
+        _term(POOL_LABEL, sorted({pool.spec.pool for pool in pools})),
     ]
     k8s.apps.v1.DaemonSet(
         f"{spec.name}-{agent.name}",

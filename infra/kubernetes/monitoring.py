@@ -21,6 +21,7 @@ from trainfleet.infra.kubernetes.manifest_model import document
 from trainfleet.infra.kubernetes.names import KUBERAY_NAMESPACE, MONITORING_NAMESPACE
 from trainfleet.infra.kubernetes.values.monitoring import DASHBOARD_LABEL, stack
 from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform
+from trainfleet.infra.spec.node_group import CAPACITY_LABEL, POOL_LABEL
 from trainfleet.infra.spec.schema import PlatformSpec
 
 API_VERSION = "monitoring.coreos.com/v1"
@@ -91,8 +92,12 @@ class Monitoring(pulumi.ComponentResource):
                     parent=self,
                 )
             ]
+            listed = any(pool.spec.preferences for pool in platform.pools)
             values = stack(
-                spec.monitoring.retention_days, MONITORING_NAMESPACE, volume=features.storage_class
+                spec.monitoring,
+                MONITORING_NAMESPACE,
+                volume=features.storage_class,
+                node_labels=(POOL_LABEL, CAPACITY_LABEL) if listed else (POOL_LABEL,),
             )
             release(
                 f"{spec.name}-prometheus",

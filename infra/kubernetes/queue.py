@@ -21,11 +21,11 @@ from trainfleet.infra.kubernetes.names import PRIORITIES, QUEUE, QUEUE_NAMESPACE
 from trainfleet.infra.kubernetes.values.common import Toleration
 from trainfleet.infra.kubernetes.values.queue import Selector, kueue
 from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform, Pool
+from trainfleet.infra.spec.node_group import POOL_LABEL
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 
 API_VERSION = "kueue.x-k8s.io/v1beta2"
 GPU_RESOURCE = "nvidia.com/gpu"
-POOL_LABEL = "trainfleet.io/pool"
 SYSTEM_FLAVOR = "system"
 NODE_START = "45m"
 """An eight-GPU node takes up to half an hour to start."""
@@ -129,8 +129,8 @@ class Queue(pulumi.ComponentResource):
             )
             flavors = [self._resource("ResourceFlavor", SYSTEM_FLAVOR, [chart], {"spec": FlavorSpec({}, ())})]
             flavors += [
-                self._resource("ResourceFlavor", pool.spec.name, [chart], {"spec": flavor(pool)})
-                for pool in platform.pools
+                self._resource("ResourceFlavor", groups[0].spec.pool, [chart], {"spec": flavor(groups)})
+                for groups in platform.groups_by_pool()
             ]
             checks = [
                 self._provisioning(name, chart)
@@ -182,12 +182,18 @@ def start_within(platform: Platform) -> str:
     return FLEX_START_WAIT if waits else NODE_START
 
 
-def flavor(pool: Pool) -> FlavorSpec:
-    """The pool's nodes. Kueue adds the labels and tolerations to the pods that it admits."""
+def flavor(groups: tuple[Pool, ...]) -> FlavorSpec:
+    """The nodes of a pool. Kueue adds the labels and tolerations to the pods that it admits.
+
+    A pool with several node groups is one flavor, so that a job may use all of them and its quota limits them
+    together. The scheduler and the autoscaler choose among them.
+    """
+    pool = groups[0]
     labels = {POOL_LABEL: pool.labels[POOL_LABEL]} if POOL_LABEL in pool.labels else pool.labels
+    extra = [each for group in groups for each in group.tolerations]
     given = (
         Toleration(operator="Exists", key=GPU_RESOURCE, effect="NoSchedule"),
-        *(Toleration(**each) for each in pool.tolerations),
+        *(Toleration(**each) for index, each in enumerate(extra) if each not in extra[:index]),
     )
     return FlavorSpec({**labels, **pool.selector}, given)
 
@@ -201,12 +207,12 @@ def cluster_queue(platform: Platform, spec: PlatformSpec) -> ClusterQueueSpec:
     except LookupError:
         system = None
     flavors = [Flavor(SYSTEM_FLAVOR, _quotas(covered, _amounts(system, spec.system_pool.max_nodes)))]
-    for pool in platform.pools:
+    for pool in (groups[0] for groups in platform.groups_by_pool()):
         nodes = pool.spec.max_nodes
         own = {GPU_RESOURCE: str(pool.spec.per_node * nodes)}
         if pool.rdma_resource:
             own[pool.rdma_resource] = str(pool.machine.rdma_nics * nodes)
-        flavors.append(Flavor(pool.spec.name, _quotas(covered, {**_amounts(pool.machine, nodes), **own})))
+        flavors.append(Flavor(pool.spec.pool, _quotas(covered, {**_amounts(pool.machine, nodes), **own})))
     return ClusterQueueSpec(
         namespace_selector=Selector({"kubernetes.io/metadata.name": TRAINING_NAMESPACE}),
         resource_groups=(ResourceGroup(covered, tuple(flavors)),),
@@ -223,7 +229,7 @@ def _checks(platform: Platform) -> AdmissionChecks | None:
     checks = tuple(
         FlavorCheck(
             check_name(name),
-            tuple(pool.spec.name for pool in platform.pools if pool.provisioning_class == name),
+            tuple(pool.spec.pool for pool in platform.pools if pool.provisioning_class == name),
         )
         for name in classes
     )

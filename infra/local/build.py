@@ -14,7 +14,9 @@ import pulumi_kubernetes as k8s
 from trainfleet.infra.catalog.machines import machine_for_pool
 from trainfleet.infra.local.kubeconfig import find_cluster, kubeconfig_path
 from trainfleet.infra.platform import Platform, Pool, Subject
-from trainfleet.infra.spec.schema import GpuPool, PlatformSpec
+from trainfleet.infra.spec.node_group import NodeGroup
+from trainfleet.infra.spec.node_groups import node_groups
+from trainfleet.infra.spec.schema import PlatformSpec
 
 
 def build(spec: PlatformSpec) -> Platform:
@@ -42,7 +44,7 @@ def build(spec: PlatformSpec) -> Platform:
         kubeconfig=json.dumps(reached.document) if reached.document else "",
         bucket_url=spec.storage.bucket_url,
         registry="",
-        pools=tuple(existing_pool(spec, pool) for pool in spec.gpu_pools),
+        pools=tuple(existing_pool(spec, pool) for pool in node_groups(spec)),
         identities={},
         storage_class_provisioner="",
         storage_class_parameters={},
@@ -54,7 +56,7 @@ def build(spec: PlatformSpec) -> Platform:
     )
 
 
-def existing_pool(spec: PlatformSpec, pool: GpuPool) -> Pool:
+def existing_pool(spec: PlatformSpec, pool: NodeGroup) -> Pool:
     """Existing GPU nodes, whose accelerators and labels the spec states."""
     return Pool(
         spec=pool, machine=machine_for_pool(spec.cloud, pool), labels=dict(pool.labels), zones=(), nodes=None

@@ -17,11 +17,26 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from trainfleet.errors import InputError, Problem
 from trainfleet.pydantic_messages import explain, shown
 
-CONTRACT_VERSION = 2
+CONTRACT_VERSION = 3
 
 
 class Output(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NodeGroupOutput(Output):
+    """One node group of a pool that lists several capacities."""
+
+    name: str
+    capacity: str
+    """How its nodes are bought: reserved, capacity-block, spot, flex-start or on-demand."""
+    zone: str
+    """Its only zone, or empty."""
+    node_selector: dict[str, str]
+    """Labels of its nodes in addition to the pool's. Groups of one capacity have the same."""
+    spot: bool
+    max_nodes: int
+    usd_per_hour: float | None
 
 
 class PoolOutput(Output):
@@ -38,6 +53,7 @@ class PoolOutput(Output):
     min_nodes: int
     max_nodes: int
     spot: bool
+    """Whether nodes of the pool may be spot nodes."""
     node_selector: dict[str, str]
     """Selects the pool, and healthy nodes if the cloud labels them."""
     tolerations: list[dict[str, str]]
@@ -55,6 +71,9 @@ class PoolOutput(Output):
     rdma_nics: int
     gpu_memory_gib: float
     usd_per_hour: float | None
+    """Of the preferred capacity."""
+    groups: list[NodeGroupOutput]
+    """In order of preference, if the pool has several capacities; else empty."""
 
 
 class RayCertificates(Output):
@@ -149,7 +168,17 @@ def _to_2(document: dict[str, Any]) -> dict[str, Any]:
     return {**added, **document, **({"pools": grown} if isinstance(pools, list) else {})}
 
 
-MIGRATIONS: dict[int, Migration] = {1: _to_2}
+def _to_3(document: dict[str, Any]) -> dict[str, Any]:
+    """Version 2 had one capacity in each pool."""
+    pools = document.get("pools")
+    grown = [
+        {"groups": [], **pool} if isinstance(pool, dict) else pool
+        for pool in (pools if isinstance(pools, list) else [])
+    ]
+    return {**document, **({"pools": grown} if isinstance(pools, list) else {})}
+
+
+MIGRATIONS: dict[int, Migration] = {1: _to_2, 2: _to_3}
 """By version: the migration to the next one. Raise CONTRACT_VERSION together with a new step."""
 
 _STACK_TYPE = "pulumi:pulumi:Stack"

@@ -11,6 +11,7 @@ from trainfleet.infra.catalog.regions import at
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput, partly_known
 from trainfleet.infra.spec.load import load_stack
+from trainfleet.infra.spec.node_group import NodeGroup, groups_of_capacity
 from trainfleet.infra.spec.schema import Capacity, GpuPool
 
 
@@ -29,13 +30,18 @@ def outputs_from_spec(stack: str) -> PlatformOutputs:
         environment=spec.environment,
         bucket_url=spec.storage.bucket_url,
         image=spec.ray.image,
-        pools=[_pool(spec.cloud, spec.region, pool) for pool in spec.gpu_pools if pool.kind == "nodes"],
+        pools=[
+            _pool(spec.cloud, spec.region, pool, groups_of_capacity(pool)[0])
+            for pool in spec.gpu_pools
+            if pool.kind == "nodes"
+        ],
         ray_version=spec.ray.version,
     )
 
 
-def _pool(cloud: Cloud, region: str, pool: GpuPool) -> PoolOutput:
-    machine = at(machine_for_pool(cloud, pool), region, pool.capacity)
+def _pool(cloud: Cloud, region: str, pool: GpuPool, first: NodeGroup) -> PoolOutput:
+    """A pool with its preferred capacity: `ray up` starts machines of one kind."""
+    machine = at(machine_for_pool(cloud, pool), region, first.capacity)
     return PoolOutput(
         name=pool.name,
         kind=pool.kind,
@@ -44,7 +50,7 @@ def _pool(cloud: Cloud, region: str, pool: GpuPool) -> PoolOutput:
         instance_type=machine.instance_type,
         min_nodes=pool.min_nodes,
         max_nodes=pool.max_nodes,
-        spot=pool.capacity is Capacity.SPOT,
+        spot=first.capacity is Capacity.SPOT,
         node_selector={},
         tolerations=[],
         pod_annotations={},
@@ -53,5 +59,6 @@ def _pool(cloud: Cloud, region: str, pool: GpuPool) -> PoolOutput:
         rdma_resource="",
         rdma_nics=0,
         gpu_memory_gib=machine.gpu_memory_gib,
-        usd_per_hour=machine.usd_per_hour(pool.capacity),
+        groups=[],
+        usd_per_hour=machine.usd_per_hour(first.capacity),
     )

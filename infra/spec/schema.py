@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 from ipaddress import IPv4Network
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.identities import Identities
@@ -138,6 +138,14 @@ class Capacity(StrEnum):
     QUEUED = "queued"
 
 
+def _written_as(value: object) -> str:
+    return "[list]" if isinstance(value, list | tuple) else "[one]"
+
+
+Capacities = Annotated[
+    Annotated[Capacity, Tag("[one]")] | Annotated[tuple[Capacity, ...], Field(min_length=1), Tag("[list]")],
+    Discriminator(_written_as),
+]
 Rdma = Literal["none", "efa", "gpudirect-tcpx", "gpudirect-tcpxo", "roce", "infiniband"]
 
 
@@ -179,12 +187,16 @@ class GpuPool(Part):
     """nodes: the cloud's own node pool. hyperpod: a SageMaker HyperPod instance group on the same cluster
     (aws).
     """
-    capacity: Capacity = Capacity.ON_DEMAND
-    """How the nodes are bought."""
+    capacity: Capacities = Capacity.ON_DEMAND
+    """How the nodes are bought. A list is in order of preference, for example [reserved, spot, on-demand]:
+    the pool has a node group for each, up to `max_nodes` each, and `min_nodes` is of the first.
+    """
     reservation: str = Field("", examples=["cr-0123456789abcdef0"])
     """The reservation of capacity `reserved` or `capacity-block`: its id (aws), name (gcp) or resource id
     (azure); for hyperpod, the ARN of a training plan.
     """
+    capacity_block: str = Field("", examples=["cr-0fedcba9876543210"])
+    """The id of the capacity block where `capacity` lists `reserved` too (aws). Default: none."""
     placement_group: str = Field("", examples=["h100-cluster"])
     """The placement group in which the `reservation` was created: its name or id (aws). Default: none."""
     max_run_hours: int = Field(168, ge=1, le=168)
@@ -211,6 +223,11 @@ class GpuPool(Part):
     """
     labels: dict[str, str] = {}
     """Additional Kubernetes labels of the pool's nodes."""
+
+    @property
+    def preferred(self) -> Capacity:
+        """The capacity that is used first. It decides the machine of the whole pool."""
+        return self.capacity if isinstance(self.capacity, Capacity) else self.capacity[0]
 
 
 class SharedFilesystem(Part):
@@ -306,6 +323,12 @@ class Monitoring(Part):
     """Collect metrics in the cluster."""
     retention_days: int = Field(15, ge=1)
     """Days to keep metrics."""
+    alertmanager_secret: str = Field(
+        "", max_length=253, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", examples=["alert-receivers"]
+    )
+    """Secret in the namespace `monitoring` with Alertmanager's configuration (key `alertmanager.yaml`), which
+    you create. Empty: alerts are shown and sent to nobody.
+    """
 
 
 class Budget(Part):

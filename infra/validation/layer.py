@@ -43,3 +43,14 @@ def launchers_have_their_role(spec: PlatformSpec) -> Iterator[Finding]:
             "true, or no kubernetes.launchers",
             (("kubernetes", "launchers"),),
         )
+
+
+def receivers_have_their_sender(spec: PlatformSpec) -> Iterator[Finding]:
+    """Alertmanager is part of monitoring."""
+    if spec.monitoring.alertmanager_secret and not spec.monitoring.enabled:
+        yield Finding(
+            ("monitoring", "alertmanager_secret"),
+            "has no effect without Alertmanager",
+            "leave it out, or monitoring.enabled: true",
+            (("monitoring", "enabled"),),
+        )

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from trainfleet.infra.catalog.machines import Machine, catalogue, machines_of, sells_machines
 from trainfleet.infra.catalog.regions import known_in, offered_in
 from trainfleet.infra.cloud_support import ReservationId, support
-from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
+from trainfleet.infra.spec.node_group import RESERVING, NodeGroup
+from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 from trainfleet.infra.validation.finding import Finding
 from trainfleet.infra.validation.pools import CLOUD, machine_choice, pools, pools_with_machine
 from trainfleet.pydantic_messages import Path
@@ -16,7 +17,6 @@ from trainfleet.suggestions import nearest
 
 EXAMPLE = "machine: {vcpu: 96, memory_gib: 768, gpu_memory_gib: 80}"
 FACTS = "instance_type and its facts in `machine`"
-RESERVING = (Capacity.RESERVED, Capacity.CAPACITY_BLOCK)
 RESERVED_NAMES = ("system",)
 """Names of pools that every platform has."""
 RESERVED_LABELS = ("kubernetes.io", "k8s.io", "nvidia.com", "skypilot.co", "trainfleet.io")
@@ -139,7 +139,8 @@ def nodes_are_in_order(spec: PlatformSpec) -> Iterator[Finding]:
     sizes: list[tuple[Path, int, int]] = [
         (("system_pool",), spec.system_pool.min_nodes, spec.system_pool.max_nodes)
     ]
-    sizes += [(path, pool.min_nodes, pool.max_nodes) for path, pool in pools(spec)]
+    for index, pool in enumerate(spec.gpu_pools):
+        sizes.append((("gpu_pools", index), pool.min_nodes, pool.max_nodes))
     for path, low, high in sizes:
         if low > high:
             what = f"{high} is less than min_nodes {low}"
@@ -149,8 +150,8 @@ def nodes_are_in_order(spec: PlatformSpec) -> Iterator[Finding]:
 def names_are_unique(spec: PlatformSpec) -> Iterator[Finding]:
     """A pool's name is also the name of its node group, label and queue."""
     seen: dict[str, Path] = {}
-    for path, pool in pools(spec):
-        where = (*path, "name")
+    for index, pool in enumerate(spec.gpu_pools):
+        where: Path = ("gpu_pools", index, "name")
         if pool.name in RESERVED_NAMES:
             yield Finding(where, f"`{pool.name}` is a pool that every platform has", "another name")
         elif pool.name in seen:
@@ -196,7 +197,7 @@ def price_is_known(spec: PlatformSpec) -> Iterator[Finding]:
             yield Finding(where, what, f"{fix}, or no budget", reads)
 
 
-def _capped(pool: GpuPool, machine: Machine) -> bool:
+def _capped(pool: NodeGroup, machine: Machine) -> bool:
     """Whether the on-demand price is an upper bound of the pool's price."""
     return pool.capacity is Capacity.SPOT and machine.usd_per_hour_on_demand is not None
 
@@ -206,7 +207,7 @@ def reservation_belongs(spec: PlatformSpec) -> Iterator[Finding]:
     cloud = support(spec.cloud)
     reserving = " or ".join(each for each in cloud.capacities if each in RESERVING) or "reserved"
     for path, pool in pools(spec):
-        where = (*path, "reservation")
+        where = (*path, pool.reservation_key)
         reads = ((*path, "capacity"), CLOUD, (*path, "kind"))
         expected = cloud.reservations.get(pool.kind, ReservationId())
         if pool.capacity in RESERVING and not pool.reservation:
@@ -236,7 +237,7 @@ def reservations_are_not_shared(spec: PlatformSpec) -> Iterator[Finding]:
     """Two pools with one reservation would each count all of it."""
     seen: dict[str, Path] = {}
     for path, pool in pools(spec):
-        where = (*path, "reservation")
+        where = (*path, pool.reservation_key)
         if pool.reservation and pool.reservation in seen:
             what = f"`{pool.reservation}` already belongs to another pool"
             yield Finding(where, what, "a reservation of its own", (seen[pool.reservation],))

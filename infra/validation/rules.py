@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trainfleet.infra.cloud_support import support
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.validation import (
+    capacities,
     existing_identities,
     existing_network,
     layer,
@@ -43,6 +44,10 @@ COMMON_RULES: tuple[Rule, ...] = (
     node_pools.fabric_exists,
     node_pools.nodes_are_in_order,
     node_pools.names_are_unique,
+    capacities.capacities_are_distinct,
+    capacities.hyperpod_has_one_capacity,
+    capacities.capacity_block_belongs,
+    capacities.groups_have_unique_names,
     node_pools.capacity_is_sold,
     node_pools.price_is_known,
     node_pools.reservation_belongs,
@@ -52,6 +57,7 @@ COMMON_RULES: tuple[Rule, ...] = (
     node_pools.labels_are_free,
     layer.certificates_are_signed,
     layer.queue_has_its_operator,
+    layer.receivers_have_their_sender,
     layer.launchers_have_their_role,
     services.launchers_are_not_admins,
     services.operator_is_known,
@@ -74,12 +80,13 @@ def rules_of(spec: PlatformSpec) -> tuple[Rule, ...]:
 
 
 def violations(spec: PlatformSpec) -> Iterator[Finding]:
-    """Every finding of every rule that applies, in the order of the rules."""
-    for rule in rules_of(spec):
-        yield from rule(spec)
+    """Every finding of every rule that applies, in the order of the rules. Node groups of one pool may have
+    the same finding, which is reported once.
+    """
+    yield from dict.fromkeys(finding for rule in rules_of(spec) for finding in rule(spec))
 
 
 def notices(spec: PlatformSpec) -> Iterator[Finding]:
     """Every finding that is a warning."""
-    for rule in (*NOTICES, *support(spec.cloud).notices):
-        yield from rule(spec)
+    rules = (*NOTICES, *support(spec.cloud).notices)
+    yield from dict.fromkeys(finding for rule in rules for finding in rule(spec))

@@ -722,6 +722,13 @@ CASES = [
         {"layer.certificates": "none", "ray.tls": False},
     ),
     Case(
+        "receivers_have_their_sender",
+        {"monitoring": {"enabled": False, "alertmanager_secret": "alerts"}},
+        "monitoring.alertmanager_secret",
+        "has no effect without Alertmanager",
+        {"monitoring": {"alertmanager_secret": "alerts"}},
+    ),
+    Case(
         "queue_has_its_operator",
         {"queue.enabled": True, "layer.kuberay": False},
         "layer.kuberay",
@@ -863,6 +870,93 @@ CASES = [
         "gpu_pools[0].min_nodes",
         "0",
         {"gpu_pools[0].capacity": "capacity-block"},
+    ),
+    Case(
+        "capacities_are_distinct",
+        {"gpu_pools[0].capacity": ["spot", "on-demand", "spot"]},
+        "gpu_pools[0].capacity[2]",
+        "each capacity once",
+        {"gpu_pools[0].capacity": ["spot", "on-demand"]},
+    ),
+    Case(
+        "hyperpod_has_one_capacity",
+        {**HYPERPOD, "gpu_pools[0].capacity": ["on-demand", "reserved"], "gpu_pools[0].reservation": PLAN},
+        "gpu_pools[0].capacity",
+        "a HyperPod pool has one capacity",
+        {"gpu_pools[0].capacity": ["on-demand", "spot"]},
+    ),
+    Case(
+        "capacity_block_belongs",
+        {"gpu_pools[0].capacity": ["capacity-block", "spot"], "gpu_pools[0].capacity_block": CR},
+        "gpu_pools[0].capacity_block",
+        "write it in `reservation`",
+        {**P5E, "gpu_pools[0].capacity": ["capacity-block", "spot"], "gpu_pools[0].reservation": CR},
+    ),
+    Case(
+        "capacity_block_belongs",
+        {"gpu_pools[0].capacity": "reserved", "gpu_pools[0].capacity_block": CR},
+        "gpu_pools[0].capacity_block",
+        "does not list both reserved and capacity-block",
+    ),
+    Case(
+        "reservation_belongs",
+        {**P5E, "gpu_pools[0].capacity": ["reserved", "capacity-block"], "gpu_pools[0].reservation": CR},
+        "gpu_pools[0].capacity_block",
+        "capacity `capacity-block` requires a capacity reservation",
+        {
+            **P5E,
+            "gpu_pools[0].capacity": ["reserved", "capacity-block"],
+            "gpu_pools[0].reservation": CR,
+            "gpu_pools[0].capacity_block": "cr-0fedcba9876543210",
+        },
+    ),
+    Case(
+        "reservation_belongs",
+        {"gpu_pools[0].capacity": ["reserved", "spot"]},
+        "gpu_pools[0].reservation",
+        "capacity `reserved` requires",
+        {"gpu_pools[0].capacity": ["reserved", "spot"], "gpu_pools[0].reservation": CR},
+    ),
+    Case(
+        "reservation_belongs",
+        {"gpu_pools[0].capacity": ["spot", "on-demand"], "gpu_pools[0].reservation": CR},
+        "gpu_pools[0].reservation",
+        "leave it out",
+    ),
+    Case(
+        "reservations_are_not_shared",
+        {
+            **P5E,
+            "gpu_pools[0].capacity": ["reserved", "capacity-block"],
+            "gpu_pools[0].reservation": CR,
+            "gpu_pools[0].capacity_block": CR,
+        },
+        "gpu_pools[0].capacity_block",
+        "a reservation of its own",
+    ),
+    Case(
+        "capacity_is_sold",
+        {"gpu_pools[0].capacity": ["spot", "flex-start"]},
+        "gpu_pools[0].capacity",
+        "aws does not sell `flex-start`",
+        {"gpu_pools[0].capacity": ["spot", "on-demand"]},
+    ),
+    Case(
+        "groups_have_unique_names",
+        {
+            "gpu_pools": [
+                {**POOL, "capacity": ["reserved", "spot"], "reservation": CR},
+                {**POOL, "name": "l4-reserved"},
+            ]
+        },
+        "gpu_pools[1].name",
+        "is the name of a node group of pool `l4`",
+        {
+            "gpu_pools": [
+                {**POOL, "capacity": ["reserved", "spot"], "reservation": CR},
+                {**POOL, "name": "l4-other"},
+            ]
+        },
     ),
     Case(
         "labels_are_free",

@@ -41,6 +41,10 @@ class SimulatedAws:
     cost_tags: dict[str, str] = field(default_factory=lambda: {"trainfleet:platform": "Active"})
     """Status of the cost allocation tags by key."""
     versions: dict[str, str] = field(default_factory=lambda: {"1.35": "STANDARD_SUPPORT"})
+    zones: dict[str, str] = field(
+        default_factory=lambda: {f"us-east-2{letter}": f"use2-az{n}" for n, letter in enumerate("abc", 1)}
+    )
+    """Id by name."""
     key: str = KEY
     """The access key that is accepted; assuming a role replaces it."""
     denied: tuple[str, ...] = ()
@@ -108,6 +112,13 @@ class SimulatedAws:
         return _ec2(
             "DescribeInstanceTypeOfferings", f"<instanceTypeOfferingSet>{rows}</instanceTypeOfferingSet>"
         )
+
+    def DescribeAvailabilityZones(self, asked: Request) -> Reply:
+        rows = "".join(
+            f"<item><zoneName>{name}</zoneName><zoneId>{zone}</zoneId><zoneState>available</zoneState></item>"
+            for name, zone in self.zones.items()
+        )
+        return _ec2("DescribeAvailabilityZones", f"<availabilityZoneInfo>{rows}</availabilityZoneInfo>")
 
     def DescribeCapacityReservations(self, asked: Request) -> Reply:
         expected = parse_qs(asked.body)["CapacityReservationId.1"][0]

@@ -37,6 +37,7 @@ POOL = {
     "rdma_nics": 32,
     "gpu_memory_gib": 80.0,
     "usd_per_hour": 55.04,
+    "groups": [],
 }
 PLATFORM: dict[str, Any] = {
     "contract_version": CONTRACT_VERSION,
@@ -184,6 +185,7 @@ def test_a_document_that_the_first_release_wrote_is_read_today() -> None:
     assert [(pool.name, pool.kind, pool.environment, pool.pod_annotations) for pool in outputs.pools] == [
         (name, "nodes", {}, {}) for name in ("h100", "h200", "l4", "a10g")
     ]
+    assert [pool.groups for pool in outputs.pools] == [[]] * 4, "a pool had one capacity"
 
 
 def test_every_version_since_the_first_has_a_way_forward() -> None:

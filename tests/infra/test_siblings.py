@@ -42,7 +42,7 @@ OWN = {
         "permissions",
         "roles",
     },
-    Cloud.GCP: {"apis", "fabric", "machine_zones"},
+    Cloud.GCP: {"apis", "compute_classes", "fabric", "machine_zones"},
     Cloud.AZURE: {"firewall", "group", "permissions", "sizes", "storage_accounts", "vaults", "workspace"},
     Cloud.LOCAL: {"kubeconfig"},
 }

@@ -7,6 +7,7 @@ Each function returns a JSON document without prose, so that rewriting a descrip
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,12 @@ def without_prose(node: Any, *, names: bool = False) -> Any:
     if isinstance(node, list):
         return [without_prose(each) for each in node]
     return node
+
+
+def one_of(branch: dict[str, Any], resolved: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    """What one of several forms of a value accepts."""
+    facts = {key: value for key, value in branch.items() if key not in (*PROSE, "items")}
+    return facts | ({"items": one_of(resolved(branch["items"]), resolved)} if "items" in branch else {})
 
 
 def flat(schema: dict[str, Any]) -> dict[str, Any]:
@@ -54,6 +61,8 @@ def flat(schema: dict[str, Any]) -> dict[str, Any]:
                 if key not in (*PROSE, "properties", "$defs", "anyOf", "oneOf", "items")
             }
             facts.pop("required", None)
+            if "oneOf" in child:
+                facts["oneOf"] = [one_of(resolved(each), resolved) for each in child["oneOf"]]
             found[here] = {**facts, "required": name in required}
             if depth < 8:
                 for branch in (child, *child.get("anyOf", []), *child.get("oneOf", [])):

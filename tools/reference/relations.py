@@ -22,6 +22,7 @@ KINDS: Mapping[str, Kind] = {
         "Address ranges", "A range outside that of its network, or one that overlaps another range there."
     ),
     "zones": Kind("Zones", "Subnets in fewer zones than the service needs."),
+    "same_zones": Kind("Zones that stay", "An update that moves a control plane to other zones."),
     "agree": Kind(
         "Networks, regions and locations", "References that lead into different networks or places."
     ),
@@ -86,7 +87,11 @@ A rule is checked when the resource is created or updated, against what exists a
 - IAM: whether a policy lets a caller do what it does, and organization policies other than allowed domains;
 - what a controller in the cluster does later: scheduling, Kueue's admission, autoscaling, certificates.
   `trainfleet rehearse --on-cluster` creates the objects in a real API server;
-- capacity, and quotas by machine: see `trainfleet preflight`.
+- pods that launchers create for a run: whether each path in their environment is mounted, and whether an
+  empty pool of EKS is known to have EFA, by the tags of its scaling group. Tests of the launchers and pools
+  check both;
+- time: how long a new role takes to have effect. The platform on Azure waits for its own roles;
+- capacity, quotas by machine, and names that are taken or deleted but reserved: see `trainfleet preflight`.
 """
 REACHABLE = """## API servers
 

@@ -129,10 +129,16 @@ def _resolved(key: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any
     return key
 
 
+def _choices(key: dict[str, Any]) -> list[dict[str, Any]]:
+    """The schemas of which a value matches one."""
+    choices: list[dict[str, Any]] = key.get("anyOf") or key.get("oneOf") or []
+    return choices
+
+
 def _type(key: dict[str, Any], definitions: dict[str, Any]) -> str:
     key = _resolved(key, definitions)
-    if "anyOf" in key:
-        return " or ".join(_type(choice, definitions) for choice in key["anyOf"])
+    if choices := _choices(key):
+        return " or ".join(_type(choice, definitions) for choice in choices)
     if key.get("format") in FORMATS:
         return FORMATS[key["format"]]
     kind = str(key.get("type", "any"))
@@ -148,8 +154,8 @@ def _allowed(key: dict[str, Any], definitions: dict[str, Any]) -> str:
     key = _resolved(key, definitions)
     if "enum" in key:
         return ", ".join(code(_plain(choice)) for choice in key["enum"])
-    if "anyOf" in key:
-        return "; ".join(filter(None, (_allowed(choice, definitions) for choice in key["anyOf"])))
+    if choices := _choices(key):
+        return "; ".join(filter(None, (_allowed(choice, definitions) for choice in choices)))
     parts = [
         f"{word} {key[name]:g}"
         for name, word in (

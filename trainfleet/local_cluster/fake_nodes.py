@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput, load_outputs
+from trainfleet.infra.outputs.contract import NodeGroupOutput, PlatformOutputs, PoolOutput, load_outputs
 from trainfleet.local_cluster.kubectl import kubectl
 from trainfleet.local_cluster.state import State
 
@@ -37,18 +37,21 @@ class FakeNode:
 
 
 def from_flags(outputs: Iterable[Path], texts: Iterable[str]) -> list[FakeNode]:
-    """One node for each pool in the files with stack outputs, and for each `NAME:GPUS[:KEY=VALUE,...]`.
+    """One node for each node group in the files with stack outputs, and for each
+    `NAME:GPUS[:KEY=VALUE,...]`.
 
     Raises:
         InputError: a file does not contain stack outputs, or a text is not a valid node.
     """
     platforms = [load_outputs(path) for path in outputs]
-    nodes = [of_pool(platform, pool) for platform in platforms for pool in platform.pools]
+    nodes = [node for platform in platforms for pool in platform.pools for node in of_pool(platform, pool)]
     return nodes + [parse(text) for text in texts]
 
 
-def of_pool(platform: PlatformOutputs, pool: PoolOutput) -> FakeNode:
-    """One node of a pool, with the labels that its pods select and a taint for each of their tolerations."""
+def of_pool(platform: PlatformOutputs, pool: PoolOutput) -> list[FakeNode]:
+    """One node of each group of a pool, with the labels that its pods select and a taint for each of their
+    tolerations.
+    """
     labels = {
         **pool.node_selector,
         "node.kubernetes.io/instance-type": pool.instance_type,
@@ -57,7 +60,15 @@ def of_pool(platform: PlatformOutputs, pool: PoolOutput) -> FakeNode:
     labels |= accelerator_labels(platform.cloud, pool.accelerator, pool.per_node)
     taints = [_taint(toleration) for toleration in pool.tolerations if toleration.get("key")]
     resources = {pool.rdma_resource: str(pool.rdma_nics)} if pool.rdma_resource and pool.rdma_nics else {}
-    return FakeNode(f"{platform.name}-{pool.name}", pool.per_node, labels, taints, resources)
+    groups = {pool.name: {}} if not pool.groups else {each.name: _labels_of(each) for each in pool.groups}
+    return [
+        FakeNode(f"{platform.name}-{name}", pool.per_node, labels | own, taints, resources)
+        for name, own in groups.items()
+    ]
+
+
+def _labels_of(group: NodeGroupOutput) -> dict[str, str]:
+    return group.node_selector | ({"topology.kubernetes.io/zone": group.zone} if group.zone else {})
 
 
 def accelerator_labels(cloud: str, accelerator: str, count: int) -> dict[str, str]:

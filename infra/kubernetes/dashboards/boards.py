@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from trainfleet.infra.kubernetes.dashboards.panels import Dashboard, Panel, Query
 from trainfleet.infra.kubernetes.features import LayerFeatures
-from trainfleet.infra.kubernetes.values.monitoring import POOL_METRIC_LABEL
-from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform
+from trainfleet.infra.kubernetes.values.monitoring import CAPACITY_METRIC_LABEL, POOL_METRIC_LABEL
+from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform, Pool
 
 BY_GPU = "sum by (Hostname, gpu)"
 TRAINING = f'exported_namespace="{TRAINING_NAMESPACE}"'
@@ -234,18 +234,20 @@ def _queue() -> list[Panel]:
 def cost(platform: Platform) -> Dashboard:
     """The cost of running GPU nodes by pool. A pool without a known price is counted in nodes only."""
     priced = [
-        (pool.spec.name, price, pool.machine.price_date)
-        for pool in platform.pools
+        (pool, price, pool.machine.price_date)
+        for pool in distinguishable(platform)
         if (price := pool.machine.usd_per_hour(pool.spec.capacity)) is not None
     ]
-    spent = tuple(Query(f"({nodes(name)} or vector(0)) * {price:.6g}", name) for name, price, _ in priced)
+    spent = tuple(
+        Query(f"({nodes(pool)} or vector(0)) * {price:.6g}", legend(pool)) for pool, price, _ in priced
+    )
     total = " + ".join(f"({query.expression})" for query in spent)
     days = sorted({day.isoformat() for _, _, day in priced if day})
     note = f"List prices of {', '.join(days)}." if days else "List prices."
     held = f'sum(kube_pod_container_resource_requests{{resource="nvidia_com_gpu", {IN_TRAINING}}})'
     panels = [
         Panel(
-            "Nodes", tuple(Query(nodes(pool.spec.name), pool.spec.name) for pool in platform.pools), width=12
+            "Nodes", tuple(Query(nodes(pool), legend(pool)) for pool in distinguishable(platform)), width=12
         )
     ]
     if spent:
@@ -280,6 +282,21 @@ def figure(title: str, expression: str, unit: str = "short", *, width: int, desc
     return Panel(title, (Query(expression),), unit, "stat", width, height=4, description=description)
 
 
-def nodes(pool: str) -> str:
-    """The nodes of a pool, by the label that our node pools carry."""
-    return f'count(kube_node_labels{{{POOL_METRIC_LABEL}="{pool}"}})'
+def distinguishable(platform: Platform) -> tuple[Pool, ...]:
+    """A node group of each pool and capacity: groups that differ by zone have the same labels and price."""
+    found: dict[str, Pool] = {}
+    for pool in platform.pools:
+        found.setdefault(legend(pool), pool)
+    return tuple(found.values())
+
+
+def legend(pool: Pool) -> str:
+    """The pool, and the capacity where it has several."""
+    return " ".join((pool.spec.pool, *pool.spec.capacity_label.values()))
+
+
+def nodes(pool: Pool) -> str:
+    """The nodes of a pool and capacity, by the labels that our node groups carry."""
+    chosen = [f'{POOL_METRIC_LABEL}="{pool.spec.pool}"']
+    chosen += [f'{CAPACITY_METRIC_LABEL}="{value}"' for value in pool.spec.capacity_label.values()]
+    return f"count(kube_node_labels{{{', '.join(chosen)}}})"

@@ -11,9 +11,11 @@ from typing import ClassVar
 from trainfleet.infra.kubernetes.manifest_model import document
 from trainfleet.infra.kubernetes.names import NODE_NAMESPACE, STORAGE_CLASS
 from trainfleet.infra.kubernetes.values.common import EVERYWHERE, Amounts, Resources, Switch, Toleration
+from trainfleet.infra.spec.schema import Monitoring
 
 POOL_METRIC_LABEL = "label_trainfleet_io_pool"
-"""How kube-state-metrics shows the node label `trainfleet.io/pool`."""
+CAPACITY_METRIC_LABEL = "label_trainfleet_io_capacity"
+"""How kube-state-metrics shows the node labels `trainfleet.io/pool` and `trainfleet.io/capacity`."""
 DASHBOARD_LABEL = "grafana_dashboard"
 VOLUME_GIB = 50
 OFF = Switch(False)
@@ -158,13 +160,25 @@ class NodeExporter:
     resources: Resources
 
 
+@document
+class AlertmanagerSpec:
+    config_secret: str
+    use_existing_secret: bool = True
+
+
+@document
+class Alertmanager:
+    enabled: bool
+    alertmanager_spec: AlertmanagerSpec | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stack:
     KEYS: ClassVar = {"state_metrics": "kube-state-metrics", "node_exporter": "prometheus-node-exporter"}
     crds: Switch
     prometheus_operator: Operator
     prometheus: Prometheus
-    alertmanager: Switch
+    alertmanager: Alertmanager
     grafana: Grafana
     state_metrics: StateMetrics
     node_exporter: NodeExporter
@@ -174,16 +188,17 @@ class Stack:
     kube_proxy: Switch = OFF
 
 
-def stack(retention_days: int, namespace: str, *, volume: bool) -> Stack:
+def stack(settings: Monitoring, namespace: str, *, volume: bool, node_labels: tuple[str, ...]) -> Stack:
     claim = Claim(ClaimSpec(("ReadWriteOnce",), ClaimResources(Requests(f"{VOLUME_GIB}Gi")), STORAGE_CLASS))
     spec = PrometheusSpec(
-        retention=f"{retention_days}d",
+        retention=f"{settings.retention_days}d",
         # NOTE: a full disk stops the collection.
         retention_size=f"{VOLUME_GIB * 9 // 10}GB",
         resources=Resources(Amounts("250m", "1Gi"), Amounts(memory="4Gi")),
         storage_spec=StorageSpec(claim) if volume else None,
     )
     small = Resources(Amounts("20m", "64Mi"), Amounts(memory="256Mi"))
+    receivers = settings.alertmanager_secret
     return Stack(
         # They have a chart of their own, which upgrades them.
         crds=Switch(False),
@@ -191,7 +206,9 @@ def stack(retention_days: int, namespace: str, *, volume: bool) -> Stack:
         # is made by a job.
         prometheus_operator=Operator(Webhooks(False), Switch(False), small),
         prometheus=Prometheus(spec),
-        alertmanager=Switch(True),
+        # The operator uses a configuration without receivers where the Secret or its key is missing
+        # (prometheus-operator, loadConfigurationFromSecret).
+        alertmanager=Alertmanager(True, AlertmanagerSpec(receivers) if receivers else None),
         grafana=Grafana(
             # No account and no password: anonymous read-only access for people who may port-forward.
             env=Environment("true"),
@@ -200,7 +217,7 @@ def stack(retention_days: int, namespace: str, *, volume: bool) -> Stack:
             test_framework=Switch(False),
             resources=Resources(Amounts("100m", "256Mi"), Amounts(memory="512Mi")),
         ),
-        state_metrics=StateMetrics(("nodes=[trainfleet.io/pool]",), small),
+        state_metrics=StateMetrics((f"nodes=[{','.join(node_labels)}]",), small),
         # It reads the host, which its own namespace may allow and this one need not.
         node_exporter=NodeExporter(NODE_NAMESPACE, EVERYWHERE, small),
     )

@@ -82,7 +82,7 @@ class ScalerArguments:
         "scale_down_unneeded_time": "scale-down-unneeded-time",
         "max_node_provision_time": "max-node-provision-time",
     }
-    expander: str = "least-waste"
+    expander: str
     balance_similar_node_groups: bool = True
     # System pods must not keep a GPU node; training pods with local scratch must.
     skip_nodes_with_system_pods: bool = False
@@ -107,7 +107,11 @@ class Autoscaler:
     image: Image | None
 
 
-def autoscaler(platform: Platform, spec: PlatformSpec, identity: ServiceIdentity) -> Autoscaler:
+def autoscaler(
+    platform: Platform, spec: PlatformSpec, identity: ServiceIdentity, *, ordered: bool
+) -> Autoscaler:
+    """`ordered`: whether node groups have priorities. Groups of one priority compete by the waste."""
+    expander = "priority,least-waste" if ordered else "least-waste"
     tag = AUTOSCALERS.get(spec.kubernetes.version)
     return Autoscaler(
         # Auto Scaling groups, found by tags.
@@ -118,7 +122,7 @@ def autoscaler(platform: Platform, spec: PlatformSpec, identity: ServiceIdentity
         fullname_override="cluster-autoscaler",
         # The autoscaler must run without cluster DNS, which may wait for a node.
         dns_policy="Default",
-        extra_args=ScalerArguments(),
+        extra_args=ScalerArguments(expander),
         resources=Resources(Amounts("100m", "600Mi"), Amounts(memory="600Mi")),
         security_context=PodSecurity(run_as_user=65534, run_as_group=65534),
         container_security_context=ContainerSecurity(run_as_non_root=None, seccomp_profile=None),

@@ -19,6 +19,7 @@ from trainfleet.infra.aws.hyperpod import SCRIPT, cluster_request, health_checks
 from trainfleet.infra.aws.hyperpod_request import Cluster
 from trainfleet.infra.catalog.machines import machine_for_pool
 from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.spec.node_group import groups_of_capacity
 from trainfleet.infra.spec.schema import GpuPool
 from trainfleet.rehearsal.engine.find import find_engine
 from trainfleet.rehearsal.engine.sandbox import read_project
@@ -92,7 +93,7 @@ def test_a_training_plan_is_named_where_the_pool_is_reserved() -> None:
 def test_every_node_is_stressed_and_its_fabric_tried_where_there_is_another_node(
     changes: dict[str, Any], checks: list[str]
 ) -> None:
-    pool = GpuPool.model_validate({**STEADY, **changes})
+    (pool,) = groups_of_capacity(GpuPool.model_validate({**STEADY, **changes}))
     assert health_checks(pool, machine_for_pool(Cloud.AWS, pool)) == checks
 
 

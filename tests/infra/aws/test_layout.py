@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.infra.aws.platforms import SMALL, platform
 from trainfleet.infra.aws import layout
 from trainfleet.infra.aws.layout import REGIONS
+from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import PlatformSpec
 
 
@@ -88,7 +89,7 @@ def test_a_pool_spreads_over_all_zones_unless_something_binds_it_to_one(
     pool: dict[str, Any], zones: int
 ) -> None:
     spec = unchecked(gpu_pools=[pool])
-    found = layout.pool_zones(spec, spec.gpu_pools[0])
+    found = layout.pool_zones(spec, node_groups(spec)[0])
     assert len(found) == zones
     assert not pool.get("zone") or found == (pool["zone"],)
 

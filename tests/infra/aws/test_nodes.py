@@ -17,14 +17,15 @@ from trainfleet.dates import today
 from trainfleet.infra.aws import addons, budget, node_config, node_pools, registry
 from trainfleet.infra.aws.cluster import applier_login, kubeconfig
 from trainfleet.infra.catalog.machines import Machine
+from trainfleet.infra.spec.node_group import NodeGroup, groups_of_capacity
 from trainfleet.infra.spec.schema import Budget, Capacity, GpuPool
 from trainfleet.kubernetes_support import supported_versions
 
 ROLE = "arn:aws:iam::111122223333:role/applier"
 
 
-def pool(accelerator: str = "H100", per_node: int = 8, **more: Any) -> GpuPool:
-    return GpuPool(name="big", accelerator=accelerator, per_node=per_node, **more)
+def pool(accelerator: str = "H100", per_node: int = 8, **more: Any) -> NodeGroup:
+    return groups_of_capacity(GpuPool(name="big", accelerator=accelerator, per_node=per_node, **more))[0]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ P5 = "p5.48xlarge"
         (pool(interconnect="best", capacity="reserved", reservation="cr-1"), True, False),
     ],
 )
-def test_fabric_and_placement_follow_the_spec(pool_spec: GpuPool, *, efa: bool, group: bool) -> None:
+def test_fabric_and_placement_follow_the_spec(pool_spec: NodeGroup, *, efa: bool, group: bool) -> None:
     assert node_pools.uses_efa(pool_spec, machine(P5)) is efa
     assert node_pools.needs_placement_group(pool_spec, machine(P5)) is group
 

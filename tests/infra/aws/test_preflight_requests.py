@@ -21,12 +21,13 @@ from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.preflight import NotAnsweredError, preflight_checks
 from trainfleet.infra.preflight_requests import Answered, answer_checks
 from trainfleet.infra.spec.load import load_stack
+from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import PlatformSpec
 
 SPEC = load_stack("aws-prod")
 ROLE = "arn:aws:iam::111122223333:role/teams/platform-admin"
 SESSION = "arn:aws:sts::111122223333:assumed-role/platform-admin/ci"
-RESERVED = [pool for pool in SPEC.gpu_pools if pool.reservation]
+RESERVED = [pool for pool in node_groups(SPEC) if pool.reservation]
 Check = Callable[[SimulatedAws], dict[str, list[Answered]]]
 
 
@@ -37,7 +38,7 @@ def a_spec() -> PlatformSpec:
 
 def right() -> SimulatedAws:
     offered: dict[str, list[str]] = {}
-    for pool in SPEC.gpu_pools:
+    for pool in node_groups(SPEC):
         machine = machine_for_pool(Cloud.AWS, pool).instance_type
         offered.setdefault(machine, []).extend(pool_zones(SPEC, pool))
     reservations = {
@@ -131,6 +132,18 @@ WRONG: dict[str, tuple[Callable[[SimulatedAws], SimulatedAws], str, str, str]] =
         "zones",
         "problem",
         "offered in us-east-2f",
+    ),
+    "an account without a zone of the network": (
+        lambda a: replace(a, zones={"us-east-2a": "use2-az1", "us-east-2c": "use2-az3"}),
+        "zones",
+        "problem",
+        "not us-east-2b; the account has us-east-2a, us-east-2c",
+    ),
+    "a zone without control planes": (
+        lambda a: replace(a, zones=a.zones | {"us-east-2b": "use1-az3"}),
+        "zones",
+        "problem",
+        "us-east-2b is use1-az3, where EKS places none",
     ),
     "an expired reservation": (
         lambda a: reserved(a, state="expired"),

@@ -12,6 +12,7 @@ from tests.infra.azure.platforms import RESERVATION, SMALL, platform
 from trainfleet.errors import InputError
 from trainfleet.infra.azure import layout
 from trainfleet.infra.spec.load import parse_spec
+from trainfleet.infra.spec.node_group import NodeGroup, groups_of_capacity
 from trainfleet.infra.spec.schema import GpuPool
 
 CIDRS = [
@@ -26,8 +27,9 @@ CIDRS = [
 ]
 
 
-def pool(**more: object) -> GpuPool:
-    return GpuPool.model_validate({"name": "big", "accelerator": "A100-80GB", "per_node": 4, **more})
+def pool(**more: object) -> NodeGroup:
+    written = {"name": "big", "accelerator": "A100-80GB", "per_node": 4, **more}
+    return groups_of_capacity(GpuPool.model_validate(written))[0]
 
 
 def subnets(plan: layout.Plan) -> list[IPv4Network]:

@@ -26,6 +26,7 @@ from trainfleet.infra.azure import (
 )
 from trainfleet.infra.catalog.machines import machines_of
 from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.spec.node_group import NodeGroup, groups_of_capacity
 from trainfleet.infra.spec.schema import Budget, Capacity, GpuPool
 
 H100, A100, T4, D4 = (
@@ -36,8 +37,9 @@ H100, A100, T4, D4 = (
 )
 
 
-def pool(**more: Any) -> GpuPool:
-    return GpuPool.model_validate({"name": "big", "accelerator": "H100", "per_node": 8, **more})
+def pool(**more: Any) -> NodeGroup:
+    written = {"name": "big", "accelerator": "H100", "per_node": 8, **more}
+    return groups_of_capacity(GpuPool.model_validate(written))[0]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.preflight import preflight_checks
 from trainfleet.infra.preflight_requests import Answered, answer_checks
 from trainfleet.infra.spec.load import load_stack
+from trainfleet.infra.spec.node_groups import node_groups
 
 SPEC = load_stack("azure-prod")
 HOME = f"/manager/subscriptions/{SPEC.account}/providers"
@@ -44,7 +45,7 @@ def size_row(name: str, family: str) -> dict[str, Any]:
 
 
 def right() -> SimulatedAzure:
-    machines = {pool.name: machine_for_pool(Cloud.AZURE, pool).instance_type for pool in SPEC.gpu_pools}
+    machines = {pool.name: machine_for_pool(Cloud.AZURE, pool).instance_type for pool in node_groups(SPEC)}
     sizes = sorted({system_machine(SPEC).instance_type, *machines.values()})
     limits = ["lowPriorityCores", "cores", *(f"family of {each}" for each in sizes)]
     documents: dict[str, Any] = {
@@ -64,7 +65,7 @@ def right() -> SimulatedAzure:
     for feature in (ENCRYPTION_AT_HOST, INFINIBAND):
         namespace, _, name = feature.partition("/")
         documents[f"{FEATURES}/{namespace}/features/{name}"] = {"properties": {"state": "Registered"}}
-    for pool in SPEC.gpu_pools:
+    for pool in node_groups(SPEC):
         if pool.reservation:
             zones = [zone.rpartition("-")[2] for zone in pool_zones(SPEC, pool)]
             row = {"sku": {"name": machines[pool.name], "capacity": pool.max_nodes}, "zones": zones}

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.infra.gcp.platforms import platform, unchecked
 from trainfleet.infra.gcp import layout, machine_zones
+from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.tags import labels
 
 H200 = {"name": "h200", "accelerator": "H200", "per_node": 8, "capacity": "spot"}
@@ -89,7 +90,7 @@ def test_a_pool_is_in_the_zones_that_sell_its_machine_and_in_one_where_something
     pool: dict[str, Any], zones: tuple[str, ...]
 ) -> None:
     spec = unchecked(gpu_pools=[pool])
-    assert layout.pool_zones(spec, spec.gpu_pools[0]) == zones
+    assert layout.pool_zones(spec, node_groups(spec)[0]) == zones
 
 
 @pytest.mark.parametrize(("least", "zones"), [(1, 1), (2, 2), (3, 2)])

@@ -23,11 +23,12 @@ from trainfleet.infra.gcp import (
 )
 from trainfleet.infra.gcp.build import METADATA_ENDPOINTS, provided
 from trainfleet.infra.gcp.machine_zones import ACCELERATORS
+from trainfleet.infra.spec.node_group import NodeGroup, groups_of_capacity
 from trainfleet.infra.spec.schema import Budget, Capacity, GpuPool
 
 
-def pool(accelerator: str = "H100", per_node: int = 8, **more: Any) -> GpuPool:
-    return GpuPool(name="big", accelerator=accelerator, per_node=per_node, **more)
+def pool(accelerator: str = "H100", per_node: int = 8, **more: Any) -> NodeGroup:
+    return groups_of_capacity(GpuPool(name="big", accelerator=accelerator, per_node=per_node, **more))[0]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_skypilots_label_is_on_no_node() -> None:
     ],
 )
 def test_nodes_are_placed_together_unless_their_reservation_is(
-    pool_spec: GpuPool, instance_type: str, compact: bool
+    pool_spec: NodeGroup, instance_type: str, compact: bool
 ) -> None:
     assert node_pools.is_compact(pool_spec, machine(instance_type)) is compact
 

@@ -24,6 +24,7 @@ from trainfleet.infra.gcp.preflight_answers import PERMISSIONS
 from trainfleet.infra.preflight import preflight_checks
 from trainfleet.infra.preflight_requests import Answered, answer_checks
 from trainfleet.infra.spec.load import load_stack
+from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import PlatformSpec
 
 SPEC = load_stack("gcp-prod")
@@ -33,6 +34,7 @@ REGION = f"{PROJECT}/regions/{SPEC.region}"
 HOME = f"/container/v1/projects/{SPEC.account}/locations/{SPEC.region}"
 CLUSTER = f"{HOME}/clusters/trainfleet-prod"
 NODES = f"/iam/v1/projects/{SPEC.account}/serviceAccounts/prod-nodes@{SPEC.account}.iam.gserviceaccount.com"
+MEMBERS = f"/cloudresourcemanager/v1/projects/{SPEC.account}:getEffectiveOrgPolicy"
 METRICS = ("NVIDIA_A100_GPUS", "NVIDIA_A100_80GB_GPUS", "NVIDIA_L4_GPUS", "PREEMPTIBLE_NVIDIA_L4_GPUS")
 Check = Callable[[SimulatedGcp], dict[str, list[Answered]]]
 
@@ -48,6 +50,7 @@ def quotas(limit: float, *metrics: str) -> dict[str, Any]:
 
 def right() -> SimulatedGcp:
     documents: dict[str, dict[str, Any]] = {
+        MEMBERS: {"constraint": "constraints/iam.allowedPolicyMemberDomains"},
         PROJECT: quotas(1000, "GPUS_ALL_REGIONS"),
         REGION: quotas(1000, *METRICS),
         f"{HOME}/serverConfig": {
@@ -57,7 +60,7 @@ def right() -> SimulatedGcp:
     for api in ("cloudresourcemanager", "serviceusage"):
         path = f"/serviceusage/v1/projects/{SPEC.account}/services/{api}.googleapis.com"
         documents[path] = {"state": "ENABLED"}
-    for pool in SPEC.gpu_pools:
+    for pool in node_groups(SPEC):
         machine = machine_for_pool(Cloud.GCP, pool).instance_type
         for zone in pool_zones(SPEC, pool):
             documents[f"{PROJECT}/zones/{zone}/machineTypes/{machine}"] = {"name": machine}
@@ -103,7 +106,7 @@ def check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Check]:
     yield asked
     assert sent
     for each in sent:
-        assert each.verb == "GET" or each.path == "/token" or each.path.endswith(":testIamPermissions"), each
+        assert each.verb == "GET" or each.path == "/token" or each.path.endswith(module.READING_POSTS), each
 
 
 def statuses(rows: list[Answered]) -> list[str]:
@@ -114,7 +117,7 @@ def test_a_right_project_has_no_problem(check: Check) -> None:
     found = check(right())
     assert {topic: statuses(rows) for topic, rows in found.items() if topic != "quota"} == {
         topic: ["ok"]
-        for topic in ("api-server", "version", "caller", "apis", "zones", "reservation", "names")
+        for topic in ("api-server", "version", "caller", "apis", "members", "zones", "reservation", "names")
     }
     by_family = [row for row in found["quota"] if row.check.status == "not checked"]
     assert by_family
@@ -150,6 +153,18 @@ WRONG: dict[str, tuple[Callable[[SimulatedGcp], SimulatedGcp], str, str, str]] =
         "apis",
         "problem",
         "disabled",
+    ),
+    "an organization that limits members to its domain": (
+        lambda p: with_document(p, MEMBERS, {"listPolicy": {"allowedValues": ["C0123abc"]}}),
+        "members",
+        "warning",
+        "members are limited to C0123abc",
+    ),
+    "an organization that allows no member": (
+        lambda p: with_document(p, MEMBERS, {"listPolicy": {"allValues": "DENY"}}),
+        "members",
+        "problem",
+        "no member may be granted a role",
     ),
     "Compute Engine is disabled": (
         lambda p: replace(p, disabled=("compute",)),

@@ -195,6 +195,12 @@ CASES = [
         {f"{POOL}.capacity": "queued", "queue.enabled": True},
     ),
     Case(
+        "queued_is_the_only_capacity",
+        {f"{POOL}.capacity": ["queued", "spot"], "queue.enabled": True},
+        f"{POOL}.capacity",
+        "flex-start in the list, or a pool of its own",
+    ),
+    Case(
         "requested_pools_start_empty",
         {f"{POOL}.capacity": "flex-start", f"{POOL}.min_nodes": 1},
         f"{POOL}.min_nodes",

@@ -27,6 +27,7 @@ from trainfleet.infra.spec.load import parse_spec
 from trainfleet.infra.kubernetes import install
 from trainfleet.infra.catalog.machines import machine_for_pool
 from trainfleet.infra.platform import LogStore, Platform, Pool, ServiceIdentity, SharedVolume
+from trainfleet.infra.spec.node_groups import node_groups
 
 config = pulumi.Config("trainfleet")
 spec = parse_spec(config.require_object("platform"), "test")
@@ -43,7 +44,7 @@ def pool(pool_spec):
 parameters = {"type": "gp3", "encrypted": "true"}
 platform = Platform(
     cloud=spec.cloud, kubernetes=provider, cluster=nodes, cluster_name=nodes.metadata.name, kube_context="c", kubeconfig="{}", bucket_url="",
-    registry="", pools=tuple(map(pool, spec.gpu_pools)),
+    registry="", pools=tuple(map(pool, node_groups(spec))),
     identities={
         "training": ServiceIdentity("training", "trainer", "role", {"example.com/role": "role"}, {"identity": "on"}),
         "autoscaler": ServiceIdentity("kube-system", "cluster-autoscaler", "role"),

@@ -16,7 +16,9 @@ from trainfleet.infra.catalog.machines import machine_for_pool
 from trainfleet.infra.kubernetes import install
 from trainfleet.infra.platform import LogStore, Platform, Pool, ServiceIdentity, Subject
 from trainfleet.infra.spec.load import parse_spec
-from trainfleet.infra.spec.schema import GpuPool, PlatformSpec
+from trainfleet.infra.spec.node_group import NodeGroup
+from trainfleet.infra.spec.node_groups import node_groups
+from trainfleet.infra.spec.schema import PlatformSpec
 
 H100 = {
     "name": "h100",
@@ -98,7 +100,7 @@ def spec(**changes: Any) -> PlatformSpec:
     return parse_spec({**SPEC, **changes}, "test")
 
 
-def pool(of: PlatformSpec, pool_spec: GpuPool) -> Pool:
+def pool(of: PlatformSpec, pool_spec: NodeGroup) -> Pool:
     """The pool as a cloud would hand it over: with its fabric's resource where it has EFA or InfiniBand."""
     machine = machine_for_pool(of.cloud, pool_spec)
     resource = (
@@ -106,7 +108,14 @@ def pool(of: PlatformSpec, pool_spec: GpuPool) -> Pool:
         if pool_spec.interconnect == "best"
         else ""
     )
-    return Pool(pool_spec, machine, {"trainfleet.io/pool": pool_spec.name}, (), None, resource)
+    return Pool(
+        pool_spec,
+        machine,
+        {"trainfleet.io/pool": pool_spec.pool, **pool_spec.capacity_label},
+        (),
+        None,
+        resource,
+    )
 
 
 def platform(of: PlatformSpec, provider: k8s.Provider, **changes: Any) -> Platform:
@@ -120,7 +129,7 @@ def platform(of: PlatformSpec, provider: k8s.Provider, **changes: Any) -> Platfo
         kubeconfig="{}",
         bucket_url="s3://lab",
         registry="",
-        pools=tuple(pool(of, pool_spec) for pool_spec in of.gpu_pools),
+        pools=tuple(pool(of, pool_spec) for pool_spec in node_groups(of)),
         identities=IDENTITIES,
         storage_class_provisioner="ebs.csi.aws.com",
         storage_class_parameters={"type": "gp3", "encrypted": "true"},

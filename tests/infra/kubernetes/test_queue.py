@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.infra.kubernetes.planned import Planned, plan, pool, spec
+from tests.infra.kubernetes.planned import L4, Planned, plan, pool, spec
 from trainfleet.infra.catalog.machines import Machine, system_machine
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.kubernetes.names import PRIORITIES, QUEUE
 from trainfleet.infra.platform import Pool
+from trainfleet.infra.spec.node_group import groups_of_capacity
+from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import GpuPool
 
 
@@ -65,27 +67,34 @@ def test_where_nothing_is_known_of_the_machines_only_gpus_are_counted() -> None:
         price_region="",
         source="test",
     )
-    pool_spec = spec(
-        gpu_pools=[{"name": "mine", "accelerator": "L4", "per_node": 4, "max_nodes": 3}]
-    ).gpu_pools[0]
-    found = quotas(
-        plan(
-            {"gpu_pools": [pool_spec.model_dump(mode="json")]},
-            pools=(Pool(pool_spec, unknown, {"gpu": "yes"}, (), None),),
-        )
-    )
+    mine = {"name": "mine", "accelerator": "L4", "per_node": 4, "max_nodes": 3}
+    (group,) = node_groups(spec(gpu_pools=[mine]))
+    found = quotas(plan({"gpu_pools": [mine]}, pools=(Pool(group, unknown, {"gpu": "yes"}, (), None),)))
     assert found["mine"] == {"cpu": "1000000", "memory": "1000000Gi", "nvidia.com/gpu": "12"}
+
+
+def test_a_pool_with_several_capacities_is_one_flavor_that_tolerates_the_taints_of_all() -> None:
+    of = spec(gpu_pools=[{**L4, "capacity": ["reserved", "spot"], "reservation": "cr-0123456789abcdef0"}])
+    taint = {"key": "spot", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}
+    groups = [pool(of, each) for each in node_groups(of)]
+    tainted = tuple(
+        replace(each, tolerations=(taint,)) if each.spec.capacity == "spot" else each for each in groups
+    )
+    planned = plan({"gpu_pools": [L4]}, pools=tainted)
+    assert list(planned.custom("ResourceFlavor")) == ["system", "l4"]
+    flavor = planned.custom("ResourceFlavor")["l4"]["spec"]
+    assert flavor["nodeLabels"] == {"trainfleet.io/pool": "l4"}, "the label that all groups share"
+    assert flavor["tolerations"][1:] == [taint]
+    assert quotas(planned)["l4"]["nvidia.com/gpu"] == str(L4["per_node"] * L4["max_nodes"])
 
 
 def test_a_flavour_names_its_pools_nodes_and_tolerates_their_taints() -> None:
     of = spec()
-    base = next(pool_spec for pool_spec in of.gpu_pools if pool_spec.name == "l4")
+    base = next(pool_spec for pool_spec in node_groups(of) if pool_spec.name == "l4")
     taint = {"key": "spot", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}
     made = pool(of, base)
     spot = Pool(base, made.machine, made.labels, (), None, selector={"healthy": "yes"}, tolerations=(taint,))
-    flavors: dict[str, Any] = plan({"gpu_pools": [base.model_dump(mode="json")]}, pools=(spot,)).custom(
-        "ResourceFlavor"
-    )
+    flavors: dict[str, Any] = plan({"gpu_pools": [L4]}, pools=(spot,)).custom("ResourceFlavor")
     assert flavors["system"]["spec"] == {"nodeLabels": {}, "tolerations": []}
     assert flavors["l4"]["spec"]["nodeLabels"] == {"trainfleet.io/pool": "l4", "healthy": "yes"}
     assert flavors["l4"]["spec"]["tolerations"] == [
@@ -113,7 +122,7 @@ def test_kueue_queues_ray_jobs_and_pods_but_not_their_own_clusters() -> None:
 
 def test_a_pool_that_is_provisioned_on_request_has_an_admission_check() -> None:
     of = spec()
-    h100, l4 = (pool(of, each) for each in of.gpu_pools)
+    h100, l4 = (pool(of, each) for each in node_groups(of))
     requested = replace(l4, provisioning_class="queued.example.com")
     planned = plan(pools=(h100, requested))
     checks = planned.custom("ClusterQueue")[QUEUE]["spec"]["admissionChecksStrategy"]["admissionChecks"]
@@ -131,7 +140,8 @@ def test_a_pool_that_is_provisioned_on_request_has_an_admission_check() -> None:
 @pytest.mark.parametrize(("capacity", "limit"), [("spot", "45m"), ("flex-start", "168h")])
 def test_a_job_waits_as_long_as_its_capacity_may_take(capacity: str, limit: str) -> None:
     l4 = {"name": "l4", "accelerator": "L4", "per_node": 4, "max_nodes": 3}
-    made = pool(spec(), GpuPool.model_validate({**l4, "capacity": capacity}))
+    (group,) = groups_of_capacity(GpuPool.model_validate({**l4, "capacity": capacity}))
+    made = pool(spec(), group)
     values = plan({"gpu_pools": [l4]}, pools=(made,)).values("lab-kueue")
     configuration = json.loads(values["managerConfig"]["controllerManagerConfigYaml"])
     assert configuration["waitForPodsReady"]["timeout"] == limit

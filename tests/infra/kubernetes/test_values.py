@@ -92,6 +92,15 @@ def test_metrics_are_kept_as_long_as_the_spec_says_on_an_encrypted_volume() -> N
     assert "storageSpec" not in without, "a class that is not there is not named"
 
 
+def test_alerts_go_where_a_secret_of_yours_says() -> None:
+    named = plan({"monitoring": {"alertmanager_secret": "alerts"}}).values("lab-prometheus")
+    assert named["alertmanager"] == {
+        "enabled": True,
+        "alertmanagerSpec": {"configSecret": "alerts", "useExistingSecret": True},
+    }
+    assert whole().values("lab-prometheus")["alertmanager"] == {"enabled": True}
+
+
 def test_the_definitions_of_monitors_come_before_and_apart() -> None:
     assert whole().inputs["lab-monitoring-definitions"]["chart"] == "prometheus-operator-crds"
     assert whole().values("lab-prometheus")["crds"] == {"enabled": False}

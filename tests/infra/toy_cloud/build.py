@@ -8,6 +8,7 @@ import pulumi_kubernetes as k8s
 from trainfleet.infra.catalog.machines import machine_for_pool
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import Platform, Pool
+from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import PlatformSpec
 
 
@@ -38,8 +39,8 @@ def build(spec: PlatformSpec) -> Platform:
         bucket_url=f"s3://{spec.name}",
         registry="",
         pools=tuple(
-            Pool(pool, machine_for_pool(spec.cloud, pool), {"trainfleet.io/pool": pool.name}, (), None)
-            for pool in spec.gpu_pools
+            Pool(pool, machine_for_pool(spec.cloud, pool), {"trainfleet.io/pool": pool.pool}, (), None)
+            for pool in node_groups(spec)
         ),
         identities={},
         storage_class_provisioner="",

@@ -51,6 +51,7 @@ def pool(name: str, **changes: Any) -> dict[str, Any]:
         "rdma_nics": 0,
         "gpu_memory_gib": 24.0,
         "usd_per_hour": 4.6,
+        "groups": [],
         **changes,
     }
 

@@ -121,3 +121,14 @@ def test_retries_end_after_their_time_limit() -> None:
 
     with pytest.raises(ApiError, match="still starting"):
         retry_unreachable(call, lambda _: None, retry_for_s=0.05, wait_s=0.01)
+
+
+@pytest.mark.parametrize("queue", ["training", ""])
+def test_a_long_lived_cluster_outside_the_queue_is_reported(
+    queue: str, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, output = follower(monkeypatch, cluster="shared-ray")
+    run.spec.queue = queue
+    run._create()
+    assert any(each["kind"] == "RayCluster" for each in api.objects.values())
+    assert (follow.UNQUEUED in output.notes()) == bool(queue)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.training.launch.saved_platforms import STACKS, outputs
 from trainfleet.errors import InputError
 from trainfleet.files import write_whole
+from trainfleet.training.launch.remote.storage_env import SHARED_MOUNT
 from trainfleet.training.launch.sky import configure
 from trainfleet.training.launch.sky.config import (
     RAY_SETTINGS,
@@ -98,6 +99,17 @@ def test_certificates_are_signed_before_the_pod_starts_and_only_our_ray_uses_the
     keys = next(volume["name"] for volume in pod["volumes"] if volume.get("secret"))
     assert keys not in mounted, "only the signer may read the key of the certificate authority"
     assert keys in {mount["name"] for mount in signer["volumeMounts"]}
+
+
+@pytest.mark.parametrize("tls", [True, False])
+def test_the_shared_filesystem_is_mounted_where_kuberay_mounts_it(tls: bool) -> None:
+    platform = outputs("aws-prod", **({} if tls else {"ray_certificates": None}))
+    pod = context_config(platform)["pod_config"]["spec"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    (volume,) = (volume for volume in pod["volumes"] if "persistentVolumeClaim" in volume)
+    assert volume["persistentVolumeClaim"] == {"claimName": platform.shared_volume}
+    assert mounts[volume["name"]] == SHARED_MOUNT
+    assert len(mounts) == (2 if tls else 1)
 
 
 def test_a_platform_without_tls_queue_or_autoscaler_has_no_settings_for_them() -> None:

@@ -40,6 +40,7 @@ IMAGE_TIMEOUT_S = 90.0
 LAST_LINES_S = 15.0
 """How long to wait for the end of the log once KubeRay reports the end of the run."""
 SETTING_UP = "setting up: Ray starts the workers"
+UNQUEUED = "a long-lived Ray cluster is outside the queue: its quota does not count these machines"
 
 
 class Follower:
@@ -105,6 +106,8 @@ class Follower:
                 elif document["kind"] == "RayCluster":
                     if self.cluster.get("RayCluster", document["metadata"]["name"]) is None:
                         self.cluster.apply(document)
+                        if self.spec.queue:
+                            self.note(UNQUEUED)
                 else:
                     metadata = {**document["metadata"], **({"ownerReferences": [owner]} if owner else {})}
                     self._apply({**document, "metadata": metadata})

@@ -201,7 +201,9 @@ def _config_map(run: RunSpec, name: str, data: dict[str, str]) -> Document:
 
 
 def ray_cluster(run: RunSpec) -> Document:
-    """A Ray cluster that outlives its runs; `--cluster NAME` trains on it."""
+    """A Ray cluster that outlives its runs; `--cluster NAME` trains on it. It is in no queue
+    (infra/kubernetes/values/queue.py).
+    """
     spec = cluster_spec(run)
     return {
         "apiVersion": API,
@@ -209,7 +211,7 @@ def ray_cluster(run: RunSpec) -> Document:
         "metadata": {
             "name": run.cluster,
             "namespace": run.namespace,
-            "labels": {"app.kubernetes.io/managed-by": "trainfleet", **queue_labels(run)},
+            "labels": {"app.kubernetes.io/managed-by": "trainfleet"},
         },
         "spec": spec,
     }

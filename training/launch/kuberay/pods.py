@@ -10,6 +10,7 @@ from typing import Any
 from trainfleet.infra.outputs.contract import RayCertificates
 from trainfleet.training.launch.kuberay.run_spec import RunSpec
 from trainfleet.training.launch.remote.fabric import FabricSettings, fabric_settings
+from trainfleet.training.launch.remote.node_groups import group_affinity
 from trainfleet.training.launch.remote.ray_job import (
     AGENT_PORT,
     CLIENT_PORT,
@@ -20,7 +21,7 @@ from trainfleet.training.launch.remote.ray_job import (
     SERVE_PORT,
     SUBMIT,
 )
-from trainfleet.training.launch.remote.storage_env import trust_variables
+from trainfleet.training.launch.remote.storage_env import SHARED_MOUNT, trust_variables
 from trainfleet.training.runtime import pod_drain
 
 Document = dict[str, Any]
@@ -32,7 +33,6 @@ LAUNCH_LABEL = "trainfleet.io/launch"
 USER_ID = 1000
 """Of the image's user. A cluster that enforces runAsNonRoot rejects a user that is known by name only."""
 FILES_MOUNT = "/etc/trainfleet"
-SHARED_MOUNT = "/mnt/shared"
 CA_FILE = f"{FILES_MOUNT}/ca.crt"
 HEAD = {"cpu": "500m", "memory": "2Gi"}
 WORKER_GIB = 2
@@ -91,6 +91,8 @@ def worker_pod(run: RunSpec) -> Document:
     if pool is not None:
         spec["nodeSelector"] = dict(pool.node_selector)
         spec["tolerations"] = [dict(each) for each in pool.tolerations]
+        if affinity := group_affinity(pool):
+            spec["affinity"] = affinity
         fabric = _fabric(run)
         metadata["annotations"] |= fabric.annotations
         spec["containers"][0]["env"] += _variables(dict(fabric.environment))

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.stores.urls import is_remote
 
+SHARED_MOUNT = "/mnt/shared"
+"""Where every launcher mounts the platform's shared filesystem."""
 ENDPOINTS = (
     "TRAINFLEET_S3_ENDPOINT",
     "AWS_ENDPOINT_URL",

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput, RayCertificates
+from trainfleet.training.launch.remote.storage_env import SHARED_MOUNT
 
 SCALE_UP_S = 1200
 """How long a pod may wait for a node that must be created: a GPU node needs 5 to 10 minutes with its driver.
@@ -24,6 +25,7 @@ NOTE: variables of the pod reach SkyPilot's own Ray too, which does not use TLS,
 GKE = "gke_"
 """SkyPilot parses project, location and cluster from such a context's name, so it must be kept."""
 CA_VOLUME, SCRIPT_VOLUME, TLS_VOLUME = "trainfleet-ray-ca", "trainfleet-ray-setup", "trainfleet-ray-tls"
+SHARED_VOLUME = "trainfleet-shared"
 
 
 def context_name(outputs: PlatformOutputs) -> str:
@@ -83,17 +85,23 @@ def pod_config(outputs: PlatformOutputs) -> dict[str, Any]:
     """The settings of every pod of the platform, on any pool."""
     container: dict[str, Any] = {"imagePullPolicy": "IfNotPresent"}
     spec: dict[str, Any] = {"containers": [container]}
+    mounts: list[dict[str, Any]] = []
+    volumes: list[dict[str, Any]] = []
     environment = [secret_variable(name) for name in outputs.secrets]
     if outputs.priority_classes:
         # The middle one: a run that was started by hand preempts nothing.
         spec["priorityClassName"] = outputs.priority_classes[len(outputs.priority_classes) // 2]
     if outputs.ray_certificates is not None:
         environment.append({"name": RAY_SETTINGS, "value": ray_settings(outputs.ray_certificates)})
-        container["volumeMounts"] = [
-            {"name": TLS_VOLUME, "mountPath": outputs.ray_certificates.mount, "readOnly": True}
-        ]
+        mounts.append({"name": TLS_VOLUME, "mountPath": outputs.ray_certificates.mount, "readOnly": True})
         spec["initContainers"] = [_signer(outputs.ray_certificates, outputs.image)]
-        spec["volumes"] = _volumes(outputs.ray_certificates)
+        volumes += _volumes(outputs.ray_certificates)
+    if outputs.shared_volume:
+        mounts.append({"name": SHARED_VOLUME, "mountPath": SHARED_MOUNT})
+        claim = {"claimName": outputs.shared_volume}
+        volumes.append({"name": SHARED_VOLUME, "persistentVolumeClaim": claim})
+    if volumes:
+        container["volumeMounts"], spec["volumes"] = mounts, volumes
     if environment:
         container["env"] = environment
     found: dict[str, Any] = {"spec": spec}

@@ -14,6 +14,7 @@ from typing import Any
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.training.launch.remote.fabric import fabric_settings
+from trainfleet.training.launch.remote.node_groups import group_affinity
 from trainfleet.training.launch.sky.plan import CLOSED, Candidate, Plan
 from trainfleet.training.launch.sky.resources import GIB, STATE_BYTES, needs_of
 from trainfleet.training.recipe.load import dump
@@ -212,6 +213,8 @@ def _overrides(
     spec: dict[str, Any] = {"nodeSelector": dict(pool.node_selector)}
     if pool.tolerations:
         spec["tolerations"] = [dict(each) for each in pool.tolerations]
+    if affinity := group_affinity(pool):
+        spec["affinity"] = affinity
     # SkyPilot's `network_tier: best` would add host folders and capabilities, which the namespace rejects.
     fabric = fabric_settings(pool, candidate.gpus_per_node, candidate.nodes)
     if fabric.resources:

@@ -29,6 +29,7 @@ from trainfleet.rehearsal.simulation.stateful_rules.references import (
 from trainfleet.rehearsal.simulation.stateful_rules.relations import RELATION_CHECKS, RELATION_KINDS
 from trainfleet.rehearsal.simulation.stateful_rules.support import skewed, unsupported
 from trainfleet.rehearsal.simulation.stateful_rules.upgrades import first_version, left_behind, wrong_step
+from trainfleet.rehearsal.simulation.stateful_rules.zones import moved, zones_at
 
 if TYPE_CHECKING:
     from trainfleet.rehearsal.simulation.cloud_object import CloudObject
@@ -38,6 +39,7 @@ KINDS = {
     "in_use": {"type", "by", "source"},
     "inside": {"type", "ranges", "network", "of", "source"},
     "zones": {"type", "places", "of", "least", "source"},
+    "same_zones": {"type", "places", "of", "source"},
 }
 KINDS |= {
     "quota": {"type", "most", "source"},
@@ -98,7 +100,7 @@ def cloud_refuses(
         or _zones(record, rest)
         or _agents(record, rest)
         or _skew(record, rest)
-        or (_upgrade(before, record, rest) if verb == "update" and before is not None else "")
+        or (_change(before, record, rest) if verb == "update" and before is not None else "")
         or (_version(record) or _quota(record, rest, quotas) if verb == "create" else "")
     )
 
@@ -152,11 +154,8 @@ def _ranges(record: CloudObject, others: list[CloudObject]) -> str:
 
 def _zones(record: CloudObject, others: list[CloudObject]) -> str:
     for row in rules()["zones"].get(record.token, ()):
-        token, path = row["of"].split(" ")
-        named = set(texts(record, row["places"]))
-        places = [other for other in others if other.token == token and names_of(other) & named]
-        zones = {zone for place in places for zone in texts(place, path)}
-        if len(places) == len(named) and zones and len(zones) < row["least"]:
+        zones = zones_at(row, record, others)
+        if zones and len(zones) < row["least"]:
             return (
                 f"{row['places']} must be in at least {row['least']} zones, and all are in"
                 f" {', '.join(sorted(zones))}"
@@ -185,6 +184,11 @@ def _skew(record: CloudObject, others: list[CloudObject]) -> str:
             if other.token == row["of"] and names_of(other) & named and (why := skewed(row, record, other)):
                 return why
     return ""
+
+
+def _change(before: CloudObject, record: CloudObject, others: list[CloudObject]) -> str:
+    moves = (moved(row, before, record, others) for row in rules()["same_zones"].get(record.token, ()))
+    return next(filter(None, moves), "") or _upgrade(before, record, others)
 
 
 def _upgrade(before: CloudObject, record: CloudObject, others: list[CloudObject]) -> str:
