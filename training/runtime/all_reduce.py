@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
-MARK = "TRAINFLEET_ALL_REDUCE "
+MARK = "trainfleet-all-reduce "
 """Starts the line with the results. Everything else on stdout is NCCL's log."""
 PORT = 29400
 COLLECTIVE_S = 300
