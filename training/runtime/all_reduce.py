@@ -102,7 +102,8 @@ def _rank(local: int, options: argparse.Namespace) -> None:
     world = options.machines * options.per_machine
     # NOTE: the other machine may start half an hour later. Only the connection waits that long.
     wait = timedelta(seconds=options.wait)
-    store = dist.TCPStore(options.address, options.port, world, is_master=rank == 0, timeout=wait)
+    make_store = dist.TCPStore  # type: ignore[attr-defined]  # exported, but not listed
+    store = make_store(options.address, options.port, world, is_master=rank == 0, timeout=wait)
     dist.init_process_group(
         options.backend,
         store=store,
