@@ -96,6 +96,11 @@ COMMANDS: dict[str, Command] = {
     "dashboard": Command(
         "trainfleet.training.cli.dashboard:dashboard", "Open Ray's dashboard of a run in a cluster.", CLUSTERS
     ),
+    "fabric": Command(
+        "trainfleet.training.cli.fabric:fabric",
+        "Check on two nodes that NCCL uses a pool's fabric, and how fast it is.",
+        CLUSTERS,
+    ),
     "sky": Command(
         "trainfleet.training.cli.sky:sky",
         "Configure and check SkyPilot for the platforms' clusters.",

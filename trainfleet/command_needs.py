@@ -33,6 +33,7 @@ NEEDS: dict[str, Needs] = {
     "launch": Needs(("extra-train",), (*_MODELS, *_TRACKERS, *_MACHINE, "extra-sky", *_CLOUD_TOOLS)),
     "plan": Needs(),
     "sky": Needs(("extra-sky", "kubectl", "socat", "nc", "rsync", "ssh"), _CLOUD_TOOLS),
+    "fabric": Needs((), _CLOUD_TOOLS),
     "runs": Needs((), _CLOUD_TOOLS),
     "dashboard": Needs((), _CLOUD_TOOLS),
     "tune": Needs(("extra-train", "extra-tune"), (*_MODELS, *_TRACKERS, *_MACHINE)),

@@ -41,6 +41,20 @@ IBEXT = """\
 job-3bb823c0-6d27-4312-8094-1c5910bf9b51-worker-0:5665:5733 [2] NCCL INFO Using network IBext_v8
 job-3bb823c0-6d27-4312-8094-1c5910bf9b51-worker-0:5666:5728 [3] NCCL INFO Using network IBext_v8
 """
+# https://github.com/NVIDIA/nccl/issues/1925 (a version with GIN plugins: 2.28 or newer)
+IB_2_28 = """\
+nccl-sleep-c7d759db6-2bp29:2620971:2620971 [3] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:172.25.30.42<0>
+nccl-sleep-c7d759db6-2bp29:2620971:2620971 [3] NCCL INFO Initialized NET plugin IB
+nccl-sleep-c7d759db6-2bp29:2620971:2620971 [3] NCCL INFO Assigned NET plugin IB to comm
+nccl-sleep-c7d759db6-2bp29:2620971:2620971 [3] NCCL INFO Assigned GIN plugin GIN_IB_GDAKI to comm
+nccl-sleep-c7d759db6-2bp29:2620971:2620971 [3] NCCL INFO Using network IB
+nccl-sleep-c7d759db6-cgz82:3769901:3769901 [1] NCCL INFO NET/Plugin: Could not find: libnccl-net.so
+"""
+# NCCL's documentation, "Logging", Example Output: the lines of NCCL_DEBUG=VERSION and NCCL_DEBUG=WARN
+WITHOUT_NETWORK_2_30 = """\
+NCCL version 2.30.3+cuda13.0
+[2026-05-05 06:16:47] node-01:189884:189884 [3] plugin/net.cc:334 NCCL WARN Failed to initialize any NET plugin
+"""
 # https://github.com/autoscriptlabs/nccl-mesh-plugin/issues/56 (host names removed by the author)
 IB_WITHOUT_GPUDIRECT = """\
 :22901:22901 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/4

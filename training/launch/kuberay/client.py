@@ -24,6 +24,7 @@ PLURALS = {
     "Pod": ("/api/v1", "pods"),
     "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets"),
     "Secret": ("/api/v1", "secrets"),
+    "Service": ("/api/v1", "services"),
     "ResourceQuota": ("/api/v1", "resourcequotas"),
     "RayCluster": ("/apis/ray.io/v1", "rayclusters"),
     "RayJob": ("/apis/ray.io/v1", "rayjobs"),

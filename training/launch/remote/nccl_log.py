@@ -23,6 +23,7 @@ _FAILURES = (
     re.compile(r"cannot open shared object file"),
     re.compile(r"version `.+' not found"),
     re.compile(r"Failed to find ncclNetPlugin symbol"),
+    re.compile(r"Failed to initialize (?:any )?NET plugin"),
 )
 """Lines that say why a network was not available. All of them also occur in logs of working networks."""
 
