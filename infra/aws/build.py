@@ -43,9 +43,8 @@ def build(spec: PlatformSpec) -> Platform:
     registry = Registry(spec, keys)
     network = Network(spec, keys, account)
     logs = Logs(spec, keys) if spec.layer.logs else None
-    identity = Identity(
-        spec, keys, account, storage.bucket.arn, secrets.arns, logs_arn=logs.arn if logs else None
-    )
+    logs_arn = logs.arn if logs else None
+    identity = Identity(spec, keys, account, storage.bucket.arn, secrets.arns, logs_arn=logs_arn)
     foundation = Foundation(keys, network, identity, storage)
     cluster = Cluster(spec, foundation)
     associations = PodIdentities(spec, cluster.cluster, identity)

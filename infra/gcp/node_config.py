@@ -55,6 +55,14 @@ def reservation(
     return None
 
 
+def upgrades(capacity: Capacity) -> gcp.container.NodePoolUpgradeSettingsArgsDict | None:
+    """How nodes are replaced; None for GKE's own way with capacity that is provided on request."""
+    if capacity in BY_REQUEST:
+        return None
+    spare = capacity not in NO_SPARE
+    return {"strategy": "SURGE", "max_surge": int(spare), "max_unavailable": int(not spare)}
+
+
 def node_config(
     component: PlatformComponent,
     what: str,

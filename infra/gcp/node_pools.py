@@ -130,7 +130,6 @@ class GpuPools(PlatformComponent):
         zones = layout.pool_zones(self.spec, pool)
         linked = layout.uses_fabric(pool, machine)
         by_request = pool.capacity in node_config.BY_REQUEST
-        no_spare = pool.capacity in node_config.NO_SPARE
         group = gcp.container.NodePool(
             self.name(pool.name),
             # A prefix, so that a replacement can exist next to the old nodes while their pods move.
@@ -148,13 +147,7 @@ class GpuPools(PlatformComponent):
             max_pods_per_node=layout.PODS_PER_NODE,
             # GKE rejects repair of capacity that is provided on request.
             management={"auto_repair": not by_request, "auto_upgrade": True},
-            upgrade_settings=None
-            if by_request
-            else {
-                "strategy": "SURGE",
-                "max_surge": 0 if no_spare else 1,
-                "max_unavailable": 1 if no_spare else 0,
-            },
+            upgrade_settings=node_config.upgrades(pool.capacity),
             queued_provisioning={"enabled": True} if pool.capacity is Capacity.QUEUED else None,
             placement_policy={"type": "COMPACT"} if is_compact(pool, machine) else None,
             network_config={

@@ -110,8 +110,8 @@ def test_the_contract_lists_the_groups_in_order_and_selects_and_tolerates_all_of
     assert {group.name for group in contract.groups} == set(made)
     for group in contract.groups:
         inputs = made[group.name]
-        wanted = contract.node_selector | group.node_selector
-        assert wanted.items() <= labels(cloud, inputs).items()
+        required = contract.node_selector | group.node_selector
+        assert required.items() <= labels(cloud, inputs).items()
         for key, value in taints(cloud, inputs):
             assert any(
                 each["key"] == key and (each["operator"] == "Exists" or each["value"] == value)
@@ -145,13 +145,13 @@ def scaling_group(cloud: str, inputs: dict[str, Any]) -> str:
     return f"aks-{inputs['agentPoolName']}-29141059-vmss"
 
 
-def test_on_eks_the_autoscaler_is_told_to_use_the_order() -> None:
+def test_on_eks_the_autoscaler_uses_the_order() -> None:
     values = life("aws").inputs["lab-cluster-autoscaler"]["values"]
     assert values["extraArgs"]["expander"] == "priority,least-waste"
     assert "lab-cluster-autoscaler-priority-expander" in life("aws").needs["lab-cluster-autoscaler"]
 
 
-def test_on_aks_the_autoscaler_is_told_to_use_the_order() -> None:
+def test_on_aks_the_autoscaler_uses_the_order() -> None:
     assert life("azure").inputs["lab-aks"]["autoScalerProfile"]["expander"] == "priority"
 
 

@@ -21,6 +21,42 @@ HELP = f"""Check on two nodes that NCCL uses the fabric of a pool.
 
 {EXIT_CODES}"""
 
+RequiredStack = Annotated[
+    str,
+    typer.Option(
+        "--stack",
+        metavar="OUTPUTS.json|STACK",
+        help=StackHelp,
+        show_default=False,
+        autocompletion=completion.stacks,
+    ),
+]
+Pool = Annotated[str, typer.Option("--pool", metavar="NAME", help="The node pool.", show_default=False)]
+MinBusBandwidth = Annotated[
+    float | None,
+    typer.Option("--min-bus-bandwidth", metavar="GB/S", min=0, help="Fail below this bus bandwidth."),
+]
+Within = Annotated[
+    float,
+    typer.Option(
+        "--within",
+        metavar="MINUTES",
+        parser=minutes,
+        help="How long to wait for the nodes: minutes, or a unit as in 90s, 5m, 2h.",
+    ),
+]
+BackendName = Annotated[
+    str,
+    typer.Option(
+        "--backend",
+        metavar="NAME",
+        help="nccl: the fabric. gloo: only the ordinary network between two pods, without GPUs.",
+    ),
+]
+Image = Annotated[
+    str | None, typer.Option("--image", metavar="REF", help="By default the platform's training image.")
+]
+
 fabric = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
@@ -37,41 +73,12 @@ def group() -> None:
 
 @fabric.command("check", cls=AliasedCommand, epilog=EXIT_CODES)
 def check_command(  # noqa: PLR0917 - Typer passes options by name
-    stack: Annotated[
-        str,
-        typer.Option(
-            "--stack",
-            metavar="OUTPUTS.json|STACK",
-            help=StackHelp,
-            show_default=False,
-            autocompletion=completion.stacks,
-        ),
-    ],
-    pool: Annotated[str, typer.Option("--pool", metavar="NAME", help="The node pool.", show_default=False)],
-    min_bus_bandwidth: Annotated[
-        float | None,
-        typer.Option("--min-bus-bandwidth", metavar="GB/S", min=0, help="Fail below this bus bandwidth."),
-    ] = None,
-    within: Annotated[
-        float,
-        typer.Option(
-            "--within",
-            metavar="MINUTES",
-            parser=minutes,
-            help="How long to wait for the nodes: minutes, or a unit as in 90s, 5m, 2h.",
-        ),
-    ] = 45.0,
-    backend: Annotated[
-        str,
-        typer.Option(
-            "--backend",
-            metavar="NAME",
-            help="nccl: the fabric. gloo: only the ordinary network between two pods, without GPUs.",
-        ),
-    ] = "nccl",
-    image: Annotated[
-        str | None, typer.Option("--image", metavar="REF", help="By default the platform's training image.")
-    ] = None,
+    stack: RequiredStack,
+    pool: Pool,
+    min_bus_bandwidth: MinBusBandwidth = None,
+    within: Within = 45.0,
+    backend: BackendName = "nccl",
+    image: Image = None,
     context: Context = None,
     namespace: Namespace = None,
     as_json: Json = False,
@@ -103,15 +110,8 @@ def check_command(  # noqa: PLR0917 - Typer passes options by name
     if backend not in ("nccl", "gloo"):
         raise InputError("unknown backend", [Problem("--backend", f"{backend!r} is not known", "nccl, gloo")])
     outputs = load_platform(stack).outputs
-    check = resolve(
-        outputs,
-        pool,
-        Backend(backend),
-        image=image,
-        context=context,
-        namespace=namespace,
-        within_s=within,
-    )
+    pods = Backend(backend)
+    check = resolve(outputs, pool, pods, image=image, context=context, namespace=namespace, within_s=within)
     cluster = connect(context, outputs.kubeconfig, outputs.kube_context, check.run.namespace)
     # SIGTERM ends it as Ctrl-C does. Without that, the pods would stay.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

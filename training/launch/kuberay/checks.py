@@ -82,6 +82,11 @@ def already_running(run: RunSpec, cluster: Cluster) -> InputError:
     return InputError("this run is already in progress", [Problem(where, "another launch started it", fix)])
 
 
+def is_handled(job: dict[str, Any]) -> bool:
+    """Whether an operator has seen the job."""
+    return bool(state_of(job)) or bool(job.get("spec", {}).get("suspend"))
+
+
 def state_of(job: dict[str, Any]) -> str:
     """A RayJob's jobDeploymentStatus; empty until an operator has seen it."""
     return str(job.get("status", {}).get("jobDeploymentStatus") or "")

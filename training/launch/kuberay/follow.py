@@ -13,7 +13,7 @@ from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.launch.kuberay import pod_diagnostics
-from trainfleet.training.launch.kuberay.checks import ENDED, explain, state_of
+from trainfleet.training.launch.kuberay.checks import ENDED, explain, is_handled, state_of
 from trainfleet.training.launch.kuberay.client import ApiError, Cluster, connect, retry_unreachable
 from trainfleet.training.launch.kuberay.messages import KubeRaySpec
 from trainfleet.training.launch.kuberay.pod_log import PodLog
@@ -137,7 +137,7 @@ class Follower:
     def _await_operator(self) -> None:
         """Wait until an operator handles the run, so that none is left behind that never starts."""
         deadline = time.monotonic() + OPERATOR_TIMEOUT_S
-        while not _is_handled(self.cluster.get("RayJob", self.job) or {}):
+        while not is_handled(self.cluster.get("RayJob", self.job) or {}):
             if time.monotonic() > deadline:
                 self._clean_up()
                 raise self._no_operator()
@@ -205,7 +205,7 @@ class Follower:
             self._report_losses(pods)
             return
         waited = time.monotonic() - self._began
-        if not _is_handled(job) and waited > OPERATOR_TIMEOUT_S:
+        if not is_handled(job) and waited > OPERATOR_TIMEOUT_S:
             raise self._no_operator()
         text = self._why_waiting(job, pods, submitters) or self._phase(job)
         self.note(text)
@@ -229,7 +229,7 @@ class Follower:
     def _phase(self, job: dict[str, Any]) -> str:
         if self.started:
             return SETTING_UP
-        return "setting up" if _is_handled(job) else "waiting for KubeRay's operator"
+        return "setting up" if is_handled(job) else "waiting for KubeRay's operator"
 
     def _why_waiting(
         self, job: dict[str, Any], pods: list[dict[str, Any]], submitters: list[dict[str, Any]]
@@ -377,11 +377,6 @@ def _owner(job: dict[str, Any]) -> dict[str, Any]:
         "name": metadata["name"],
         "uid": metadata["uid"],
     }
-
-
-def _is_handled(job: dict[str, Any]) -> bool:
-    """Whether an operator has seen the job."""
-    return bool(state_of(job)) or bool(job.get("spec", {}).get("suspend"))
 
 
 def _owns(job: dict[str, Any], workload: dict[str, Any]) -> bool:
