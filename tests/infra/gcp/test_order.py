@@ -161,7 +161,8 @@ def test_only_agents_and_networks_of_gpu_nodes_wait_for_gpu_pools(life: Lifecycl
     waiting = waiting_for(life, {f"lab-{pool}" for pool in ("h200", "h100", "a100", "l4")})
     networks = {name for name in waiting if name.endswith(("-parameters", "-network"))}
     assert len(networks) == 2 * (1 + 8 + 4), "a gVNIC, eight RDMA and four TCPX networks"
-    assert waiting - networks == {"lab-nccl-roce", "lab-nccl-gpudirect-tcpx"}
+    agents = {"lab-nccl-roce", "lab-nccl-gpudirect-tcpx", "lab-devices-gpudirect-tcpx"}
+    assert waiting - networks == agents
 
 
 def test_destroy_leaves_nothing_outside_production(life: Lifecycle) -> None:
