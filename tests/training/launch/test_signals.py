@@ -25,13 +25,9 @@ class Launch:
         self.run = folder / "run"
         self.output_file = folder / "output"
         files = [str(self.run), str(folder / "runs")]
-        command = [
-            *prefix,
-            sys.executable,
-            launch_elsewhere.__file__,
-            *files,
-            *(["attached"] if attached else []),
-        ]
+        # The tests themselves may run under nohup, which their child processes inherit.
+        own = ["env", "--default-signal=HUP", *prefix, sys.executable, launch_elsewhere.__file__]
+        command = [*own, *files, *(["attached"] if attached else [])]
         self.master: int | None = None
         if terminal:
             self.master, slave = os.openpty()
