@@ -26,7 +26,6 @@ PROVIDERS = (
     "Microsoft.OperationalInsights",
     "Microsoft.Storage",
 )
-LOW_PRIORITY = "low-priority vCPUs"
 ENCRYPTION_AT_HOST = "Microsoft.Compute/EncryptionAtHost"
 INFINIBAND = "Microsoft.ContainerService/AKSInfinibandSupport"
 """Features that a subscription registers once (docs/first-apply/azure.md)."""

@@ -31,6 +31,7 @@ from trainfleet.training.stores import StoreError
 LOG = "launch.log"
 """The output of a run's processes: Ray's and torch's own messages."""
 RERUN = "run the same command again to resume"
+LEFT_ALONE = "the run continues; there was no time to ask how it can be followed"
 STOP_OR_DETACH = {"s": "save and stop the run", "d": "detach, and let it continue", "": "continue"}
 """The answers to Ctrl-C on a terminal. Without a terminal, Ctrl-C stops the run."""
 
@@ -134,16 +135,16 @@ class _Launch:
                 ended = self._supervise(work)
         finally:
             self.view.close()
-        if self.detaching and reported.result is None:
+        if self.detaching and reported.result is None and reported.error is None:
             # The follower may have had no time to report it. Nothing of the run was ended.
-            reported.detached = reported.detached or {"how": [self._how_to_attach()]}
+            reported.detached = reported.detached or {"how": [LEFT_ALONE]}
         if reported.detached is not None:
             launches[-1] |= {"status": "detached", **reported.detached}
             run_record.update(run_dir, {"launches": launches})
             return Outcome(run_dir, {"run": str(run_dir), "status": "detached", **reported.detached})
         seconds = time.monotonic() - self._began
-        status = _status(ended, reported)
         remote = self.launcher.remote
+        status = _status(ended, reported, remote)
         if remote:
             with _store_errors_ignored(status != "finished"):
                 storage.fetch()
@@ -218,9 +219,6 @@ class _Launch:
         self.view.handle({"kind": "warning", "text": "detaching: the run continues without this launcher"})
         return process.Reaction.END_SOON
 
-    def _how_to_attach(self) -> str:
-        return f"the run continues; follow it with: trainfleet runs attach {self.recipe.name}"
-
     def _child_env(self, work: Path) -> dict[str, str]:
         """The environment of the run's processes.
 
@@ -254,10 +252,12 @@ def _store_errors_ignored(ignored: bool) -> contextlib.AbstractContextManager[No
     return contextlib.suppress(StoreError) if ignored else contextlib.nullcontext()
 
 
-def _status(ended: process.Ended, reported: Reported) -> str:
+def _status(ended: process.Ended, reported: Reported, remote: bool) -> str:
     if reported.result is not None and (ended.code == 0 or reported.result["status"] == "finished"):
         return str(reported.result["status"])
-    return "interrupted" if ended.signal is not None else "failed"
+    # A follower reports no error of its own end: what it reports while it detaches or stops is the run's.
+    failed = ended.signal is None or (remote and reported.error is not None)
+    return "failed" if failed else "interrupted"
 
 
 def _raise_for(status: str, reported: Reported, run_dir: Path, ended: process.Ended) -> None:

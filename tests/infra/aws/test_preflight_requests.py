@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.infra.preflight_rows import by_topic, statuses
 from tests.infra.simulated_api import Request, serving
 from tests.infra.simulated_aws_api import KEY, SimulatedAws
 from trainfleet.errors import MissingToolError
@@ -78,10 +79,7 @@ def check(monkeypatch: pytest.MonkeyPatch) -> Iterator[Check]:
             monkeypatch.setenv("AWS_ENDPOINT_URL", url)
             rows = answer_checks(spec, preflight_checks(spec), "laptop", connect(spec, {}))
         sent.extend(requests)
-        topics: dict[str, list[Answered]] = {}
-        for row in rows:
-            topics.setdefault(row.check.topic, []).append(row)
-        return topics
+        return by_topic(rows)
 
     yield asked
     assert sent
@@ -92,10 +90,6 @@ def check(monkeypatch: pytest.MonkeyPatch) -> Iterator[Check]:
 def reserved(account: SimulatedAws, **change: object) -> SimulatedAws:
     rows = {name: row | change for name, row in account.reservations.items()}
     return replace(account, reservations=rows)
-
-
-def statuses(rows: list[Answered]) -> list[str]:
-    return sorted({row.check.status for row in rows})
 
 
 def test_a_right_account_has_no_problem(check: Check) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.infra.preflight_rows import by_topic, statuses
 from tests.infra.simulated_api import Request, serving
 from tests.infra.simulated_azure_api import SECRET, SimulatedAzure, token
 from trainfleet.errors import MissingToolError
@@ -98,19 +99,12 @@ def check(monkeypatch: pytest.MonkeyPatch) -> Iterator[Check]:
             simulate(monkeypatch, url)
             rows = answer_checks(SPEC, preflight_checks(SPEC), "ci", connect(SPEC, {}))
         sent.extend(requests)
-        topics: dict[str, list[Answered]] = {}
-        for row in rows:
-            topics.setdefault(row.check.topic, []).append(row)
-        return topics
+        return by_topic(rows)
 
     yield asked
     assert sent
     for each in sent:
         assert each.verb == "GET" or each.path.endswith(("/oauth2/v2.0/token", "/checkMemberGroups")), each
-
-
-def statuses(rows: list[Answered]) -> list[str]:
-    return sorted({row.check.status for row in rows})
 
 
 def test_a_right_subscription_has_no_problem(check: Check) -> None:

@@ -12,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from tests.infra.preflight_rows import by_topic, statuses
 from tests.infra.simulated_api import Request, serving
 from tests.infra.simulated_gcp_api import SimulatedGcp
 from trainfleet.errors import MissingToolError
@@ -98,19 +99,12 @@ def check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Check]:
             monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(key_file(tmp_path, url)))
             rows = answer_checks(spec, preflight_checks(spec), "ci", connect(spec, {}))
         sent.extend(requests)
-        topics: dict[str, list[Answered]] = {}
-        for row in rows:
-            topics.setdefault(row.check.topic, []).append(row)
-        return topics
+        return by_topic(rows)
 
     yield asked
     assert sent
     for each in sent:
         assert each.verb == "GET" or each.path == "/token" or each.path.endswith(module.READING_POSTS), each
-
-
-def statuses(rows: list[Answered]) -> list[str]:
-    return sorted({row.check.status for row in rows})
 
 
 def test_a_right_project_has_no_problem(check: Check) -> None:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from trainfleet import console
+from trainfleet.errors import TrainfleetError
 from trainfleet.training.cli.outcome import start_and_report
 from trainfleet.training.launch import base
 from trainfleet.training.launch.base import Launcher
@@ -25,6 +26,9 @@ from trainfleet.training.launch.remote.follower import (
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runtime.events import EventSink
+
+FAILS = "fails"
+"""The file beside the run's that makes it fail."""
 
 
 class Spec(FollowerSpec):
@@ -72,6 +76,8 @@ def follow_run(spec: Spec, sink: EventSink) -> int:
     except Stopped:
         file.unlink()
         raise
+    if file.with_name(FAILS).exists():
+        raise TrainfleetError("the run failed: its loss is not finite")
     Detached(job="elsewhere", how=["the run is still there"]).send(sink)
     return 0
 

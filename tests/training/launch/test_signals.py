@@ -113,6 +113,14 @@ def test_a_launcher_that_is_ended_leaves_its_run_alone(launch: Callable[..., Lau
     assert "the run is still there" in one.output()
 
 
+def test_a_run_that_fails_while_its_launcher_detaches_is_reported(launch: Callable[..., Launch]) -> None:
+    one = launch()
+    one.run.with_name(launch_elsewhere.FAILS).touch()
+    one.process.send_signal(signal.SIGTERM)
+    assert one.ended()[0] == 1, one.output()
+    assert "its loss is not finite" in one.output()
+
+
 def test_ctrl_c_without_a_terminal_stops_the_run(launch: Callable[..., Launch]) -> None:
     one = launch()
     one.process.send_signal(signal.SIGINT)

@@ -26,7 +26,6 @@ POLL_S = 2.0
 IMAGE_TIMEOUT_S = 90.0
 """How long an image may fail to be pulled: a registry may be busy, but a wrong name stays wrong."""
 CLEAN_UP_S = 60.0
-ENDED = ("Succeeded", "Failed")
 FASTER = "compare it with the machine's documentation; is GPUDirect RDMA used, and are all adapters up?"
 Notify = Callable[[str], Any]
 
