@@ -25,7 +25,7 @@ from trainfleet.infra.platform import (
     Pool,
 )
 from trainfleet.infra.spec.load import parse_spec
-from trainfleet.infra.spec.node_group import POOL_LABEL
+from trainfleet.infra.spec.node_group import CAPACITY_LABEL, POOL_LABEL
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 from trainfleet.infra.spec.stack_file import PLATFORM_PATH, project_root, read_stack
 from trainfleet.pydantic_messages import Path
@@ -150,7 +150,18 @@ def pool_output(groups: tuple[Pool, ...], region: str = "") -> Mapping[str, Any]
         "gpu_memory_gib": machine.gpu_memory_gib,
         "usd_per_hour": machine.usd_per_hour(capacity),
         "groups": [group_output(group, region) for group in groups if group.spec.preferences],
+        "one_group_label": CAPACITY_LABEL if stays_in_one_group(first) else "",
     }
+
+
+def stays_in_one_group(group: Pool) -> bool:
+    """Whether the workers of a run must not use several groups of the pool.
+
+    Placement groups and policies are of one group each, and InfiniBand of Azure connects the machines of one
+    scale set (CycleCloud documentation, availability sets). Such groups have one zone, so that the capacity
+    names the group.
+    """
+    return bool(group.spec.preferences) and (group.spec.compact or group.fabric != "none")
 
 
 def group_output(group: Pool, region: str) -> Mapping[str, Any]:

@@ -158,8 +158,7 @@ class GpuPools(PlatformComponent):
         super().__init__(spec, "gpu-pools", opts)
         self.foundation, self.cluster = foundation, cluster
         self.ready = [*cluster.ready, *after]
-        # Groups that differ by zone share a template: the autoscaler balances groups with equal labels, and
-        # EKS labels nodes with their template.
+        # By family: groups that differ by zone only share a template.
         self._templates: dict[str, aws.ec2.LaunchTemplate] = {}
         pools = [
             (pool, machine_for_pool(spec.cloud, pool)) for pool in node_groups(spec) if pool.kind == "nodes"

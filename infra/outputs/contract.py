@@ -74,6 +74,10 @@ class PoolOutput(Output):
     """Of the preferred capacity."""
     groups: list[NodeGroupOutput]
     """In order of preference, if the pool has several capacities; else empty."""
+    one_group_label: str
+    """Label of which all workers of a run must find the same value on their nodes, because the fabric or the
+    placement of the pool ends at the group; empty: workers may use several groups.
+    """
 
 
 class RayCertificates(Output):
@@ -172,7 +176,7 @@ def _to_3(document: dict[str, Any]) -> dict[str, Any]:
     """Version 2 had one capacity in each pool."""
     pools = document.get("pools")
     grown = [
-        {"groups": [], **pool} if isinstance(pool, dict) else pool
+        {"groups": [], "one_group_label": "", **pool} if isinstance(pool, dict) else pool
         for pool in (pools if isinstance(pools, list) else [])
     ]
     return {**document, **({"pools": grown} if isinstance(pools, list) else {})}

@@ -60,5 +60,6 @@ def _pool(cloud: Cloud, region: str, pool: GpuPool, first: NodeGroup) -> PoolOut
         rdma_nics=0,
         gpu_memory_gib=machine.gpu_memory_gib,
         groups=[],
+        one_group_label="",
         usd_per_hour=machine.usd_per_hour(first.capacity),
     )

@@ -38,6 +38,7 @@ POOL = {
     "gpu_memory_gib": 80.0,
     "usd_per_hour": 55.04,
     "groups": [],
+    "one_group_label": "",
 }
 PLATFORM: dict[str, Any] = {
     "contract_version": CONTRACT_VERSION,
@@ -185,7 +186,9 @@ def test_a_document_that_the_first_release_wrote_is_read_today() -> None:
     assert [(pool.name, pool.kind, pool.environment, pool.pod_annotations) for pool in outputs.pools] == [
         (name, "nodes", {}, {}) for name in ("h100", "h200", "l4", "a10g")
     ]
-    assert [pool.groups for pool in outputs.pools] == [[]] * 4, "a pool had one capacity"
+    assert [(pool.groups, pool.one_group_label) for pool in outputs.pools] == [([], "")] * 4, (
+        "a pool had one capacity"
+    )
 
 
 def test_every_version_since_the_first_has_a_way_forward() -> None:

@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 
 from trainfleet.errors import InputError
+from trainfleet.infra.aws import layout as aws
+from trainfleet.infra.azure import layout as azure
 from trainfleet.infra.catalog.cost import node_costs
 from trainfleet.infra.catalog.machines import machine_for_pool
+from trainfleet.infra.gcp import layout as gcp
+from trainfleet.infra.platform import Pool
+from trainfleet.infra.program import pool_output
 from trainfleet.infra.spec.load import parse_spec
 from trainfleet.infra.spec.node_groups import node_groups, once_per_quota
 from trainfleet.infra.spec.schema import PlatformSpec
@@ -125,6 +130,45 @@ def test_on_aws_a_group_that_is_not_bound_to_a_zone_exists_once_in_each() -> Non
 def test_nodes_that_always_run_are_spread_over_the_zones_of_the_first_capacity() -> None:
     found = node_groups(listed("aws", "on-demand", "spot", min_nodes=4))
     assert [group.min_nodes for group in found] == [2, 1, 1, 0, 0, 0]
+
+
+ZONES = {"aws": aws.pool_zones, "gcp": gcp.pool_zones, "azure": azure.pool_zones}
+
+
+@pytest.mark.parametrize("cloud", CLOUDS)
+@pytest.mark.parametrize(
+    ("settings", "together"),
+    [({"compact": True}, True), ({"interconnect": "best", "compact": True}, True), ({}, False)],
+    ids=["compact", "fabric", "Ethernet"],
+)
+def test_workers_stay_in_one_group_of_one_zone_where_they_need_to_be_close(
+    cloud: str, settings: dict[str, Any], together: bool
+) -> None:
+    machine = {"azure": {"accelerator": "A100-80GB", "per_node": 8}}.get(cloud, {})
+    spec = listed(cloud, "spot", "on-demand", **{**machine, **settings})
+    groups = tuple(
+        Pool(
+            spec=group,
+            machine=machine_for_pool(spec.cloud, group),
+            labels={},
+            zones=ZONES[cloud](spec, group),
+            nodes=None,
+            rdma_resource="fabric" if group.interconnect == "best" else "",
+        )
+        for group in node_groups(spec)
+    )
+    contract = pool_output(groups)
+    assert contract["one_group_label"] == ("trainfleet.io/capacity" if together else "")
+    if together:
+        assert len({group.zones for group in groups}) == len(groups[0].zones) == 1
+        assert len(groups) == len(contract["groups"]) == 2, "so the capacity names the group"
+
+
+def test_a_pool_with_one_capacity_is_one_group_for_launchers_too() -> None:
+    spec = platform("aws", capacity="spot", compact=True)
+    (group,) = node_groups(spec)
+    contract = pool_output((Pool(group, machine_for_pool(spec.cloud, group), {}, (), None),))
+    assert (contract["groups"], contract["one_group_label"]) == ([], "")
 
 
 @pytest.mark.parametrize("cloud", ["gcp", "azure"])

@@ -145,9 +145,10 @@ def scaling_group(cloud: str, inputs: dict[str, Any]) -> str:
     return f"aks-{inputs['agentPoolName']}-29141059-vmss"
 
 
-def test_on_eks_the_autoscaler_uses_the_order() -> None:
+def test_on_eks_the_autoscaler_uses_the_order_and_does_not_spread_a_run_over_zones() -> None:
     values = life("aws").inputs["lab-cluster-autoscaler"]["values"]
     assert values["extraArgs"]["expander"] == "priority,least-waste"
+    assert values["extraArgs"]["balance-similar-node-groups"] is False
     assert "lab-cluster-autoscaler-priority-expander" in life("aws").needs["lab-cluster-autoscaler"]
 
 

@@ -83,7 +83,7 @@ class ScalerArguments:
         "max_node_provision_time": "max-node-provision-time",
     }
     expander: str
-    balance_similar_node_groups: bool = True
+    balance_similar_node_groups: bool
     # System pods must not keep a GPU node; training pods with local scratch must.
     skip_nodes_with_system_pods: bool = False
     skip_nodes_with_local_storage: bool = True
@@ -110,7 +110,9 @@ class Autoscaler:
 def autoscaler(
     platform: Platform, spec: PlatformSpec, identity: ServiceIdentity, *, ordered: bool
 ) -> Autoscaler:
-    """`ordered`: whether node groups have priorities. Groups of one priority compete by the waste."""
+    """`ordered`: whether node groups have priorities. Groups of one priority compete by the waste. They are
+    one pool in several zones and are not balanced, which would spread the workers of a run over the zones.
+    """
     expander = "priority,least-waste" if ordered else "least-waste"
     tag = AUTOSCALERS.get(spec.kubernetes.version)
     return Autoscaler(
@@ -122,7 +124,7 @@ def autoscaler(
         fullname_override="cluster-autoscaler",
         # The autoscaler must run without cluster DNS, which may wait for a node.
         dns_policy="Default",
-        extra_args=ScalerArguments(expander),
+        extra_args=ScalerArguments(expander, balance_similar_node_groups=not ordered),
         resources=Resources(Amounts("100m", "600Mi"), Amounts(memory="600Mi")),
         security_context=PodSecurity(run_as_user=65534, run_as_group=65534),
         container_security_context=ContainerSecurity(run_as_non_root=None, seccomp_profile=None),

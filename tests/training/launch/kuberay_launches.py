@@ -52,6 +52,7 @@ def pool(name: str, **changes: Any) -> dict[str, Any]:
         "gpu_memory_gib": 24.0,
         "usd_per_hour": 4.6,
         "groups": [],
+        "one_group_label": "",
         **changes,
     }
 

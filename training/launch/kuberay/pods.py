@@ -91,12 +91,13 @@ def worker_pod(run: RunSpec) -> Document:
     if pool is not None:
         spec["nodeSelector"] = dict(pool.node_selector)
         spec["tolerations"] = [dict(each) for each in pool.tolerations]
-        if affinity := group_affinity(pool):
+        if affinity := group_affinity(pool, _workers(run), run.pods):
             spec["affinity"] = affinity
         fabric = _fabric(run)
         metadata["annotations"] |= fabric.annotations
         spec["containers"][0]["env"] += _variables(dict(fabric.environment))
-    if run.pods > 1:
+    # The spread would outweigh the order of the node groups: it would fill one node of each.
+    if run.pods > 1 and not (pool and pool.groups):
         spec["topologySpreadConstraints"] = [_spread(run)]
     return template
 
@@ -295,10 +296,13 @@ def _spread(run: RunSpec) -> Document:
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
         "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {
-            "matchLabels": {"trainfleet.io/run": run.recipe.name, "ray.io/node-type": "worker"}
-        },
+        "labelSelector": {"matchLabels": _workers(run)},
     }
+
+
+def _workers(run: RunSpec) -> dict[str, str]:
+    """Labels of the run's workers."""
+    return {"trainfleet.io/run": run.recipe.name, "ray.io/node-type": "worker"}
 
 
 def _add_certificate(run: RunSpec, tls: RayCertificates, spec: Document) -> None:

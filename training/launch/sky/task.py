@@ -200,20 +200,26 @@ def _resources(
     container: dict[str, Any] = {"resources": {"limits": {"memory": f"{found['memory']}G"}}}
     if options.from_secrets:
         container["envFrom"] = [{"secretRef": {"name": name}} for name in options.from_secrets]
-    found["_cluster_config_overrides"] = {"kubernetes": _overrides(outputs, pool, candidate, container)}
+    found["_cluster_config_overrides"] = {
+        "kubernetes": _overrides(options.name, outputs, pool, candidate, container)
+    }
     return found
 
 
 def _overrides(
-    outputs: PlatformOutputs, pool: PoolOutput | None, candidate: Candidate, container: dict[str, Any]
+    name: str,
+    outputs: PlatformOutputs,
+    pool: PoolOutput | None,
+    candidate: Candidate,
+    container: dict[str, Any],
 ) -> dict[str, Any]:
-    """The pod settings of this pool, in addition to the context's, which apply to all pods."""
+    """The pod settings of this pool, in addition to the context's, which apply to all pods of run `name`."""
     if pool is None:
         return {"pod_config": {"spec": {"containers": [container]}}}
     spec: dict[str, Any] = {"nodeSelector": dict(pool.node_selector)}
     if pool.tolerations:
         spec["tolerations"] = [dict(each) for each in pool.tolerations]
-    if affinity := group_affinity(pool):
+    if affinity := group_affinity(pool, {RUN_LABEL: name}, candidate.nodes):
         spec["affinity"] = affinity
     # SkyPilot's `network_tier: best` would add host folders and capabilities, which the namespace rejects.
     fabric = fabric_settings(pool, candidate.gpus_per_node, candidate.nodes)
