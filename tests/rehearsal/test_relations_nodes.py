@@ -61,9 +61,11 @@ def template(*interfaces: tuple[int, int, str], **inputs: Any) -> CloudObject:
     return record("aws:ec2/launchTemplate:LaunchTemplate", "lt-1", networkInterfaces=cards, **inputs)
 
 
-def nodes(machine: str) -> CloudObject:
+def nodes(machine: str, **inputs: Any) -> CloudObject:
     used = {"id": "lt-1", "version": "1"}
-    return record("aws:eks/nodeGroup:NodeGroup", "lab:gpu", instanceTypes=[machine], launchTemplate=used)
+    return record(
+        "aws:eks/nodeGroup:NodeGroup", "lab:gpu", instanceTypes=[machine], launchTemplate=used, **inputs
+    )
 
 
 P5, B300 = "p5.48xlarge", "p6-b300.48xlarge"
@@ -76,10 +78,59 @@ def reserved(**placement: str) -> CloudObject:
     return template(capacityReservationSpecification=target, placement=placement)
 
 
+def bought(market: str = "", **target: str) -> CloudObject:
+    options = {"instanceMarketOptions": {"marketType": market}} if market else {}
+    reserving = {"capacityReservationSpecification": {"capacityReservationTarget": target}} if target else {}
+    return template(**options, **reserving)
+
+
 def reservation(group: str) -> CloudObject:
     return record("aws:ec2/capacityReservation:CapacityReservation", RESERVATION, placementGroupArn=group)
 
 
+TARGET = {"capacityReservationId": RESERVATION}
+CLASS = "cloud.google.com/compute-class"
+
+
+def gke_pool(*, label: str = "big", taint: str = "big") -> CloudObject:
+    taints = [{"key": CLASS, "value": taint, "effect": "NO_SCHEDULE"}] if taint else []
+    config = {"labels": {CLASS: label} if label else {}, "taints": taints}
+    return record(
+        "gcp:container/nodePool:NodePool", "pools/big-spot", {"name": "big-spot"}, nodeConfig=config
+    )
+
+
+def compute_class(*pools: str) -> CloudObject:
+    order = [{"nodepools": [name]} for name in pools]
+    return record(
+        "kubernetes:cloud.google.com/v1:ComputeClass",
+        "big",
+        metadata={"name": "big"},
+        spec={"priorities": order},
+    )
+
+
+def autoscaler(expander: str) -> CloudObject:
+    return record(
+        "kubernetes:helm.sh/v3:Release",
+        "autoscaler",
+        chart="cluster-autoscaler",
+        namespace="kube-system",
+        values={"extraArgs": {"expander": expander}},
+    )
+
+
+def priorities(namespace: str = "kube-system", key: str = "priorities") -> CloudObject:
+    name = "cluster-autoscaler-priority-expander"
+    return record(
+        "kubernetes:core/v1:ConfigMap",
+        name,
+        metadata={"name": name, "namespace": namespace},
+        data={key: "10:\n  - .*\n"},
+    )
+
+
+NO_ORDER = "reads ConfigMap cluster-autoscaler-priority-expander of namespace kube-system"
 ECR = "111122223333.dkr.ecr.us-east-2.amazonaws.com"
 NO_EGRESS = "is in a public registry, and no node of lab has egress"
 REFUSED: list[Wrong] = [
@@ -118,6 +169,56 @@ REFUSED: list[Wrong] = [
         f"reservation {RESERVATION} was not created in placement group near",
     ),
     (
+        "spot nodes in a reservation",
+        [bought(**TARGET)],
+        nodes(P5, capacityType="SPOT"),
+        f"a Spot Instance cannot run in reservation {RESERVATION}",
+    ),
+    (
+        "spot nodes by their template",
+        [bought("spot")],
+        nodes(P5, capacityType="SPOT"),
+        "which a managed node group rejects",
+    ),
+    (
+        "a block on demand",
+        [bought("capacity-block", **TARGET)],
+        nodes(P5),
+        "capacityType ON_DEMAND contradicts the template's market type capacity-block",
+    ),
+    (
+        "a block without its market type",
+        [bought(**TARGET)],
+        nodes(P5, capacityType="CAPACITY_BLOCK"),
+        "contradicts the template's market type (none)",
+    ),
+    (
+        "a block without its id",
+        [bought("capacity-block")],
+        nodes(P5, capacityType="CAPACITY_BLOCK"),
+        "does not name the capacity block",
+    ),
+    (
+        "a class with a pool without its label",
+        [gke_pool(label="")],
+        compute_class("big-reserved", "big-spot"),
+        f"node pool big-spot has no label {CLASS}=big",
+    ),
+    (
+        "a class with a pool of another class",
+        [gke_pool(taint="small")],
+        compute_class("big-spot"),
+        f"node pool big-spot has no taint {CLASS}=big",
+    ),
+    ("an autoscaler without its order", [], autoscaler("priority,least-waste"), NO_ORDER),
+    ("an order elsewhere", [priorities("default")], autoscaler("priority"), NO_ORDER),
+    (
+        "an order under another key",
+        [priorities(key="priority")],
+        autoscaler("priority"),
+        "has no key priorities",
+    ),
+    (
         "a reservation of another group",
         [GROUP, reservation("arn:far")],
         reserved(groupName="near"),
@@ -136,6 +237,13 @@ ALLOWED: list[Right] = [
     ("a reservation created in its group", [GROUP, reservation("arn:near")], reserved(groupName="near")),
     ("a reservation in a group of its own", [GROUP], reserved(groupName="theirs")),
     ("a reservation without a group", [GROUP], reserved()),
+    ("spot nodes", [bought()], nodes(P5, capacityType="SPOT")),
+    ("reserved nodes", [bought(**TARGET)], nodes(P5, capacityType="ON_DEMAND")),
+    ("a block", [bought("capacity-block", **TARGET)], nodes(P5, capacityType="CAPACITY_BLOCK")),
+    ("a class with its pool", [gke_pool()], compute_class("big-spot", "of-another-program")),
+    ("a class without the pool", [gke_pool(label="", taint="")], compute_class("big-reserved")),
+    ("an autoscaler with its order", [priorities()], autoscaler("priority,least-waste")),
+    ("an autoscaler without an order", [], autoscaler("least-waste")),
     (
         "an image on AKS nodes with NAT",
         [AKS, aks_subnet(natGateway={"id": "/s/nat"})],

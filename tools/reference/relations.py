@@ -60,6 +60,15 @@ KINDS: Mapping[str, Kind] = {
     "reserved_in_group": Kind(
         "Reservations and placement groups", "A reservation used in a placement group made by the program."
     ),
+    "bought_as": Kind(
+        "Node groups and how they are bought", "A capacity type that contradicts the launch template."
+    ),
+    "class_pools": Kind(
+        "Compute classes and node pools", "A node pool in a class without its label and taint."
+    ),
+    "expander_order": Kind(
+        "Autoscalers and the order of node groups", "The expander `priority` without its ConfigMap."
+    ),
     "network_cards": Kind("Network cards", "Network interfaces that the machine's cards do not have."),
     "quota": Kind("Quotas of a new account", "More resources of a type than a new account may have."),
     "critical_pods": Kind(

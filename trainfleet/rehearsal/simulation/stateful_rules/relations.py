@@ -15,6 +15,11 @@ from trainfleet.rehearsal.simulation.stateful_rules.azure_relations import (
 from trainfleet.rehearsal.simulation.stateful_rules.egress import reached_registry
 from trainfleet.rehearsal.simulation.stateful_rules.identity_relations import default_account, trusted
 from trainfleet.rehearsal.simulation.stateful_rules.instances import network_cards, reserved_in_group
+from trainfleet.rehearsal.simulation.stateful_rules.node_groups import (
+    bought_as,
+    class_pools,
+    expander_order,
+)
 from trainfleet.rehearsal.simulation.stateful_rules.queues import requested_pools
 from trainfleet.rehearsal.simulation.stateful_rules.references import logical_name
 
@@ -149,6 +154,9 @@ RELATION_KINDS: Mapping[str, set[str]] = {
     "reached_registry": {"type", "at", "source"},
     "network_cards": {"type", "machine", "ena", "source"},
     "reserved_in_group": {"type", "group", "source"},
+    "bought_as": {"type", "template", "source"},
+    "class_pools": {"type", "pool", "label", "source"},
+    "expander_order": {"type", "chart", "order", "name", "source"},
 }
 RELATION_CHECKS: Mapping[str, Check] = {
     "separate": separate,
@@ -165,6 +173,9 @@ RELATION_CHECKS: Mapping[str, Check] = {
     "reached_registry": reached_registry,
     "network_cards": network_cards,
     "reserved_in_group": reserved_in_group,
+    "bought_as": bought_as,
+    "class_pools": class_pools,
+    "expander_order": expander_order,
 }
 
 
