@@ -22,6 +22,11 @@ MESSAGES = {
         "none of 1 node fits",
         "1 lacks the labels asked for",
     ],
+    "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) didn't match pod affinity rules.": [
+        "none of 3 nodes fits",
+        "1 has too little free GPUs (nvidia.com/gpu)",
+        "2 are in other node groups than the first worker",
+    ],
     "0/2 nodes are available: 2 Insufficient cpu, 2 Insufficient memory.": [
         "2 have too little free CPU",
         "2 have too little free memory",

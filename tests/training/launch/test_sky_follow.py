@@ -314,6 +314,10 @@ def test_each_event_is_found_once_between_other_lines_and_in_parts() -> None:
             "the pool has no node, and none was added in time",
         ),
         (
+            "node(s) didn't match pod affinity rules",
+            "the node group of the run's first worker has no free node",
+        ),
+        (
             "any instances satisfying the request: 1x Kubernetes(cpus=3, mem=6, image_id={'near'})",
             "no node has 3 CPUs and 6 GiB",
         ),

@@ -104,6 +104,11 @@ _NODE_REASONS = (
         "lacks the labels asked for",
         "lack the labels asked for",
     ),
+    (
+        r"(\d+) node\(s\) didn't match pod affinity rules",
+        "is in another node group than the first worker",
+        "are in other node groups than the first worker",
+    ),
     (r"(\d+) node\(s\) were unschedulable", "is unschedulable", "are unschedulable"),
     (
         r"(\d+) node\(s\) had volume node affinity conflict",

@@ -110,6 +110,10 @@ REASONS = (
         "the pool has no node, and none was added in time",
     ),
     (
+        re.compile(r"didn't match pod affinity rules"),
+        "the node group of the run's first worker has no free node",
+    ),
+    (
         re.compile(r"(?:Unauthorized|\(401\))"),
         "the context's token is no longer valid: `trainfleet sky setup` writes a new one",
     ),
