@@ -204,6 +204,12 @@ def test_a_definition_is_pruned_to_what_refuses(tmp_path: Path) -> None:
         ),
         ("kubernetes:kueue.x-k8s.io/v1beta1:ClusterQueue", {"queueingStrategy": "StrictFIFO"}, ""),
         (
+            "kubernetes:cloud.google.com/v1:ComputeClass",
+            {"priorities": [{"nodepools": ["a"]}], "whenUnsatisfiable": "Pending"},
+            "spec.whenUnsatisfiable",
+        ),
+        ("kubernetes:cloud.google.com/v1:ComputeClass", {"priorities": [{"machineFamily": "n4"}]}, ""),
+        (
             "kubernetes:cert-manager.io/v1:Certificate",
             {"secretname": "x", "issuerRef": {"name": "a"}},
             "spec.secretname",

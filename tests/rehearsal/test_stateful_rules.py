@@ -371,8 +371,9 @@ def test_a_row_has_a_source_and_names_types_and_inputs_that_exist(kind: str, row
         *(tuple(text.split(" ")) for text in references(row)),
     ]
     for token, *inside in paths:
-        if token.startswith("kubernetes:kueue.x-k8s.io/"):
-            assert token.removeprefix("kubernetes:kueue.x-k8s.io/") in custom_kinds("kueue.x-k8s.io"), token
+        group, _, kind = token.removeprefix("kubernetes:").partition("/")
+        if kinds := custom_kinds(group):
+            assert kind in kinds, token
             continue
         resource = packages()[token.split(":", maxsplit=1)[0]].resource(token)
         assert resource is not None, token
