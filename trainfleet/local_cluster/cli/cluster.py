@@ -57,7 +57,7 @@ def up(  # noqa: PLR0917 - one per flag
         list[Path] | None,
         typer.Option(
             metavar="OUTPUTS.json",
-            help="Simulate a node of each node group in a stack's outputs (labels, taints, GPUs); repeatable.",
+            help="Simulate a node of each node group in stack outputs (labels, taints, GPUs); repeatable.",
         ),
     ] = None,
     fake_node: Annotated[
