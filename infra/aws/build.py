@@ -87,8 +87,7 @@ def build(spec: PlatformSpec) -> Platform:
         provides=frozenset({"node-problems"}),  # EKS and HyperPod replace nodes that their agent reports
         secret_store={"aws": {"service": "SecretsManager", "region": spec.region}} if secrets.names else {},
         log_store=logs.store if logs else None,
-        # The Pod Identity agent. The node's metadata service stays closed.
-        metadata_endpoints=(("169.254.170.23/32", 80),),
+        metadata_endpoints=(("169.254.170.23/32", 80),),  # Pod Identity's agent; node metadata stays closed
     )
 
 

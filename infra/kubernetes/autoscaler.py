@@ -49,7 +49,7 @@ class Autoscaler(pulumi.ComponentResource):
                 identity.namespace,
                 values,
                 parent=self,
-                # It must exist before the autoscaler starts (expander/priority/readme.md).
+                # Without it, the autoscaler uses the next expander (kubernetes/autoscaler#5246).
                 depends_on=[order] if order else [],
             )
         self.register_outputs({})

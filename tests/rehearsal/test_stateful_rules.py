@@ -364,16 +364,15 @@ def test_a_row_has_a_source_and_names_types_and_inputs_that_exist(kind: str, row
     assert "." in row["source"], kind
     # the path of `network` is in the type that the row is about
     network, _, reference = row.get("network", "").partition(" ")
-    own = [*row.get("ranges", ()), *filter(None, [reference])]
     paths = [
-        (row["type"], *own),
+        (row["type"], *row.get("ranges", ()), *filter(None, [reference])),
         *([(network, *row["of"])] if network else []),
         *(tuple(text.split(" ")) for text in references(row)),
     ]
     for token, *inside in paths:
-        group, _, kind = token.removeprefix("kubernetes:").partition("/")
+        group, _, name = token.removeprefix("kubernetes:").partition("/")
         if kinds := custom_kinds(group):
-            assert kind in kinds, token
+            assert name in kinds, token
             continue
         resource = packages()[token.split(":", maxsplit=1)[0]].resource(token)
         assert resource is not None, token

@@ -83,6 +83,6 @@ def expander_order(row: Row, record: CloudObject, others: list[CloudObject]) -> 
                 "" if "priorities" in (inputs.get("data") or {}) else f"{row['name']} has no key priorities"
             )
     return (
-        f"its expander `priority` reads ConfigMap {row['name']} of namespace {namespace}, which must exist"
-        " before the autoscaler starts"
+        f"its expander `priority` reads ConfigMap {row['name']} of namespace {namespace}, without which node"
+        " groups have no order: create it before"
     )
