@@ -30,6 +30,7 @@ from trainfleet.training.launch.remote.ray_job import (
 )
 from trainfleet.training.launch.remote.storage_env import trust_variables
 from trainfleet.training.recipe.load import dump
+from trainfleet.training.runtime.code_archive import CODE
 
 Document = dict[str, Any]
 
@@ -179,7 +180,8 @@ def variables_of(run: RunSpec) -> dict[str, str]:
     """The variables of the run. None of them is secret."""
     # `ray up` returns when the head is up; workers come when they are requested.
     autoscaled = {"TRAINFLEET_AUTOSCALED": "1"}
-    return {**run.env, **autoscaled, **(trust_variables(run.env, _ca(run)) if run.ca else {})}
+    code = {CODE: run.code} if run.code else {}
+    return {**run.env, **autoscaled, **code, **(trust_variables(run.env, _ca(run)) if run.ca else {})}
 
 
 def _ca(run: RunSpec) -> str:

@@ -74,6 +74,8 @@ class RunSpec:
     launch: str
     within_s: float
     allow_changes: tuple[str, ...]
+    code: str = ""
+    """The URL of the user's code, or empty."""
 
     @property
     def docker(self) -> bool:
@@ -151,6 +153,7 @@ def resolve(recipe: Recipe, target: Target, options: RayUpOptions, env: Mapping[
         launch=secrets.token_hex(8),
         within_s=options.within_s,
         allow_changes=target.request.allow_changes,
+        code=target.code_url,
     )
 
 

@@ -1,0 +1,361 @@
+"""`--code`: which files are launched, what is refused, and how every launcher passes the archive on."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.launch.kuberay_launches import launch as kuberay_launch
+from tests.training.launch.sky_tasks import recipe as sky_recipe
+from tests.training.launch.test_ray_up_cluster_yaml import run_spec as ray_up_run
+from tests.training.user_code import clean_imports, write_workload
+from trainfleet.errors import InputError
+from trainfleet.training.launch import code, supervise
+from trainfleet.training.launch.base import Launcher
+from trainfleet.training.launch.code import Code, changes, folder_of, packed
+from trainfleet.training.launch.kuberay.launcher import KubeRay
+from trainfleet.training.launch.kuberay.manifest import run_objects
+from trainfleet.training.launch.kuberay.run_spec import resolve as kuberay_run
+from trainfleet.training.launch.options import LaunchOptions
+from trainfleet.training.launch.ray_up import cluster_yaml
+from trainfleet.training.launch.ray_up.launcher import RayUp
+from trainfleet.training.launch.ray_up.run_spec import resolve as ray_up_resolve
+from trainfleet.training.launch.request import Request, Target
+from trainfleet.training.launch.sky.options import SkyOptions
+from trainfleet.training.launch.sky.run_spec import resolve as sky_run
+from trainfleet.training.recipe.load import dump, load_recipe
+from trainfleet.training.runs.reader import read_run
+from trainfleet.training.runtime import code_archive
+from trainfleet.training.runtime.code_archive import CODE, CODE_FOLDER
+
+__all__ = ["clean_imports"]
+pytestmark = pytest.mark.usefixtures("clean_imports")
+URL = "s3://prod-runs/runs/lm-tiny/code/0123.tar.gz"
+
+
+def tree(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"# {name}\n")
+    return folder
+
+
+def names_in(found: Code) -> set[str]:
+    return set(code_archive.read(found.data, found.digest))
+
+
+# What is archived.
+
+RULES = {
+    "names": "*.log\ndata\n!keep.log\n",
+    "anchored": "/top.py\nsub/inner.py\n",
+    "folders": "data/\nsub/*/\n!sub/deep/\n",
+    "stars": "**/deep/*.py\na/**/z.py\nsub/**\n",
+    "classes": "[abc].py\nx[!1].py\n?.log\n\\#odd.py\n\\!odd.py\n",
+    "spaces": "with space.py\ntrailing.py   \n# a comment.py\n\n",
+    "nested": "*.py\n!sub/**/*.py\n!top.py\n",
+}
+NAMES = (
+    *(
+        "top.py",
+        "a.py",
+        "d.py",
+        "x1.py",
+        "x2.py",
+        "y.log",
+        "keep.log",
+        "#odd.py",
+        "!odd.py",
+        "# a comment.py",
+    ),
+    *("with space.py", "trailing.py", "data/big.bin", "data/keep.log", "sub/inner.py", "sub/top.py"),
+    *("sub/deep/inner.py", "sub/deep/keep.log", "sub/flat/b.py", "a/b/c/z.py", "a/z.py", "sub/data/x1.py"),
+)
+
+
+@pytest.mark.parametrize("case", sorted(RULES))
+def test_the_rules_of_gitignore_mean_what_they_mean_to_git(case: str, tmp_path: Path) -> None:
+    tree(tmp_path, *NAMES)
+    (tmp_path / ".gitignore").write_text(RULES[case])
+    (tmp_path / "sub" / ".gitignore").write_text("flat/\n!/inner.py\n")
+    git = ["git", "-C", str(tmp_path), "-c", "core.excludesFile=/dev/null", "-c", "core.quotePath=false"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    listed = subprocess.run(
+        [*git, "ls-files", "-z", "--others", "--exclude-standard"], capture_output=True, text=True, check=True
+    )
+    assert names_in(packed(tmp_path, "home")) == set(listed.stdout.strip("\0").split("\0"))
+
+
+def test_caches_keys_runs_and_what_a_checkout_ignores_stay_here(tmp_path: Path) -> None:
+    folder = tree(
+        tmp_path / "exp", "mine.py", ".env", "a.ckpt", "__pycache__/mine.pyc", ".venv/x.py", "runs/a/b"
+    )
+    tree(folder, "data/x.bin", "pack/util.py", "pack/__pycache__/util.pyc")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".gitignore").write_text("*.ckpt\n/mine.py\n")  # another mine.py
+    (folder / ".trainfleetignore").write_text("data/\n")
+    found = packed(folder, "home", (folder / "runs",))
+    assert names_in(found) == {"mine.py", "pack/util.py", ".trainfleetignore"}
+    (folder / ".trainfleetignore").write_text("data/\n!.env\n")
+    assert ".env" in names_in(packed(folder, "home", (folder / "runs",)))
+
+
+def test_equal_folders_have_equal_digests_whatever_their_place_and_times(tmp_path: Path) -> None:
+    one, two = (tree(tmp_path / name, "b.py", "a/c.py") for name in ("one", "two"))
+    os.utime(two / "b.py", (1, 1))
+    (two / "b.py").chmod(0o600)
+    assert packed(one, "home").digest == packed(two, "home").digest
+    (two / "b.py").write_text("changed")
+    assert packed(one, "home").digest != packed(two, "home").digest
+
+
+def test_links_are_archived_as_files_if_they_stay_in_the_folder(tmp_path: Path) -> None:
+    folder = tree(tmp_path / "exp", "pack/util.py", "mine.py")
+    (folder / "again").symlink_to("pack")
+    (folder / "same.py").symlink_to("mine.py")
+    assert names_in(packed(folder, "home")) == {"pack/util.py", "again/util.py", "mine.py", "same.py"}
+
+
+def test_what_cannot_be_archived_is_refused_by_name_all_at_once(tmp_path: Path) -> None:
+    folder = tree(tmp_path / "exp", "mine.py", "pack/util.py")
+    tree(tmp_path, "secret.txt")
+    (folder / "out").symlink_to("../secret.txt")
+    (folder / "nothing").symlink_to("missing")
+    (folder / "pack" / "loop").symlink_to("..")
+    os.mkfifo(folder / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(folder / "ipc.sock"))
+    with pytest.raises(InputError) as caught:
+        packed(folder, "home")
+    said = {problem.where: problem.what for problem in caught.value.problems}
+    assert said == {
+        "out": f"is a link out of the folder, to {tmp_path / 'secret.txt'}",
+        "nothing": "is a link to nothing",
+        "pack/loop": "is a link to a folder around it",
+        "pipe": "is neither a file nor a folder",
+        "ipc.sock": "is neither a file nor a folder",
+    }
+    (folder / ".trainfleetignore").write_text("\n".join(said))
+    assert names_in(packed(folder, "home")) == {"mine.py", "pack/util.py", ".trainfleetignore"}
+
+
+def test_a_folder_that_is_too_large_is_refused_with_its_largest_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tree(tmp_path / "exp", *(f"{number}.py" for number in range(9)))
+    (folder / "data.bin").write_bytes(bytes(3 * 2**20))
+    (folder / "more.bin").write_bytes(bytes(2 * 2**20))
+    monkeypatch.setattr(code, "MAX_BYTES", 4 * 2**20)
+    with pytest.raises(InputError) as caught:
+        packed(folder, "home")
+    whole, *largest = map(str, caught.value.problems)
+    assert "has 5.0 MiB in 11 files, more than 4.0 MiB" in whole
+    assert ".trainfleetignore" in whole
+    assert largest[:2] == ["data.bin: 3.0 MiB", "more.bin: 2.0 MiB"]
+    assert len(largest) == 5
+    monkeypatch.setattr(code, "MAX_FILES", 5)
+    with pytest.raises(InputError, match="more than 5 files"):
+        packed(folder, "home")
+
+
+# Which folder it is.
+
+
+def test_the_default_is_the_recipes_folder_if_its_workload_is_a_file_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = str(write_workload(tmp_path / "exp"))
+    assert folder_of(None, recipe, ()) == tmp_path / "exp"
+    assert folder_of(None, recipe, ("workload.name=lm",)) is None
+    assert folder_of(str(tmp_path), recipe, ()) == tmp_path
+    monkeypatch.chdir(tmp_path)
+    assert folder_of(None, "exp/spirals.yaml", ()) == tmp_path / "exp"
+    (tmp_path / "exp" / "spirals.py").unlink()
+    assert folder_of(None, recipe, ()) is None
+    tree(tmp_path, "exp/spirals/__init__.py")
+    assert folder_of(None, recipe, ()) == tmp_path / "exp"
+    assert folder_of(None, "lm-tiny", ()) is None
+    for given, what in ((tmp_path / "none", "does not exist"), (Path(recipe), "is not a folder")):
+        with pytest.raises(InputError, match=what):
+            folder_of(str(given), recipe, ())
+
+
+# How launchers pass it on.
+
+
+def test_the_objects_of_kuberay_have_the_driver_fetch_the_code() -> None:
+    recipe, target = kuberay_launch()
+    target = Target(target.request, target.platforms, target.run_dir, code.stored(URL))
+    objects = run_objects(kuberay_run(recipe, target, KubeRay().options(target), {}))
+    (files,) = (each for each in objects if each["kind"] == "ConfigMap")
+    assert json.loads(files["data"]["job.json"])["env"][CODE] == URL
+
+
+def test_a_task_of_skypilot_has_the_driver_fetch_the_code() -> None:
+    options = SkyOptions(context="kind", namespace="mine", image="my/image:1")
+    target = Target(Request("lm-small", options=options), (), Path(), code.stored(URL))
+    assert sky_run(sky_recipe(name="lm-small"), target, options, {}).task["envs"][CODE] == URL
+
+
+def test_a_job_of_ray_up_has_the_driver_fetch_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = ray_up_run("local")
+    request = Request("lm-tiny", on="ray-up", options=RayUp.options_model(hosts=plain.hosts))
+    target = Target(request, (), Path("runs/lm-tiny"), code.stored(URL))
+    run = ray_up_resolve(plain.recipe, target, RayUp().options(target), {})
+    assert cluster_yaml.submitted_job(run).env[CODE] == URL
+    assert f'"{CODE}": "{URL}"' in cluster_yaml.next_steps(run, Path("cluster.yaml"))
+    assert CODE not in cluster_yaml.submitted_job(plain).env
+
+
+# A launch, with a launcher that starts one process and no training.
+
+
+class Printing(Launcher[LaunchOptions]):
+    """Starts a process that reports what it would import."""
+
+    options_model = LaunchOptions
+    program = (
+        "import os, json; from trainfleet.training.runtime import code_archive as c, events as e;"
+        "c.use(os.environ[c.CODE], os.environ.get(c.CODE_FOLDER)); import arcs;"
+        "f = os.path.dirname(arcs.__file__); e.EventSink(os.environ[e.EVENTS]).send("
+        "'result', status=STATUS, step=300, metrics={}, baseline={}, checkpoint=f, resumed_from=0, run_dir=arcs.Spirals.loss_unit)"
+    )
+
+    def __init__(self, *, remote: bool = False, status: str = "finished") -> None:
+        self.remote = remote  # type: ignore[misc]
+        self.status = status
+        self.targets: list[Target] = []
+
+    def check(self, recipe: Any, target: Target) -> None:
+        self.targets.append(target)
+
+    def command(self, recipe: Any, file: Path, target: Target) -> list[str]:
+        import sys
+
+        return [sys.executable, "-c", self.program.replace("STATUS", repr(self.status))]
+
+
+@pytest.fixture
+def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Launch the recipe in `exp` from another folder; returns the events that were shown and the outcome."""
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+
+    class Shown:
+        def __init__(self) -> None:
+            self.events: list[Any] = []
+
+        def handle(self, event: Any) -> None:
+            self.events.append(dict(event))
+
+        def close(self) -> None: ...
+
+    def started(launcher: Printing, *overrides: str, **request: Any) -> tuple[list[str], Any]:
+        monkeypatch.setattr(supervise, "find", lambda _: launcher)
+        shown = Shown()
+        recipe = str(tmp_path / "exp" / "arcs.yaml")
+        asked = Request(recipe, overrides, storage=str(tmp_path / "runs"), **request)
+        outcome = supervise.start(asked, dict(os.environ), shown)
+        warnings = [event["text"] for event in shown.events if event["kind"] == "warning"]
+        results = [event for event in shown.events if event["kind"] == "result"]
+        return warnings, (outcome, *results)
+
+    return started
+
+
+def archives(tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in (tmp_path / "runs" / "arcs" / "code").glob("*"))
+
+
+def test_a_launch_stores_records_unpacks_and_removes_the_code(tmp_path: Path, launch: Any) -> None:
+    write_workload(tmp_path / "exp", unit="edited", module="arcs")
+    launcher = Printing()
+    warnings, (_, result) = launch(launcher)
+    (target,) = launcher.targets
+    assert target.code is not None
+    assert warnings == []
+    assert archives(tmp_path) == [f"{target.code.digest}.tar.gz"]
+    assert result["run_dir"] == "edited"
+    assert target.code.digest in result["checkpoint"], "it was not imported from the archive"
+    assert not Path(result["checkpoint"]).exists(), "the unpacked code was left behind"
+    (record,) = read_run(tmp_path / "runs" / "arcs")["launches"]
+    assert record["code"] == {"folder": str(tmp_path / "exp"), "digest": target.code.digest, "files": 2}
+
+
+def test_changed_code_is_named_when_the_run_resumes_and_refused_when_it_is_finished(
+    tmp_path: Path, launch: Any
+) -> None:
+    write_workload(tmp_path / "exp", unit="first", module="arcs")
+    with pytest.raises(Exception, match="which is saved"):
+        launch(Printing(status="stopped"))
+    write_workload(tmp_path / "exp", unit="second", module="arcs")
+    (tmp_path / "exp" / "arcs.yaml").write_text((tmp_path / "exp" / "arcs.yaml").read_text() + "\n# a note\n")
+    tree(tmp_path / "exp", "new.py")
+    warnings, (_, result) = launch(Printing())
+    assert warnings == ["the code has changed since the run's last launch: arcs.py: changed, new.py: added"]
+    assert result["run_dir"] == "second"
+    assert len(archives(tmp_path)) == 2
+    run_json = tmp_path / "runs" / "arcs" / "run.json"
+    recipe = load_recipe(tmp_path / "exp" / "arcs.yaml", [f"storage={tmp_path / 'runs'}"])
+    run_json.with_name("recipe.yaml").write_text(dump(recipe))  # as rank 0 writes it
+    run_json.write_text(json.dumps(json.loads(run_json.read_text()) | {"status": "finished"}))
+    assert launch(Printing())[1][0].already_finished
+    (tmp_path / "exp" / "new.py").unlink()
+    with pytest.raises(
+        InputError, match=r"trained with other code(.|\n)*new.py: removed(.|\n)*--allow-change code"
+    ):
+        launch(Printing())
+    assert launch(Printing(), allow_changes=("code",))[1][0].already_finished
+    assert len(archives(tmp_path)) == 2
+
+
+def test_a_folder_that_cannot_be_archived_is_used_as_it_is_on_this_machine_only(
+    tmp_path: Path, launch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_workload(tmp_path / "exp", unit="in place", module="arcs")
+    monkeypatch.setattr(code, "MAX_BYTES", 100)
+    (warning,), (_, result) = launch(Printing())
+    assert "the run's code is not recorded" in warning
+    assert (result["run_dir"], result["checkpoint"]) == ("in place", str(tmp_path / "exp"))
+    for request in ({"code": str(tmp_path / "exp")}, {}):
+        with pytest.raises(InputError, match="cannot be launched"):
+            launch(Printing(remote=not request), run="again", **request)
+
+
+def test_a_workload_that_other_machines_would_lack_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = write_workload(tmp_path, module="lone")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    load_recipe(recipe)
+    text = code.not_shipped("lone:Spirals", None)
+    assert "lone.py is not part of what is launched" in text
+    assert f"--code {tmp_path}" in text
+    assert not code.not_shipped("lone:Spirals", tmp_path)
+    assert not code.not_shipped("lm", None)
+
+
+def test_an_earlier_archive_that_is_gone_is_named_by_its_digest(tmp_path: Path) -> None:
+    found = packed(tree(tmp_path / "exp", "mine.py"), str(tmp_path / "run"))
+    before = {"launches": [{"code": {"digest": "f" * 64}}, {}]}
+    (text,) = changes(before, found, "lm-tiny")
+    assert text.startswith("ffffffffffff, now ")
+    assert changes({"launches": [{}]}, found, "lm-tiny") == []
+    assert changes(before, None, "lm-tiny") == []
+
+
+def test_only_local_launchers_pass_the_code_in_the_environment(tmp_path: Path, launch: Any) -> None:
+    write_workload(tmp_path / "exp", module="arcs")
+    launcher = Printing(remote=True)
+    launcher.program = "import os; open('env', 'w').write(os.environ.get('TRAINFLEET_CODE', 'none'))"
+    with pytest.raises(Exception, match="the run failed"):
+        launch(launcher)
+    assert Path("env").read_text() == "none"
+    assert CODE_FOLDER not in os.environ
