@@ -26,6 +26,12 @@ class Spirals(Workload):
 """
 """A workload that can be imported in no time and cannot train."""
 
+FEW_STEPS = (
+    *("steps=6", "optimizer.warmup=1", "log.every=2", "validation.every=6", "checkpoint.every=6"),
+    *("log.tensorboard=false", "checkpoint.metric=validation/loss", "checkpoint.mode=min"),
+)
+"""For the recipe of docs/add-a-workload.md."""
+
 
 def write_workload(
     folder: Path, unit: str = "nats/point", module: str = "spirals", source: str = WITHOUT_TORCH

@@ -73,6 +73,18 @@ INTERNAL = Group(
             "none",
         ),
         Variable(
+            "TRAINFLEET_CODE",
+            "URL of the archive with the user's code, which is imported first: `--code`. Or a folder.",
+            "the training driver, each rank",
+            "none",
+        ),
+        Variable(
+            "TRAINFLEET_CODE_FOLDER",
+            "Folder in which that archive is unpacked.",
+            "the training driver, each rank",
+            "`trainfleet-code-UID` in the temporary folder",
+        ),
+        Variable(
             "TRAINFLEET_RUN_DIR",
             "Folder of the run.",
             "the training driver",

@@ -54,7 +54,7 @@ class Code:
         return {"folder": str(self.folder), "digest": self.digest, "files": self.files}
 
     def upload(self) -> None:
-        """Store the archive with the run, unless it is there.
+        """Store the archive with the run, unless it exists.
 
         Raises:
             StoreError: all attempts failed.

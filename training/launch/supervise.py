@@ -226,17 +226,21 @@ class _Launch:
         launched = {CODE: self.target.code_url} if self.target.code and not self.launcher.remote else {}
         if launched and not self.env.get("RAY_ADDRESS"):
             launched[CODE_FOLDER] = str(work / "code")
-        return {key: value for key, value in self.env.items() if key not in removed} | launched | {
-            events.ALLOW_CHANGES: ",".join(self.target.request.allow_changes),
-            events.EVENTS: str(work / "events"),
-            events.RUN_DIR: str(self.run_dir),
-            events.STOP_FILE: str(work / "stop"),
-            events.RAY_TEMP: str(work / "ray"),
-            events.PARENT: str(os.getpid()),
-            events.LAUNCH: secrets.token_hex(8),
-            "OMP_NUM_THREADS": str(self.recipe.scaling.threads),
-            "PYTHONUNBUFFERED": "1",
-        }
+        return (
+            {key: value for key, value in self.env.items() if key not in removed}
+            | launched
+            | {
+                events.ALLOW_CHANGES: ",".join(self.target.request.allow_changes),
+                events.EVENTS: str(work / "events"),
+                events.RUN_DIR: str(self.run_dir),
+                events.STOP_FILE: str(work / "stop"),
+                events.RAY_TEMP: str(work / "ray"),
+                events.PARENT: str(os.getpid()),
+                events.LAUNCH: secrets.token_hex(8),
+                "OMP_NUM_THREADS": str(self.recipe.scaling.threads),
+                "PYTHONUNBUFFERED": "1",
+            }
+        )
 
 
 class _EndNow(Exception):  # noqa: N818 - ends the supervision, never leaves this file

@@ -20,7 +20,7 @@ from trainfleet.training.stores.lease import Lease
 READABLE = ("run.json", "recipe.yaml", "metrics.jsonl", "report.html")
 HOME = "home.json"
 CODE_FOLDER = "code/"
-"""Archives of the user's code, which are no run yet."""
+"""Archives of the user's code, which are stored before the run starts."""
 
 
 def retry_policy(recipe: Recipe) -> RetryPolicy:

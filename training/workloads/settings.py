@@ -12,6 +12,7 @@ import functools
 import importlib
 import importlib.metadata
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -178,7 +179,7 @@ def _import_class(address: str) -> type:
     """The class at `module:Class`.
 
     Raises:
-        InputError: the module or the class does not exist, or cannot be imported.
+        InputError: the module or the class does not exist, or the module fails.
     """
     module_name, _, name = address.partition(":")
     try:
@@ -187,6 +188,9 @@ def _import_class(address: str) -> type:
         fix = "module:Class, from an installed package or a file in the current folder"
         problem = Problem("workload.name", f"`{address}` cannot be imported: {error}", fix)
         raise InputError("workload not found", [problem]) from error
+    except Exception as error:
+        what = f"importing `{module_name}` failed: {type(error).__name__}: {error}"
+        raise InputError("the workload fails", [Problem(_raised_at(error), what)]) from error
     found = vars(module).get(name)
     if not isinstance(found, type):
         classes = sorted(
@@ -197,6 +201,14 @@ def _import_class(address: str) -> type:
         what = f"`{module_name}` has no class `{name}`"
         raise InputError("workload not found", [Problem("workload.name", what, did_you_mean(name, classes))])
     return found
+
+
+def _raised_at(error: Exception) -> str:
+    """The file and line of the user's code that raised an error while it was imported."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<")]
+    return f"{frames[-1].filename}:{frames[-1].lineno}"
 
 
 def _import_module(name: str) -> Any:

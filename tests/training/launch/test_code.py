@@ -31,8 +31,10 @@ from trainfleet.training.launch.sky.options import SkyOptions
 from trainfleet.training.launch.sky.run_spec import resolve as sky_run
 from trainfleet.training.recipe.load import dump, load_recipe
 from trainfleet.training.runs.reader import read_run
+from trainfleet.training.runs.storage import RunStorage
 from trainfleet.training.runtime import code_archive
 from trainfleet.training.runtime.code_archive import CODE, CODE_FOLDER
+from trainfleet.training.stores import open_store
 
 __all__ = ["clean_imports"]
 pytestmark = pytest.mark.usefixtures("clean_imports")
@@ -133,15 +135,15 @@ def test_what_cannot_be_archived_is_refused_by_name_all_at_once(tmp_path: Path) 
         server.bind(str(folder / "ipc.sock"))
     with pytest.raises(InputError) as caught:
         packed(folder, "home")
-    said = {problem.where: problem.what for problem in caught.value.problems}
-    assert said == {
+    messages = {problem.where: problem.what for problem in caught.value.problems}
+    assert messages == {
         "out": f"is a link out of the folder, to {tmp_path / 'secret.txt'}",
         "nothing": "is a link to nothing",
         "pack/loop": "is a link to a folder around it",
         "pipe": "is neither a file nor a folder",
         "ipc.sock": "is neither a file nor a folder",
     }
-    (folder / ".trainfleetignore").write_text("\n".join(said))
+    (folder / ".trainfleetignore").write_text("\n".join(messages))
     assert names_in(packed(folder, "home")) == {"mine.py", "pack/util.py", ".trainfleetignore"}
 
 
@@ -349,6 +351,16 @@ def test_an_earlier_archive_that_is_gone_is_named_by_its_digest(tmp_path: Path) 
     assert text.startswith("ffffffffffff, now ")
     assert changes({"launches": [{}]}, found, "lm-tiny") == []
     assert changes(before, None, "lm-tiny") == []
+
+
+def test_a_store_that_holds_nothing_but_code_is_empty_for_a_fresh_start(tmp_path: Path) -> None:
+    recipe = load_recipe("lm-tiny", [f"storage={tmp_path}"])
+    storage = RunStorage(recipe, tmp_path / "run", lambda *_: None)
+    storage.store = open_store(str(tree(tmp_path / "store", "code/01.tar.gz")))
+    storage.require_empty()
+    tree(tmp_path / "store", "run.json")
+    with pytest.raises(InputError, match="would overwrite a run"):
+        storage.require_empty()
 
 
 def test_only_local_launchers_pass_the_code_in_the_environment(tmp_path: Path, launch: Any) -> None:
