@@ -42,7 +42,8 @@ class CodeRequest(Protocol):
 class Code:
     """The code of a launch: an archive in the run's storage, or a folder that is used as it is."""
 
-    folder: Path
+    folder: Path | None
+    """None: the code of a run that was launched before."""
     url: str
     digest: str = ""
     files: int = 0
@@ -51,7 +52,7 @@ class Code:
 
     def facts(self) -> dict[str, Any]:
         """What run.json keeps."""
-        return {"folder": str(self.folder), "digest": self.digest, "files": self.files}
+        return {"folder": str(self.folder or ""), "digest": self.digest, "files": self.files}
 
     def upload(self) -> None:
         """Store the archive with the run, unless it exists.
@@ -140,7 +141,7 @@ def packed(folder: Path, home: str, without: tuple[Path, ...] = ()) -> Code:
 
 def stored(url: str) -> Code:
     """The code of a run that was launched before."""
-    return Code(Path(), url, code_archive.digest_of(url))
+    return Code(None, url, code_archive.digest_of(url))
 
 
 def not_shipped(workload: str, folder: Path | None) -> str:
@@ -160,19 +161,20 @@ def changes(before: Mapping[str, Any], code: Code | None, recipe: str) -> list[s
 
     Changes of the recipe's own file are left out: its keys are compared one by one.
     """
-    launches = [each[KEY] for each in before.get("launches", []) if each.get(KEY, {}).get("digest")]
-    if code is None or not code.data or not launches or launches[-1]["digest"] == code.digest:
+    last = _last_digest(before)
+    if code is None or code.folder is None or not code.data or last in ("", code.digest):
         return []
     home = code.url.removesuffix(code_archive.archive_path(code.digest))
     try:
-        old = code_archive.fetch(home + code_archive.archive_path(launches[-1]["digest"]))
+        old = code_archive.fetch(home + code_archive.archive_path(last))
     except TrainfleetError:
-        return [f"{launches[-1]['digest'][:12]}, now {code.digest[:12]}: the earlier archive cannot be read"]
+        return [f"{last[:12]}, now {code.digest[:12]}: the earlier archive cannot be read"]
     new = code_archive.read(code.data, code.digest)
+    own = Path(recipe).resolve()
     found = [
         f"{name}: {'added' if name not in old else 'removed' if name not in new else 'changed'}"
         for name in sorted({*old, *new})
-        if old.get(name) != new.get(name) and (code.folder / name).resolve() != Path(recipe).resolve()
+        if old.get(name) != new.get(name) and (code.folder / name).resolve() != own
     ]
     return [*found[:SHOWN], f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else found
 
@@ -195,6 +197,13 @@ def require_unchanged(run_dir: Path, changed: Sequence[str], allowed: Sequence[s
 
 
 _IGNORE = "list it in .trainfleetignore"
+
+
+def _last_digest(before: Mapping[str, Any]) -> str:
+    """The digest of the code that a run used last: that of its last start, else of its last launch."""
+    started = [each["code"] for each in before.get("starts", []) if each.get("code")]
+    launched = [each[KEY]["digest"] for each in before.get("launches", []) if each.get(KEY)]
+    return str((started or [each for each in launched if each] or [""])[-1])
 
 
 def _module_of(recipe: str, overrides: Sequence[str]) -> str:

@@ -72,10 +72,9 @@ def show(request: Request, env: Mapping[str, str] | None = None) -> str:
     recipe, platforms = resolve(request, os.environ if env is None else env)
     launched, warning = code.code_of(request, recipe, folder, remote=launcher.remote)
     text = launcher.render(recipe, Target(request, platforms, recipe.run_dir().absolute(), launched))
-    if launched is not None:
-        warning = f"only a launch stores {launched.url}, the code of {launched.folder}"
-    if warning:
-        err().print(f"warning: {warning}", markup=False, soft_wrap=True)
+    stored = f"only a launch stores {launched.url}, the code of {launched.folder}" if launched else ""
+    for each in filter(None, [warning, stored]):
+        err().print(f"warning: {each}", markup=False, soft_wrap=True)
     return text
 
 

@@ -215,6 +215,19 @@ def test_a_job_of_ray_up_has_the_driver_fetch_the_code(monkeypatch: pytest.Monke
     assert CODE not in cluster_yaml.submitted_job(plain).env
 
 
+def test_printed_objects_name_the_archive_and_a_warning_says_who_stores_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = write_workload(tmp_path / "exp", module="printed")
+    monkeypatch.chdir(tmp_path)
+    options = KubeRay.options_model(context="kind", namespace="mine", image="my/image:1")
+    asked = Request(str(recipe), on="kuberay", storage="s3://bucket/runs", options=options)
+    digest = packed(tmp_path / "exp", "").digest
+    url = f"s3://bucket/runs/printed/code/{digest}.tar.gz"
+    assert url in supervise.show(asked, {})
+    assert f"only a launch stores {url}" in capsys.readouterr().err
+
+
 # A launch, with a launcher that starts one process and no training.
 
 
@@ -349,6 +362,8 @@ def test_an_earlier_archive_that_is_gone_is_named_by_its_digest(tmp_path: Path) 
     before = {"launches": [{"code": {"digest": "f" * 64}}, {}]}
     (text,) = changes(before, found, "lm-tiny")
     assert text.startswith("ffffffffffff, now ")
+    (text,) = changes({**before, "starts": [{"code": "e" * 64}, {}]}, found, "lm-tiny")
+    assert text.startswith("eeeeeeeeeeee, now "), "a start knows what was imported"
     assert changes({"launches": [{}]}, found, "lm-tiny") == []
     assert changes(before, None, "lm-tiny") == []
 
