@@ -185,8 +185,13 @@ def _import_class(address: str) -> type:
     try:
         module = _import_module(module_name)
     except ImportError as error:
-        fix = "module:Class, from an installed package or a file in the current folder"
-        problem = Problem("workload.name", f"`{address}` cannot be imported: {error}", fix)
+        missing = getattr(error, "name", None) or module_name
+        if module_name == missing or module_name.startswith(f"{missing}."):
+            fix = "module:Class, from an installed package or a file in the current folder"
+            problem = Problem("workload.name", f"`{address}` cannot be imported: {error}", fix)
+        else:
+            fix = "install it here, where the recipe is checked, and in the image of other machines"
+            problem = Problem(_raised_at(error), f"importing `{module_name}` failed: {error}", fix)
         raise InputError("workload not found", [problem]) from error
     except Exception as error:
         what = f"importing `{module_name}` failed: {type(error).__name__}: {error}"

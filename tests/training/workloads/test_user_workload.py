@@ -137,6 +137,11 @@ def test_an_invalid_workload_name_is_one_clear_error(folder: Path, name: str, me
 
 
 FAILING = [
+    (
+        "import nowhere.inner\n",
+        "other.py:1: importing `other` failed: No module named 'nowhere' (install it here",
+    ),
+    ("from math import nothing\n", "other.py:1: importing `other` failed: cannot import name 'nothing'"),
     ("x = 1\n1 / 0\n", "other.py:2: importing `other` failed: ZeroDivisionError: division by zero"),
     ("class Spirals:\n    def\n", "other.py:2: importing `other` failed: SyntaxError: invalid syntax"),
     ("def f():\n    raise KeyError('a')\n\nf()\n", "other.py:2: importing `other` failed: KeyError: 'a'"),
