@@ -85,6 +85,12 @@ INTERNAL = Group(
             "`trainfleet-code-UID` in the temporary folder",
         ),
         Variable(
+            "TRAINFLEET_CODE_COPIES",
+            "Folder that may hold a copy of that archive, for machines that cannot read the run's storage.",
+            "the training driver, each rank",
+            "none",
+        ),
+        Variable(
             "TRAINFLEET_RUN_DIR",
             "Folder of the run.",
             "the training driver",

@@ -35,6 +35,8 @@ CODE = "TRAINFLEET_CODE"
 """URL or path of a run's code: an archive, or a folder of this machine that is used as it is."""
 CODE_FOLDER = "TRAINFLEET_CODE_FOLDER"
 """Where a local launch has the code unpacked; it is removed when the launch ends."""
+CODE_COPIES = "TRAINFLEET_CODE_COPIES"
+"""A folder that may hold a copy of the archive, for machines that cannot read the run's storage."""
 STORED = "code"
 """The folder of the archives in a run's folder or store."""
 SUFFIX = ".tar.gz"
@@ -144,7 +146,9 @@ def fetch(url: str) -> dict[str, CodeFile]:
         TrainfleetError: it cannot be read, or differs from its digest.
     """
     place, _, name = url.rpartition("/")
-    return read(open_store(place).read(name), digest_of(url), url)
+    copy = Path(os.environ.get(CODE_COPIES) or "").expanduser() / name
+    data = copy.read_bytes() if CODE_COPIES in os.environ and copy.is_file() else open_store(place).read(name)
+    return read(data, digest_of(url), url)
 
 
 _used: dict[str, str] = {}

@@ -205,14 +205,29 @@ def test_a_task_of_skypilot_has_the_driver_fetch_the_code() -> None:
     assert sky_run(sky_recipe(name="lm-small"), target, options, {}).task["envs"][CODE] == URL
 
 
-def test_a_job_of_ray_up_has_the_driver_fetch_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_up_copies_the_code_to_machines_whose_identity_cannot_read_the_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plain = ray_up_run("local")
-    request = Request("lm-tiny", on="ray-up", options=RayUp.options_model(hosts=plain.hosts))
-    target = Target(request, (), Path("runs/lm-tiny"), code.stored(URL))
-    run = ray_up_resolve(plain.recipe, target, RayUp().options(target), {})
-    assert cluster_yaml.submitted_job(run).env[CODE] == URL
-    assert f'"{CODE}": "{URL}"' in cluster_yaml.next_steps(run, Path("cluster.yaml"))
+    found = packed(tree(tmp_path / "exp", "mine.py"), "s3://my-runs/runs/lm-tiny")
+    options = RayUp.options_model(hosts=plain.hosts)
+    target = Target(Request("lm-tiny", on="ray-up", options=options), (), Path("runs/lm-tiny"), found)
+    run = ray_up_resolve(plain.recipe, target, options, {})
+    env = cluster_yaml.submitted_job(run).env
+    assert env[CODE] == found.url
+    assert env.items() >= cluster_yaml.variables_of(run).items()
+    files = cluster_yaml.write(run, tmp_path / "cluster.yaml", {})
+    assert f'"{CODE}": "{found.url}"' in cluster_yaml.next_steps(run, files.cluster)
+    mounts = cluster_yaml.cluster_document(run, files)["file_mounts"]
+    monkeypatch.setenv("HOME", str(tmp_path / "machine"))
+    for there, here in mounts.items():
+        copied = Path(there).expanduser()
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        copied.write_bytes(Path(here).read_bytes())
+    monkeypatch.setenv(code_archive.CODE_COPIES, env[code_archive.CODE_COPIES])
+    assert code_archive.fetch(env[CODE]) == code_archive.read(found.data, found.digest)
     assert CODE not in cluster_yaml.submitted_job(plain).env
+    assert not any("code" in there for there in cluster_yaml.cluster_document(plain, files)["file_mounts"])
 
 
 def test_printed_objects_name_the_archive_and_a_warning_says_who_stores_it(

@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainfleet.errors import InputError, Problem
@@ -76,6 +76,8 @@ class RunSpec:
     allow_changes: tuple[str, ...]
     code: str = ""
     """The URL of the user's code, or empty."""
+    archive: bytes = field(default=b"", repr=False)
+    """The same, for the machines: a cloud's identity of the head cannot read the storage."""
 
     @property
     def docker(self) -> bool:
@@ -154,6 +156,7 @@ def resolve(recipe: Recipe, target: Target, options: RayUpOptions, env: Mapping[
         within_s=options.within_s,
         allow_changes=target.request.allow_changes,
         code=target.code_url,
+        archive=target.code.data if target.code is not None else b"",
     )
 
 
