@@ -33,6 +33,14 @@ FEW_STEPS = (
 """For the recipe of docs/add-a-workload.md."""
 
 
+def tree(folder: Path, *names: str) -> Path:
+    """A folder with these files."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"# {name}\n")
+    return folder
+
+
 def write_workload(
     folder: Path, unit: str = "nats/point", module: str = "spirals", source: str = WITHOUT_TORCH
 ) -> Path:
