@@ -20,6 +20,8 @@ from trainfleet.console import print_error
 from trainfleet.errors import TrainfleetError
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.runtime import code_archive
+from trainfleet.training.runtime.code_archive import CODE, CODE_FOLDER
 from trainfleet.training.runtime.events import (
     ALLOW_CHANGES,
     EVENTS,
@@ -30,6 +32,9 @@ from trainfleet.training.runtime.events import (
     STOP_FILE,
 )
 from trainfleet.training.worker import send_error, work, work_under_ray
+
+PASSED_ON = (STOP_FILE, ALLOW_CHANGES, CODE, CODE_FOLDER)
+"""Variables of the driver that the workers of Ray Train get."""
 
 
 def drive_ray(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> None:
@@ -54,7 +59,7 @@ def drive_ray(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> None:
                 "run_dir": str(run_dir),
                 "watch": not cluster.own,
                 "standby": recipe.scaling.standby and recipe.scaling.restarts > 0,
-                "env": {key: env[key] for key in (STOP_FILE, ALLOW_CHANGES) if key in env}
+                "env": {key: env[key] for key in PASSED_ON if key in env}
                 | ({EVENTS: listener} if listener else {})
                 | {LAUNCH: env.get(LAUNCH) or secrets.token_hex(8)},
             },
@@ -76,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         die_with(int(env[PARENT]))
     try:
+        code_archive.use(env.get(CODE), env.get(CODE_FOLDER))
         recipe = load_recipe(options.recipe, options.overrides, env)
         run_dir = Path(env.get(RUN_DIR) or recipe.run_dir()).absolute()
         if "RANK" in env:

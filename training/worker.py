@@ -20,7 +20,8 @@ from typing import Any
 from trainfleet.errors import TrainfleetError
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.schema import Result
-from trainfleet.training.runtime import pod_drain, prestart
+from trainfleet.training.runtime import code_archive, pod_drain, prestart
+from trainfleet.training.runtime.code_archive import CODE, CODE_FOLDER
 from trainfleet.training.runtime.events import ALLOW_CHANGES, EVENTS, LAUNCH, STOP_FILE, EventSink
 from trainfleet.training.runtime.progress import Lines
 from trainfleet.training.trainer.context import RunContext, RunResult
@@ -210,8 +211,15 @@ def work_under_ray(config: dict[str, Any]) -> None:
 
     `config` has the recipe, the run folder and the launcher's variables.
     """
+    env = config["env"]
+    try:
+        code_archive.use(env.get(CODE), env.get(CODE_FOLDER))
+        recipe = Recipe.model_validate(config["recipe"])
+    except TrainfleetError as error:
+        send_error(env, error)
+        raise
     work(
-        Recipe.model_validate(config["recipe"]),
+        recipe,
         Path(config["run_dir"]),
         config["env"],
         preemption_notice if config["watch"] else None,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.launches import LONG, Place, document, launched, losses, place
+from tests.cluster.launches import LONG, SMALL, Place, document, launched, losses, place
+from tests.training.user_code import FEW_STEPS, write_page
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 __all__ = ["place"]
@@ -38,6 +40,23 @@ def test_a_run_on_the_cluster_has_the_losses_of_a_local_run(recipe: str, strateg
     assert losses(one) == losses(other)
     assert one["metrics"]["test/loss"] == pytest.approx(other["metrics"]["test/loss"], abs=1e-6)
     assert Path(one["report"]).is_file()
+    place.clean()
+
+
+def test_a_workload_edited_in_a_scratch_folder_runs_without_an_image_build(place: Place) -> None:
+    recipe = write_page(place.folder / "scratch", unit="as written")
+    write_page(place.folder / "scratch", unit="as edited")
+    done = place.call(
+        *("launch", str(recipe), "--on", "kuberay", *place.reached(), "--storage", f"{place.store.url}/runs"),
+        *("--run", "edited", "--code", str(recipe.parent), "--json", *SMALL, *FEW_STEPS),
+    )
+    assert done.returncode == 0, done.stderr
+    record = json.loads((place.folder / "runs" / "edited" / "run.json").read_text())
+    assert record["unit"] == "as edited"
+    digest = record["launches"][-1]["code"]["digest"]
+    assert [start["code"] for start in record["starts"]] == [digest]
+    archive = place.store.folder / "runs" / "runs" / "edited" / "code" / f"{digest}.tar.gz"
+    assert archive.is_file()
     place.clean()
 
 

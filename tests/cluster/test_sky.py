@@ -13,6 +13,7 @@ import yaml
 
 from tests.cluster.launches import document, losses
 from tests.cluster.sky_place import FAR, NEAR, TWO, Place, place
+from tests.training.user_code import FEW_STEPS, write_page
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 __all__ = ["place"]
@@ -52,6 +53,21 @@ def test_without_capacity_in_the_first_context_it_runs_in_the_second_with_the_lo
     assert found["status"] == "finished"
     assert losses(found) == losses(here)
     assert found["metrics"]["test/loss"] == pytest.approx(here["metrics"]["test/loss"], abs=1e-6)
+    place.gone()
+
+
+def test_a_workload_edited_in_a_scratch_folder_runs_without_an_image_build(place: Place) -> None:
+    recipe = write_page(place.folder / "scratch", unit="as written")
+    write_page(place.folder / "scratch", unit="as edited")
+    done = place.call(
+        *("launch", str(recipe), "--on", "sky", "--stack", f"{NEAR}.json", "--from-secret", "s3-keys"),
+        *("--storage", f"{place.store.url}/runs", "--run", "edited", "--code", str(recipe.parent), "--json"),
+        *(*TWO, *FEW_STEPS),
+    )
+    assert done.returncode == 0, done.stderr
+    record = place.record("edited")
+    assert record["unit"] == "as edited"
+    assert [start["code"] for start in record["starts"]] == [record["launches"][-1]["code"]["digest"]]
     place.gone()
 
 

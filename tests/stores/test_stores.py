@@ -58,6 +58,16 @@ def test_what_is_written_is_listed_read_and_removed(store_server: Running, prefi
 
 
 @every
+def test_a_file_named_as_compressed_is_stored_unchanged(store_server: Running, prefix: str) -> None:
+    store, _ = opened(store_server, prefix)
+    for name in ("one.gz", "one.tar.gz", "one.bz2", "one.zst"):
+        store.put(name, b"not compressed")
+        assert store.sizes()[name] == len(b"not compressed")
+        assert store.read(name) == b"not compressed"
+        assert store.read(name, 4, 10) == b"compressed"
+
+
+@every
 def test_a_file_whose_writer_fails_does_not_exist(store_server: Running, prefix: str) -> None:
     store, _ = opened(store_server, prefix, RetryPolicy(1))
 

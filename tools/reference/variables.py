@@ -73,6 +73,24 @@ INTERNAL = Group(
             "none",
         ),
         Variable(
+            "TRAINFLEET_CODE",
+            "URL of the archive with the user's code, which is imported first: `--code`. Or a folder.",
+            "the training driver, each rank",
+            "none",
+        ),
+        Variable(
+            "TRAINFLEET_CODE_FOLDER",
+            "Folder in which that archive is unpacked.",
+            "the training driver, each rank",
+            "`trainfleet-code-UID` in the temporary folder",
+        ),
+        Variable(
+            "TRAINFLEET_CODE_COPIES",
+            "Folder that may hold a copy of that archive, for machines that cannot read the run's storage.",
+            "the training driver, each rank",
+            "none",
+        ),
+        Variable(
             "TRAINFLEET_RUN_DIR",
             "Folder of the run.",
             "the training driver",

@@ -46,6 +46,8 @@ trainfleet launch lm-small --on kuberay --stack outputs.json --pool l4 scaling.u
 trainfleet launch lm-small --on kuberay --context kind-kind --namespace training --image my/trainfleet:1
 --storage s3://my-bucket/runs --detach
 
+trainfleet launch spirals.yaml --on kuberay --stack outputs.json --code experiments
+
 trainfleet launch lm-small --on kuberay --stack outputs.json --print
 
 trainfleet launch lm-1b --on sky --stack aws-prod.json --stack gcp-prod.json --managed --detach
@@ -91,6 +93,15 @@ Stacks = Annotated[
         metavar="OUTPUTS.json|STACK",
         help="A platform: an outputs file or a Pulumi stack (also --outputs). Runs are stored there.",
         autocompletion=completion.stacks,
+    ),
+]
+Code = Annotated[
+    str | None,
+    typer.Option(
+        "--code",
+        metavar="DIR",
+        help="A folder with your code, which every worker imports first. By default the recipe's folder, if "
+        "its workload is a file there.",
     ),
 ]
 Print = Annotated[
@@ -281,6 +292,7 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     run: RunName = None,
     stack: Stacks = None,
     storage: Storage = None,
+    code: Code = None,
     show: Print = False,
     fresh: Fresh = False,
     allow: AllowChange = None,
@@ -318,6 +330,7 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
         run=run,
         storage=storage,
         stacks=tuple(stack or ()),
+        code=code,
         fresh=fresh,
         json=as_json,
         allow_changes=tuple(allow or ()),
@@ -333,6 +346,7 @@ COMMON = (
     "run",
     "stack",
     "storage",
+    "code",
     "show",
     "fresh",
     "allow",

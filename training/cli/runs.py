@@ -179,15 +179,16 @@ def attach_command(
     from trainfleet.training.cli.connection import connect_to, launched_on, rejections_explained
     from trainfleet.training.cli.outcome import start_and_report
     from trainfleet.training.launch.kuberay.options import KubeRayOptions
-    from trainfleet.training.launch.kuberay.runs import find, recipe_of
+    from trainfleet.training.launch.kuberay.runs import code_of, find, recipe_of
     from trainfleet.training.launch.request import Request
+    from trainfleet.training.runtime import code_archive
 
     if stack is None and context is None:
         stack, context, launched_in = launched_on(run)
         namespace = namespace or launched_in
     with rejections_explained(cluster := connect_to(stack, context, namespace)):
         found = find(cluster, run)
-        text = recipe_of(cluster, found)
+        text, code = recipe_of(cluster, found), code_of(cluster, found)
     options = KubeRayOptions(
         attach=True,
         launch=found.launch,
@@ -199,11 +200,17 @@ def attach_command(
     with tempfile.TemporaryDirectory(prefix="trainfleet-") as folder:
         file = Path(folder) / "recipe.yaml"
         file.write_text(text, encoding="utf-8")
-        stacks = (stack,) if stack else ()
-        storage = _storage(text)
-        start_and_report(
-            Request(str(file), on="kuberay", stacks=stacks, storage=storage, json=as_json, options=options)
+        code_archive.use(code, f"{folder}/code")
+        request = Request(
+            str(file),
+            on="kuberay",
+            stacks=(stack,) if stack else (),
+            storage=_storage(text),
+            json=as_json,
+            options=options,
+            launched_code=code,
         )
+        start_and_report(request)
 
 
 def _storage(recipe: str) -> str | None:

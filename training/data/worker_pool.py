@@ -16,6 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Literal
 
 from trainfleet.errors import TrainfleetError
+from trainfleet.training.runtime import code_archive
 
 Via = Literal["auto", "here", "processes", "ray"]
 Work = Callable[[Any], Any]
@@ -105,9 +106,10 @@ def _by_ray(work: Work, items: Sequence[Any], local: bool) -> Iterator[tuple[int
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    packed = pickle.dumps(work)
+    packed, code = pickle.dumps(work), code_archive.current()
 
     def do(row: dict[str, Any]) -> dict[str, Any]:
+        code_archive.use(*code)  # `work` may be a function of the user's code
         return {
             "number": row["number"],
             "result": pickle.dumps(pickle.loads(packed)(pickle.loads(row["item"]))),

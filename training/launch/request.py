@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainfleet.training.launch.code import Code
 from trainfleet.training.launch.options import LaunchOptions
 from trainfleet.training.launch.platform_outputs import NamedPlatform
 
@@ -25,6 +26,10 @@ class Request:
     allow_changes: tuple[str, ...] = ()
     options: LaunchOptions | None = None
     """Those of the launcher `on`; None: its defaults."""
+    code: str | None = None
+    """The folder with the user's code; None: the recipe's folder if its workload is a file there."""
+    launched_code: str | None = None
+    """The URL of the code of a run that was launched before, which `runs attach` follows."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,12 @@ class Target:
     request: Request
     platforms: tuple[NamedPlatform, ...]
     run_dir: Path
+    code: Code | None = None
+
+    @property
+    def code_url(self) -> str:
+        """What the run's processes get as TRAINFLEET_CODE; empty without code."""
+        return self.code.url if self.code is not None else ""
 
     @property
     def platform(self) -> NamedPlatform | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.files import write_whole
+from trainfleet.training.launch.code import KEY
 from trainfleet.training.launch.request import Target
 from trainfleet.training.recipe.changes import differences
 from trainfleet.training.recipe.schema import Recipe
@@ -71,6 +72,8 @@ def begin(before: Mapping[str, Any], recipe: Recipe, target: Target) -> list[dic
         "workers": recipe.scaling.workers,
         "machine": local_resources.describe(),
     }
+    if target.code is not None:
+        launch[KEY] = target.code.facts()
     if target.platform is not None:
         launch["platform"] = target.platform.facts()
     # `trainfleet runs` finds the run again by these.

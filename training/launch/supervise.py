@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet import process
+from trainfleet.console import err
 from trainfleet.errors import Interrupted, MissingToolError, Problem, TrainfleetError
-from trainfleet.training.launch import run_record
+from trainfleet.training.launch import code, run_record
 from trainfleet.training.launch.base import Launcher, find
 from trainfleet.training.launch.platform_outputs import NamedPlatform, load_platforms
 from trainfleet.training.launch.request import Request, Target
@@ -25,6 +26,7 @@ from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.reader import last_lines, read_run
 from trainfleet.training.runs.storage import RunStorage
 from trainfleet.training.runtime import events, progress
+from trainfleet.training.runtime.code_archive import CODE, CODE_FOLDER
 from trainfleet.training.runtime.run_lock import locked, workspace
 from trainfleet.training.stores import StoreError
 
@@ -69,8 +71,15 @@ def show(request: Request, env: Mapping[str, str] | None = None) -> str:
         InputError: the request cannot run there, or the launcher has nothing to print.
     """
     launcher = find(request.on)
+    folder = code.folder_of(request.code, request.recipe, request.overrides)
+    code.import_first(folder)
     recipe, platforms = resolve(request, os.environ if env is None else env)
-    return launcher.render(recipe, Target(request, platforms, recipe.run_dir().absolute()))
+    launched, warning = code.code_of(request, recipe, folder, remote=launcher.remote)
+    text = launcher.render(recipe, Target(request, platforms, recipe.run_dir().absolute(), launched))
+    stored = f"only a launch stores {launched.url}, the code of {launched.folder}" if launched else ""
+    for each in filter(None, [warning, stored]):
+        err().print(f"warning: {each}", markup=False, soft_wrap=True)
+    return text
 
 
 def start(
@@ -90,10 +99,13 @@ def start(
     """
     env = os.environ if env is None else env
     launcher = find(request.on)
+    folder = code.folder_of(request.code, request.recipe, request.overrides)
+    code.import_first(folder)
     recipe, platforms = resolve(request, env)
     if not launcher.remote:
         _require_torch(request.on)
-    target = Target(request, platforms, recipe.run_dir().absolute())
+    launched, warning = code.code_of(request, recipe, folder, remote=launcher.remote)
+    target = Target(request, platforms, recipe.run_dir().absolute(), launched)
     launcher.check(recipe, target)
     storage = RunStorage(recipe, target.run_dir, lambda *_: None)
     with locked(target.run_dir, fresh=request.fresh):
@@ -101,13 +113,19 @@ def start(
             storage.require_empty()
         storage.fetch()
         before = read_run(target.run_dir)
+        changed = code.changes(before, launched, request.recipe)
         if run_record.is_finished(before, recipe):
             run_record.require_same_recipe(target.run_dir, recipe, request.allow_changes)
+            code.require_unchanged(target.run_dir, changed, request.allow_changes)
             document = run_record.document(target.run_dir, before.get("result", {}), 0.0)
             return Outcome(target.run_dir, document, already_finished=True)
+        if launched is not None:
+            launched.upload()
         launches = run_record.begin(before, recipe, target)
-        launch = _Launch(launcher, recipe, target, env, view or progress.display(request.json))
-        return launch.run(launches, storage)
+        view = view or progress.display(request.json)
+        for text in filter(None, [warning, code.resumed_with(changed)]):
+            view.handle({"kind": "warning", "text": text})
+        return _Launch(launcher, recipe, target, env, view).run(launches, storage)
 
 
 class _Launch:
@@ -230,18 +248,26 @@ class _Launch:
             if key.startswith(ENVIRONMENT)
             and ("__" in key or key.removeprefix(ENVIRONMENT).lower() in Recipe.model_fields)
         }
-        removed = {*recipe_keys, "RANK", "WORLD_SIZE", "LOCAL_RANK"}
-        return {key: value for key, value in self.env.items() if key not in removed} | {
-            events.ALLOW_CHANGES: ",".join(self.target.request.allow_changes),
-            events.EVENTS: str(work / "events"),
-            events.RUN_DIR: str(self.run_dir),
-            events.STOP_FILE: str(work / "stop"),
-            events.RAY_TEMP: str(work / "ray"),
-            events.PARENT: str(os.getpid()),
-            events.LAUNCH: secrets.token_hex(8),
-            "OMP_NUM_THREADS": str(self.recipe.scaling.threads),
-            "PYTHONUNBUFFERED": "1",
-        }
+        removed = {*recipe_keys, "RANK", "WORLD_SIZE", "LOCAL_RANK", CODE, CODE_FOLDER}
+        # Other launchers pass it on to the machines that train.
+        launched = {CODE: self.target.code_url} if self.target.code and not self.launcher.remote else {}
+        if launched and not self.env.get("RAY_ADDRESS"):
+            launched[CODE_FOLDER] = str(work / "code")
+        return (
+            {key: value for key, value in self.env.items() if key not in removed}
+            | launched
+            | {
+                events.ALLOW_CHANGES: ",".join(self.target.request.allow_changes),
+                events.EVENTS: str(work / "events"),
+                events.RUN_DIR: str(self.run_dir),
+                events.STOP_FILE: str(work / "stop"),
+                events.RAY_TEMP: str(work / "ray"),
+                events.PARENT: str(os.getpid()),
+                events.LAUNCH: secrets.token_hex(8),
+                "OMP_NUM_THREADS": str(self.recipe.scaling.threads),
+                "PYTHONUNBUFFERED": "1",
+            }
+        )
 
 
 class _EndNow(Exception):  # noqa: N818 - ends the supervision, never leaves this file

@@ -229,6 +229,7 @@ def _facts(summary: RunSummary) -> list[tuple[str, str]]:
             f"{first:.1f} s (last launch)" if isinstance(first, int | float) else None,
         ),
         ("machine", launch.get("machine")),
+        ("code", (launch.get("code") or {}).get("digest", "")[:12]),
         ("versions", ", ".join(f"{name} {versions[name]}" for name in VERSION_KEYS if versions.get(name))),
         ("stored in", summary.home),
     ]

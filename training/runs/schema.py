@@ -85,6 +85,17 @@ class Start(Versions):
     at: str
     from_step: int
     revision: str
+    code: NotRequired[str]
+    """Digest of the user's code that this process imported."""
+
+
+class LaunchedCode(TypedDict):
+    """The user's code of a launch, by `--code`."""
+
+    folder: str
+    digest: str
+    """Of its archive, `code/DIGEST.tar.gz` in the run's folder or store; empty if it was not archived."""
+    files: int
 
 
 class Launch(TypedDict, total=False):
@@ -102,6 +113,7 @@ class Launch(TypedDict, total=False):
     stacks: list[str]
     context: str
     namespace: str
+    code: LaunchedCode
 
 
 class Result(TypedDict):

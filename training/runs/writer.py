@@ -23,6 +23,7 @@ from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.reader import read_rows, read_run
 from trainfleet.training.runs.revision import revision
 from trainfleet.training.runs.schema import LOG_KINDS, RunRecord, Start, Versions
+from trainfleet.training.runtime import code_archive
 from trainfleet.training.trackers import Notify, make_trackers
 
 
@@ -54,14 +55,16 @@ class RunWriter:
             problem = Problem(str(run_dir), error.strerror or str(error), fix)
             raise InputError("cannot write the run folder", [problem]) from error
         self._trackers = make_trackers(recipe, run_dir, resumed_from, notify)
-        start: Start = {
+        start: dict[str, Any] = {
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "from_step": resumed_from,
             **versions(),
             "revision": revision(),
         }
+        if digest := code_archive.digest_of(code_archive.current()[0] or ""):
+            start["code"] = digest
         self.record: RunRecord = read_run(run_dir)
-        starts = [*self.record.get("starts", []), start]
+        starts = [*self.record.get("starts", []), cast(Start, start)]
         self.update(name=recipe.name, status="running", starts=starts, **facts)
 
     def write_row(self, row: Mapping[str, Any]) -> None:

@@ -56,7 +56,8 @@ class CloudBackend:
         return self._client
 
     def create(self, path: str) -> CloudOutput:
-        return CloudOutput(self.client.open_output_stream(self._at(path)))
+        # NOTE: by default pyarrow compresses files whose names end in .gz, .bz2 or .zst once more.
+        return CloudOutput(self.client.open_output_stream(self._at(path), compression=None))
 
     def read(self, path: str, offset: int, length: int | None) -> bytes:
         if length is None:
@@ -67,7 +68,7 @@ class CloudBackend:
 
     def chunks(self, path: str) -> Iterator[bytes]:
         # a stream: Google's client holds the GIL while it reads a file at an offset
-        with self.client.open_input_stream(self._at(path), buffer_size=0) as stream:
+        with self.client.open_input_stream(self._at(path), compression=None, buffer_size=0) as stream:
             while data := stream.read(_PART_BYTES):
                 yield data
 

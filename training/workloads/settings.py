@@ -12,6 +12,7 @@ import functools
 import importlib
 import importlib.metadata
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -178,15 +179,23 @@ def _import_class(address: str) -> type:
     """The class at `module:Class`.
 
     Raises:
-        InputError: the module or the class does not exist, or cannot be imported.
+        InputError: the module or the class does not exist, or the module fails.
     """
     module_name, _, name = address.partition(":")
     try:
         module = _import_module(module_name)
     except ImportError as error:
-        fix = "module:Class, from an installed package or a file in the current folder"
-        problem = Problem("workload.name", f"`{address}` cannot be imported: {error}", fix)
+        missing = getattr(error, "name", None) or module_name
+        if module_name == missing or module_name.startswith(f"{missing}."):
+            fix = "module:Class, from an installed package or a file in the current folder"
+            problem = Problem("workload.name", f"`{address}` cannot be imported: {error}", fix)
+        else:
+            fix = "install it here, where the recipe is checked, and in the image of other machines"
+            problem = Problem(_raised_at(error), f"importing `{module_name}` failed: {error}", fix)
         raise InputError("workload not found", [problem]) from error
+    except Exception as error:
+        what = f"importing `{module_name}` failed: {type(error).__name__}: {error}"
+        raise InputError("the workload fails", [Problem(_raised_at(error), what)]) from error
     found = vars(module).get(name)
     if not isinstance(found, type):
         classes = sorted(
@@ -197,6 +206,14 @@ def _import_class(address: str) -> type:
         what = f"`{module_name}` has no class `{name}`"
         raise InputError("workload not found", [Problem("workload.name", what, did_you_mean(name, classes))])
     return found
+
+
+def _raised_at(error: Exception) -> str:
+    """The file and line of the user's code that raised an error while it was imported."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<")]
+    return f"{frames[-1].filename}:{frames[-1].lineno}"
 
 
 def _import_module(name: str) -> Any:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import yaml
 
 NAMESPACE = "/api/v1/namespaces/training"
-PODS = f"{NAMESPACE}/pods"
+PODS, MAPS = f"{NAMESPACE}/pods", f"{NAMESPACE}/configmaps"
 JOBS = "/apis/ray.io/v1/namespaces/training/rayjobs"
 JOB = f"{JOBS}/tf-lm-tiny"
 STATUS = {

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.launch.fake_api import JOB, JOBS, PODS, FakeApi
+from tests.training.launch.fake_api import JOB, JOBS, MAPS, PODS, FakeApi
 from tests.training.launch.kuberay_follower import LOG, cluster_of, pod, running
 from trainfleet.errors import InputError, TrainfleetError
 from trainfleet.training.cli.connection import launched_on
 from trainfleet.training.launch.kuberay import runs
+from trainfleet.training.launch.remote.ray_job import RayJob
+from trainfleet.training.runtime.code_archive import CODE
 
 
 def test_runs_are_listed_with_their_status(api: FakeApi) -> None:
@@ -75,6 +77,20 @@ def test_a_run_is_found_where_it_was_launched(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "runs" / "night" / "run.json").write_text(json.dumps({"launches": launches}))
     assert launched_on("night") == (None, "kind-kind", "mine")
     assert launched_on("day") == launched_on("../runs/night") == (None, None, None)
+
+
+def test_an_attached_run_has_the_code_of_its_launch(api: FakeApi) -> None:
+    api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny"}, "status": {"jobDeploymentStatus": "Running"}}
+    cluster = cluster_of(api)
+    found = runs.find(cluster, "lm-tiny")
+    assert runs.code_of(cluster, found) is None
+    for env in ({CODE: "s3://runs/lm-tiny/code/01.tar.gz"}, {}):
+        job = RayJob(entrypoint="python", env=env, metadata={})
+        api.objects[JOB.replace(JOBS, MAPS)] = {
+            "metadata": {"name": "tf-lm-tiny"},
+            "data": {"job.json": job.model_dump_json()},
+        }
+        assert runs.code_of(cluster, found) == env.get(CODE)
 
 
 def test_a_dashboard_without_a_run_lists_the_existing_runs(api: FakeApi) -> None:

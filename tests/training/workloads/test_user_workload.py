@@ -136,6 +136,27 @@ def test_an_invalid_workload_name_is_one_clear_error(folder: Path, name: str, me
     assert "workload.name" in caught.value.problems[0].where
 
 
+FAILING = [
+    (
+        "import nowhere.inner\n",
+        "other.py:1: importing `other` failed: No module named 'nowhere' (install it here",
+    ),
+    ("from math import nothing\n", "other.py:1: importing `other` failed: cannot import name 'nothing'"),
+    ("x = 1\n1 / 0\n", "other.py:2: importing `other` failed: ZeroDivisionError: division by zero"),
+    ("class Spirals:\n    def\n", "other.py:2: importing `other` failed: SyntaxError: invalid syntax"),
+    ("def f():\n    raise KeyError('a')\n\nf()\n", "other.py:2: importing `other` failed: KeyError: 'a'"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), FAILING)
+def test_a_module_that_fails_is_reported_at_its_line(folder: Path, text: str, message: str) -> None:
+    (folder / "other.py").write_text(text)
+    with pytest.raises(InputError) as caught:
+        load_recipe("spirals.yaml", ["workload={name: 'other:Spirals'}"])
+    assert len(caught.value.problems) == 1
+    assert message in str(caught.value)
+
+
 MISSPELLED = [
     ("def collections(self", "def colections(self", "`Spirals.colections` is not a hook.*`collections`"),
     ("def size(self", "def sizes(self", "`Spirals.sizes` is not a hook.*`size`"),

@@ -26,6 +26,7 @@ from trainfleet.training.launch.remote.ray_job import (
 )
 from trainfleet.training.recipe.load import dump
 from trainfleet.training.runtime import events
+from trainfleet.training.runtime.code_archive import CODE
 
 API = "ray.io/v1"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -184,6 +185,7 @@ def files_of_service(run: RunSpec) -> list[Document]:
 def submitted_job(run: RunSpec) -> RayJob:
     """What the submitter asks Ray to do."""
     variables = {} if run.cluster else {events.RAY_FOR_RUN: "1"}
+    variables |= {CODE: run.code} if run.code else {}
     return job.ray_job(run.recipe.name, run.launch, run.allow_changes, variables)
 
 

@@ -46,6 +46,8 @@ class RunSpec:
     """Certificates (PEM) of the CA of a private store, or empty."""
     within_s: float
     allow_changes: tuple[str, ...]
+    code: str = ""
+    """The URL of the user's code, or empty."""
 
     @property
     def elastic(self) -> bool:
@@ -114,6 +116,7 @@ def resolve(recipe: Recipe, target: Target, options: KubeRayOptions, env: Mappin
         ca=ca,
         within_s=options.within_s,
         allow_changes=target.request.allow_changes,
+        code=target.code_url,
     )
 
 

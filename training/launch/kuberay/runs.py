@@ -21,7 +21,8 @@ from trainfleet.training.launch.kuberay.pod_log import CONTAINER
 from trainfleet.training.launch.kuberay.pods import LAUNCH_LABEL
 from trainfleet.training.launch.kuberay.run_spec import job_name
 from trainfleet.training.launch.remote.log_stream import Line, Once, parse
-from trainfleet.training.launch.remote.ray_job import RECIPE_FILE
+from trainfleet.training.launch.remote.ray_job import JOB_FILE, RECIPE_FILE, RayJob
+from trainfleet.training.runtime.code_archive import CODE
 
 SELECTOR = "app.kubernetes.io/managed-by=trainfleet"
 POLL_S = 1.0
@@ -126,6 +127,13 @@ def recipe_of(cluster: Cluster, run: ClusterRun) -> str:
             [Problem(run.job, "has no ConfigMap", "launch the recipe again")],
         )
     return str(config["data"][RECIPE_FILE])
+
+
+def code_of(cluster: Cluster, run: ClusterRun) -> str | None:
+    """The URL of a run's code, if it was launched with code."""
+    config = cluster.get("ConfigMap", run.job) or {}
+    text = config.get("data", {}).get(JOB_FILE)
+    return RayJob.model_validate_json(text).env.get(CODE) if text else None
 
 
 def lines(cluster: Cluster, run: ClusterRun, *, follow: bool) -> Iterator[Line]:

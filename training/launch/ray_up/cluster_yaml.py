@@ -30,6 +30,7 @@ from trainfleet.training.launch.remote.ray_job import (
 )
 from trainfleet.training.launch.remote.storage_env import trust_variables
 from trainfleet.training.recipe.load import dump
+from trainfleet.training.runtime.code_archive import CODE, CODE_COPIES, archive_path, digest_of
 
 Document = dict[str, Any]
 
@@ -51,15 +52,14 @@ class ClusterFiles:
     token: Path
     keys: Path
     ca: Path
+    code: Path
 
 
 def cluster_files(cluster: Path) -> ClusterFiles:
     """The paths of the files of the cluster file `cluster`."""
     stem = cluster.with_suffix("")
-    return ClusterFiles(
-        cluster,
-        *(stem.with_name(f"{stem.name}.{kind}") for kind in ("recipe.yaml", "token", "keys", "ca.crt")),
-    )
+    kinds = ("recipe.yaml", "token", "keys", "ca.crt", "code.tar.gz")
+    return ClusterFiles(cluster, *(stem.with_name(f"{stem.name}.{kind}") for kind in kinds))
 
 
 def cluster_document(run: RunSpec, paths: ClusterFiles) -> Document:
@@ -140,13 +140,14 @@ def write(run: RunSpec, cluster: Path, env: Mapping[str, str]) -> ClusterFiles:
         _private(paths.keys, "".join(f"{name}={shlex.quote(env[name])}\n" for name in run.secrets))
     if run.ca:
         paths.ca.write_text(run.ca, encoding="utf-8")
+    if run.archive:
+        paths.code.write_bytes(run.archive)
     return paths
 
 
 def _absolute(paths: ClusterFiles) -> ClusterFiles:
-    return ClusterFiles(
-        *(path.absolute() for path in (paths.cluster, paths.recipe, paths.token, paths.keys, paths.ca))
-    )
+    every = (paths.cluster, paths.recipe, paths.token, paths.keys, paths.ca, paths.code)
+    return ClusterFiles(*(path.absolute() for path in every))
 
 
 def _private(path: Path, text: str) -> None:
@@ -159,7 +160,9 @@ def next_steps(run: RunSpec, cluster: Path) -> str:
     """The commands for the files of `--write`."""
     paths = cluster_files(cluster)
     environment = shlex.quote(json.dumps({"env_vars": variables_of(run)}))
-    written = [each for each in (paths.recipe, paths.token, paths.keys, paths.ca) if each.exists()]
+    written = [
+        each for each in (paths.recipe, paths.token, paths.keys, paths.ca, paths.code) if each.exists()
+    ]
     submit = f"ray job submit --address http://127.0.0.1:{DASHBOARD_PORT} --runtime-env-json {environment}"
     return "\n".join(
         [
@@ -179,7 +182,8 @@ def variables_of(run: RunSpec) -> dict[str, str]:
     """The variables of the run. None of them is secret."""
     # `ray up` returns when the head is up; workers come when they are requested.
     autoscaled = {"TRAINFLEET_AUTOSCALED": "1"}
-    return {**run.env, **autoscaled, **(trust_variables(run.env, _ca(run)) if run.ca else {})}
+    code = {CODE: run.code, CODE_COPIES: f"~/{FOLDER}/code"} if run.code else {}
+    return {**run.env, **autoscaled, **code, **(trust_variables(run.env, _ca(run)) if run.ca else {})}
 
 
 def _ca(run: RunSpec) -> str:
@@ -213,6 +217,8 @@ def _mounts(run: RunSpec, paths: ClusterFiles) -> dict[str, str]:
         mounts[f"~/{FOLDER}/keys"] = str(paths.keys)
     if run.ca:
         mounts[_ca(run)] = str(paths.ca)
+    if run.archive:
+        mounts[f"~/{FOLDER}/{archive_path(digest_of(run.code))}"] = str(paths.code)
     return mounts
 
 

@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainfleet.errors import InputError, Problem
@@ -74,6 +74,10 @@ class RunSpec:
     launch: str
     within_s: float
     allow_changes: tuple[str, ...]
+    code: str = ""
+    """The URL of the user's code, or empty."""
+    archive: bytes = field(default=b"", repr=False)
+    """The same, for the machines: a cloud's identity of the head cannot read the storage."""
 
     @property
     def docker(self) -> bool:
@@ -151,6 +155,8 @@ def resolve(recipe: Recipe, target: Target, options: RayUpOptions, env: Mapping[
         launch=secrets.token_hex(8),
         within_s=options.within_s,
         allow_changes=target.request.allow_changes,
+        code=target.code_url,
+        archive=target.code.data if target.code is not None else b"",
     )
 
 

@@ -17,6 +17,7 @@ from trainfleet.training.launch.sky.plan import Plan, make_plan
 from trainfleet.training.launch.sky.task import TaskOptions, task_document
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runtime import events
+from trainfleet.training.runtime.code_archive import CODE
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,13 @@ def resolve(recipe: Recipe, target: Target, options: SkyOptions, env: Mapping[st
         problems = [Problem(f"--secret {name}", "is not set", f"export {name}=...") for name in missing]
         raise InputError("a secret is missing", problems)
     allowed = ",".join(target.request.allow_changes)
+    settings = {events.ALLOW_CHANGES: allowed, CODE: target.code_url}
     task_options = TaskOptions(
         name=recipe.name,
         managed=options.managed,
         token=secrets.token_hex(32),
         secrets={name: env[name] for name in options.secrets},
-        settings=forwarded(env) | ({events.ALLOW_CHANGES: allowed} if allowed else {}),
+        settings=forwarded(env) | {name: value for name, value in settings.items() if value},
         authority=authority(env),
         from_secrets=options.from_secrets,
     )
