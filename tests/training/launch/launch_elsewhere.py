@@ -28,7 +28,7 @@ from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runtime.events import EventSink
 
 FAILS = "fails"
-"""The file beside the run's that makes it fail."""
+"""The file next to the run's that makes it fail."""
 
 
 class Spec(FollowerSpec):
