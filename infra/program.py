@@ -76,6 +76,7 @@ def outputs(platform: Platform, spec: PlatformSpec) -> Mapping[str, Any]:
         "kube_context": platform.kube_context,
         "kubeconfig": platform.kubeconfig,
         "bucket_url": platform.bucket_url,
+        "storage_secret": spec.storage.secret,
         "registry": platform.registry,
         "image": image(platform.registry, spec),
         "namespace": TRAINING_NAMESPACE,

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import pulumi
 import pulumi_kubernetes as k8s
 
+from trainfleet.infra.cloud_support import support
 from trainfleet.infra.kubernetes.charts import CERT_MANAGER, release
 from trainfleet.infra.kubernetes.custom import custom
 from trainfleet.infra.kubernetes.features import LayerFeatures
@@ -29,7 +30,7 @@ from trainfleet.infra.platform import TRAINING_NAMESPACE
 from trainfleet.infra.spec.schema import PlatformSpec
 
 IMAGE = "docker.io/library/python:3.13.7-slim-trixie"
-"""Python with the openssl command, which ca-certificates provides."""
+"""Python with the openssl command, which ca-certificates provides. The training image has both."""
 API_VERSION = "cert-manager.io/v1"
 TEN_YEARS = "87600h"
 
@@ -140,7 +141,8 @@ class Certificates(pulumi.ComponentResource):
         ]
         container = k8s.core.v1.ContainerArgs(
             name="ray-ca",
-            image=IMAGE,
+            # An existing cluster may reach no public registry, but has the training image.
+            image=("" if support(self._spec.cloud).creates_cluster else self._spec.ray.image) or IMAGE,
             command=["python", "/script/ray_ca.py"],
             env=[
                 k8s.core.v1.EnvVarArgs(name="SECRET", value=RAY_CA_SECRET),

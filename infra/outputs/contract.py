@@ -114,6 +114,10 @@ class PlatformOutputs(Output):
     """A kubeconfig document (JSON) for the cluster, without stored credentials (exec or empty user)."""
     bucket_url: str
     """s3://, gs://, az:// or file:// URL under which runs are stored."""
+    storage_secret: str
+    """Secret in the namespace whose keys become environment variables of training pods, for a store that no
+    cloud identity opens; or empty.
+    """
     registry: str
     """Image repository prefix, or empty."""
     image: str
@@ -173,13 +177,13 @@ def _to_2(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _to_3(document: dict[str, Any]) -> dict[str, Any]:
-    """Version 2 had one capacity in each pool."""
+    """Version 2 had one capacity in each pool, and left the keys of a store to the launcher."""
     pools = document.get("pools")
     grown = [
         {"groups": [], "one_group_label": "", **pool} if isinstance(pool, dict) else pool
         for pool in (pools if isinstance(pools, list) else [])
     ]
-    return {**document, **({"pools": grown} if isinstance(pools, list) else {})}
+    return {"storage_secret": "", **document, **({"pools": grown} if isinstance(pools, list) else {})}
 
 
 MIGRATIONS: dict[int, Migration] = {1: _to_2, 2: _to_3}

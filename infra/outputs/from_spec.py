@@ -29,6 +29,7 @@ def outputs_from_spec(stack: str) -> PlatformOutputs:
         region=spec.region,
         environment=spec.environment,
         bucket_url=spec.storage.bucket_url,
+        storage_secret=spec.storage.secret,
         image=spec.ray.image,
         pools=[
             _pool(spec.cloud, spec.region, pool, groups_of_capacity(pool)[0])

@@ -252,6 +252,10 @@ class Storage(Part):
     """A filesystem in addition to the bucket. Default: none."""
     bucket_url: str = Field("", examples=["s3://my-bucket"])
     """`cloud: local` only: URL of the existing object store for runs (s3://, gs://, az:// or file://)."""
+    secret: str = Field("", pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$", examples=["s3-keys"])
+    """`cloud: local` only: an existing Secret of the namespace `training` with the keys of that store. Each
+    of its keys becomes an environment variable of training pods (AWS_ACCESS_KEY_ID). Clouds use identities.
+    """
 
 
 class Ray(Part):

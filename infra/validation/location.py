@@ -40,6 +40,7 @@ def existing_cluster_settings(spec: PlatformSpec) -> Iterator[Finding]:
         return
     created = {
         ("storage", "bucket_url"): (spec.storage.bucket_url, "its own bucket"),
+        ("storage", "secret"): (spec.storage.secret, "identities that open its bucket"),
         ("kubernetes", "context"): (spec.kubernetes.context, "the cluster"),
         ("kubernetes", "kubeconfig"): (spec.kubernetes.kubeconfig, "the cluster"),
     }

@@ -32,7 +32,8 @@ LIMIT_S = 60.0
 POLL_INTERVAL_S = 1.0
 LINES = 3
 """How many lines the `store` command prints once the store answers."""
-RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+LEVELS = {"enforce": "baseline", "audit": "restricted", "warn": "restricted"}
+"""Pod Security levels of a new namespace: those of a platform's `training`, so that SkyPilot's pods run too."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,8 @@ def grant_access(state: State, namespace: str, store: Store) -> None:
         TrainfleetError: the cluster rejects one of them.
     """
     if not kubectl(state, "get", "namespace", namespace, "--ignore-not-found", "-o", "name").stdout.strip():
-        metadata = {"name": namespace, "labels": RESTRICTED}
+        labels = {f"pod-security.kubernetes.io/{mode}": level for mode, level in LEVELS.items()}
+        metadata = {"name": namespace, "labels": labels}
         document = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
         kubectl(state, "apply", "-f", "-", stdin=json.dumps(document))
     keys = {name: store.environment[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}

@@ -200,8 +200,8 @@ def check(
 def _with_tokens(
     named_platforms: list[NamedPlatform], texts: list[str]
 ) -> list[tuple[PlatformOutputs, str | None]]:
-    """Each platform with its token, from its file or its cluster; None without a launcher account."""
-    from trainfleet.training.launch.sky.kubeconfig import fetch_token, read_token
+    """Each platform with its token, from its file or its cluster; None where the user's own context is used."""
+    from trainfleet.training.launch.sky.kubeconfig import fetch_token, own_context, read_token
     from trainfleet.training.launch.sky.run_spec import by_name
 
     platforms = by_name(named_platforms)
@@ -226,10 +226,10 @@ def _with_tokens(
     return [
         (
             outputs,
-            None
-            if not outputs.launcher_account
-            else read_token(files[name])
+            read_token(files[name])
             if name in files
+            else None
+            if own_context(outputs)
             else fetch_token(outputs),
         )
         for name, outputs in platforms

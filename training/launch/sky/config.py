@@ -104,6 +104,8 @@ def pod_config(outputs: PlatformOutputs) -> dict[str, Any]:
         container["volumeMounts"], spec["volumes"] = mounts, volumes
     if environment:
         container["env"] = environment
+    if outputs.storage_secret:
+        container["envFrom"] = [{"secretRef": {"name": outputs.storage_secret}}]
     found: dict[str, Any] = {"spec": spec}
     if outputs.pod_labels:
         found["metadata"] = {"labels": dict(outputs.pod_labels)}

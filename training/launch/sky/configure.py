@@ -108,7 +108,7 @@ def prepare(
             document = with_context(document, outputs, token, replace=replace)
         elif context_name(outputs) not in context_names(document):
             what = (
-                f"has no context `{context_name(outputs)}`, and the platform has no launcher account for one"
+                f"has no context `{context_name(outputs)}`, and the platform has no login of its own"
             )
             problems.append(
                 Problem(str(access), what, "add the cluster's context first, or use --kubeconfig FILE")

@@ -90,6 +90,7 @@ def note_of(line: str) -> str | None:
     return None
 
 
+DENIED = "permission denied to the launcher's account"
 REASONS = (
     (
         re.compile(r"exceeded quota: ([\w.-]+)[^,]*, requested: ([^,]+)", re.IGNORECASE),
@@ -117,7 +118,11 @@ REASONS = (
         re.compile(r"(?:Unauthorized|\(401\))"),
         "the context's token is no longer valid: `trainfleet sky setup` writes a new one",
     ),
-    (re.compile(r"\(403\)|[Ff]orbidden"), "permission denied to the launcher's account"),
+    (
+        re.compile(r'violates PodSecurity \\?"(\w+):'),
+        "the namespace's Pod Security level `{0}` forbids SkyPilot's pods, which need `baseline`",
+    ),
+    (re.compile(r"\(403\)|[Ff]orbidden"), DENIED),
     (
         re.compile(r"(?:Max retries exceeded|Connection refused|timed out|No route to host)"),
         "the cluster does not answer",
@@ -128,4 +133,5 @@ REASONS = (
 def reasons_in(text: str) -> list[str]:
     """The known reasons in a failure's text, in plain words, each once."""
     found = [reason.format(*hit.groups()) for pattern, reason in REASONS for hit in pattern.finditer(text)]
-    return list(dict.fromkeys(found))
+    # Admission answers 403 too, and then another reason says what it rejects.
+    return [each for each in dict.fromkeys(found) if each != DENIED or set(found) == {DENIED}]

@@ -93,6 +93,19 @@ def with_context(
     }
 
 
+def own_context(outputs: PlatformOutputs) -> bool:
+    """Whether SkyPilot uses the context that the user has: the platform has no launcher account, or its
+    contract names no login with which its token could be fetched (an existing cluster).
+    """
+    if not outputs.launcher_account:
+        return True
+    try:
+        users = json.loads(outputs.kubeconfig)["users"]
+    except (ValueError, KeyError, TypeError):
+        return False
+    return not any(each.get("user") for each in users)
+
+
 def fetch_token(outputs: PlatformOutputs, own_context: str | None = None) -> str:
     """Read the launcher's token from the cluster, with the contract's login or the caller's own context.
 
