@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trainfleet.training.launch.kuberay import pod_diagnostics
 from trainfleet.training.launch.kuberay.pod_log import whole_seconds
+from trainfleet.training.launch.remote import pod_diagnostics
 from trainfleet.training.launch.remote.log_stream import Line, Once, parse
 
 MESSAGES = {

@@ -10,8 +10,8 @@ from typing import Any
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
 from trainfleet.training.launch.kuberay.client import ApiError, Cluster
 from trainfleet.training.launch.kuberay.manifest import files, ray_cluster, ray_job
-from trainfleet.training.launch.kuberay.pod_diagnostics import exceeded_quota
 from trainfleet.training.launch.kuberay.run_spec import RunSpec
+from trainfleet.training.launch.remote.pod_diagnostics import exceeded_quota
 
 KUBERAY = "1.6"
 UNSUPPORTED = "unsupported KubeRay version"

@@ -17,9 +17,9 @@ from trainfleet.training.launch.kuberay.fabric_pods import (
     FabricCheck,
     check_objects,
 )
-from trainfleet.training.launch.kuberay.pod_diagnostics import PERMANENT_REASONS, Document, pod_wait
 from trainfleet.training.launch.remote.fabric_use import NEEDS_A_PLUGIN, fabric_use
 from trainfleet.training.launch.remote.nccl_log import read_nccl_log
+from trainfleet.training.launch.remote.pod_diagnostics import PERMANENT_REASONS, Document, pod_wait
 from trainfleet.training.runtime.all_reduce import Timing, read_timings
 
 POLL_S = 2.0

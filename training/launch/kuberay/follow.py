@@ -12,12 +12,12 @@ import time
 from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from trainfleet.training.launch.kuberay import pod_diagnostics
 from trainfleet.training.launch.kuberay.checks import ENDED, explain, is_handled, state_of
 from trainfleet.training.launch.kuberay.client import ApiError, Cluster, connect, retry_unreachable
 from trainfleet.training.launch.kuberay.messages import KubeRaySpec
 from trainfleet.training.launch.kuberay.pod_log import PodLog
 from trainfleet.training.launch.kuberay.pods import LAUNCH_LABEL
+from trainfleet.training.launch.remote import pod_diagnostics
 from trainfleet.training.launch.remote.follower import (
     NoteLog,
     Stopped,

@@ -111,7 +111,9 @@ def resolve(recipe: Recipe, target: Target, options: KubeRayOptions, env: Mappin
         job=job_name(recipe.name),
         launch=options.launch or secrets.token_hex(8),
         cluster=options.cluster,
-        secrets=tuple(dict.fromkeys(each for each in (outputs.storage_secret, *options.from_secrets) if each)),
+        secrets=tuple(
+            dict.fromkeys(each for each in (outputs.storage_secret, *options.from_secrets) if each)
+        ),
         env=forwarded(env),
         ca=ca,
         within_s=options.within_s,

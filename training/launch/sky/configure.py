@@ -107,9 +107,7 @@ def prepare(
         if token is not None:
             document = with_context(document, outputs, token, replace=replace)
         elif context_name(outputs) not in context_names(document):
-            what = (
-                f"has no context `{context_name(outputs)}`, and the platform has no login of its own"
-            )
+            what = f"has no context `{context_name(outputs)}`, and the platform has no login of its own"
             problems.append(
                 Problem(str(access), what, "add the cluster's context first, or use --kubeconfig FILE")
             )
