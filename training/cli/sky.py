@@ -124,12 +124,13 @@ def setup(  # noqa: PLR0917 - Typer passes options by name
         )
     _confirm(differences, yes, as_json)
     configure.apply(found)
+    written = [str(change.file) for change in found.changes if not change.empty]
     lines = [
-        *(f"written: {file}" for file in files),
+        *(f"written: {file}" for file in written),
         f"contexts: {', '.join(found.contexts)}",
         *_next_steps(kubeconfig, managed),
     ]
-    _report({"written": files, "contexts": list(found.contexts)}, as_json, lines)
+    _report({"written": written, "contexts": list(found.contexts)}, as_json, lines)
 
 
 def _undo(yes: bool, as_json: bool) -> None:
@@ -200,7 +201,7 @@ def check(
 def _with_tokens(
     named_platforms: list[NamedPlatform], texts: list[str]
 ) -> list[tuple[PlatformOutputs, str | None]]:
-    """Each platform with its token, from its file or its cluster; None where the user's own context is used."""
+    """Each platform with its token, from its file or its cluster; None where the user has a context."""
     from trainfleet.training.launch.sky.kubeconfig import fetch_token, own_context, read_token
     from trainfleet.training.launch.sky.run_spec import by_name
 

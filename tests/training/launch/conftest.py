@@ -33,6 +33,6 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
 
 @pytest.fixture
 def reported(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    monkeypatch.setattr(follow, "context_problem", lambda context, namespace: None)
+    monkeypatch.setattr(follow, "context_problem", lambda context, namespace, required: None)
     monkeypatch.setattr(follow, "parse", lambda document: document)
     return []

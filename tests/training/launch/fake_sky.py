@@ -18,6 +18,7 @@ ORDER = {
     "detach": False,
     "within_s": 600.0,
     "contexts": {"near": "training", "far": "training"},
+    "required": {},
     "left_out": [],
 }
 

@@ -12,10 +12,19 @@ from typing import Any
 import pytest
 
 from tests.training.launch.fake_sky import LOG, FakeSky, ResourcesUnavailableError, driven
+from tests.training.launch.saved_platforms import outputs
 from trainfleet.errors import InputError, TrainfleetError
-from trainfleet.training.launch.sky import follow, job_state, pods
+from trainfleet.training.launch.remote.platform_objects import platform_objects, pod_secrets
+from trainfleet.training.launch.sky import follow, job_state, pods, recovery
 from trainfleet.training.launch.sky.event_stream import EventStream, note_of, reasons_in
 from trainfleet.training.launch.sky.recovery import Pod, RecoveryWatcher, describe
+
+FULL = {
+    "phase": "Pending",
+    "conditions": [
+        {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available: 1 Insufficient cpu."}
+    ],
+}
 
 
 def test_a_run_is_reported_and_its_pods_are_deleted(reported: list[dict[str, Any]]) -> None:
@@ -62,7 +71,9 @@ def test_a_context_that_does_not_answer_is_left_out(
     reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        follow, "context_problem", lambda context, namespace: "it is off" if context == "near" else None
+        follow,
+        "context_problem",
+        lambda context, namespace, required: "it is off" if context == "near" else None,
     )
     one = driven(reported, FakeSky())
     assert one.run() == 0
@@ -73,7 +84,7 @@ def test_a_context_that_does_not_answer_is_left_out(
 def test_nothing_starts_if_no_context_answers(
     reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "context_problem", lambda context, namespace: "it is off")
+    monkeypatch.setattr(follow, "context_problem", lambda context, namespace, required: "it is off")
     sky = FakeSky()
     with pytest.raises(TrainfleetError, match="no context can be used"):
         driven(reported, sky).run()
@@ -176,14 +187,15 @@ def test_the_time_in_a_queue_does_not_count(
     reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The request is cancelled only after Kueue has admitted the run and no pod has started."""
-    looks = iter([*[True] * 5, False])
+    gate = {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}
+    looks = iter([gate] * 5)
     admitted: list[bool] = []
 
-    def held_in_queue(contexts: dict[str, str], run: str) -> bool:
-        held = next(looks, False)
-        if not held:
+    def live_pods(contexts: dict[str, str], run: str) -> list[tuple[str, dict[str, Any]]]:
+        spec = next(looks, {})
+        if not spec:
             admitted.append(True)
-        return held
+        return [("near", {"metadata": {"uid": "1", "name": f"{run}-head"}, "spec": spec, "status": FULL})]
 
     class Waiting(FakeSky):
         def stream_and_get(self, request: str, output_stream: Any) -> Any:
@@ -195,13 +207,17 @@ def test_the_time_in_a_queue_does_not_count(
             self.blocked.set()
             return super().api_cancel(request, silent)
 
-    monkeypatch.setattr(follow, "held_in_queue", held_in_queue)
-    monkeypatch.setattr(follow, "QUEUE_POLL_S", 0.0)
+    monkeypatch.setattr(recovery, "live_pods", live_pods)
+    monkeypatch.setattr(follow, "WAITING_POLL_S", 0.0)
     monkeypatch.setattr(follow, "POLL_S", 0.02)
     with pytest.raises(TrainfleetError, match="no capacity anywhere within"):
         driven(reported, Waiting(), within_s=0.05).run()
     assert admitted
-    assert "queued: Kueue has not admitted the run yet" in [each.get("text") for each in reported]
+    notes = [each.get("text") for each in reported if each["kind"] == "note"]
+    assert notes.count("queued: Kueue has not admitted the run yet") == 1
+    (waits,) = [each for each in notes if str(each).startswith("waiting: ")]
+    assert "night-head: " in waits
+    assert "too little free CPU" in waits
 
 
 def test_a_launch_that_times_out_is_cancelled(reported: list[dict[str, Any]]) -> None:
@@ -323,6 +339,10 @@ def test_each_event_is_found_once_between_other_lines_and_in_parts() -> None:
         ),
         ("Back-off: ErrImagePull", "the image cannot be pulled (ErrImagePull)"),
         ("(401) Reason: Unauthorized", "the context's token is no longer valid"),
+        (
+            '(403) Reason: Forbidden: pods "x-head" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot',
+            "the namespace's Pod Security level `restricted` forbids SkyPilot's pods",
+        ),
         ("(403) Forbidden", "permission denied to the launcher's account"),
         ("HTTPSConnectionPool: Max retries exceeded with url", "the cluster does not answer"),
     ],
@@ -358,3 +378,29 @@ def test_the_error_of_a_context_is_explained(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert why in (pods.context_problem("gone", "training") or "")
+
+
+def test_what_a_platform_lacks_is_found_before_skypilot_starts(
+    reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """kubectl answers like an API server on which the Job of Ray's authority has not run."""
+    program = tmp_path / "kubectl"
+    program.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *"get secrets ray-ca"*) echo "Error from server (NotFound): no" >&2; exit 1;; esac\n'
+        'case "$*" in *"get secrets hidden"*) echo "Error from server (Forbidden): no" >&2; exit 1;; esac\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(follow, "context_problem", pods.context_problem)
+    monkeypatch.setattr(pods.time, "sleep", lambda seconds: None)
+    platform = outputs("aws-prod", storage_secret="hidden")
+    required = platform_objects(platform, pod_secrets(platform, ()))
+    assert [each.name for each in required if each.kind == "secrets"] == ["hidden", "ray-ca"]
+    sky = FakeSky()
+    rows = [vars(each) for each in required]
+    with pytest.raises(TrainfleetError, match=r"secrets/ray-ca is not in namespace training .*Job `ray-ca`"):
+        driven(reported, sky, contexts={"near": "training"}, required={"near": rows}).run()
+    assert sky.calls == []
+    program.write_text("#!/bin/sh\n")
+    assert driven(reported, sky, contexts={"near": "training"}, required={"near": rows}).run() == 0

@@ -5,12 +5,14 @@ A launcher's account may see little beyond its own namespace: what it may not re
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
 from trainfleet.training.launch.kuberay.client import ApiError, Cluster
 from trainfleet.training.launch.kuberay.manifest import files, ray_cluster, ray_job
 from trainfleet.training.launch.kuberay.run_spec import RunSpec
+from trainfleet.training.launch.remote.platform_objects import PlatformObject, missing, platform_objects
 from trainfleet.training.launch.remote.pod_diagnostics import exceeded_quota
 
 KUBERAY = "1.6"
@@ -93,25 +95,14 @@ def state_of(job: dict[str, Any]) -> str:
 
 
 def _missing_objects(cluster: Cluster, run: RunSpec) -> list[Problem]:
-    references = [
-        ("serviceaccounts", run.outputs.service_account, "apply the stack again"),
-        *(("secrets", each, "kubectl create secret generic …") for each in run.secrets),
-    ]
-    if run.outputs.shared_volume:
-        references.append(("persistentvolumeclaims", run.outputs.shared_volume, "apply the stack again"))
-    if run.outputs.ray_tls and run.outputs.ray_certificates is not None:
-        fix = "the platform's Job `ray-ca` creates it; has it run?"
-        references.append(("secrets", run.outputs.ray_certificates.ca_secret, fix))
-    problems = []
-    for plural, name, fix in references:
-        if not name:
-            continue
+    def exists(each: PlatformObject) -> bool:
         try:
-            cluster.request("GET", f"/api/v1/namespaces/{run.namespace}/{plural}/{name}")
+            cluster.request("GET", f"/api/v1/namespaces/{run.namespace}/{each.kind}/{each.name}")
         except ApiError as error:
-            if error.status == 404:
-                problems.append(Problem(f"{plural}/{name}", f"is not in namespace {run.namespace}", fix))
-    return problems
+            return error.status != 404
+        return True
+
+    return missing(platform_objects(run.outputs, run.secrets), run.namespace, exists, time.sleep)
 
 
 def explain(error: ApiError, cluster: Cluster) -> TrainfleetError:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput, RayCertificates
+from trainfleet.training.launch.remote.secret_variables import secret_variables
 from trainfleet.training.launch.remote.storage_env import SHARED_MOUNT
 
 SCALE_UP_S = 1200
@@ -87,7 +88,7 @@ def pod_config(outputs: PlatformOutputs) -> dict[str, Any]:
     spec: dict[str, Any] = {"containers": [container]}
     mounts: list[dict[str, Any]] = []
     volumes: list[dict[str, Any]] = []
-    environment = [secret_variable(name) for name in outputs.secrets]
+    environment = secret_variables(outputs.secrets)
     if outputs.priority_classes:
         # The middle one: a run that was started by hand preempts nothing.
         spec["priorityClassName"] = outputs.priority_classes[len(outputs.priority_classes) // 2]
@@ -110,12 +111,6 @@ def pod_config(outputs: PlatformOutputs) -> dict[str, Any]:
     if outputs.pod_labels:
         found["metadata"] = {"labels": dict(outputs.pod_labels)}
     return found
-
-
-def secret_variable(name: str) -> dict[str, Any]:
-    """The variable of a secret, by reference: `hf-token` becomes HF_TOKEN. A missing value is tolerated."""
-    reference = {"name": name, "key": "value", "optional": True}
-    return {"name": name.upper().replace("-", "_"), "valueFrom": {"secretKeyRef": reference}}
 
 
 def ray_settings(certificates: RayCertificates) -> str:

@@ -25,7 +25,7 @@ from trainfleet.training.launch.sky.event_stream import EventStream, note_of, re
 from trainfleet.training.launch.sky.job_state import RECONNECT_S, JobState, UnreachableError
 from trainfleet.training.launch.sky.messages import SkySpec
 from trainfleet.training.launch.sky.pods import ask_to_stop, context_problem
-from trainfleet.training.launch.sky.recovery import RecoveryWatcher, describe, held_in_queue, list_pods
+from trainfleet.training.launch.sky.recovery import RecoveryWatcher, Waits, describe, list_pods
 from trainfleet.training.launch.sky.skypilot import parse
 from trainfleet.training.runtime import events
 from trainfleet.training.runtime.subprocess_jobs import send_error
@@ -35,8 +35,8 @@ IDLE_MINUTES = 5
 POLL_S = 1.0
 PODS_POLL_S = 3.0
 """How often a managed job's pods are listed, to date their loss."""
-QUEUE_POLL_S = 15.0
-"""How often it is looked whether a queue holds the pods back."""
+WAITING_POLL_S = 5.0
+"""How often it is looked what the pods wait for."""
 DOWN_TIMEOUT_S = 120.0
 """How long to wait for the deletion of pods, so that the same command can run again at once."""
 FINAL_EVENTS = ("error", "crash")
@@ -153,7 +153,7 @@ class Follower:
         problems = {
             context: problem
             for context, namespace in self.spec.contexts.items()
-            if (problem := context_problem(context, namespace)) is not None
+            if (problem := context_problem(context, namespace, self.spec.required.get(context, [])))
         }
         if len(problems) == len(self.spec.contexts):
             raise TrainfleetError(
@@ -334,16 +334,15 @@ class Follower:
         The time in a queue does not count.
         """
         began = looked = time.monotonic()
+        waits = Waits(self.spec.contexts, self.spec.run, self._note)
         while not self.over.wait(POLL_S):
             if detach_requested() and self.request is not None:
                 self._detach()
                 self.leave(0)
                 return
-            if not self.placed.is_set() and time.monotonic() - looked > QUEUE_POLL_S:
+            if not self.placed.is_set() and time.monotonic() - looked > WAITING_POLL_S:
                 looked = time.monotonic()
-                if held_in_queue(self.spec.contexts, self.spec.run):
-                    self._note("queued: Kueue has not admitted the run yet")
-                    began = looked
+                began = looked if waits.report() else began
             late = not self.placed.is_set() and time.monotonic() - began > self.spec.within_s
             if late:
                 self.late = True

@@ -106,8 +106,8 @@ def own_context(outputs: PlatformOutputs) -> bool:
     return not any(each.get("user") for each in users)
 
 
-def fetch_token(outputs: PlatformOutputs, own_context: str | None = None) -> str:
-    """Read the launcher's token from the cluster, with the contract's login or the caller's own context.
+def fetch_token(outputs: PlatformOutputs) -> str:
+    """Read the launcher's token from the cluster, with the contract's login.
 
     Raises:
         MissingToolError: kubectl is missing.
@@ -121,11 +121,7 @@ def fetch_token(outputs: PlatformOutputs, own_context: str | None = None) -> str
         )
     path = f"/api/v1/namespaces/{outputs.namespace}/secrets/{outputs.launcher_token_secret}"
     with tempfile.TemporaryDirectory() as folder:
-        login = (
-            ["--context", own_context]
-            if own_context
-            else ["--kubeconfig", str(_own_login(outputs, Path(folder)))]
-        )
+        login = ["--kubeconfig", str(_own_login(outputs, Path(folder)))]
         command = [kubectl, *login, f"--request-timeout={TIMEOUT_S // 2}s", "get", "--raw", path]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
@@ -137,9 +133,7 @@ def fetch_token(outputs: PlatformOutputs, own_context: str | None = None) -> str
     if done.returncode != 0:
         message = (done.stderr.strip() or "kubectl failed").splitlines()[-1]
         fix = "log in to the cloud, or use --token-file; a private endpoint answers only in its network"
-        raise TrainfleetError(
-            "cannot fetch the token", [Problem(own_context or outputs.kube_context, message, fix)]
-        )
+        raise TrainfleetError("cannot fetch the token", [Problem(outputs.kube_context, message, fix)])
     data = (json.loads(done.stdout).get("data") or {}).get("token", "")
     where = f"secret {outputs.namespace}/{outputs.launcher_token_secret}"
     if not data:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from trainfleet.training.launch.base import Launcher
+from trainfleet.training.launch.remote.platform_objects import platform_objects, pod_secrets
 from trainfleet.training.launch.remote.storage_env import require_reachable
 from trainfleet.training.launch.request import Target
 from trainfleet.training.launch.sky.configure import config_path
@@ -63,6 +64,11 @@ class Sky(Launcher[SkyOptions]):
             run=recipe.name,
             managed=options.managed,
             contexts=contexts,
+            required={
+                each.context: platform_objects(outputs, pod_secrets(outputs, options.from_secrets))
+                for each in run.plan.possible
+                for outputs in (run.platforms[each.platform],)
+            },
             left_out=left_out(run.plan),
         ).write(spec)
         return [sys.executable, "-m", "trainfleet.training.launch.sky.follow", str(spec)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainfleet.training.launch.remote.follower import FollowerSpec
+from trainfleet.training.launch.remote.platform_objects import PlatformObject
 
 
 class SkySpec(FollowerSpec):
@@ -17,6 +18,8 @@ class SkySpec(FollowerSpec):
     managed: bool
     contexts: dict[str, str]
     """The contexts of the kubeconfig that are tried, with the namespace in each."""
+    required: dict[str, list[PlatformObject]]
+    """By context: what the pods refer to."""
     left_out: list[str]
     """The pools that are not tried, with reasons."""
 

@@ -1,15 +1,23 @@
-"""Calls kubectl, which SkyPilot needs too: whether a context works, and to stop the pods of a run."""
+"""Calls kubectl, which SkyPilot needs too: whether a context works, what a run's pods wait for, and to stop
+them.
+"""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from trainfleet.errors import MissingToolError, Problem
+from trainfleet.training.launch.remote.platform_objects import PlatformObject, missing
+from trainfleet.training.launch.remote.pod_diagnostics import pod_wait
 from trainfleet.training.launch.sky.task import RUN_LABEL
 
 TIMEOUT_S = 15
+LIST_TIMEOUT_S = 5.0
 STOP_FILE = "/tmp/trainfleet-stop"
 
 
@@ -39,11 +47,11 @@ def kubectl(context: str, *arguments: str, timeout_s: float = TIMEOUT_S) -> subp
         return subprocess.CompletedProcess(command, 1, "", f"no answer within {timeout_s:.0f} s")
 
 
-def context_problem(context: str, namespace: str) -> str | None:
-    """Why the context cannot be used; None if it can."""
+def context_problem(context: str, namespace: str, required: Iterable[PlatformObject] = ()) -> str | None:
+    """Why the context cannot be used, or what the pods need and the cluster lacks; None if it can be used."""
     done = kubectl(context, "auth", "can-i", "create", "pods", "--namespace", namespace)
     if done.returncode == 0:
-        return None
+        return _missing_objects(context, namespace, required) or None
     message = (done.stderr.strip() or done.stdout.strip() or "kubectl failed").splitlines()[-1]
     if "does not exist" in message and "context" in message:
         return f"there is no context `{context}` in the kubeconfig: `trainfleet sky setup` writes it"
@@ -52,6 +60,44 @@ def context_problem(context: str, namespace: str) -> str | None:
     if message == "no":
         return f"its user may not create pods in {namespace}"
     return f"the cluster does not answer ({message})"
+
+
+def _missing_objects(context: str, namespace: str, required: Iterable[PlatformObject]) -> str:
+    def exists(each: PlatformObject) -> bool:
+        done = kubectl(context, "get", each.kind, each.name, "--namespace", namespace, "--output", "name")
+        return "(NotFound)" not in done.stderr
+
+    found = missing(required, namespace, exists, time.sleep)
+    return "; ".join(f"{each.where} {each.what} ({each.fix})" for each in found)
+
+
+def live_pods(contexts: Mapping[str, str], run: str) -> list[tuple[str, dict[str, Any]]] | None:
+    """The pods of a run that are not being deleted, with their context; None if no cluster answers."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    answers = 0
+    selector = f"{RUN_LABEL}={run}"
+    for context, namespace in contexts.items():
+        scope = ("--namespace", namespace, "--selector", selector, "--output", "json")
+        done = kubectl(context, "get", "pods", *scope, timeout_s=LIST_TIMEOUT_S)
+        if done.returncode == 0:
+            answers += 1
+            found += [(context, each) for each in json.loads(done.stdout)["items"] if _is_live(each)]
+    return found if answers else None
+
+
+def why_waiting(pods: Iterable[Mapping[str, Any]]) -> str:
+    """What pods wait for, in one line; empty if they do not wait, or only for their containers to start."""
+    waits: dict[str, list[str]] = {}
+    for pod in pods:
+        wait = pod_wait(dict(pod))
+        if wait.kind not in ("none", "start"):
+            waits.setdefault(wait.text, []).append(str(pod["metadata"]["name"]))
+    return "; ".join(f"waiting: {', '.join(names)}: {text}" for text, names in waits.items())
+
+
+def _is_live(pod: Mapping[str, Any]) -> bool:
+    phase = pod.get("status", {}).get("phase")
+    return "deletionTimestamp" not in pod["metadata"] and phase in ("Pending", "Running")
 
 
 def ask_to_stop(contexts: Mapping[str, str], run: str) -> int:

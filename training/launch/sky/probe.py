@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +14,8 @@ from trainfleet.training.launch.sky.config import context_config, context_name
 from trainfleet.training.launch.sky.configure import config_path
 from trainfleet.training.launch.sky.event_stream import EventStream, reasons_in
 from trainfleet.training.launch.sky.pods import context_problem
+from trainfleet.training.launch.sky.server import missing_tools
 from trainfleet.training.launch.sky.skypilot import VERSION, require_skypilot
-
-TOOLS = ("kubectl", "socat", "nc", "rsync", "ssh")
-"""What SkyPilot calls on the machine of its API server."""
 
 
 @dataclass(frozen=True)
@@ -71,16 +68,6 @@ def probe(
     progress(f"{context}: a small task (minutes if a node must start first)")
     problems = list(try_task(outputs, context))
     return Report(platform, context, tuple(problems), ran=not problems)
-
-
-def missing_tools() -> list[Problem]:
-    """Programs that SkyPilot calls and this machine lacks."""
-    packages = {"nc": "netcat-openbsd", "ssh": "openssh-client"}
-    return [
-        Problem("", f"`{tool}` is not on the path", f"install {packages.get(tool, tool)}")
-        for tool in TOOLS
-        if shutil.which(tool) is None
-    ]
 
 
 def configuration_problems(outputs: PlatformOutputs, env: Mapping[str, str]) -> list[Problem]:

@@ -4,7 +4,6 @@ nodes, until the loop ran, until its next step.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,10 +11,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from trainfleet.training.launch.sky.pods import kubectl
-from trainfleet.training.launch.sky.task import RUN_LABEL
+from trainfleet.training.launch.sky.pods import live_pods, why_waiting
 
-TIMEOUT_S = 5.0
+QUEUED = "queued: Kueue has not admitted the run yet"
 PARTS = ("noticed", "placed", "set_up", "resumed")
 """The phases of a recovery, in order."""
 
@@ -136,38 +134,28 @@ def describe(recovery: Mapping[str, Any]) -> str:
 
 def list_pods(contexts: Mapping[str, str], run: str) -> list[Pod] | None:
     """The pods of a run that are not being deleted; None if no cluster answers."""
-    found: list[Pod] = []
-    answers = 0
-    for context, namespace in contexts.items():
-        arguments = (
-            "--namespace",
-            namespace,
-            "get",
-            "pods",
-            "--selector",
-            f"{RUN_LABEL}={run}",
-            "--output",
-            "json",
-        )
-        done = kubectl(context, *arguments, timeout_s=TIMEOUT_S)
-        if done.returncode != 0:
-            continue
-        answers += 1
-        found += [_pod(context, each) for each in json.loads(done.stdout)["items"] if _is_live(each)]
-    return found if answers else None
+    pods = live_pods(contexts, run)
+    return None if pods is None else [_pod(context, each) for context, each in pods]
 
 
-def held_in_queue(contexts: Mapping[str, str], run: str) -> bool:
-    """Whether Kueue holds back every pod of a run."""
-    pods = list_pods(contexts, run) or []
-    return bool(pods) and all(each.queued for each in pods)
+@dataclass
+class Waits:
+    """Reports what the pods of a run wait for, each time that it changes."""
 
+    contexts: Mapping[str, str]
+    run: str
+    note: Callable[[str], Any]
+    said: str = ""
 
-def _is_live(pod: Mapping[str, Any]) -> bool:
-    return "deletionTimestamp" not in pod["metadata"] and pod.get("status", {}).get("phase") in (
-        "Pending",
-        "Running",
-    )
+    def report(self) -> bool:
+        """Look at the pods; whether Kueue holds back all of them."""
+        pods = live_pods(self.contexts, self.run) or []
+        held = bool(pods) and all(_pod(context, each).queued for context, each in pods)
+        text = QUEUED if held else why_waiting(each for _, each in pods)
+        if text and text != self.said:
+            self.note(text)
+        self.said = text
+        return held
 
 
 def _pod(context: str, pod: Mapping[str, Any]) -> Pod:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -16,21 +17,36 @@ from pathlib import Path
 
 import yaml
 
-from trainfleet.errors import Problem, TrainfleetError
+from trainfleet.errors import MissingToolError, Problem, TrainfleetError
 
 TRIES = 4
 """SkyPilot's client waits a minute for the server, which on a busy machine may start later."""
 TIMEOUT_S = 5.0
+TOOLS = ("kubectl", "socat", "nc", "rsync", "ssh")
+"""What SkyPilot calls on the machine of its API server."""
+
+
+def missing_tools() -> list[Problem]:
+    """Programs that SkyPilot calls and this machine lacks."""
+    packages = {"nc": "netcat-openbsd", "ssh": "openssh-client"}
+    return [
+        Problem(tool, "is not on the path", f"install {packages.get(tool, tool)}")
+        for tool in TOOLS
+        if shutil.which(tool) is None
+    ]
 
 
 def ensure_server(env: Mapping[str, str], config: Path) -> None:
     """Start the server if it does not answer, unless the user has one elsewhere.
 
     Raises:
+        MissingToolError: this machine lacks programs that the server calls.
         TrainfleetError: it does not start.
     """
     if env.get("SKYPILOT_API_SERVER_ENDPOINT") or _is_remote(config):
         return
+    if missing := missing_tools():
+        raise MissingToolError("SkyPilot cannot work on this machine", missing)
     last_line = ""
     for _ in range(TRIES):
         if answers(env):

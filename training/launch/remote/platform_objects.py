@@ -1,0 +1,70 @@
+"""The objects of a platform that a run's pods refer to. A pod that refers to a missing one never starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from trainfleet.errors import Problem
+from trainfleet.infra.outputs.contract import PlatformOutputs
+
+APPLY = "apply the stack again"
+AUTHORITY_WAIT_S = 30.0
+"""How long to wait for what a Job of the platform creates soon after the apply."""
+POLL_S = 2.0
+
+
+@dataclass(frozen=True)
+class PlatformObject:
+    """An object in the namespace of the training pods."""
+
+    kind: str
+    """Its plural, as in the API's path and for kubectl."""
+    name: str
+    fix: str
+    created_later: bool = False
+    """Whether a Job creates it shortly after the apply."""
+
+
+def pod_secrets(outputs: PlatformOutputs, named: Iterable[str]) -> tuple[str, ...]:
+    """The Secrets whose keys become variables of the pods: the platform's, then those that a launch names."""
+    return tuple(dict.fromkeys(each for each in (outputs.storage_secret, *named) if each))
+
+
+def platform_objects(outputs: PlatformOutputs, secrets: Iterable[str]) -> list[PlatformObject]:
+    """What the pods refer to: the platform's own objects, and these Secrets."""
+    found = [
+        PlatformObject("serviceaccounts", outputs.service_account, APPLY),
+        *(PlatformObject("secrets", each, "kubectl create secret generic …") for each in secrets),
+        PlatformObject("persistentvolumeclaims", outputs.shared_volume, APPLY),
+    ]
+    if outputs.ray_tls and outputs.ray_certificates is not None:
+        name = outputs.ray_certificates.ca_secret
+        fix = f"the platform's Job `{name}` creates it: kubectl -n {outputs.namespace} describe jobs {name}"
+        found.append(PlatformObject("secrets", name, fix, created_later=True))
+    return [each for each in found if each.name]
+
+
+def missing(
+    required: Iterable[PlatformObject],
+    namespace: str,
+    exists: Callable[[PlatformObject], bool],
+    sleep: Callable[[float], object],
+) -> list[Problem]:
+    """The objects that do not exist. Waits for those that a Job creates if nothing else is missing.
+
+    Args:
+        required: the objects.
+        namespace: where they belong.
+        exists: whether one exists, as far as the caller may read it.
+        sleep: called with the seconds between two looks.
+    """
+    absent = [each for each in required if not exists(each)]
+    waited = 0.0
+    while absent and all(each.created_later for each in absent) and waited < AUTHORITY_WAIT_S:
+        sleep(POLL_S)
+        waited += POLL_S
+        absent = [each for each in absent if not exists(each)]
+    return [
+        Problem(f"{each.kind}/{each.name}", f"is not in namespace {namespace}", each.fix) for each in absent
+    ]
