@@ -286,7 +286,9 @@ class Secrets(Part):
     provider: Literal["cloud", "none"] = "cloud"
     """cloud: the cloud's secret store. none: create secrets in the cluster yourself."""
     names: tuple[Name, ...] = Field((), examples=[["hf-token"]])
-    """Names of the secrets. Values are never part of a spec or of the state."""
+    """Names of the secrets. Pods get each as a variable: `hf-token` as HF_TOKEN, `wandb-key` as WANDB_KEY and
+    as WANDB_API_KEY. Values are never part of a spec or of the state.
+    """
 
 
 class Layer(Part):

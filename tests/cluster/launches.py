@@ -20,10 +20,11 @@ import pytest
 
 from tests.cluster.conftest import Cluster, until
 from trainfleet.local_cluster.images import LOCAL
-from trainfleet.local_cluster.store import RESTRICTED, Store, gateway
+from trainfleet.local_cluster.store import Store, gateway
 from trainfleet.local_cluster.stores.servers import KEY, SECRET
 
 PROGRAM = str(Path(sys.executable).with_name("trainfleet"))
+RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
 SMALL = ("scaling.cpus_per_worker=0.25",)
 LONG = ("steps=20000", "log.every=5", "checkpoint.every=50", "validation.every=20000")
 """A run that does not end before it is stopped."""

@@ -51,6 +51,7 @@ PLATFORM: dict[str, Any] = {
     "kube_context": "prod",
     "kubeconfig": "{}",
     "bucket_url": "s3://runs",
+    "storage_secret": "",
     "registry": "",
     "image": "example/trainfleet:1",
     "namespace": "training",

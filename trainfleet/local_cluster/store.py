@@ -33,7 +33,7 @@ POLL_INTERVAL_S = 1.0
 LINES = 3
 """How many lines the `store` command prints once the store answers."""
 LEVELS = {"enforce": "baseline", "audit": "restricted", "warn": "restricted"}
-"""Pod Security levels of a new namespace: those of a platform's `training`, so that SkyPilot's pods run too."""
+"""Pod Security levels of a new namespace: those of a platform's `training`, which SkyPilot's pods need."""
 
 
 @dataclass(frozen=True)

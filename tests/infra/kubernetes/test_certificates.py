@@ -18,6 +18,7 @@ import pytest
 
 from tests.infra.kubernetes.api_server import ApiServer, api_server
 from tests.infra.kubernetes.planned import plan
+from trainfleet.infra.kubernetes.certificates import IMAGE
 from trainfleet.infra.kubernetes.names import RAY_CA_MOUNT, RAY_CA_SECRET, RAY_TLS_ENVIRONMENT, RAY_TLS_MOUNT
 from trainfleet.infra.kubernetes.scripts import ray_ca
 
@@ -179,6 +180,22 @@ def test_the_jobs_account_may_create_secrets_of_one_namespace_and_nothing_else()
     assert template["serviceAccountName"] == "ray-ca"
     assert template["securityContext"]["runAsNonRoot"] is True
     assert planned.inputs["lab-ray-ca-job"]["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}
+
+
+def test_the_job_needs_no_public_registry_where_the_cluster_exists() -> None:
+    local = {
+        "cloud": "local",
+        "region": "",
+        "storage": {"bucket_url": "s3://runs"},
+        "kubernetes": {},
+        "gpu_pools": [],
+        "secrets": {"provider": "none"},
+    }
+    cases = [({}, "", IMAGE), ({}, "mine:1", IMAGE), (local, "", IMAGE), (local, "mine:1", "mine:1")]
+    for changes, image, expected in cases:
+        job = plan({**changes, "ray": {"image": image}}).inputs["lab-ray-ca-job"]
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        assert container["image"] == expected, (changes, image)
 
 
 def test_cert_manager_writes_the_same_secret() -> None:

@@ -85,6 +85,7 @@ def outputs(**changes: Any) -> PlatformOutputs:
         "kube_context": "prod",
         "kubeconfig": "{}",
         "bucket_url": "s3://prod-runs",
+        "storage_secret": "",
         "registry": "",
         "image": "registry.example/trainfleet:1",
         "namespace": "training",

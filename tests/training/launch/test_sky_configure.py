@@ -25,7 +25,7 @@ from trainfleet.training.launch.sky.config import (
     context_name,
     merged,
 )
-from trainfleet.training.launch.sky.kubeconfig import checked_token, masked, with_context
+from trainfleet.training.launch.sky.kubeconfig import checked_token, masked, own_context, with_context
 from trainfleet.training.launch.sky.yaml_edit import changed
 
 TOKEN = "header.payload.signature"
@@ -110,6 +110,22 @@ def test_the_shared_filesystem_is_mounted_where_kuberay_mounts_it(tls: bool) -> 
     assert volume["persistentVolumeClaim"] == {"claimName": platform.shared_volume}
     assert mounts[volume["name"]] == SHARED_MOUNT
     assert len(mounts) == (2 if tls else 1)
+
+
+def test_the_keys_of_a_platforms_store_are_in_its_context() -> None:
+    (container,) = context_config(outputs("aws-prod", storage_secret="s3-keys"))["pod_config"]["spec"][
+        "containers"
+    ]
+    assert container["envFrom"] == [{"secretRef": {"name": "s3-keys"}}]
+
+
+def test_the_context_of_an_existing_cluster_is_the_users_own() -> None:
+    """Its contract holds no login: kubectl would ask for a user name."""
+    login = json.loads(outputs("aws-prod").kubeconfig)
+    assert not own_context(outputs("aws-prod"))
+    login["users"][0]["user"] = {}
+    assert own_context(outputs("aws-prod", kubeconfig=json.dumps(login)))
+    assert own_context(outputs("aws-prod", launcher_account=""))
 
 
 def test_a_platform_without_tls_queue_or_autoscaler_has_no_settings_for_them() -> None:

@@ -294,7 +294,7 @@ def _instructions(state: State, namespace: str, served: Store, data: Path) -> st
     from trainfleet.local_cluster.store import SECRET
 
     target = f"--on kuberay --context {state.context} --namespace {namespace} --image {LOCAL}"
-    options = f"--storage {served.url} --from-secret {SECRET} scaling.cpus_per_worker=0.25"
+    options = f"--storage {served.url} --from-secret {SECRET}"
     return (
         f"{served.url} at {served.address}, data in {data}; ends with Ctrl-C or the cluster. "
         "In another shell:\n"

@@ -21,6 +21,7 @@ from trainfleet.training.launch.remote.ray_job import (
     SERVE_PORT,
     SUBMIT,
 )
+from trainfleet.training.launch.remote.secret_variables import secret_variables
 from trainfleet.training.launch.remote.storage_env import SHARED_MOUNT, trust_variables
 from trainfleet.training.runtime import pod_drain
 
@@ -226,13 +227,7 @@ def _environment(run: RunSpec) -> list[Document]:
         **run.env,
         **(trust_variables(run.env, CA_FILE) if run.ca else {}),
     }
-    return _variables(values) + [_from_secret(name) for name in run.outputs.secrets]
-
-
-def _from_secret(name: str) -> Document:
-    """The platform's secret `hf-token` as HF_TOKEN, by reference: this program never reads its value."""
-    reference = {"name": name, "key": "value", "optional": True}
-    return {"name": name.upper().replace("-", "_"), "valueFrom": {"secretKeyRef": reference}}
+    return _variables(values) + secret_variables(run.outputs.secrets)
 
 
 def _variables(values: dict[str, str]) -> list[Document]:

@@ -12,6 +12,7 @@ from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
 from trainfleet.training.launch.platform_outputs import external_cluster
 from trainfleet.training.launch.remote.fabric import unusable_fabric
+from trainfleet.training.launch.remote.platform_objects import pod_secrets
 from trainfleet.training.launch.remote.pool_choice import choose_pool, too_many_nodes, workers_per_machine
 from trainfleet.training.launch.remote.ray_job import RAY_VERSION
 from trainfleet.training.launch.remote.storage_env import certificates, forwarded, unreachable
@@ -111,9 +112,7 @@ def resolve(recipe: Recipe, target: Target, options: KubeRayOptions, env: Mappin
         job=job_name(recipe.name),
         launch=options.launch or secrets.token_hex(8),
         cluster=options.cluster,
-        secrets=tuple(
-            dict.fromkeys(each for each in (outputs.storage_secret, *options.from_secrets) if each)
-        ),
+        secrets=pod_secrets(outputs, options.from_secrets),
         env=forwarded(env),
         ca=ca,
         within_s=options.within_s,
