@@ -71,6 +71,11 @@ KINDS: Mapping[str, Kind] = {
     ),
     "network_cards": Kind("Network cards", "Network interfaces that the machine's cards do not have."),
     "quota": Kind("Quotas of a new account", "More resources of a type than a new account may have."),
+    "kept_name": Kind(
+        "Names of deleted resources",
+        "A name that the cloud keeps after a deletion: in a replacement that deletes first, and in an apply"
+        " after a destroy.",
+    ),
     "critical_pods": Kind(
         "Priority classes on GKE", "Critical pods outside kube-system without a quota for their class."
     ),
@@ -100,7 +105,8 @@ A rule is checked when the resource is created or updated, against what exists a
   empty pool of EKS is known to have EFA, by the tags of its scaling group. Tests of the launchers and pools
   check both;
 - time: how long a new role takes to have effect. The platform on Azure waits for its own roles;
-- capacity, quotas by machine, and names that are taken or deleted but reserved: see `trainfleet preflight`.
+- capacity, quotas by machine, and names that something outside the program has or had: see
+  `trainfleet preflight`.
 """
 REACHABLE = """## API servers
 

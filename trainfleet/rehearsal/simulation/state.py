@@ -20,7 +20,7 @@ from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.fault_injection import FailOnce, FaultInjector, InjectedFaultError
 from trainfleet.rehearsal.simulation.pulumi_values import digested
 from trainfleet.rehearsal.simulation.reachability import why_unreachable
-from trainfleet.rehearsal.simulation.stateful_rules import cloud_refuses, version_of_nodes
+from trainfleet.rehearsal.simulation.stateful_rules import cloud_refuses, name_refused, version_of_nodes
 from trainfleet.rehearsal.simulation.values import digest
 
 
@@ -50,6 +50,8 @@ class Cloud:
 
     records: dict[tuple[str, str, str], CloudObject] = field(default_factory=dict)
     """The resources that exist, by type, id and place."""
+    deleted: list[CloudObject] = field(default_factory=list)
+    """The resources that existed: some clouds keep their names."""
     operations: list[Operation] = field(default_factory=list)
     mistakes: dict[str, list[Mistake]] = field(default_factory=dict)
     """The mistakes that Check found, by URN. The rehearsal prints them itself instead of the engine's output.
@@ -159,7 +161,8 @@ class Cloud:
             self._inject("delete", record)
             self._check_rules("delete", record)
             self.perform("delete", record)
-            self.records.pop(record.key, None)
+            if gone := self.records.pop(record.key, None):
+                self.deleted.append(gone)
             self.operations.append(Operation("delete", urn, token, resource_id))
 
     def perform(self, verb: str, record: CloudObject) -> None:
@@ -170,7 +173,10 @@ class Cloud:
         """
 
     def _check_rules(self, verb: str, record: CloudObject) -> None:
-        if reason := cloud_refuses(verb, record, self.records.values(), self.quotas):
+        reason = cloud_refuses(verb, record, self.records.values(), self.quotas)
+        if verb == "create":
+            reason = reason or name_refused(record, self.deleted)
+        if reason:
             self.operations.append(Operation("refuse", record.urn, record.token, record.id, verb))
             raise RefusedError(reason)
 
