@@ -117,8 +117,9 @@ def name_refused(record: CloudObject, deleted: Iterable[CloudObject]) -> str:
 
 
 def is_name_kept(record: CloudObject) -> bool:
-    """Return whether a cloud keeps the name of a resource after its deletion."""
-    return any(keeps_name(row, record) for row in rules()["kept_name"].get(record.token, ()))
+    """Return whether a cloud keeps the name of a resource after its deletion, also in the same place."""
+    rows = rules()["kept_name"].get(record.token, ())
+    return any(keeps_name(row, record) for row in rows if "unless_same" not in row)
 
 
 def _in_use(record: CloudObject, others: list[CloudObject]) -> str:

@@ -50,10 +50,10 @@ def _name(row: Row, inputs: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _has_any(inputs: Any, settings: Mapping[str, Any]) -> bool:
     """Whether one of these settings, by path, has its value."""
-    for path, wanted in settings.items():
+    for path, expected in settings.items():
         value = inputs
         for step in path.split("."):
             value = value.get(step) if isinstance(value, dict) else None
-        if value == wanted:
+        if value == expected:
             return True
     return False
