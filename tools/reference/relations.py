@@ -33,7 +33,9 @@ KINDS: Mapping[str, Kind] = {
     "trusted": Kind("Roles and services", "A role whose trust policy does not allow the service to take it."),
     "default_account": Kind("Default accounts", "Nodes without an account, where the default one is gone."),
     "granted": Kind(
-        "Rights before use", "A resource whose identity has no role yet on the key or group that it uses."
+        "Rights before use",
+        "A resource whose identity has no role on the key, zone or group that it uses, or one that was assigned"
+        " without a wait of the minutes that a role may take to have effect.",
     ),
     "restricted_to_domains": Kind(
         "Members and organization policies", "A member outside the domains that the organization allows."
@@ -104,7 +106,9 @@ A rule is checked when the resource is created or updated, against what exists a
 - pods that launchers create for a run: whether each path in their environment is mounted, and whether an
   empty pool of EKS is known to have EFA, by the tags of its scaling group. Tests of the launchers and pools
   check both;
-- time: how long a new role takes to have effect. The platform on Azure waits for its own roles;
+- time, except for roles on Azure: how long policies on Google Cloud take to have effect (the platform does not
+  wait, and an apply that fails for it passes when repeated), and what a wait in a program waits for. A wait
+  counts for every role that was assigned before it;
 - capacity, quotas by machine, and names that something outside the program has or had: see
   `trainfleet preflight`.
 """

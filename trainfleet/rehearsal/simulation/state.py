@@ -22,6 +22,7 @@ from trainfleet.rehearsal.simulation.pulumi_values import digested
 from trainfleet.rehearsal.simulation.reachability import why_unreachable
 from trainfleet.rehearsal.simulation.stateful_rules import cloud_refuses, name_refused, version_of_nodes
 from trainfleet.rehearsal.simulation.values import digest
+from trainfleet.rehearsal.simulation.waits import Waits
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Cloud:
     """Where the program is applied from, one of reachability.PLACES; empty: not checked."""
     leave: bool = False
     """Whether to keep resources that were created outside this process when the rehearsal ends."""
+    waits: Waits | None = None
+    """How long programs wait; None: every role is in effect at once."""
     _made: dict[str, int] = field(default_factory=dict, repr=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
@@ -88,6 +91,8 @@ class Cloud:
             RefusedError: a stateful rule of the cloud forbids it.
         """
         with self._lock:
+            if self.waits:
+                self.waits.before(record, self.records.values())
             self._inject("create", record, timeout)
             taken = next(
                 (
@@ -105,6 +110,8 @@ class Cloud:
             self._check_rules("create", record)
             self.perform("create", record)
             record.version = version_of_nodes(record, self.records.values())
+            if self.waits:
+                self.waits.after(record, self.records.values())
             self.records[record.key] = record
             self._made[record.urn] = self._made.get(record.urn, 0) + 1
             self.operations.append(Operation("create", record.urn, record.token, record.id))
@@ -139,7 +146,7 @@ class Cloud:
             if record is None:
                 raise KeyError(resource_id)
             changed = CloudObject(
-                urn, token, resource_id, record.unique, inputs, outputs, place, record.version
+                urn, token, resource_id, record.unique, inputs, outputs, place, record.version, record.age
             )
             self._inject("update", changed)
             self._check_rules("update", changed)
