@@ -20,6 +20,7 @@ from trainfleet.rehearsal.steps.session import RehearsalOptions
 
 VAULT, ZONE, IDENTITY = "/s/vaults/keys", "/s/privateDnsZones/private", "/s/identities/a"
 GROUP = "/s/capacityReservationGroups/a"
+NODES = "/s/identities/nodes"
 WHO = {"identity": {"type": "UserAssigned", "userAssignedIdentities": [IDENTITY]}}
 THERE = [
     record(
@@ -29,6 +30,7 @@ THERE = [
         properties={},
     ),
     record("azure-native:managedidentity:UserAssignedIdentity", IDENTITY, {"principalId": "p-1"}),
+    record("azure-native:managedidentity:UserAssignedIdentity", NODES, {"principalId": "p-2"}),
 ]
 
 
@@ -73,6 +75,10 @@ USERS = {
     "a control plane and its zone": (
         record(AKS, "/s/aks", apiServerAccessProfile={"privateDNSZone": ZONE}, **WHO),
         ZONE,
+    ),
+    "a control plane and the identity of its nodes": (
+        record(AKS, "/s/aks", identityProfile={"kubeletidentity": {"resourceId": NODES}}, **WHO),
+        NODES,
     ),
     "a pool and its reservation": (
         record("azure-native:containerservice:AgentPool", "/s/pool", capacityReservationGroupID=GROUP),
@@ -152,6 +158,18 @@ def test_roles_of_others_may_be_new(cloud: Cloud) -> None:
 def test_a_zone_of_azure_needs_no_role(cloud: Cloud) -> None:
     cloud.create(role("/s/other"))
     cloud.create(record(AKS, "/s/aks", apiServerAccessProfile={"privateDNSZone": "system"}, **WHO))
+
+
+def test_an_identity_of_nodes_must_have_a_role(cloud: Cloud) -> None:
+    cloud.create(role("/s/other"))
+    with pytest.raises(RefusedError, match="no role is assigned on identityProfile"):
+        cloud.create(USERS["a control plane and the identity of its nodes"][0])
+
+
+def test_an_identity_outside_the_program_may_have_its_role_from_elsewhere(cloud: Cloud) -> None:
+    cloud.create(role("/s/other"))
+    profile = {"kubeletidentity": {"resourceId": "/s/identities/existing"}}
+    cloud.create(record(AKS, "/s/aks", identityProfile=profile, **WHO))
 
 
 def test_a_resource_that_sleeps_is_a_wait(cloud: Cloud) -> None:

@@ -34,8 +34,8 @@ KINDS: Mapping[str, Kind] = {
     "default_account": Kind("Default accounts", "Nodes without an account, where the default one is gone."),
     "granted": Kind(
         "Rights before use",
-        "A resource whose identity has no role on the key, zone or group that it uses, or one that was assigned"
-        " without a wait of the minutes that a role may take to have effect.",
+        "A resource whose identity has no role on the key, zone or group that it uses, or one that was"
+        " assigned without a wait of the minutes that it may take to have effect.",
     ),
     "restricted_to_domains": Kind(
         "Members and organization policies", "A member outside the domains that the organization allows."
@@ -106,9 +106,10 @@ A rule is checked when the resource is created or updated, against what exists a
 - pods that launchers create for a run: whether each path in their environment is mounted, and whether an
   empty pool of EKS is known to have EFA, by the tags of its scaling group. Tests of the launchers and pools
   check both;
-- time, except for roles on Azure: how long policies on Google Cloud take to have effect (the platform does not
-  wait, and an apply that fails for it passes when repeated), and what a wait in a program waits for. A wait
-  counts for every role that was assigned before it;
+- time, except for names and for roles on Azure, where a wait counts for every role that was assigned before
+  it. On AWS, the provider retries what a new role cannot do yet. On Google Cloud, a grant on a key has effect
+  within seconds, in rare cases minutes (KMS documentation, consistency; IAM, access change propagation): an
+  apply that fails for it is repeated;
 - capacity, quotas by machine, and names that something outside the program has or had: see
   `trainfleet preflight`.
 """

@@ -174,7 +174,7 @@ def note_waits(file: Path) -> None:
         return await sleep(noted(delay), result)
 
     asyncio.sleep = sleep_at_once
-    time.sleep = lambda seconds: block(noted(seconds))
+    time.sleep = lambda seconds: block(noted(float(seconds)))
 
 
 def changed(args: Any, changes: list[dict[str, Any]]) -> Any:

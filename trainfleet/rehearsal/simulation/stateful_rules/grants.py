@@ -34,7 +34,9 @@ def granted(row: Row, record: CloudObject, others: list[CloudObject]) -> str:
 
 
 def _used(row: Row, record: CloudObject, others: list[CloudObject]) -> list[str]:
-    """The ids at the reference. `through` names the resources that have its values in an output."""
+    """The ids at the reference. `through` names the resources that have its values in an output; with `own`,
+    only resources of the program count.
+    """
     values = {each.lower() for each in strings_at(plain(record.inputs), row["reference"].split("."))}
     if "through" in row:
         token, path = row["through"].split(" ")
@@ -44,6 +46,8 @@ def _used(row: Row, record: CloudObject, others: list[CloudObject]) -> list[str]
             if other.token == token
             and values & {each.lower() for each in strings_at(plain(other.outputs), path.split("."))}
         }
+    if row.get("own"):
+        values &= {other.id.lower() for other in others}
     return sorted(each for each in values if each.startswith("/"))
 
 
