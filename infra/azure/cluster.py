@@ -16,7 +16,7 @@ from trainfleet.infra.azure import layout, node_config
 from trainfleet.infra.azure.foundation import Foundation
 from trainfleet.infra.azure.identity import Identity
 from trainfleet.infra.azure.keys import Keys
-from trainfleet.infra.azure.permissions import grant
+from trainfleet.infra.azure.permissions import grant, once_in_effect
 from trainfleet.infra.azure.sizes import INLINE_NODES, INLINE_POOL
 from trainfleet.infra.catalog.machines import Machine, system_machine
 from trainfleet.infra.component import PlatformComponent
@@ -110,10 +110,10 @@ def security_profile(keys: Keys) -> containerservice.ManagedClusterSecurityProfi
 
 
 def kubelet(identity: Identity) -> dict[str, containerservice.UserAssignedIdentityArgsDict]:
-    """The identity of nodes."""
+    """The identity of nodes, known when the control plane may assign it."""
     return {
         "kubeletidentity": {
-            "resource_id": identity.kubelet.id,
+            "resource_id": once_in_effect(identity.kubelet.id, *identity.ready),
             "client_id": identity.kubelet.client_id,
             "object_id": identity.kubelet.principal_id,
         }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pulumi
-from pulumi_azure_native import containerservice, managedidentity
+from pulumi_azure_native import authorization, containerservice, managedidentity
 
 from trainfleet.infra.azure import layout
 from trainfleet.infra.azure.group import Group
@@ -97,7 +97,7 @@ class Identity(PlatformComponent):
                 "external-secrets", "external-secrets", self._identity("secrets")
             )
         # The control plane assigns the nodes' identity to the machines that it starts.
-        self.ready: list[pulumi.Resource] = []
+        self.ready: list[authorization.RoleAssignment] = []
         """NOTE: a control plane can neither start nodes nor be cleaned up without these."""
         if not spec.identities.existing:
             uses = grant(

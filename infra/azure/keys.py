@@ -50,17 +50,16 @@ class Keys(PlatformComponent):
         self.nodes, self.data = (vaults.key(self, what, group, self.vault) for what in ("nodes", "data"))
         data = grant(self, "data-encrypts", ENCRYPTS, self.data.id, identity.data, retain=True)
         cluster = grant(self, "cluster-encrypts", "Key Vault Crypto User", self.cluster.id, identity.cluster)
-        self.ready: list[pulumi.Resource] = [
-            data,
-            cluster,
-            # AKS creates a private endpoint to the vault, and Azure has no narrower role for it.
-            grant(self, "cluster-reaches-keys", "Key Vault Contributor", self.vault.id, identity.cluster),
-        ]
+        # AKS creates a private endpoint to the vault, and Azure has no narrower role for it.
+        reaches = grant(
+            self, "cluster-reaches-keys", "Key Vault Contributor", self.vault.id, identity.cluster
+        )
+        self.ready: list[pulumi.Resource] = [data, cluster, reaches]
         """NOTE: the roles. Nothing can be encrypted before they exist, or read after they are deleted."""
         self.data_name = once_in_effect(self.data.name, data)
         """The data key's name, known when storage may use the key."""
-        self.cluster_url = once_in_effect(self.cluster.key_uri_with_version, cluster)
-        """The version of the cluster's key, known when the control plane may use it."""
+        self.cluster_url = once_in_effect(self.cluster.key_uri_with_version, cluster, reaches)
+        """The version of the cluster's key, known when the control plane may use it and reach its vault."""
         disks_encrypt = grant(self, "disks-encrypt", ENCRYPTS, self.nodes.id, identity.disks, retain=True)
         self.disks = compute.DiskEncryptionSet(
             self.name("disks"),

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pulumi
-from pulumi_azure_native import compute, containerservice
+from pulumi_azure_native import authorization, compute, containerservice
 
 from trainfleet.infra.azure import layout, node_config
 from trainfleet.infra.azure.cluster import Cluster
 from trainfleet.infra.azure.foundation import Foundation
-from trainfleet.infra.azure.permissions import grant
+from trainfleet.infra.azure.permissions import grant, once_in_effect
 from trainfleet.infra.azure.sizes import DRAIN_MINUTES
 from trainfleet.infra.catalog.machines import Machine, machine_for_pool, system_machine
 from trainfleet.infra.component import PlatformComponent
@@ -188,8 +188,8 @@ class GpuPools(PlatformComponent):
         disk = node_config.os_disk(machine, pool.disk_gib)
         placement = self._placement_group(pool, machine, zones) if needs_placement_group(pool) else None
         waits = [*self.ready, *([placement[1]] if placement else [])]
-        if pool.reservation:
-            waits.append(self._reservations[pool.reservation])
+        reserved = [self._reservations[pool.reservation]] if pool.reservation else []
+        waits += reserved
         where = (zones, self.foundation.network.nodes_range(zones), needs_placement_group(pool))
         name = layout.node_pool_name(
             pool.name, machine.instance_type, where, disk, pool.disk_gib, bought, node_config.PODS_PER_NODE
@@ -222,7 +222,9 @@ class GpuPools(PlatformComponent):
             scale_set_priority=bought.priority,
             scale_set_eviction_policy=bought.eviction,
             spot_max_price=bought.price,
-            capacity_reservation_group_id=bought.reservation,
+            capacity_reservation_group_id=(
+                once_in_effect(bought.reservation, *reserved) if bought.reservation else None
+            ),
             proximity_placement_group_id=placement[0].id if placement else None,
             # A stopped node keeps its disk and its quota; a new one takes minutes.
             scale_down_mode="Delete",
@@ -254,7 +256,7 @@ class GpuPools(PlatformComponent):
             group_name=f"^aks-{name}-",
         )
 
-    def _use_reservation(self, reservation: str) -> pulumi.Resource:
+    def _use_reservation(self, reservation: str) -> authorization.RoleAssignment:
         """Let the cluster start nodes in a capacity reservation group. Pools may share one, and Azure allows
         one assignment of each.
 

@@ -29,6 +29,8 @@ class Lifecycle:
     left: int
     needs: dict[str, set[str]]
     """What the engine creates before a resource and deletes after it: logical names, by logical name."""
+    values: dict[str, dict[str, set[str]]]
+    """The resources from which each input is computed: logical names, by logical name and input."""
 
 
 def run_lifecycle(root: Path, stack: str, config: dict[str, Any]) -> Lifecycle:
@@ -54,8 +56,25 @@ def run_lifecycle(root: Path, stack: str, config: dict[str, Any]) -> Lifecycle:
         gone = runner.run("destroy", "--yes", "--skip-preview")
         assert gone.ok, gone.output[-4000:]
         return Lifecycle(
-            made, cloud.operations[len(made) :], outputs, inputs, len(cloud.records), needs_of(state)
+            made,
+            cloud.operations[len(made) :],
+            outputs,
+            inputs,
+            len(cloud.records),
+            needs_of(state),
+            values_of(state),
         )
+
+
+def values_of(state: list[dict[str, Any]]) -> dict[str, dict[str, set[str]]]:
+    """The resources from which each input is computed."""
+    return {
+        each["urn"].rsplit("::", maxsplit=1)[-1]: {
+            name: {urn.rsplit("::", maxsplit=1)[-1] for urn in urns or ()}
+            for name, urns in (each.get("propertyDependencies") or {}).items()
+        }
+        for each in state
+    }
 
 
 def needs_of(state: list[dict[str, Any]]) -> dict[str, set[str]]:

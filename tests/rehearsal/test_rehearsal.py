@@ -34,6 +34,7 @@ def test_every_step_is_as_expected(small: Rehearsed) -> None:
         "replace",
         "drift",
         "destroy",
+        "again",
     ]
 
 
@@ -46,7 +47,12 @@ def test_a_resumed_apply_makes_only_the_rest(small: Rehearsed) -> None:
 def test_a_second_run_does_nothing_and_a_destroy_leaves_nothing(small: Rehearsed) -> None:
     assert small.step("no-op").changes == {}
     assert small.step("destroy").changes == {"delete": small.report.resources}
-    assert json.loads((small.folder / "cloud.json").read_text()) == []
+
+
+def test_a_destroyed_stack_comes_up_again(small: Rehearsed) -> None:
+    """The program has a secret with a recovery window, so its generated name is kept."""
+    assert small.step("again").changes == {"create": small.report.resources}
+    assert len(json.loads((small.folder / "cloud.json").read_text())) == small.report.resources
 
 
 def test_what_depends_on_a_replaced_resource_follows(small: Rehearsed) -> None:

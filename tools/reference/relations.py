@@ -33,7 +33,9 @@ KINDS: Mapping[str, Kind] = {
     "trusted": Kind("Roles and services", "A role whose trust policy does not allow the service to take it."),
     "default_account": Kind("Default accounts", "Nodes without an account, where the default one is gone."),
     "granted": Kind(
-        "Rights before use", "A resource whose identity has no role yet on the key or group that it uses."
+        "Rights before use",
+        "A resource whose identity has no role on the key, zone or group that it uses, or one that was"
+        " assigned without a wait of the minutes that it may take to have effect.",
     ),
     "restricted_to_domains": Kind(
         "Members and organization policies", "A member outside the domains that the organization allows."
@@ -71,6 +73,11 @@ KINDS: Mapping[str, Kind] = {
     ),
     "network_cards": Kind("Network cards", "Network interfaces that the machine's cards do not have."),
     "quota": Kind("Quotas of a new account", "More resources of a type than a new account may have."),
+    "kept_name": Kind(
+        "Names of deleted resources",
+        "A name that the cloud keeps after a deletion: in a replacement that deletes first, and in an apply"
+        " after a destroy.",
+    ),
     "critical_pods": Kind(
         "Priority classes on GKE", "Critical pods outside kube-system without a quota for their class."
     ),
@@ -99,8 +106,12 @@ A rule is checked when the resource is created or updated, against what exists a
 - pods that launchers create for a run: whether each path in their environment is mounted, and whether an
   empty pool of EKS is known to have EFA, by the tags of its scaling group. Tests of the launchers and pools
   check both;
-- time: how long a new role takes to have effect. The platform on Azure waits for its own roles;
-- capacity, quotas by machine, and names that are taken or deleted but reserved: see `trainfleet preflight`.
+- time, except for names and for roles on Azure, where a wait counts for every role that was assigned before
+  it. On AWS, the provider retries what a new role cannot do yet. On Google Cloud, a grant on a key has effect
+  within seconds, in rare cases minutes (KMS documentation, consistency; IAM, access change propagation): an
+  apply that fails for it is repeated;
+- capacity, quotas by machine, and names that something outside the program has or had: see
+  `trainfleet preflight`.
 """
 REACHABLE = """## API servers
 

@@ -254,6 +254,23 @@ def test_what_is_reserved_is_not_placed_and_what_is_compact_is(life: Lifecycle) 
     assert "count" not in life.inputs["lab-h100"]  # it is the autoscaler's
 
 
+@pytest.mark.parametrize(
+    ("user", "value", "roles"),
+    [
+        ("aks", "securityProfile", {"cluster-encrypts", "cluster-reaches-keys"}),
+        ("aks", "identityProfile", {"cluster-uses-kubelet"}),
+        ("disks", "activeKey", {"disks-encrypt"}),
+        ("bucket-account", "encryption", {"data-encrypts"}),
+        ("a100-held", "capacityReservationGroupID", {f"{layout.reservation_name(RESERVATION)}-use"}),
+    ],
+)
+def test_a_role_that_azure_checks_once_is_in_effect_before_its_use(
+    life: Lifecycle, user: str, value: str, roles: set[str]
+) -> None:
+    """The value is computed from the time of the assignment (once_in_effect)."""
+    assert {f"lab-{role}" for role in roles} <= life.values[f"lab-{user}"][value]
+
+
 def test_every_subnet_has_a_security_group_and_no_implicit_egress(life: Lifecycle) -> None:
     subnets = {name: inputs for name, inputs in life.inputs.items() if name.endswith("-subnet")}
     assert len(subnets) == 6

@@ -43,6 +43,8 @@ class Programs:
     changes: list[dict[str, Any]] = field(default_factory=list)
     secret_keys: list[str] = field(default_factory=list)
     failure_file: Path | None = None
+    waits: Path | None = None
+    """Where programs write how long they wait, instead of waiting; None: they wait."""
     output: Path | None = None
     root: Path | None = None
     """The project's real folder; the engine sees a copy."""
@@ -139,6 +141,7 @@ class LanguageHost(rpc.LanguageRuntimeServicer):
             "secret_keys": [*request.configSecretKeys, *self.programs.secret_keys],
             "changes": self.programs.changes,
             "failure_file": str(self.programs.failure_file or ""),
+            "waits": str(self.programs.waits or ""),
             "settings": {
                 "monitor": request.monitor_address,
                 "engine": self.engine,

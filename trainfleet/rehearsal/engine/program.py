@@ -20,6 +20,7 @@ import runpy
 import signal
 import sys
 import tempfile
+import time
 import traceback
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -30,6 +31,8 @@ KEPT = ("pulumi", "pydantic")
 """Name prefixes of the packages that stay imported between programs: large, and without global state."""
 GARBAGE_AFTER = 200_000
 """Number of allocations between garbage collections (Python's default is 700)."""
+SHORTEST_WAIT_S = 30
+"""A wait for a cloud; shorter ones are for the program itself."""
 
 
 def serve() -> None:
@@ -118,6 +121,8 @@ def main(run: dict[str, Any]) -> int:
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     if run["quiet"]:  # each debug message is a call to the engine, and a rehearsal discards them
         pulumi.log.debug = lambda *_, **__: None
+    if run.get("waits"):
+        note_waits(Path(run["waits"]))
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     program = Path(run["program"])
@@ -150,6 +155,26 @@ def main(run: dict[str, Any]) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
     return 0
+
+
+def note_waits(file: Path) -> None:
+    """Let the program wait at once, and write how many seconds it asked for, one wait a line: the simulated
+    cloud reads there which roles are in effect. Short waits stay as they are.
+    """
+    sleep, block = asyncio.sleep, time.sleep
+
+    def noted(seconds: float) -> float:
+        if seconds < SHORTEST_WAIT_S:
+            return seconds
+        with file.open("a") as lines:
+            lines.write(f"{seconds}\n")
+        return 0
+
+    async def sleep_at_once(delay: float, result: Any = None) -> Any:
+        return await sleep(noted(delay), result)
+
+    asyncio.sleep = sleep_at_once
+    time.sleep = lambda seconds: block(noted(float(seconds)))
 
 
 def changed(args: Any, changes: list[dict[str, Any]]) -> Any:

@@ -20,6 +20,8 @@ class CloudObject:
     """The place in which the id is unique, such as a Kubernetes cluster; empty if ids are global."""
     version: str = ""
     """Kubernetes version of its nodes, where the cloud chose it when it created the resource."""
+    age: float | None = None
+    """Seconds that the program waited since it created the resource; None: the resource is old."""
 
     @property
     def key(self) -> tuple[str, str, str]:

@@ -197,6 +197,8 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         placed = self._placed(context, inputs)
         resource_id = self.model.make_id(request.type, plain(placed), name, self.cloud.seed(request.urn))
         outputs = self._outputs(request.type, inputs, logical, resource_id, context, preview=False)
+        if self.cloud.waits:
+            outputs |= self.cloud.waits.assigned(request.type)
         unique = self.model.unique_key(request.type, placed, self._region(context, inputs))
         try:
             self._check_reachable(context)

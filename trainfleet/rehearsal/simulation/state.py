@@ -20,8 +20,9 @@ from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.fault_injection import FailOnce, FaultInjector, InjectedFaultError
 from trainfleet.rehearsal.simulation.pulumi_values import digested
 from trainfleet.rehearsal.simulation.reachability import why_unreachable
-from trainfleet.rehearsal.simulation.stateful_rules import cloud_refuses, version_of_nodes
+from trainfleet.rehearsal.simulation.stateful_rules import cloud_refuses, name_refused, version_of_nodes
 from trainfleet.rehearsal.simulation.values import digest
+from trainfleet.rehearsal.simulation.waits import Waits
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Cloud:
 
     records: dict[tuple[str, str, str], CloudObject] = field(default_factory=dict)
     """The resources that exist, by type, id and place."""
+    deleted: list[CloudObject] = field(default_factory=list)
+    """The resources that existed: some clouds keep their names."""
     operations: list[Operation] = field(default_factory=list)
     mistakes: dict[str, list[Mistake]] = field(default_factory=dict)
     """The mistakes that Check found, by URN. The rehearsal prints them itself instead of the engine's output.
@@ -62,6 +65,8 @@ class Cloud:
     """Where the program is applied from, one of reachability.PLACES; empty: not checked."""
     leave: bool = False
     """Whether to keep resources that were created outside this process when the rehearsal ends."""
+    waits: Waits | None = None
+    """How long programs wait; None: every role is in effect at once."""
     _made: dict[str, int] = field(default_factory=dict, repr=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
@@ -86,6 +91,8 @@ class Cloud:
             RefusedError: a stateful rule of the cloud forbids it.
         """
         with self._lock:
+            if self.waits:
+                self.waits.before(record, self.records.values())
             self._inject("create", record, timeout)
             taken = next(
                 (
@@ -103,6 +110,8 @@ class Cloud:
             self._check_rules("create", record)
             self.perform("create", record)
             record.version = version_of_nodes(record, self.records.values())
+            if self.waits:
+                self.waits.after(record, self.records.values())
             self.records[record.key] = record
             self._made[record.urn] = self._made.get(record.urn, 0) + 1
             self.operations.append(Operation("create", record.urn, record.token, record.id))
@@ -137,7 +146,7 @@ class Cloud:
             if record is None:
                 raise KeyError(resource_id)
             changed = CloudObject(
-                urn, token, resource_id, record.unique, inputs, outputs, place, record.version
+                urn, token, resource_id, record.unique, inputs, outputs, place, record.version, record.age
             )
             self._inject("update", changed)
             self._check_rules("update", changed)
@@ -159,7 +168,8 @@ class Cloud:
             self._inject("delete", record)
             self._check_rules("delete", record)
             self.perform("delete", record)
-            self.records.pop(record.key, None)
+            if gone := self.records.pop(record.key, None):
+                self.deleted.append(gone)
             self.operations.append(Operation("delete", urn, token, resource_id))
 
     def perform(self, verb: str, record: CloudObject) -> None:
@@ -170,7 +180,10 @@ class Cloud:
         """
 
     def _check_rules(self, verb: str, record: CloudObject) -> None:
-        if reason := cloud_refuses(verb, record, self.records.values(), self.quotas):
+        reason = cloud_refuses(verb, record, self.records.values(), self.quotas)
+        if verb == "create":
+            reason = reason or name_refused(record, self.deleted)
+        if reason:
             self.operations.append(Operation("refuse", record.urn, record.token, record.id, verb))
             raise RefusedError(reason)
 

@@ -28,6 +28,7 @@ from trainfleet.rehearsal.simulation import provider
 from trainfleet.rehearsal.simulation.pulumi_values import digested
 from trainfleet.rehearsal.simulation.replacement import Rule, table
 from trainfleet.rehearsal.simulation.state import Cloud
+from trainfleet.rehearsal.simulation.waits import Waits
 from trainfleet.rehearsal.steps import diagnostics
 from trainfleet.rehearsal.steps import selection as plan
 
@@ -214,6 +215,8 @@ def rehearsal_session(
     ):
         programs.environment, programs.secret_keys = box.environment, box.secret_keys
         programs.failure_file, programs.output = box.file("failure.json"), box.file("program.txt")
+        programs.waits = box.file("waits.txt")
+        cloud.waits = Waits(programs.waits)
         if options.cluster is not None:
             box.environment["KUBECONFIG"] = str(options.cluster.write_kubeconfig(box.file("kubeconfig")))
         environment = {"PULUMI_DEBUG_PROVIDERS": providers, "PULUMI_DEBUG_LANGUAGES": languages}

@@ -14,6 +14,7 @@ from typing import Any
 from trainfleet.rehearsal.engine.engine_cli import Outcome
 from trainfleet.rehearsal.report import Step
 from trainfleet.rehearsal.simulation.pulumi_values import plain
+from trainfleet.rehearsal.simulation.stateful_rules import is_name_kept
 from trainfleet.rehearsal.steps import fault_scenarios, selection
 from trainfleet.rehearsal.steps.session import APPLY, DESTROY, Rehearsal, counted
 
@@ -250,6 +251,22 @@ def destroy(r: Rehearsal, step: Step) -> None:
         step.detail = f"kept by retain_on_delete: {', '.join(kept)}"
 
 
+def apply_again(r: Rehearsal, step: Step) -> None:
+    """Apply once more: the cloud may keep names of what the destroy deleted. Runs only if it keeps some, and
+    if nothing is retained, which has to be imported first.
+    """
+    keeping = [record for record in r.cloud.deleted if is_name_kept(record)]
+    if not keeping or r.cloud.records:
+        step.ran = False
+        return
+    r.programs.changes.clear()  # as written, without the names that earlier steps set
+    outcome = r.run(step, *APPLY)
+    step.resources, step.changes = len(r.plan), outcome.count() and counted(r.only(outcome).values())
+    step.detail = f"the cloud keeps the names of {len({record.urn for record in keeping})} deleted resources"
+    if not outcome.ok:
+        r.failed(step, outcome)
+
+
 def _change(r: Rehearsal, step: Step, choice: selection.Choice) -> Outcome:
     r.programs.changes.append(choice.as_change())
     r.touched.add(choice.urn)
@@ -278,4 +295,5 @@ STEPS: tuple[tuple[str, str, Callable[[Rehearsal, Step], None]], ...] = (
     ("drift", "drift found and repaired", drift),
     ("unprotect", "protection lifted", unprotect),
     ("destroy", "destroy", destroy),
+    ("again", "applied again", apply_again),
 )

@@ -15,6 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from trainfleet.rehearsal.simulation.pulumi_values import plain
 from trainfleet.rehearsal.simulation.stateful_rules.agreements import AGREEMENT_CHECKS, AGREEMENT_KINDS
+from trainfleet.rehearsal.simulation.stateful_rules.kept_names import (
+    KEPT_NAME_KINDS,
+    keeps_name,
+    name_kept,
+)
 from trainfleet.rehearsal.simulation.stateful_rules.namespaces import NAMESPACE_CHECKS, NAMESPACE_KINDS
 from trainfleet.rehearsal.simulation.stateful_rules.node_agents import (
     critical_pods,
@@ -63,7 +68,7 @@ KINDS |= {
     "skew": {"type", "property", "of", "by", "version", "most", "source"},
     "upgrade": {"type", "property", "what", "back", "say", "source"},
 }
-KINDS |= {**RELATION_KINDS, **AGREEMENT_KINDS, **NAMESPACE_KINDS}
+KINDS |= {**RELATION_KINDS, **AGREEMENT_KINDS, **NAMESPACE_KINDS, **KEPT_NAME_KINDS}
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Rows = dict[str, dict[str, list[dict[str, Any]]]]
 
@@ -103,6 +108,18 @@ def cloud_refuses(
         or (_change(before, record, rest) if verb == "update" and before is not None else "")
         or (_version(record) or _quota(record, rest, quotas) if verb == "create" else "")
     )
+
+
+def name_refused(record: CloudObject, deleted: Iterable[CloudObject]) -> str:
+    """Return why a new resource cannot have its name, which a deleted one had; empty if it can."""
+    rows = rules()["kept_name"].get(record.token, ())
+    return next(filter(None, (name_kept(row, record, deleted) for row in rows)), "")
+
+
+def is_name_kept(record: CloudObject) -> bool:
+    """Return whether a cloud keeps the name of a resource after its deletion, also in the same place."""
+    rows = rules()["kept_name"].get(record.token, ())
+    return any(keeps_name(row, record) for row in rows if "unless_same" not in row)
 
 
 def _in_use(record: CloudObject, others: list[CloudObject]) -> str:

@@ -1,5 +1,5 @@
-"""Relations between resources of Azure: roles before their use, and what Managed Lustre needs of its subnet
-and of its key's vault.
+"""Relations between resources of Azure: what Managed Lustre needs of its subnet and of its key's vault, and
+private vaults. Roles are in grants.py.
 """
 
 from __future__ import annotations
@@ -28,26 +28,6 @@ def lustre_prerequisites(row: Row, record: CloudObject, others: list[CloudObject
     return (subnet is not None and _closed_subnet(row, subnet, others)) or (
         _closed_vault(vault) if vault is not None else ""
     )
-
-
-def granted(row: Row, record: CloudObject, others: list[CloudObject]) -> str:
-    """Return which resource is used without a role on it or above it, or `below` it (a key of a vault).
-
-    A program that assigns no roles is not checked: its identities may have theirs from elsewhere.
-    """
-    value: Any = plain(record.inputs)
-    for step in row["reference"].split("."):
-        value = value.get(step) if isinstance(value, dict) else None
-    used = f"{value or ''}/".lower()
-    scopes = [
-        str(plain(each.inputs).get("scope")).lower().rstrip("/") + "/"
-        for each in others
-        if each.token == row["by"]
-    ]
-    below = row.get("below", False)
-    if used == "/" or not scopes or any(used.startswith(s) or (below and s.startswith(used)) for s in scopes):
-        return ""
-    return f"no role is assigned on {row['reference']} {used.rstrip('/')}, so {row['type']} may not use it"
 
 
 def key_reached_privately(_row: Row, record: CloudObject, _others: list[CloudObject]) -> str:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, plain
 from trainfleet.rehearsal.simulation.stateful_rules.azure_relations import (
-    granted,
     key_reached_privately,
     lustre_prerequisites,
 )
 from trainfleet.rehearsal.simulation.stateful_rules.egress import reached_registry
+from trainfleet.rehearsal.simulation.stateful_rules.grants import granted
 from trainfleet.rehearsal.simulation.stateful_rules.identity_relations import default_account, trusted
 from trainfleet.rehearsal.simulation.stateful_rules.instances import network_cards, reserved_in_group
 from trainfleet.rehearsal.simulation.stateful_rules.node_groups import (
