@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import pulumi
 import pulumi_kubernetes as k8s
 
-from trainfleet.infra.cloud_support import support
 from trainfleet.infra.kubernetes.charts import CERT_MANAGER, release
 from trainfleet.infra.kubernetes.custom import custom
 from trainfleet.infra.kubernetes.features import LayerFeatures
@@ -26,7 +25,7 @@ from trainfleet.infra.kubernetes.names import (
     RAY_TLS_SCRIPT,
 )
 from trainfleet.infra.kubernetes.values import operators
-from trainfleet.infra.platform import TRAINING_NAMESPACE
+from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform
 from trainfleet.infra.spec.schema import PlatformSpec
 
 IMAGE = "docker.io/library/python:3.13.7-slim-trixie"
@@ -79,9 +78,13 @@ class CertificateSpec:
 class Certificates(pulumi.ComponentResource):
     """The authority, created by a Job or by cert-manager, and the pods' script. Empty without ray.tls."""
 
-    def __init__(self, spec: PlatformSpec, features: LayerFeatures, opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self, platform: Platform, spec: PlatformSpec, features: LayerFeatures, opts: pulumi.ResourceOptions
+    ) -> None:
         super().__init__("trainfleet:kubernetes:Certificates", f"{spec.name}-certificates", None, opts)
         self._spec = spec
+        # A platform without a registry may reach no public one either, but its nodes have the training image.
+        self._image = (spec.ray.image if platform.registry == "" else "") or IMAGE
         if features.certificates != "none":
             self._config(RAY_TLS_CONFIG, RAY_TLS_SCRIPT, "certificate.sh")
         if features.certificates == "own-ca":
@@ -141,8 +144,7 @@ class Certificates(pulumi.ComponentResource):
         ]
         container = k8s.core.v1.ContainerArgs(
             name="ray-ca",
-            # An existing cluster may reach no public registry, but has the training image.
-            image=("" if support(self._spec.cloud).creates_cluster else self._spec.ray.image) or IMAGE,
+            image=self._image,
             command=["python", "/script/ray_ca.py"],
             env=[
                 k8s.core.v1.EnvVarArgs(name="SECRET", value=RAY_CA_SECRET),

@@ -65,5 +65,5 @@ class ClusterLayer(pulumi.ComponentResource):
             platform, spec, features, pulumi.ResourceOptions(parent=self, depends_on=[*ready, self.kuberay])
         )
         self.secrets = ExternalSecrets(platform, spec, features, after_access)
-        self.certificates = Certificates(spec, features, after_isolation)
+        self.certificates = Certificates(platform, spec, features, after_isolation)
         self.register_outputs({})

@@ -93,9 +93,7 @@ class Kubernetes(Part):
     """The control plane, or the existing cluster of `cloud: local`."""
 
     version: str = Field("1.35", pattern=r"^1\.\d{2}$", examples=["1.35"])
-    """Minor version of Kubernetes, in quotes. It must be in the cloud's standard support; a warning comes 90
-    days before that ends.
-    """
+    """Minor version of Kubernetes, in quotes, in standard support. A warning comes 90 days before it ends."""
     access: Access = Access()
     """Who may reach the API server."""
     log_retention_days: int = Field(365, ge=1)
@@ -253,9 +251,7 @@ class Storage(Part):
     bucket_url: str = Field("", examples=["s3://my-bucket"])
     """`cloud: local` only: URL of the existing object store for runs (s3://, gs://, az:// or file://)."""
     secret: str = Field("", pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$", examples=["s3-keys"])
-    """`cloud: local` only: an existing Secret of the namespace `training` with the keys of that store. Each
-    of its keys becomes an environment variable of training pods (AWS_ACCESS_KEY_ID). Clouds use identities.
-    """
+    """`cloud: local` only: the Secret in `training` whose keys pods get as variables, for that store."""
 
 
 class Ray(Part):
@@ -286,9 +282,7 @@ class Secrets(Part):
     provider: Literal["cloud", "none"] = "cloud"
     """cloud: the cloud's secret store. none: create secrets in the cluster yourself."""
     names: tuple[Name, ...] = Field((), examples=[["hf-token"]])
-    """Names of the secrets. Pods get each as a variable: `hf-token` as HF_TOKEN, `wandb-key` as WANDB_KEY and
-    as WANDB_API_KEY. Values are never part of a spec or of the state.
-    """
+    """Names; pods get `hf-token` as HF_TOKEN, `wandb-key` also as WANDB_API_KEY. Values are never stored."""
 
 
 class Layer(Part):

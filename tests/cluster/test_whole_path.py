@@ -43,11 +43,15 @@ class Shell:
             "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
             "HOME": str(folder),
         }
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir()
 
     def run(self, command: str, **environment: str) -> str:
         """Run a command; its output. Those that change the shell are repeated before each later one."""
         if command.startswith(("source ", "export ")):
             self.settings += f"{command}\n"
+        if " sky" in f" {command}":  # SkyPilot removes little of what it writes there
+            environment["TMPDIR"] = str(self.temporary)
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", self.settings + command],
             cwd=self.clone,
@@ -86,10 +90,15 @@ def losses_of(shell: Shell, run: str) -> list[Any]:
 def library_of_the_image(shell: Shell, folder: Path) -> Path:
     """The standard library in the image, copied from a pod."""
     archive = folder / "library.tar"
-    pod = f"kubectl -n default run library --image {LOCAL} --restart Never --quiet --rm -i --command --"
-    shell.run(f"{pod} tar -chf - -C /usr/lib python3.11 > {archive}")
+    space = "kubectl -n default"
+    shell.run(f"{space} run library --image {LOCAL} --restart Never --command -- sleep 600")
+    shell.run(f"{space} wait --for condition=Ready --timeout 120s pod/library")
+    shell.run(f"{space} exec library -- tar -chf - -C /usr/lib python3.11 > {archive}")
+    there = shell.run(f"{space} exec library -- find -L /usr/lib/python3.11 -name '*.py'").splitlines()
+    shell.run(f"{space} delete pod library --now")
     with tarfile.open(archive) as tar:
         tar.extractall(folder / "library", filter="data")
+    assert len(list((folder / "library").rglob("*.py"))) == len(there), "the copy is not complete"
     return folder / "library" / "python3.11"
 
 

@@ -182,20 +182,17 @@ def test_the_jobs_account_may_create_secrets_of_one_namespace_and_nothing_else()
     assert planned.inputs["lab-ray-ca-job"]["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}
 
 
-def test_the_job_needs_no_public_registry_where_the_cluster_exists() -> None:
-    local = {
-        "cloud": "local",
-        "region": "",
-        "storage": {"bucket_url": "s3://runs"},
-        "kubernetes": {},
-        "gpu_pools": [],
-        "secrets": {"provider": "none"},
-    }
-    cases = [({}, "", IMAGE), ({}, "mine:1", IMAGE), (local, "", IMAGE), (local, "mine:1", "mine:1")]
-    for changes, image, expected in cases:
-        job = plan({**changes, "ray": {"image": image}}).inputs["lab-ray-ca-job"]
+def test_the_job_uses_the_training_image_where_there_is_no_registry() -> None:
+    cases = [
+        ("r.example/t", "", IMAGE),
+        ("r.example/t", "mine:1", IMAGE),
+        ("", "", IMAGE),
+        ("", "mine:1", "mine:1"),
+    ]
+    for registry, image, expected in cases:
+        job = plan({"ray": {"image": image}}, registry=registry).inputs["lab-ray-ca-job"]
         (container,) = job["spec"]["template"]["spec"]["containers"]
-        assert container["image"] == expected, (changes, image)
+        assert container["image"] == expected, (registry, image)
 
 
 def test_cert_manager_writes_the_same_secret() -> None:

@@ -96,7 +96,7 @@ def made(stack: str) -> dict[str, Any]:
     found = built(stack, "")
     at = {
         name: {"labels": labels, "taints": [list(taint) for taint in taints]}
-        for name, (labels, taints) in found.nodes.items()
+        for name, (labels, taints) in sorted(found.nodes.items())
     }
     return {"platform": found.outputs.model_dump(), "nodes": at}
 

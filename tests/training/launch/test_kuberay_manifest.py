@@ -32,7 +32,6 @@ from trainfleet.training.launch.kuberay.manifest import (
     run_objects,
     submitted_job,
 )
-from trainfleet.training.launch.sky.config import context_config
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.runtime.events import RAY_FOR_RUN
 
@@ -281,30 +280,6 @@ def test_secrets_are_only_referenced() -> None:
     assert ray["envFrom"] == [{"secretRef": {"name": "s3-keys"}}]
     token = next(each for each in ray["env"] if each["name"] == "HF_TOKEN")
     assert token["valueFrom"]["secretKeyRef"] == {"name": "hf-token", "key": "value", "optional": True}
-
-
-def test_a_library_finds_its_secret_under_its_own_variable() -> None:
-    """wandb reads WANDB_API_KEY; a secret's name in capitals would be WANDB_KEY alone."""
-    run = run_spec(platform=outputs(secrets=["hf-token", "wandb-key"]))
-    head = ray_job(run)["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
-    context = context_config(outputs(secrets=["hf-token", "wandb-key"]))
-    (sky,) = context["pod_config"]["spec"]["containers"]
-    for container in (head, sky):
-        found = {
-            each["name"]: each["valueFrom"]["secretKeyRef"]["name"]
-            for each in container["env"]
-            if "secretKeyRef" in each.get("valueFrom", {}) and each["name"] != "RAY_AUTH_TOKEN"
-        }
-        assert found == {"HF_TOKEN": "hf-token", "WANDB_KEY": "wandb-key", "WANDB_API_KEY": "wandb-key"}
-
-
-def test_the_keys_of_a_platforms_store_reach_every_pod() -> None:
-    run = run_spec(platform=outputs(storage_secret="s3-keys"), from_secrets=("mine",))
-    cluster = ray_job(run)["spec"]["rayClusterSpec"]
-    pods = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
-    for pod in pods:
-        sources = pod["template"]["spec"]["containers"][0]["envFrom"]
-        assert [each["secretRef"]["name"] for each in sources] == ["s3-keys", "mine"]
 
 
 def test_a_private_certificate_authority_is_passed_without_its_key(tmp_path: Any) -> None:

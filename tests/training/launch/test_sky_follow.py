@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from tests.training.launch.fake_sky import LOG, FakeSky, ResourcesUnavailableError, driven
-from tests.training.launch.saved_platforms import outputs
 from trainfleet.errors import InputError, TrainfleetError
-from trainfleet.training.launch.remote.platform_objects import platform_objects, pod_secrets
 from trainfleet.training.launch.sky import follow, job_state, pods, recovery
 from trainfleet.training.launch.sky.event_stream import EventStream, note_of, reasons_in
 from trainfleet.training.launch.sky.recovery import Pod, RecoveryWatcher, describe
@@ -378,29 +376,3 @@ def test_the_error_of_a_context_is_explained(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert why in (pods.context_problem("gone", "training") or "")
-
-
-def test_what_a_platform_lacks_is_found_before_skypilot_starts(
-    reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """kubectl answers like an API server on which the Job of Ray's authority has not run."""
-    program = tmp_path / "kubectl"
-    program.write_text(
-        "#!/bin/sh\n"
-        'case "$*" in *"get secrets ray-ca"*) echo "Error from server (NotFound): no" >&2; exit 1;; esac\n'
-        'case "$*" in *"get secrets hidden"*) echo "Error from server (Forbidden): no" >&2; exit 1;; esac\n'
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(follow, "context_problem", pods.context_problem)
-    monkeypatch.setattr(pods.time, "sleep", lambda seconds: None)
-    platform = outputs("aws-prod", storage_secret="hidden")
-    required = platform_objects(platform, pod_secrets(platform, ()))
-    assert [each.name for each in required if each.kind == "secrets"] == ["hidden", "ray-ca"]
-    sky = FakeSky()
-    rows = [vars(each) for each in required]
-    with pytest.raises(TrainfleetError, match=r"secrets/ray-ca is not in namespace training .*Job `ray-ca`"):
-        driven(reported, sky, contexts={"near": "training"}, required={"near": rows}).run()
-    assert sky.calls == []
-    program.write_text("#!/bin/sh\n")
-    assert driven(reported, sky, contexts={"near": "training"}, required={"near": rows}).run() == 0

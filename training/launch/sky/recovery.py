@@ -145,16 +145,16 @@ class Waits:
     contexts: Mapping[str, str]
     run: str
     note: Callable[[str], Any]
-    said: str = ""
+    last: str = ""
 
     def report(self) -> bool:
         """Look at the pods; whether Kueue holds back all of them."""
         pods = live_pods(self.contexts, self.run) or []
         held = bool(pods) and all(_pod(context, each).queued for context, each in pods)
         text = QUEUED if held else why_waiting(each for _, each in pods)
-        if text and text != self.said:
+        if text and text != self.last:
             self.note(text)
-        self.said = text
+        self.last = text
         return held
 
 
