@@ -4,9 +4,11 @@ computed nothing.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
+import random
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -28,9 +30,7 @@ def start_ranks(work: Callable[[int], Any], world_size: int, limit_s: float = RA
     """Call `work(rank)` in processes with the environment of a process group. If one dies, or none ends
     within `limit_s`, all are killed.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = _free_port()
     # NOTE: do not fork the process of the test. Threads of torch that have worked do not survive a fork, so the
     # child can hang.
     forking = multiprocessing.get_context("forkserver")
@@ -51,6 +51,17 @@ def start_ranks(work: Callable[[int], Any], world_size: int, limit_s: float = RA
     for process in processes:
         process.join()
     return [process.exitcode or 0 for process in processes]
+
+
+def _free_port() -> int:
+    """A port that nobody listens at, below those that the kernel gives to clients: one of theirs may be taken
+    before the first rank listens.
+    """
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _rank(payload: bytes, rank: int, world_size: int, port: int) -> None:
