@@ -6,13 +6,9 @@ import pytest
 
 from tests.cluster.conftest import Cluster, until
 from tests.cluster.pods import pod
-from tests.training.launch.kuberay_launches import pool
 from trainfleet.errors import InputError
-from trainfleet.infra.outputs.contract import PoolOutput
-from trainfleet.infra.spec.node_group import CAPACITY_LABEL
 from trainfleet.local_cluster import fake_nodes
 from trainfleet.local_cluster.fake_nodes import FakeNode
-from trainfleet.training.launch.remote.node_groups import group_affinity
 
 
 @pytest.mark.parametrize(
@@ -49,49 +45,6 @@ def test_gpu_labels_are_those_of_the_cloud(cloud: str) -> None:
         "h100",
         "nvidia-h100-80gb",
     )
-
-
-def group(capacity: str) -> dict[str, object]:
-    return {
-        "name": f"h100-{capacity}",
-        "capacity": capacity,
-        "zone": "",
-        "node_selector": {CAPACITY_LABEL: capacity},
-        "spot": capacity == "spot",
-        "max_nodes": 1,
-        "usd_per_hour": None,
-    }
-
-
-@pytest.mark.cluster
-@pytest.mark.timeout(1800)
-def test_pods_fill_the_node_groups_of_a_pool_in_their_order(cluster: Cluster) -> None:
-    """The affinity that launchers give to pods, and a node for each group, decided by the real scheduler."""
-    order = ["reserved", "spot", "on-demand"]
-    ordered = pool("h100", per_node=8, groups=[group(each) for each in order])
-    flags = [f"--fake-node=fake-{each}:8:{CAPACITY_LABEL}={each}" for each in reversed(order)]
-    done = cluster.call("cluster", "up", "--name", cluster.name, "--no-image", *flags)
-    assert done.returncode == 0, done.stderr
-    names = [f"ordered-{number}" for number in range(len(order) + 1)]
-    affinity = group_affinity(PoolOutput.model_validate(ordered))
-    found: list[str] = []
-    try:
-        for name in names:
-            each = pod(
-                name,
-                "true",
-                container={"resources": {"limits": {"nvidia.com/gpu": "8"}}},
-                affinity=affinity,
-                tolerations=[{"key": fake_nodes.LABEL, "operator": "Exists"}],
-            )
-            cluster.apply({**each, "metadata": {**each["metadata"], "namespace": "default"}})
-            about = "{.spec.nodeName}{.status.conditions[?(@.type=='PodScheduled')].message}"
-            found.append(until(lambda: cluster.kubectl("get", "pod", name, "-o", f"jsonpath={about}"), name))  # noqa: B023
-    finally:
-        cluster.kubectl("delete", "pod", *names, "--ignore-not-found", "--grace-period=0", "--force")
-        cluster.kubectl("delete", "node", *(f"fake-{each}" for each in order))
-    assert found[:-1] == [f"fake-{each}" for each in order]
-    assert "Insufficient nvidia.com/gpu" in found[-1], "every group is full"
 
 
 @pytest.mark.cluster
