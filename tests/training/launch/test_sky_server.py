@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
-from trainfleet.errors import TrainfleetError
+from tests.training.launch.saved_platforms import outputs
+from trainfleet.errors import MissingToolError, TrainfleetError
 from trainfleet.training.launch.sky import server
+from trainfleet.training.launch.sky.probe import probe
 
 
 class Healthy(http.server.BaseHTTPRequestHandler):
@@ -34,6 +36,18 @@ def port() -> Iterator[int]:
         threading.Thread(target=web.serve_forever, daemon=True).start()
         yield web.server_port
         web.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the programs that SkyPilot calls, the only one on the path. None of them does anything."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for tool in server.TOOLS:
+        (folder / tool).write_text("#!/bin/sh\n")
+        (folder / tool).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
 
 
 @pytest.fixture
@@ -56,6 +70,27 @@ def test_a_server_that_answers_is_not_started_again(
 ) -> None:
     server.ensure_server({"SKYPILOT_API_SERVER_LOCAL_PORT": str(port)}, tmp_path / "config.yaml")
     assert started == []
+
+
+def test_programs_that_the_machine_lacks_are_named_before_the_server_starts(
+    installed: Path, started: list[list[str]], tmp_path: Path
+) -> None:
+    for tool in ("socat", "nc"):
+        (installed / tool).unlink()
+    with pytest.raises(MissingToolError) as raised:
+        server.ensure_server({}, tmp_path / "config.yaml")
+    text = str(raised.value)
+    assert "`socat` is not on the path (install socat)" in text
+    assert "`nc` is not on the path (install netcat-openbsd)" in text
+    assert "rsync" not in text
+    assert started == []
+
+
+def test_sky_check_names_the_programs_that_the_machine_lacks(installed: Path, tmp_path: Path) -> None:
+    (installed / "rsync").unlink()
+    env = {"SKYPILOT_GLOBAL_CONFIG": str(tmp_path / "config.yaml")}
+    report = probe("prod", outputs("aws-prod"), env, quick=True, progress=lambda text: None)
+    assert "`rsync` is not on the path" in [each.what for each in report.problems]
 
 
 def test_a_remote_server_is_not_started(started: list[list[str]], tmp_path: Path) -> None:

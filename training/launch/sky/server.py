@@ -30,7 +30,7 @@ def missing_tools() -> list[Problem]:
     """Programs that SkyPilot calls and this machine lacks."""
     packages = {"nc": "netcat-openbsd", "ssh": "openssh-client"}
     return [
-        Problem(tool, "is not on the path", f"install {packages.get(tool, tool)}")
+        Problem("", f"`{tool}` is not on the path", f"install {packages.get(tool, tool)}")
         for tool in TOOLS
         if shutil.which(tool) is None
     ]
