@@ -93,7 +93,7 @@ class Kubernetes(Part):
     """The control plane, or the existing cluster of `cloud: local`."""
 
     version: str = Field("1.35", pattern=r"^1\.\d{2}$", examples=["1.35"])
-    """Minor version of Kubernetes, in quotes, in standard support. A warning comes 90 days before it ends."""
+    """Minor version of Kubernetes, in quotes. A warning comes 90 days before its standard support ends."""
     access: Access = Access()
     """Who may reach the API server."""
     log_retention_days: int = Field(365, ge=1)
@@ -282,7 +282,7 @@ class Secrets(Part):
     provider: Literal["cloud", "none"] = "cloud"
     """cloud: the cloud's secret store. none: create secrets in the cluster yourself."""
     names: tuple[Name, ...] = Field((), examples=[["hf-token"]])
-    """Names; pods get `hf-token` as HF_TOKEN, `wandb-key` also as WANDB_API_KEY. Values are never stored."""
+    """Names. Pods get them as variables (docs/kuberay.md). Values are in neither the spec nor the state."""
 
 
 class Layer(Part):

@@ -107,7 +107,7 @@ A rule is checked when the resource is created or updated, against what exists a
   empty pool of EKS is known to have EFA, by the tags of its scaling group. Tests of the launchers and pools
   check both;
 - time, except for names and for roles on Azure, where a wait counts for every role that was assigned before
-  it. On AWS, the provider retries what a new role cannot do yet. On Google Cloud, a grant on a key has effect
+  it. On AWS, what a new role cannot do yet is not simulated. On Google Cloud, a grant on a key has effect
   within seconds, in rare cases minutes (KMS documentation, consistency; IAM, access change propagation): an
   apply that fails for it is repeated;
 - capacity, quotas by machine, and names that something outside the program has or had: see

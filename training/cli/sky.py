@@ -202,7 +202,7 @@ def _with_tokens(
     named_platforms: list[NamedPlatform], texts: list[str]
 ) -> list[tuple[PlatformOutputs, str | None]]:
     """Each platform with its token, from its file or its cluster; None where the user has a context."""
-    from trainfleet.training.launch.sky.kubeconfig import fetch_token, own_context, read_token
+    from trainfleet.training.launch.sky.kubeconfig import fetch_token, read_token, uses_own_context
     from trainfleet.training.launch.sky.run_spec import by_name
 
     platforms = by_name(named_platforms)
@@ -230,7 +230,7 @@ def _with_tokens(
             read_token(files[name])
             if name in files
             else None
-            if own_context(outputs)
+            if uses_own_context(outputs)
             else fetch_token(outputs),
         )
         for name, outputs in platforms

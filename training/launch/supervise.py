@@ -33,7 +33,7 @@ from trainfleet.training.stores import StoreError
 LOG = "launch.log"
 """The output of a run's processes: Ray's and torch's own messages."""
 RERUN = "run the same command again to resume"
-LEFT_ALONE = "the run continues; there was no time to ask how it can be followed"
+LEFT_ALONE = "the run continues; this launch ended before it could report how to follow it"
 STOP_OR_DETACH = {"s": "save and stop the run", "d": "detach, and let it continue", "": "continue"}
 """The answers to Ctrl-C on a terminal. Without a terminal, Ctrl-C stops the run."""
 

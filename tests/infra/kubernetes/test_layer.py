@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.infra.kubernetes import charts
+from trainfleet.local_cluster import store
 from trainfleet.training.launch.kuberay.pods import USER_ID
 
 if TYPE_CHECKING:
@@ -212,3 +213,8 @@ def test_definitions_are_kept_in_production(plan: Callable[..., Layer]) -> None:
     states: dict[str, Any] = {step.name: step.new or {} for step in layer.preview.steps}
     kept = {name for name, state in states.items() if state.get("retainOnDelete")}
     assert kept == {f"prod-crd-{kind}" for kind in ("rayclusters", "rayjobs", "rayservices", "raycronjobs")}
+
+
+def test_the_namespace_of_a_local_store_has_the_levels_of_a_training_namespace(aws: Layer) -> None:
+    """A launch on the local cluster meets the same admission as on a platform."""
+    assert {mode: level(aws, "training", mode) for mode in store.LEVELS} == store.LEVELS

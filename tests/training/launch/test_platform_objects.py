@@ -8,15 +8,22 @@ from typing import Any
 import pytest
 
 from tests.training.launch.fake_sky import FakeSky, driven
-from tests.training.launch.saved_platforms import outputs
+from tests.training.launch.saved_platforms import FOLDER, STACKS, outputs
+from tests.training.launch.sky_tasks import recipe
 from trainfleet.errors import TrainfleetError
+from trainfleet.training.launch.platform_outputs import NamedPlatform
 from trainfleet.training.launch.remote import platform_objects as objects
 from trainfleet.training.launch.remote.platform_objects import PlatformObject, platform_objects, pod_secrets
-from trainfleet.training.launch.sky import follow, pods
+from trainfleet.training.launch.request import Request, Target
+from trainfleet.training.launch.sky import follow, launcher, pods
+from trainfleet.training.launch.sky.messages import SkySpec
+from trainfleet.training.launch.sky.options import SkyOptions
 
 
 @pytest.mark.parametrize(("absent", "looks"), [(3, 4), (10**6, 16)])
-def test_what_a_job_of_the_platform_creates_is_waited_for(absent: int, looks: int) -> None:
+def test_what_a_job_of_the_platform_creates_is_waited_for(
+    absent: int, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The authority appears seconds after the apply; nothing else does by itself."""
     authority = PlatformObject("secrets", "ray-ca", "see its Job", created_later=True)
     key = PlatformObject("secrets", "keys", "create it")
@@ -27,12 +34,13 @@ def test_what_a_job_of_the_platform_creates_is_waited_for(absent: int, looks: in
         return each is authority and len(asked) > absent
 
     slept: list[float] = []
-    found = objects.missing([authority], "training", exists, slept.append)
+    monkeypatch.setattr(objects.time, "sleep", slept.append)
+    found = objects.missing([authority], "training", exists)
     assert (len(asked), [each.where for each in found]) == (looks, ["secrets/ray-ca"] if looks == 16 else [])
     assert sum(slept) <= objects.AUTHORITY_WAIT_S
     slept.clear()
     asked.clear()
-    found = objects.missing([authority, key], "training", lambda each: False, slept.append)
+    found = objects.missing([authority, key], "training", lambda each: False)
     assert ([each.where for each in found], slept) == (["secrets/ray-ca", "secrets/keys"], [])
 
 
@@ -49,7 +57,7 @@ def test_what_a_platform_lacks_is_found_before_skypilot_starts(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(follow, "context_problem", pods.context_problem)
-    monkeypatch.setattr(pods.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(objects.time, "sleep", lambda seconds: None)
     platform = outputs("aws-prod", storage_secret="hidden")
     required = platform_objects(platform, pod_secrets(platform, ()))
     assert [each.name for each in required if each.kind == "secrets"] == ["hidden", "ray-ca"]
@@ -60,3 +68,25 @@ def test_what_a_platform_lacks_is_found_before_skypilot_starts(
     assert sky.calls == []
     program.write_text("#!/bin/sh\n")
     assert driven(reported, sky, contexts={"near": "training"}, required={"near": rows}).run() == 0
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_the_follower_of_skypilot_looks_for_what_the_contract_names(
+    stack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launcher writes it, the follower's process reads it back."""
+    monkeypatch.setattr(launcher, "context_problem", lambda *_: "is not asked here")
+    platform = outputs(stack, storage_secret="store-key")
+    request = Request("lm-1b", on="sky", options=SkyOptions(from_secrets=("hf-token",)))
+    target = Target(request, (NamedPlatform(platform, FOLDER / f"{stack}.json"),), tmp_path)
+    *_, spec = launcher.Sky().command(recipe(name="lm-small"), tmp_path / "recipe.yaml", target)
+    (required,) = SkySpec.read(Path(spec)).required.values()
+    names = {(each.kind, each.name) for each in required}
+    expected = {
+        ("serviceaccounts", platform.service_account),
+        ("persistentvolumeclaims", platform.shared_volume),
+    }
+    expected |= {("secrets", each) for each in ("store-key", "hf-token")}
+    if platform.ray_tls:
+        expected.add(("secrets", "ray-ca"))
+    assert names == {(kind, name) for kind, name in expected if name}

@@ -25,7 +25,7 @@ from trainfleet.training.launch.sky.config import (
     context_name,
     merged,
 )
-from trainfleet.training.launch.sky.kubeconfig import checked_token, masked, own_context, with_context
+from trainfleet.training.launch.sky.kubeconfig import checked_token, masked, uses_own_context, with_context
 from trainfleet.training.launch.sky.yaml_edit import changed
 
 TOKEN = "header.payload.signature"
@@ -122,10 +122,10 @@ def test_the_keys_of_a_platforms_store_are_in_its_context() -> None:
 def test_the_context_of_an_existing_cluster_is_the_users_own() -> None:
     """Its contract holds no login: kubectl would ask for a user name."""
     login = json.loads(outputs("aws-prod").kubeconfig)
-    assert not own_context(outputs("aws-prod"))
+    assert not uses_own_context(outputs("aws-prod"))
     login["users"][0]["user"] = {}
-    assert own_context(outputs("aws-prod", kubeconfig=json.dumps(login)))
-    assert own_context(outputs("aws-prod", launcher_account=""))
+    assert uses_own_context(outputs("aws-prod", kubeconfig=json.dumps(login)))
+    assert uses_own_context(outputs("aws-prod", launcher_account=""))
 
 
 def test_a_platform_without_tls_queue_or_autoscaler_has_no_settings_for_them() -> None:

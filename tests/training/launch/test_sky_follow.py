@@ -13,7 +13,7 @@ import pytest
 
 from tests.training.launch.fake_sky import LOG, FakeSky, ResourcesUnavailableError, driven
 from trainfleet.errors import InputError, TrainfleetError
-from trainfleet.training.launch.sky import follow, job_state, pods, recovery
+from trainfleet.training.launch.sky import follow, job_state, pods
 from trainfleet.training.launch.sky.event_stream import EventStream, note_of, reasons_in
 from trainfleet.training.launch.sky.recovery import Pod, RecoveryWatcher, describe
 
@@ -205,7 +205,7 @@ def test_the_time_in_a_queue_does_not_count(
             self.blocked.set()
             return super().api_cancel(request, silent)
 
-    monkeypatch.setattr(recovery, "live_pods", live_pods)
+    monkeypatch.setattr(pods, "live_pods", live_pods)
     monkeypatch.setattr(follow, "WAITING_POLL_S", 0.0)
     monkeypatch.setattr(follow, "POLL_S", 0.02)
     with pytest.raises(TrainfleetError, match="no capacity anywhere within"):

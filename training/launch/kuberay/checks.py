@@ -5,7 +5,6 @@ A launcher's account may see little beyond its own namespace: what it may not re
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
@@ -102,7 +101,7 @@ def _missing_objects(cluster: Cluster, run: RunSpec) -> list[Problem]:
             return error.status != 404
         return True
 
-    return missing(platform_objects(run.outputs, run.secrets), run.namespace, exists, time.sleep)
+    return missing(platform_objects(run.outputs, run.secrets), run.namespace, exists)
 
 
 def explain(error: ApiError, cluster: Cluster) -> TrainfleetError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -49,7 +50,6 @@ def missing(
     required: Iterable[PlatformObject],
     namespace: str,
     exists: Callable[[PlatformObject], bool],
-    sleep: Callable[[float], object],
 ) -> list[Problem]:
     """The objects that do not exist. Waits for those that a Job creates if nothing else is missing.
 
@@ -57,12 +57,11 @@ def missing(
         required: the objects.
         namespace: where they belong.
         exists: whether one exists, as far as the caller may read it.
-        sleep: called with the seconds between two looks.
     """
     absent = [each for each in required if not exists(each)]
     waited = 0.0
     while absent and all(each.created_later for each in absent) and waited < AUTHORITY_WAIT_S:
-        sleep(POLL_S)
+        time.sleep(POLL_S)
         waited += POLL_S
         absent = [each for each in absent if not exists(each)]
     return [

@@ -24,8 +24,8 @@ from trainfleet.training.launch.remote.follower import detach_requested, stop_re
 from trainfleet.training.launch.sky.event_stream import EventStream, note_of, reasons_in
 from trainfleet.training.launch.sky.job_state import RECONNECT_S, JobState, UnreachableError
 from trainfleet.training.launch.sky.messages import SkySpec
-from trainfleet.training.launch.sky.pods import ask_to_stop, context_problem
-from trainfleet.training.launch.sky.recovery import RecoveryWatcher, Waits, describe, list_pods
+from trainfleet.training.launch.sky.pods import Waits, ask_to_stop, context_problem
+from trainfleet.training.launch.sky.recovery import RecoveryWatcher, describe, list_pods
 from trainfleet.training.launch.sky.skypilot import parse
 from trainfleet.training.runtime import events
 from trainfleet.training.runtime.subprocess_jobs import send_error

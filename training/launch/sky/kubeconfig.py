@@ -93,7 +93,7 @@ def with_context(
     }
 
 
-def own_context(outputs: PlatformOutputs) -> bool:
+def uses_own_context(outputs: PlatformOutputs) -> bool:
     """Whether SkyPilot uses the context that the user has: the platform has no launcher account, or its
     contract names no login with which its token could be fetched (an existing cluster).
     """

@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from trainfleet.errors import MissingToolError, Problem
@@ -18,6 +18,7 @@ from trainfleet.training.launch.sky.task import RUN_LABEL
 
 TIMEOUT_S = 15
 LIST_TIMEOUT_S = 5.0
+QUEUED = "queued: Kueue has not admitted the run yet"
 STOP_FILE = "/tmp/trainfleet-stop"
 
 
@@ -67,7 +68,7 @@ def _missing_objects(context: str, namespace: str, required: Iterable[PlatformOb
         done = kubectl(context, "get", each.kind, each.name, "--namespace", namespace, "--output", "name")
         return "(NotFound)" not in done.stderr
 
-    found = missing(required, namespace, exists, time.sleep)
+    found = missing(required, namespace, exists)
     return "; ".join(f"{each.where} {each.what} ({each.fix})" for each in found)
 
 
@@ -85,7 +86,32 @@ def live_pods(contexts: Mapping[str, str], run: str) -> list[tuple[str, dict[str
     return found if answers else None
 
 
-def why_waiting(pods: Iterable[Mapping[str, Any]]) -> str:
+@dataclass
+class Waits:
+    """Reports what the pods of a run wait for, each time that it changes."""
+
+    contexts: Mapping[str, str]
+    run: str
+    note: Callable[[str], Any]
+    last: str = ""
+
+    def report(self) -> bool:
+        """Look at the pods; whether Kueue holds back all of them."""
+        pods = live_pods(self.contexts, self.run) or []
+        held = bool(pods) and all(_is_queued(each) for _, each in pods)
+        text = QUEUED if held else _why_waiting(each for _, each in pods)
+        if text and text != self.last:
+            self.note(text)
+        self.last = text
+        return held
+
+
+def _is_queued(pod: Mapping[str, Any]) -> bool:
+    gates = [str(each.get("name")) for each in pod["spec"].get("schedulingGates", ())]
+    return any(name.startswith("kueue.x-k8s.io/") for name in gates)
+
+
+def _why_waiting(pods: Iterable[Mapping[str, Any]]) -> str:
     """What pods wait for, in one line; empty if they do not wait, or only for their containers to start."""
     waits: dict[str, list[str]] = {}
     for pod in pods:

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from trainfleet.training.launch.sky.pods import live_pods, why_waiting
+from trainfleet.training.launch.sky.pods import live_pods
 
-QUEUED = "queued: Kueue has not admitted the run yet"
 PARTS = ("noticed", "placed", "set_up", "resumed")
 """The phases of a recovery, in order."""
 
@@ -26,8 +25,6 @@ class Pod:
     context: str
     placed: bool
     """Whether it has a node."""
-    queued: bool = False
-    """Whether Kueue holds it back."""
 
 
 @dataclass
@@ -135,33 +132,12 @@ def describe(recovery: Mapping[str, Any]) -> str:
 def list_pods(contexts: Mapping[str, str], run: str) -> list[Pod] | None:
     """The pods of a run that are not being deleted; None if no cluster answers."""
     pods = live_pods(contexts, run)
-    return None if pods is None else [_pod(context, each) for context, each in pods]
-
-
-@dataclass
-class Waits:
-    """Reports what the pods of a run wait for, each time that it changes."""
-
-    contexts: Mapping[str, str]
-    run: str
-    note: Callable[[str], Any]
-    last: str = ""
-
-    def report(self) -> bool:
-        """Look at the pods; whether Kueue holds back all of them."""
-        pods = live_pods(self.contexts, self.run) or []
-        held = bool(pods) and all(_pod(context, each).queued for context, each in pods)
-        text = QUEUED if held else why_waiting(each for _, each in pods)
-        if text and text != self.last:
-            self.note(text)
-        self.last = text
-        return held
-
-
-def _pod(context: str, pod: Mapping[str, Any]) -> Pod:
-    gates = [str(each.get("name")) for each in pod["spec"].get("schedulingGates", ())]
-    queued = any(name.startswith("kueue.x-k8s.io/") for name in gates)
-    return Pod(str(pod["metadata"]["uid"]), context, bool(pod["spec"].get("nodeName")), queued)
+    if pods is None:
+        return None
+    return [
+        Pod(str(each["metadata"]["uid"]), context, bool(each["spec"].get("nodeName")))
+        for context, each in pods
+    ]
 
 
 def _uids(pods: frozenset[Pod]) -> set[str]:

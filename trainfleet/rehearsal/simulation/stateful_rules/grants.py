@@ -70,8 +70,9 @@ def _late(
     young = [each for each in covering if each.age is not None and each.age < seconds]
     own = _principals(record, others)
     mine = [each for each in covering if plain(each.inputs).get("principalId") in own]
-    late = [each for each in young if each in mine] if mine else young if len(young) == len(covering) else []
-    return late[0] if late else None
+    if mine:
+        return next((each for each in young if each in mine), None)
+    return young[0] if young and len(young) == len(covering) else None
 
 
 def _principals(record: CloudObject, others: list[CloudObject]) -> set[str]:
