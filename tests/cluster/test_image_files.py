@@ -118,17 +118,29 @@ def test_the_image_of_a_fabric_finds_its_libraries_and_the_driver(dockerfile: st
     assert found["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
 
 
+def checked_files(dockerfile: str) -> list[str]:
+    """The files in /opt/microsoft whose pinned checksums a step checks."""
+    (step,) = re.findall(r"^RUN mkdir -p /opt/microsoft (?:.*\\\n)*.*$", dockerfile, re.M)
+    (pairs,) = re.findall(r"printf '%s  %s\\n' (.*) \| sha256sum --check --strict$", step)
+    found = re.findall(r'"\$(\w+)" (\S+)', pairs)
+    for argument, _ in found:
+        assert re.search(rf"^ARG {argument}=[0-9a-f]{{64}}$", dockerfile, re.M), argument
+    return [name for _, name in found]
+
+
 def test_every_topology_that_the_contract_names_is_in_the_image(dockerfile: str) -> None:
     fast = [machine for machine in machines_of(Cloud.AZURE) if machine.rdma == "infiniband"]
     named = {node_pools.fabric_environment(machine)["NCCL_TOPO_FILE"] for machine in fast}
-    added = re.findall(r"^ADD (?:.*\\\n)*.*?(\S+)$", dockerfile, re.M)
     assert named
-    assert named <= set(added)
+    assert named <= {f"/opt/microsoft/{name}" for name in checked_files(dockerfile)}
 
 
-def test_downloads_of_the_dockerfile_are_pinned(dockerfile: str) -> None:
-    for line in re.findall(r"^ADD .*", dockerfile, re.M):
-        assert re.search(r"--checksum=sha256:[0-9a-f]{64} ", line), line
+def test_downloads_of_the_dockerfile_are_pinned(root: Path, dockerfile: str) -> None:
+    fetched = re.findall(r"^ && curl -fsSLO \S+/(\S+) \\$", dockerfile, re.M)
+    assert len(fetched) == len(re.findall(r"\b(?:ADD|curl|wget) ", dockerfile))
+    assert [name for name in fetched if not name.startswith("aws-efa-installer")] == checked_files(dockerfile)
+    assert "curl" in (root / "images" / "debian.txt").read_text().split()
+    assert re.search(r"^ARG AZHPC_IMAGES=\S+/[0-9a-f]{40}$", dockerfile, re.M)
     assert "--verify aws-efa-installer-$EFA_INSTALLER.tar.gz.sig" in dockerfile
     assert re.search(r"VALIDSIG \$EFA_KEY ", dockerfile)
     assert re.search(r"^ARG EFA_KEY=[0-9A-F]{40}$", dockerfile, re.M)
