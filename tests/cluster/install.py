@@ -20,8 +20,11 @@ PACKAGES = {
     "ssh": "openssh-client",
     "curl": "curl",
     "mkfs.ext4": "e2fsprogs",
+    "buildah": "buildah",
+    "gpg": "gpg",
 }
-"""Programs and their packages: what SkyPilot and `ray up` call, and mkfs for the disk that a test fills."""
+"""Programs and their packages: what SkyPilot and `ray up` call, mkfs for the disk that a test fills, and what
+builds images and signs a file for them."""
 
 
 def absent() -> list[str]:
