@@ -14,6 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.errors import MissingToolError, Problem
+from trainfleet.infra.catalog.allocatable import Allocatable
+from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.node_group import NodeGroup
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
@@ -173,6 +175,8 @@ class CloudSupport:
     """By kind of pool."""
     group_zones: Callable[[PlatformSpec, NodeGroup], tuple[str, ...]] = field(default=lambda _s, _g: ())
     """The zones of a node group that is created once per zone; empty = it is one group over its zones."""
+    allocatable: Callable[[Machine], Allocatable] = field(default=lambda _machine: Allocatable())
+    """What pods can request on an empty node; unknown for nodes of an existing cluster."""
     unpriced_is_unsold: bool = False
     """True: the cloud lists a price for everything it sells."""
     spot_is_capped: bool = False

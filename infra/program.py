@@ -131,6 +131,7 @@ def pool_output(groups: tuple[Pool, ...], region: str = "") -> Mapping[str, Any]
     """
     first = groups[0]
     machine, capacity = at(first.machine, region, first.spec.capacity), first.spec.capacity
+    node = support(machine.cloud).allocatable(machine)
     tolerations = [GPU_TOLERATION, *(each for group in groups for each in group.tolerations)]
     return {
         "name": first.spec.pool,
@@ -149,6 +150,8 @@ def pool_output(groups: tuple[Pool, ...], region: str = "") -> Mapping[str, Any]
         "rdma_resource": first.rdma_resource,
         "rdma_nics": machine.rdma_nics if first.fabric != "none" else 0,
         "gpu_memory_gib": machine.gpu_memory_gib,
+        "pod_cpus": node.cpus,
+        "pod_memory_gib": node.memory_gib,
         "usd_per_hour": machine.usd_per_hour(capacity),
         "groups": [group_output(group, region) for group in groups if group.spec.preferences],
         "one_group_label": CAPACITY_LABEL if stays_in_one_group(first) else "",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainfleet.infra.aws.allocatable import node_allocatable
 from trainfleet.infra.aws.layout import (
     ROLE_PURPOSES,
     endpoint_services,
@@ -110,6 +111,7 @@ SUPPORT = CloudSupport(
     pool_skew=3,
     drain_minutes=15,  # EKS user guide, managed node update behavior: PodEvictionFailure
     image_release=r"(1\.\d{2})\.\d+-\d{8}",
+    allocatable=node_allocatable,
     rules=RULES,
     standing_costs=standing_costs,
 )

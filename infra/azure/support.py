@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainfleet.infra.azure.allocatable import node_allocatable
 from trainfleet.infra.azure.layout import (
     IDENTITY_PURPOSES,
     PRIVATE_ZONES,
@@ -111,6 +112,7 @@ SUPPORT = CloudSupport(
     reservations={"nodes": ReservationId(example="its resource id")},
     # Spot nodes are bought for at most the on-demand price (AKS, spotMaxPrice -1).
     spot_is_capped=True,
+    allocatable=node_allocatable,
     rules=RULES,
     notices=NOTICES,
     extra_pools=extra_pools,

@@ -15,6 +15,7 @@ from trainfleet.infra.cloud_support import (
     StandingCost,
 )
 from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.gcp.allocatable import node_allocatable
 from trainfleet.infra.gcp.layout import ACCOUNT_PURPOSES, account_purposes, workload_pool
 from trainfleet.infra.gcp.validation import RULES
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
@@ -85,6 +86,7 @@ SUPPORT = CloudSupport(
         Capacity.FLEX_START,
         Capacity.QUEUED,
     ),
+    allocatable=node_allocatable,
     rules=RULES,
     standing_costs=standing_costs,
 )

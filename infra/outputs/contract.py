@@ -70,6 +70,10 @@ class PoolOutput(Output):
     """Extended resource to request for RDMA (vpc.amazonaws.com/efa), or empty."""
     rdma_nics: int
     gpu_memory_gib: float
+    pod_cpus: float
+    """At most, on an empty node: its CPUs without those that the kubelet reserves; 0 = unknown."""
+    pod_memory_gib: float
+    """The same of memory."""
     usd_per_hour: float | None
     """Of the preferred capacity."""
     groups: list[NodeGroupOutput]
@@ -179,8 +183,9 @@ def _to_2(document: dict[str, Any]) -> dict[str, Any]:
 def _to_3(document: dict[str, Any]) -> dict[str, Any]:
     """Version 2 had one capacity in each pool, and left the keys of a store to the launcher."""
     pools = document.get("pools")
+    unknown = {"groups": [], "one_group_label": "", "pod_cpus": 0.0, "pod_memory_gib": 0.0}
     grown = [
-        {"groups": [], "one_group_label": "", **pool} if isinstance(pool, dict) else pool
+        {**unknown, **pool} if isinstance(pool, dict) else pool
         for pool in (pools if isinstance(pools, list) else [])
     ]
     return {"storage_secret": "", **document, **({"pools": grown} if isinstance(pools, list) else {})}

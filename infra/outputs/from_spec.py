@@ -60,6 +60,8 @@ def _pool(cloud: Cloud, region: str, pool: GpuPool, first: NodeGroup) -> PoolOut
         rdma_resource="",
         rdma_nics=0,
         gpu_memory_gib=machine.gpu_memory_gib,
+        pod_cpus=0.0,
+        pod_memory_gib=0.0,
         groups=[],
         one_group_label="",
         usd_per_hour=machine.usd_per_hour(first.capacity),

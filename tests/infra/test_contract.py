@@ -36,6 +36,8 @@ POOL = {
     "rdma_resource": "vpc.amazonaws.com/efa",
     "rdma_nics": 32,
     "gpu_memory_gib": 80.0,
+    "pod_cpus": 0.0,
+    "pod_memory_gib": 0.0,
     "usd_per_hour": 55.04,
     "groups": [],
     "one_group_label": "",

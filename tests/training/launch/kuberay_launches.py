@@ -50,6 +50,8 @@ def pool(name: str, **changes: Any) -> dict[str, Any]:
         "rdma_resource": "",
         "rdma_nics": 0,
         "gpu_memory_gib": 24.0,
+        "pod_cpus": 0.0,
+        "pod_memory_gib": 0.0,
         "usd_per_hour": 4.6,
         "groups": [],
         "one_group_label": "",

@@ -42,10 +42,8 @@ list.
 def recipe_for(stack: str) -> Any:
     """A recipe that a pool of the stack can run."""
     pool = outputs(stack).pools[0]
-    return load_recipe(
-        "lm-1b",
-        [f"scaling.workers={pool.per_node}", "precision=fp32", "batch.micro_batch=1", "storage=s3://runs"],
-    )
+    small = ["precision=fp32", "batch.micro_batch=1", "scaling.cpus_per_worker=2"]
+    return load_recipe("lm-1b", [f"scaling.workers={pool.per_node}", *small, "storage=s3://runs"])
 
 
 @cache

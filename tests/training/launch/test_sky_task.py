@@ -111,7 +111,7 @@ def test_two_pools_with_the_same_gpus_in_one_context_have_different_sizes() -> N
 
 
 def test_pools_that_need_another_number_of_pods_are_left_out_and_reported() -> None:
-    plan = make_plan(recipe(), platforms("aws-prod"))
+    plan = make_plan(recipe("scaling.cpus_per_worker=2"), platforms("aws-prod"))
     assert left_out(plan) == [
         "aws-prod/l4: it needs another number of pods",
         "aws-prod/a10g: it needs another number of pods",

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainfleet.infra.outputs.contract import RayCertificates
 from trainfleet.training.launch.kuberay.run_spec import RunSpec
+from trainfleet.training.launch.kuberay.worker_size import worker_size
 from trainfleet.training.launch.remote.fabric import FabricSettings, fabric_settings
 from trainfleet.training.launch.remote.node_groups import group_affinity
 from trainfleet.training.launch.remote.ray_job import (
@@ -36,10 +37,6 @@ USER_ID = 1000
 FILES_MOUNT = "/etc/trainfleet"
 CA_FILE = f"{FILES_MOUNT}/ca.crt"
 HEAD = {"cpu": "500m", "memory": "2Gi"}
-WORKER_GIB = 2
-"""Memory request of a worker without a GPU: Python, torch, Ray's own processes."""
-GPU_MEMORY_SHARE = 0.5
-"""Memory request of a worker as a share of its GPU's memory, which every machine type with that GPU has."""
 CHECKPOINT_WAIT_S = 480
 """How long a drained worker waits for its checkpoint, from the notice on. It ends as soon as its ranks saved.
 """
@@ -105,14 +102,11 @@ def worker_pod(run: RunSpec) -> Document:
 
 def worker_resources(run: RunSpec) -> Document:
     """The resources of a worker's pod. CPUs have no limit: throttling one rank would delay all of them."""
-    scaling, pool = run.recipe.scaling, run.pool
-    gpus = run.per_pod if scaling.use_gpu else 0
-    gib = run.per_pod * max(
-        WORKER_GIB, GPU_MEMORY_SHARE * pool.gpu_memory_gib if gpus and pool is not None else 0
-    )
+    gpus = run.per_pod if run.recipe.scaling.use_gpu else 0
+    size = worker_size(run.recipe, run.pool, run.per_pod)
     requests: dict[str, str] = {
-        "cpu": f"{round(run.per_pod * scaling.cpus_per_worker * 1000)}m",
-        "memory": f"{round(gib * 1024)}Mi",
+        "cpu": f"{round(size.cpus * 1000)}m",
+        "memory": f"{round(size.memory_gib * 1024)}Mi",
     }
     exact: dict[str, str] = {GPU: str(gpus)} if gpus else {}
     exact |= {name: str(amount) for name, amount in _fabric(run).resources.items()}

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
+from trainfleet.training.launch.kuberay.worker_size import worker_size
 from trainfleet.training.launch.platform_outputs import external_cluster
 from trainfleet.training.launch.remote.fabric import unusable_fabric
+from trainfleet.training.launch.remote.node_size import too_large
 from trainfleet.training.launch.remote.platform_objects import pod_secrets
 from trainfleet.training.launch.remote.pool_choice import choose_pool, too_many_nodes, workers_per_machine
 from trainfleet.training.launch.remote.ray_job import RAY_VERSION
@@ -88,12 +90,14 @@ def resolve(recipe: Recipe, target: Target, options: KubeRayOptions, env: Mappin
             if not value
         ]
     problems += unreachable(recipe.storage, env)
-    pool, pool_problems = choose_pool(recipe, outputs, options.pool)
+    pool, pool_problems = choose_pool(
+        recipe, outputs, options.pool, lambda each: not _oversized(recipe, each)
+    )
     ca, ca_problems = certificates(env)
     per_pod = workers_per_machine(recipe, pool)
     pods = -(-recipe.scaling.workers // per_pod)
     gpus = per_pod if recipe.scaling.use_gpu else 0
-    problems += [*pool_problems, *too_many_nodes(recipe, pool), *ca_problems]
+    problems += [*pool_problems, *too_many_nodes(recipe, pool), *_oversized(recipe, pool), *ca_problems]
     if why := unusable_fabric(pool, gpus, pods):
         fix = "--pool with another pool, or `interconnect: none` in the spec of the pool"
         problems.append(Problem("--pool", why, fix))
@@ -119,6 +123,12 @@ def resolve(recipe: Recipe, target: Target, options: KubeRayOptions, env: Mappin
         allow_changes=target.request.allow_changes,
         code=target.code_url,
     )
+
+
+def _oversized(recipe: Recipe, pool: PoolOutput | None) -> list[Problem]:
+    """What a worker's pod requests and no node of this pool has."""
+    size = worker_size(recipe, pool, workers_per_machine(recipe, pool))
+    return too_large(pool, size, recipe.scaling.cpus_per_worker)
 
 
 def _outputs(target: Target, options: KubeRayOptions) -> tuple[PlatformOutputs, list[Problem]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from trainfleet.errors import Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.suggestions import did_you_mean
@@ -9,9 +11,15 @@ from trainfleet.training.recipe.schema import Recipe
 
 
 def choose_pool(
-    recipe: Recipe, outputs: PlatformOutputs, requested: str | None
+    recipe: Recipe,
+    outputs: PlatformOutputs,
+    requested: str | None,
+    fits: Callable[[PoolOutput], bool] = lambda _pool: True,
 ) -> tuple[PoolOutput | None, list[Problem]]:
-    """The requested pool, else for GPUs the cheapest that is large enough; None for CPUs on plain nodes."""
+    """The requested pool, else for GPUs the cheapest that is large enough; None for CPUs on plain nodes.
+
+    A pool whose nodes do not hold the pods (`fits`) is chosen only where there is no other.
+    """
     by_name = {pool.name: pool for pool in outputs.pools}
     if requested is not None:
         if requested in by_name:
@@ -28,7 +36,8 @@ def choose_pool(
         most = max(pool.per_node * pool.max_nodes for pool in outputs.pools)
         what = f"no pool of {outputs.name} can have {recipe.scaling.workers} GPUs; the largest has {most}"
         return None, [Problem("scaling.workers", what, f"at most {most}")]
-    return min(large_enough, key=lambda pool: (_cost(recipe, pool), pool.name)), []
+    candidates = [pool for pool in large_enough if fits(pool)] or large_enough
+    return min(candidates, key=lambda pool: (_cost(recipe, pool), pool.name)), []
 
 
 def workers_per_machine(recipe: Recipe, pool: PoolOutput | None) -> int:

@@ -13,7 +13,9 @@ from typing import Any
 
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.training.launch.remote.fabric import unusable_fabric
+from trainfleet.training.launch.remote.node_size import too_large
 from trainfleet.training.launch.sky.config import context_name
+from trainfleet.training.launch.sky.pod_size import pod_size
 from trainfleet.training.launch.sky.resources import BF16_FLOPS, FP32_SHARE, GIB, USABLE, Needs, needs_of
 from trainfleet.training.recipe.schema import Recipe
 
@@ -248,6 +250,8 @@ def _refusals(pool: PoolOutput, query: _Query, nodes: int) -> list[str]:
         have = pool.max_nodes * pool.per_node
         need_nodes = f"{recipe.scaling.workers} workers need {nodes} nodes"
         found.append(f"too few GPUs: {need_nodes}, the pool has at most {pool.max_nodes} ({have} GPUs)")
+    oversized = too_large(pool, pod_size(recipe, nodes), recipe.scaling.cpus_per_worker)
+    found += [f"{each.what}: {each.where}, {each.fix}" for each in oversized]
     need = query.needs.gpu_bytes(recipe, recipe.scaling.workers)
     if need is not None and pool.gpu_memory_gib and need > USABLE * pool.gpu_memory_gib * GIB:
         fix = ", or strategy=fsdp" if recipe.strategy == "ddp" and recipe.scaling.workers > 1 else ""

@@ -16,19 +16,13 @@ from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.training.launch.remote.fabric import fabric_settings
 from trainfleet.training.launch.remote.node_groups import group_affinity
 from trainfleet.training.launch.sky.plan import CLOSED, Candidate, Plan
-from trainfleet.training.launch.sky.resources import GIB, STATE_BYTES, needs_of
+from trainfleet.training.launch.sky.pod_size import pod_size
 from trainfleet.training.recipe.load import dump
 from trainfleet.training.recipe.schema import Recipe
 
 QUEUED_TAINT = "cloud.google.com/gke-queued"
 """Nodes that are provisioned only for a whole request: SkyPilot must request them with `dws`."""
 RUN_LABEL = "trainfleet.io/run"
-SPARE_CPUS = 1
-"""For Ray's head and the driver, in addition to the workers."""
-MIN_CPUS = 0.5
-WORKER_GIB, GPU_WORKER_GIB, POD_GIB = 1.5, 8.0, 2.0
-"""Memory of a worker's process without and with a GPU (libraries, CUDA, batches), and of Ray with SkyPilot's.
-"""
 MAX_NAME_LENGTH = 40
 """SkyPilot truncates a cluster's name at 42 characters on Kubernetes."""
 TOKEN = "RAY_AUTH_TOKEN"
@@ -117,31 +111,6 @@ def redacted(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def cpus_of(recipe: Recipe, candidate: Candidate) -> float:
-    """CPUs of each pod. With GPUs there is a spare one; a small cluster may have none to spare."""
-    needed = _workers_per_node(recipe, candidate) * recipe.scaling.cpus_per_worker
-    return float(math.ceil(needed) + SPARE_CPUS) if recipe.scaling.use_gpu else max(MIN_CPUS, needed)
-
-
-def memory_of(recipe: Recipe, candidate: Candidate) -> int:
-    """GiB of each pod. It is a limit, so it includes the snapshot from which a checkpoint is written."""
-    workers = _workers_per_node(recipe, candidate)
-    each = GPU_WORKER_GIB if recipe.scaling.use_gpu else WORKER_GIB
-    streamed = (
-        getattr(getattr(recipe.workload, "data", None), "memory_mib", 0) / 1024
-        if recipe.scaling.use_gpu
-        else 0.0
-    )
-    states = (needs_of(recipe).parameters or 0.0) * STATE_BYTES / GIB
-    whole = workers if recipe.strategy == "ddp" and not recipe.scaling.use_gpu else 1
-    shared = (
-        states * whole
-        if recipe.strategy == "ddp"
-        else states / candidate.nodes * (2 if recipe.sharding.cpu_offload else 1)
-    )
-    return math.ceil(POD_GIB + workers * (each + streamed) + shared)
-
-
 def run_script(recipe: Recipe, candidate: Candidate, authority: str = "") -> str:
     """What each pod runs: Ray across the pods, and `python -m trainfleet.training.run` on the first."""
     text = (files("trainfleet.training.launch.sky") / "run.sh").read_text(encoding="utf-8")
@@ -157,17 +126,13 @@ def run_script(recipe: Recipe, candidate: Candidate, authority: str = "") -> str
     )
     values = {
         "@AUTHORITY@\n": trust,
-        "@CPUS@": str(math.ceil(cpus_of(recipe, candidate))),
+        "@CPUS@": str(math.ceil(pod_size(recipe, candidate.nodes).cpus)),
         "@MARK@": mark,
         "@RECIPE@": document,
     }
     for name, value in values.items():
         text = text.replace(name, value)
     return text
-
-
-def _workers_per_node(recipe: Recipe, candidate: Candidate) -> int:
-    return max(1, recipe.scaling.workers // max(1, candidate.nodes))
 
 
 def _resources(
@@ -185,10 +150,11 @@ def _resources(
     pool = next((each for each in outputs.pools if each.name == candidate.pool), None)
     kin = (candidate.context, candidate.accelerator, candidate.gpus_per_node)
     twins = sum((each.context, each.accelerator, each.gpus_per_node) == kin for each in before)
+    size = pod_size(recipe, candidate.nodes)
     found: dict[str, Any] = {
         "infra": f"k8s/{candidate.context}",
-        "cpus": cpus_of(recipe, candidate),
-        "memory": memory_of(recipe, candidate) + twins,
+        "cpus": size.cpus,
+        "memory": int(size.memory_gib) + twins,
         "image_id": f"docker:{outputs.image}",
         "labels": {RUN_LABEL: options.name},
     }
