@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -48,6 +49,8 @@ def init_from_env(use_gpu: bool, timeout_s: float = 600) -> World:
     if use_gpu:
         if torch.cuda.device_count() <= local_rank:
             raise MissingToolError("not enough GPUs", [_too_few_gpus(torch.cuda.device_count(), local_rank)])
+        if old := _old_driver():
+            raise MissingToolError("the GPU cannot be used", [old])
         torch.cuda.set_device(local_rank)
     if world_size > 1 and not dist.is_initialized():
         if os.environ.get("MASTER_ADDR") in LOOPBACK and sys.platform == "linux":
@@ -69,8 +72,26 @@ def _too_few_gpus(count: int, local_rank: int) -> Problem:
     if not count and (DRIVER_MOUNT / "libcuda.so.1").exists() and str(DRIVER_MOUNT) not in searched:
         what = f"the GPU driver is in {DRIVER_MOUNT}, which the image's LD_LIBRARY_PATH does not contain"
         return Problem("image", what, f"ENV LD_LIBRARY_PATH={DRIVER_MOUNT} in its Dockerfile")
+    if not count and (old := _old_driver()):
+        return old
     what = f"this machine has {count} GPUs, but process {local_rank} needs its own"
     return Problem("scaling.use_gpu", what, "scaling.use_gpu=false, or fewer workers")
+
+
+def _old_driver() -> Problem | None:
+    """The problem of a node whose GPU driver does not support the image's CUDA. The driver is of the cloud's
+    node image, so no contract knows its version.
+    """
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError) as error:
+        if found := re.search(r"driver on your system is too old \(found version (\d+)\)", str(error)):
+            version = int(found[1])  # cuDriverGetVersion: 1000 * major + 10 * minor
+            supported = f"{version // 1000}.{version % 1000 // 10}"
+            what = f"the node's GPU driver supports CUDA {supported}, and the image has {torch.version.cuda}"
+            fix = "a newer driver: another release of the node image; or an image with an older CUDA"
+            return Problem("image", what, fix)
+    return None
 
 
 def shutdown() -> None:

@@ -17,7 +17,7 @@ WORKER_GIB, GPU_WORKER_GIB, POD_GIB = 1.5, 8.0, 2.0
 
 
 def pod_size(recipe: Recipe, nodes: int) -> PodSize:
-    """The size of each pod of a run on so many of them."""
+    """The size of each pod of a run on this many of them."""
     workers = max(1, recipe.scaling.workers // max(1, nodes))
     return PodSize(_cpus(recipe, workers), _memory(recipe, workers, nodes), workers)
 
