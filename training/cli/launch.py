@@ -9,6 +9,7 @@ import typer
 
 from trainfleet import completion
 from trainfleet.console import EXIT_CODES
+from trainfleet.training.cli.clusters import Clusters, launch_on_clusters
 from trainfleet.training.cli.options import (
     AliasedCommand,
     AllowChange,
@@ -47,6 +48,8 @@ trainfleet launch lm-small --on kuberay --context kind-kind --namespace training
 --storage s3://my-bucket/runs --detach
 
 trainfleet launch spirals.yaml --on kuberay --stack outputs.json --code experiments
+
+trainfleet launch lm-small --on kuberay --clusters aws-prod.json,gcp-prod.json --run night-1
 
 trainfleet launch lm-small --on kuberay --stack outputs.json --print
 
@@ -291,6 +294,7 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     on: On = "local",
     run: RunName = None,
     stack: Stacks = None,
+    clusters: Clusters = None,
     storage: Storage = None,
     code: Code = None,
     show: Print = False,
@@ -334,8 +338,11 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
         fresh=fresh,
         json=as_json,
         allow_changes=tuple(allow or ()),
-        options=parse_options(on, given_options(ctx)),
+        options=parse_options(on, given_options(ctx)) if clusters is None else None,
     )
+    if clusters is not None:
+        launch_on_clusters(request, clusters, given_options(ctx), show=show or write is not None)
+        return
     _start(request, show=show or write is not None)
 
 
@@ -345,6 +352,7 @@ COMMON = (
     "on",
     "run",
     "stack",
+    "clusters",
     "storage",
     "code",
     "show",

@@ -22,19 +22,26 @@ from trainfleet.training.runtime.progress import duration, number
 ABSENT = "–"
 
 
-def write_comparison(places: Sequence[str | Path], target: Path) -> list[RunSummary]:
+def write_comparison(
+    places: Sequence[str | Path], target: Path, overall: Sequence[tuple[str, str]] = ()
+) -> list[RunSummary]:
     """Write a page that compares runs to `target` atomically.
+
+    Args:
+        places: the folders or URLs of the runs.
+        target: the page.
+        overall: figures of all runs together, by name.
 
     Raises:
         InputError: a place holds no run, or `target` cannot be written.
         StoreError: the store of a run's URL does not respond.
     """
     summaries = [read_run_summary(place) for place in places]
-    write_whole(target, comparison(summaries))
+    write_whole(target, comparison(summaries, overall))
     return summaries
 
 
-def comparison(summaries: Sequence[RunSummary]) -> str:
+def comparison(summaries: Sequence[RunSummary], overall: Sequence[tuple[str, str]] = ()) -> str:
     """The page as HTML."""
     figure, names = _figure(summaries), labels(summaries)
     charts = [(chart, draw(chart)) for chart in _charts(summaries, names, figure)]
@@ -55,6 +62,7 @@ def comparison(summaries: Sequence[RunSummary]) -> str:
             (chart.title, markup(drawing), chart.wide) for chart, drawing in charts if drawing or chart.wide
         ],
         figures=_figures(summaries, figure),
+        overall=overall,
         differences=differences(summaries),
         times=[(name, time_bar(summary)) for name, summary in zip(names, summaries, strict=True)],
         notes=[f"{name} has no validation result for {figure.words} yet." for name in without],

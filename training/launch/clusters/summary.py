@@ -1,0 +1,106 @@
+"""The runs of all clusters in figures: for each, and overall."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from trainfleet.errors import TrainfleetError
+from trainfleet.training.report.compare import write_comparison
+from trainfleet.training.report.run_summary import RunSummary, read_run_summary
+from trainfleet.training.report.time_breakdown import COMMUNICATING, COMPUTING
+
+FINISHED = ("finished", "detached")
+"""How a run may end without a fault."""
+
+
+@dataclass
+class Member:
+    """The run on one cluster, as far as it is known."""
+
+    name: str
+    on: str
+    run: str
+    run_dir: Path
+    status: str = "starting"
+    row: dict[str, Any] = field(default_factory=dict)
+    """The latest row of its training."""
+    document: dict[str, Any] = field(default_factory=dict)
+    """What its launch reported at its end."""
+    summary: str = ""
+    """Why it failed."""
+    problems: list[list[str]] = field(default_factory=list)
+
+    @property
+    def ended(self) -> bool:
+        return self.status not in ("starting", "running")
+
+
+def write_report(members: Sequence[Member], target: Path) -> tuple[list[RunSummary], bool]:
+    """Compare the runs on one page; returns those that have rows, and whether a page was written."""
+    found = []
+    for member in members:
+        with contextlib.suppress(TrainfleetError):
+            found.append(read_run_summary(member.run_dir))
+    if not found:
+        return [], False
+    summaries = write_comparison([each.place for each in found], target, overall=overall_rows(members, found))
+    return summaries, True
+
+
+def overall(members: Sequence[Member], summaries: Sequence[RunSummary]) -> dict[str, Any]:
+    """All runs in figures; None where it is not known of every run."""
+    figures = [each.figures() for each in summaries]
+    main = next((each["figure"] for each in figures), None)
+    mode = next((each["mode"] for each in figures), "min")
+    values = [each["best_validation"] for each in figures if each["figure"] == main]
+    known = [value for value in values if value is not None]
+    times = [dict(each["time"]) for each in figures]
+    whole = sum(sum(each.values()) for each in times)
+    useful = sum(each.get(COMPUTING, 0.0) + each.get(COMMUNICATING, 0.0) for each in times)
+    costs = [next((row["usd"] for row in each["cost"]), None) for each in figures]
+    return {
+        "clusters": len(members),
+        **{status: sum(each.status == status for each in members) for status in ("finished", "detached")},
+        "failed": sum(each.status not in FINISHED for each in members),
+        "figure": main,
+        "mode": mode,
+        "best_validation": (max if mode == "max" else min)(known, default=None),
+        "mean_validation": fmean(known) if known else None,
+        "tokens_per_second": _total([each["tokens_per_second"] for each in figures]),
+        "samples_per_second": _total([each["samples_per_second"] for each in figures]),
+        "goodput": useful / whole if whole else None,
+        "usd": _total(costs),
+        "resumes": sum(each["resumes"] for each in figures),
+        "launches": sum(each["launches"] for each in figures),
+    }
+
+
+def overall_rows(members: Sequence[Member], summaries: Sequence[RunSummary]) -> list[tuple[str, str]]:
+    """The same as text, for the report."""
+    found = overall(members, summaries)
+    figure = str(found["figure"] or "validation").replace("_", " ")
+    rows = [
+        ("clusters", found["clusters"], "{}"),
+        ("finished", found["finished"], "{}"),
+        ("detached", found["detached"] or None, "{}"),
+        ("failed", found["failed"], "{}"),
+        (f"best validation ({figure})", found["best_validation"], "{:.4f}"),
+        (f"mean of the best validations ({figure})", found["mean_validation"], "{:.4f}"),
+        ("tokens per second, all together", found["tokens_per_second"], "{:,.0f}"),
+        ("samples per second, all together", found["samples_per_second"], "{:,.0f}"),
+        ("goodput (share of the time that trained)", found["goodput"], "{:.1%}"),
+        ("cost", found["usd"], "${:,.2f}"),
+        ("resumed", found["resumes"], "{}"),
+    ]
+    return [(name, form.format(value)) for name, value, form in rows if value is not None]
+
+
+def _total(values: Sequence[float | None]) -> float | None:
+    """The sum; None if one is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if values and len(known) == len(values) else None
