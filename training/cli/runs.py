@@ -138,21 +138,47 @@ def stop_command(  # noqa: PLR0917 - Typer passes options by name
     trainfleet runs stop night-1 --within 90s
 
     trainfleet runs stop night-1 --now --stack outputs.json
+
+    The name of a launch with --clusters stops its run on every cluster.
     """
-    from trainfleet.console import err, out, print_json
+    from trainfleet.console import print_json
+    from trainfleet.errors import Problem, TrainfleetError
+    from trainfleet.training.launch.clusters.group import runs_of
+    from trainfleet.training.launch.clusters.stop import stop_all
+
+    def stop_one(name: str) -> dict[str, Any]:
+        return _stop(name, (stack, context, namespace), now=now, within_s=within, as_json=as_json)
+
+    members = runs_of(run)
+    if not members:
+        document = stop_one(run)
+        if as_json:
+            print_json(document)
+        return
+    documents, problems = stop_all(members, stop_one)
+    if as_json:
+        print_json({"name": run, "runs": documents})
+    if problems:
+        raise TrainfleetError("not every run was stopped", [Problem(*each) for each in problems])
+
+
+def _stop(
+    run: str, where: tuple[str | None, str | None, str | None], *, now: bool, within_s: float, as_json: bool
+) -> dict[str, Any]:
+    """Stop one run on its cluster; returns what `--json` prints."""
+    from trainfleet.console import err, out
     from trainfleet.training.cli.connection import connect_to, rejections_explained
     from trainfleet.training.launch.kuberay.runs import find, stop
 
     def report(text: str) -> None:
         err().print(f"{run} {text}", markup=False)
 
-    with rejections_explained(cluster := connect_to(stack, context, namespace, run)):
+    with rejections_explained(cluster := connect_to(*where, run)):
         found = find(cluster, run)
-        how = stop(cluster, found, now=now, within_s=within, report=report)
-    if as_json:
-        print_json({"run": run, "how": how, "storage": found.storage})
-    else:
+        how = stop(cluster, found, now=now, within_s=within_s, report=report)
+    if not as_json:
         out().print(f"{run} {how}; its checkpoints are in {found.storage}", markup=False, soft_wrap=True)
+    return {"run": run, "how": how, "storage": found.storage}
 
 
 @runs.command("attach", cls=AliasedCommand, epilog=EXIT_CODES)

@@ -69,8 +69,9 @@ def read_entries(text: str, on: str) -> list[ClusterEntry]:
         if count > 1
     ]
     if len(named) < 2:
+        count = "only one" if named else "no"
         fix = "a.json,b.json, or a YAML file with a list; for one cluster --stack"
-        problems.append(Problem(f"--clusters {text}", f"names {len(named)} clusters", fix))
+        problems.append(Problem(f"--clusters {text}", f"names {count} cluster", fix))
     if problems:
         raise InputError(UNREADABLE, problems)
     return named

@@ -64,6 +64,14 @@ def folder_of(name: str) -> Path:
     return (Path("runs") / f"{name}.clusters").absolute()
 
 
+def runs_of(name: str) -> list[tuple[str, str]]:
+    """The unfinished runs of a group that was launched from this folder, with their launchers."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        found = json.loads((folder_of(name) / STATE).read_text(encoding="utf-8"))["clusters"]
+        return [(Path(each["run"]).name, str(each["on"])) for each in found if each["status"] != "finished"]
+    return []
+
+
 def check(requests: Sequence[Request], names: Sequence[str], env: Mapping[str, str]) -> list[Member]:
     """Check every launch before the first one starts.
 
@@ -113,11 +121,13 @@ def start(
     members = check(requests, names, os.environ)
     folder = folder_of(name)
     with locked(folder, fresh=False), workspace() as work:
+        state = {"name": name, "clusters": [_document(each) for each in members]}
+        write_whole(folder / STATE, json.dumps(state, indent=1))
         group = _Group(members, requests, folder, work, view or group_display(as_json, members))
         group.run()
         summaries, written = write_report(members, folder / REPORT)
         document = {
-            "name": name,
+            **state,
             "clusters": [_document(each) for each in members],
             "overall": overall(members, summaries),
             "report": str(folder / REPORT) if written else None,

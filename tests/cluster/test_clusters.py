@@ -1,0 +1,142 @@
+"""One recipe on three platforms of the local cluster at once, each with its namespace, quota, account and folder
+of the store. One run is lost midway: the others finish, and the same command resumes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.conftest import Cluster, until
+from tests.cluster.launches import RESTRICTED, SMALL, Place, document, place
+from trainfleet.infra.outputs.contract import partly_known
+from trainfleet.local_cluster.images import LOCAL
+from trainfleet.local_cluster.stores.servers import KEY, SECRET
+from trainfleet.training.launch.remote.ray_job import RAY_VERSION
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
+__all__ = ["place"]
+NAMES = ("north", "south", "west")
+QUOTA = {"requests.cpu": "1", "requests.memory": "6Gi", "count/pods": "3"}
+"""Enough for one run: its head, its worker and its submitter."""
+STEPS = ("steps=150", "log.every=5", "checkpoint.every=25", "validation.every=150", "scaling.workers=1")
+
+
+def platform(cluster: Cluster, place: Place, name: str) -> Path:
+    """A platform of its own: namespace, account, quota and keys. Returns the file with its outputs."""
+    made = {"namespace": name}
+    cluster.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": RESTRICTED}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": f"trainer-{name}", **made}},
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "one-run", **made},
+            "spec": {"hard": QUOTA},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "s3-keys", **made},
+            "stringData": {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET},
+        },
+    )
+    outputs = partly_known(
+        name,
+        "local",
+        kube_context=cluster.state.context,
+        kubeconfig="{}",
+        namespace=name,
+        service_account=f"trainer-{name}",
+        bucket_url=f"{place.store.url}/runs/{name}",
+        storage_secret="s3-keys",
+        image=LOCAL,
+        ray_version=RAY_VERSION,
+    )
+    file = place.folder / f"{name}.json"
+    file.write_text(outputs.model_dump_json())
+    return file
+
+
+@pytest.fixture(scope="module")
+def platforms(cluster: Cluster, place: Place) -> Iterator[list[Path]]:
+    yield [platform(cluster, place, name) for name in NAMES]
+    for name in NAMES:
+        cluster.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+def arguments(place: Place, files: list[Path], run: str = "night") -> list[str]:
+    clusters = ",".join(str(each) for each in files)
+    return [
+        "launch",
+        "lm-tiny",
+        "--on",
+        "kuberay",
+        "--clusters",
+        clusters,
+        "--run",
+        run,
+        *SMALL,
+        *STEPS,
+        place.data,
+    ]
+
+
+def status(found: dict[str, Any]) -> dict[str, str]:
+    return {each["cluster"]: each["status"] for each in found["clusters"]}
+
+
+def test_three_platforms_train_at_once_and_a_lost_run_is_resumed(
+    cluster: Cluster, place: Place, platforms: list[Path]
+) -> None:
+    launch = place.begin("night", *arguments(place, platforms))
+    try:
+        until(lambda: launch.ended or "[south] step  50" in launch.output, "step 50 of south", 900)
+        assert not launch.ended, launch.output
+        cluster.kubectl("-n", "south", "delete", "rayjob", "tf-night-south", "--wait=false")
+        assert launch.process.wait(900) == 1, launch.output
+    finally:
+        launch.kill()
+    state = place.folder / "runs" / "night.clusters" / "clusters.json"
+    assert status(json.loads(state.read_text())) == {
+        "north": "finished",
+        "south": "failed",
+        "west": "finished",
+    }
+    assert "1 of 3 runs failed" in launch.output
+
+    again = place.call(*arguments(place, platforms), "--json")
+    assert again.returncode == 0, again.stderr
+    found = document(again.stdout)
+    assert status(found) == dict.fromkeys(NAMES, "finished")
+    by_name = {each["cluster"]: each for each in found["clusters"]}
+    assert by_name["south"]["resumed_from"] >= 25
+    losses = {name: each["metrics"]["test/loss"] for name, each in by_name.items()}
+    assert losses["south"] == pytest.approx(losses["north"], abs=1e-6)
+    assert losses["west"] == pytest.approx(losses["north"], abs=1e-6)
+    for name in NAMES:
+        assert (place.store.folder / "runs" / name / f"night-{name}" / "run.json").is_file()
+        until(
+            lambda name=name: not cluster.kubectl("-n", name, "get", "pods,rayjobs", "-o", "name"), name, 180
+        )
+    page = Path(found["report"]).read_text()
+    assert all(f"night-{name}" in page for name in NAMES)
+
+
+def test_detached_runs_are_stopped_by_the_name_of_the_group(
+    cluster: Cluster, place: Place, platforms: list[Path]
+) -> None:
+    left = place.call(*arguments(place, platforms, "day"), "steps=20000", "--detach", "--json")
+    assert left.returncode == 0, left.stderr
+    assert status(document(left.stdout)) == dict.fromkeys(NAMES, "detached")
+    stopped = place.call("runs", "stop", "day", "--json")
+    assert stopped.returncode == 0, stopped.stderr
+    assert [each["run"] for each in document(stopped.stdout)["runs"]] == [f"day-{name}" for name in NAMES]
+    for name in NAMES:
+        until(
+            lambda name=name: not cluster.kubectl("-n", name, "get", "pods,rayjobs", "-o", "name"), name, 180
+        )

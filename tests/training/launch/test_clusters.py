@@ -1,0 +1,202 @@
+"""`--clusters`: what a list names, what is rejected before anything starts, and the figures of all runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainfleet.errors import InputError, Interrupted, Problem, TrainfleetError
+from trainfleet.training.launch.base import LAUNCHERS, find
+from trainfleet.training.launch.clusters.display import GroupLines, sum_up
+from trainfleet.training.launch.clusters.entries import ClusterEntry, read_entries, requests
+from trainfleet.training.launch.clusters.group import STATE, GroupOutcome, folder_of, runs_of
+from trainfleet.training.launch.clusters.member import MemberSpec
+from trainfleet.training.launch.clusters.stop import stop_all
+from trainfleet.training.launch.clusters.summary import Member
+from trainfleet.training.launch.kuberay.options import KubeRayOptions
+from trainfleet.training.launch.request import Request
+
+MIXED = """
+- {stack: stacks/aws-prod.json, launcher: kuberay, options: {pool: l4, within: 5}}
+- {stack: [gcp-prod.json, azure-prod.json], launcher: sky, overrides: [seed=2, strategy=fsdp]}
+- {name: here, launcher: torchrun, storage: elsewhere}
+"""
+
+
+def written(folder: Path, text: str) -> str:
+    file = folder / "clusters.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+def problems(error: InputError) -> list[str]:
+    return [str(each) for each in error.problems]
+
+
+def test_platforms_with_commas_between_them_use_the_launcher_of_the_command() -> None:
+    found = read_entries("a.json, stacks/b.json,prod", "sky")
+    assert [(each.name, each.launcher, each.stack) for each in found] == [
+        ("a", "sky", ("a.json",)),
+        ("b", "sky", ("stacks/b.json",)),
+        ("prod", "sky", ("prod",)),
+    ]
+
+
+def test_each_cluster_has_its_own_launcher_changes_options_and_run(tmp_path: Path) -> None:
+    entries = read_entries(written(tmp_path, MIXED), "local")
+    base = Request("lm-small", overrides=("steps=9",), storage="s3://runs", fresh=True)
+    found = requests(base, "night", entries, {})
+    assert [(each.on, each.run, each.stacks, each.storage) for each in found] == [
+        ("kuberay", "night-aws-prod", ("stacks/aws-prod.json",), "s3://runs"),
+        ("sky", "night-gcp-prod", ("gcp-prod.json", "azure-prod.json"), "s3://runs"),
+        ("torchrun", "night-here", (), "elsewhere"),
+    ]
+    assert [each.overrides for each in found] == [
+        ("steps=9",),
+        ("steps=9", "seed=2", "strategy=fsdp"),
+        ("steps=9",),
+    ]
+    options = found[0].options
+    assert isinstance(options, KubeRayOptions)
+    assert (options.pool, options.within_s) == ("l4", 300.0)
+    assert all(each.fresh and each.json for each in found)
+
+
+def test_an_option_of_the_command_is_of_every_cluster_and_gives_way_to_its_own() -> None:
+    entries = [
+        ClusterEntry(name="a", launcher="kuberay", options={"pool": "l4"}),
+        ClusterEntry(name="b", launcher="sky"),
+    ]
+    found = requests(Request("lm-small"), "night", entries, {"pool": "h100", "image": "my/image:1"})
+    assert [(each.options.pool, each.options.image) for each in found] == [  # type: ignore[union-attr]
+        ("l4", "my/image:1"),
+        ("h100", "my/image:1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a.json", "names only one cluster"),
+        ("a.json,stacks/a.json", "2 clusters are named a"),
+        ("[{stack: a.json}, {stack: b.json, pool: l4}]", "[1]"),
+        ("[{stack: a.json}, {stack: b.json, on: sky}]", "[1]"),
+        ("stack: a.json", "is not a list"),
+        ("[{stack: a.json", "is not YAML"),
+        ("[{name: A B, stack: a.json}, {stack: b.json}]", "[0] name"),
+    ],
+)
+def test_a_list_that_cannot_be_read_is_rejected_with_the_place(
+    text: str, expected: str, tmp_path: Path
+) -> None:
+    given = written(tmp_path, text) if ":" in text else text
+    with pytest.raises(InputError) as raised:
+        read_entries(given, "kuberay")
+    assert expected in str(raised.value)
+
+
+def test_options_that_a_launcher_does_not_have_are_rejected_on_all_clusters_at_once() -> None:
+    entries = [
+        ClusterEntry(name="a", launcher="torchrun"),
+        ClusterEntry(name="b", launcher="sky", options={"hots": ["x"]}),
+        ClusterEntry(name="c", launcher="kuberay", options={"within": "long"}),
+        ClusterEntry(name="d", launcher="slurm"),
+    ]
+    with pytest.raises(InputError) as raised:
+        requests(Request("lm-small"), "night", entries, {"pool": "l4"})
+    text = problems(raised.value)
+    assert [each.split()[0].rstrip(":") for each in text] == ["a", "b", "c", "d"]
+    assert "`--pool` does nothing with --on torchrun" in text[0]
+    assert "is not an option of --on sky" in text[1]
+
+
+@pytest.mark.parametrize("on", LAUNCHERS)
+def test_the_process_of_a_cluster_gets_the_request_unchanged(on: str, tmp_path: Path) -> None:
+    """Every field is written to the file and read back, whatever is added to a request later."""
+    options = find(on).options_model()
+    plain: dict[str, Any] = {}
+    for each in fields(Request):
+        value = getattr(Request("lm-small"), each.name)
+        plain[each.name] = {str: "text", bool: True, tuple: ("one", "two")}.get(type(value), "text")
+    request = Request(**{**plain, "on": on, "options": options})
+    skipped = ("on", "options")
+    MemberSpec(
+        cluster="a",
+        address="",
+        parent=1,
+        on=on,
+        request={
+            each.name: getattr(request, each.name) for each in fields(request) if each.name not in skipped
+        },
+        options=options.model_dump(),
+    ).write(tmp_path / "a.json")
+    assert MemberSpec.read(tmp_path / "a.json").launch() == request
+
+
+def member(name: str, status: str, **row: Any) -> Member:
+    return Member(name, "kuberay", f"night-{name}", Path("runs") / name, status, row)
+
+
+def test_a_line_for_all_runs_appears_once_each_has_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"step": step, "loss": loss, "tokens_per_second": 1000.0} for step, loss in ((10, 2.5), (40, 2.0))
+    ]
+    members = [member("a", "running", **rows[0]), member("long", "running", **rows[1]), member("c", "failed")]
+    view = GroupLines(members)
+    for each in (members[0], members[0], members[1], members[0]):
+        view.handle(
+            each,
+            {"kind": "interval", "row": each.row | {"steps": 50, "lr": 1, "data_wait": 0, "eta_seconds": 1}},
+        )
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["[a]", "[a]", "[long]", "all", "[a]"]
+    assert lines[3].split(None, 1)[1] == sum_up(members)
+    assert sum_up(members) == "steps 10 to 40  loss 2.0000 to 2.5000  2000 tok/s  2 running, 1 failed"
+
+
+def test_the_error_names_every_run_that_failed_and_stopped_runs_are_an_interruption() -> None:
+    failed = member("b", "failed")
+    failed.summary, failed.problems = "no capacity", [["pool", "is full", "another"]]
+    error = GroupOutcome([member("a", "finished"), failed, member("c", "detached")], {}).error
+    assert error is not None
+    assert error.exit_code == 1
+    assert [(each.where, each.what) for each in error.problems] == [
+        ("b", "no capacity"),
+        ("b pool", "is full"),
+    ]
+    stopped = GroupOutcome([member("a", "interrupted"), member("b", "finished")], {}).error
+    assert isinstance(stopped, Interrupted)
+    assert GroupOutcome([member("a", "finished"), member("b", "detached")], {}).error is None
+
+
+def test_a_run_that_cannot_be_stopped_keeps_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert runs_of("night") == []
+    folder_of("night").mkdir(parents=True)
+    clusters = [
+        {"run": "runs/night-a", "on": "kuberay", "status": "starting"},
+        {"run": "runs/night-b", "on": "kuberay", "status": "failed"},
+        {"run": "runs/night-c", "on": "sky", "status": "detached"},
+        {"run": "runs/night-d", "on": "kuberay", "status": "finished"},
+        {"run": "runs/night-e", "on": "kuberay", "status": "detached"},
+    ]
+    (folder_of("night") / STATE).write_text(json.dumps({"clusters": clusters}))
+    asked = []
+
+    def stop(run: str) -> dict[str, Any]:
+        asked.append(run)
+        if run == "night-b":
+            raise TrainfleetError("there is no such run", [Problem("", "gone", "nothing to do")])
+        return {"run": run}
+
+    done, problems = stop_all(runs_of("night"), stop)
+    assert asked == ["night-a", "night-b", "night-e"]
+    assert [each["run"] for each in done] == ["night-a", "night-e"]
+    assert [(run, fix) for run, _, fix in problems] == [
+        ("night-b", "nothing to do"),
+        ("night-c", "sky down tf-night-c, or sky jobs cancel --name tf-night-c"),
+    ]
