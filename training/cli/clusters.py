@@ -74,7 +74,9 @@ def _line(member: Member) -> str:
     metrics: dict[str, float] = document.get("metrics", {})
     if "validation/loss" in metrics:
         parts.append(f"validation {metrics['validation/loss']:.4f} loss")
-    return ", ".join([*parts, *([member.summary] if member.summary else []), *document.get("how", [])])
+    return ", ".join(
+        [*parts, *([member.summary] if member.status == "failed" else []), *document.get("how", [])]
+    )
 
 
 def _files(document: Mapping[str, Any]) -> list[str]:

@@ -93,7 +93,7 @@ def overall_rows(members: Sequence[Member], summaries: Sequence[RunSummary]) -> 
         (f"mean of the best validations ({figure})", found["mean_validation"], "{:.4f}"),
         ("tokens per second, all together", found["tokens_per_second"], "{:,.0f}"),
         ("samples per second, all together", found["samples_per_second"], "{:,.0f}"),
-        ("goodput (share of the time that trained)", found["goodput"], "{:.1%}"),
+        ("goodput (share of the time spent training)", found["goodput"], "{:.1%}"),
         ("cost", found["usd"], "${:,.2f}"),
         ("resumed", found["resumes"], "{}"),
     ]
