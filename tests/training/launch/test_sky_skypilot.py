@@ -43,7 +43,7 @@ def recipe_for(stack: str) -> Any:
     """A recipe that a pool of the stack can run."""
     pool = outputs(stack).pools[0]
     small = ["precision=fp32", "batch.micro_batch=1", "scaling.cpus_per_worker=2"]
-    return load_recipe("lm-1b", [f"scaling.workers={pool.per_node}", *small, "storage=s3://runs"])
+    return load_recipe("lm-124m", [f"scaling.workers={pool.per_node}", *small, "storage=s3://runs"])
 
 
 @cache
