@@ -210,6 +210,11 @@ def test_a_definition_is_pruned_to_what_refuses(tmp_path: Path) -> None:
         ),
         ("kubernetes:cloud.google.com/v1:ComputeClass", {"priorities": [{"machineFamily": "n4"}]}, ""),
         (
+            "kubernetes:cloud.google.com/v1:ComputeClass",
+            {"priorities": [{"nodePools": ["a"]}]},
+            "spec.priorities[0].nodePools",
+        ),
+        (
             "kubernetes:cert-manager.io/v1:Certificate",
             {"secretname": "x", "issuerRef": {"name": "a"}},
             "spec.secretname",
