@@ -18,6 +18,8 @@ CARRIER_GRADE = IPv4Network("100.64.0.0/10")
 PRIVATE_RANGES = "inside 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or 100.64.0.0/10"
 _ACCESS: Path = ("kubernetes", "access")
 _ENDPOINT, _PUBLIC, _PRIVATE = ((*_ACCESS, name) for name in ("endpoint", "public_ranges", "private_ranges"))
+_DECIDES_ENDPOINT: tuple[Path, ...] = (("cloud",), _ENDPOINT, _PUBLIC, _PRIVATE)
+"""Without `endpoint`, the ranges decide."""
 _HUB: Path = ("network", "hub")
 
 
@@ -36,11 +38,11 @@ def endpoint_is_reachable(spec: PlatformSpec) -> Iterator[Finding]:
     endpoint, access = cloud.endpoint(spec), spec.kubernetes.access
     if endpoint not in cloud.endpoints:
         offered = " or ".join(cloud.endpoints)
-        yield Finding(_ENDPOINT, f"{spec.cloud} has no {endpoint} endpoint", offered, (("cloud",),))
+        yield Finding(_ENDPOINT, f"{spec.cloud} has no {endpoint} endpoint", offered, _DECIDES_ENDPOINT)
     elif endpoint == "public" and not access.public_ranges:
         what = "is empty, so nobody could reach the API server, and the cluster layer could not be installed"
         fix = 'the public ranges that you apply and work from, for example ["203.0.113.7/32"]'
-        yield Finding(_PUBLIC, what, fix, (_ENDPOINT, ("cloud",)))
+        yield Finding(_PUBLIC, what, fix, _DECIDES_ENDPOINT)
     elif endpoint == "private" and not access.private_ranges:
         what = (
             "is empty, so nobody could reach the API server: `pulumi up` creates the network, and no machine"
@@ -50,10 +52,10 @@ def endpoint_is_reachable(spec: PlatformSpec) -> Iterator[Finding]:
         fix = (
             f"the ranges of your VPN or runners, with network.hub or network.existing; or endpoint: {others}"
         )
-        yield Finding(_PRIVATE, what, fix, (_ENDPOINT, ("cloud",)))
+        yield Finding(_PRIVATE, what, fix, _DECIDES_ENDPOINT)
     if endpoint != "public" and access.public_ranges:
         what = f"has no effect on a {endpoint} endpoint"
-        yield Finding(_PUBLIC, what, "leave it out, or endpoint: public", (_ENDPOINT, ("cloud",)))
+        yield Finding(_PUBLIC, what, "leave it out, or endpoint: public", _DECIDES_ENDPOINT)
 
 
 @in_own_network

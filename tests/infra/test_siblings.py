@@ -14,6 +14,7 @@ INFRA = Path(__file__).resolve().parents[2] / "infra"
 EVERY_CLOUD = {"__init__", "build", "support", "validation"}
 CREATES_CLUSTER = {
     "account",
+    "allocatable",
     "budget",
     "cluster",
     "filesystem",

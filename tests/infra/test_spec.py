@@ -174,6 +174,21 @@ def test_a_misspelt_key_is_refused_and_the_right_one_offered(
     assert messages == [f"unknown key `{wrong}` -> did you mean `{right}`?"]
 
 
+def test_misspelt_ranges_are_not_reported_as_missing_too() -> None:
+    """Without `endpoint`, the ranges decide how the API server is reached."""
+    document = {
+        "name": "a",
+        "cloud": "aws",
+        "region": "us-east-1",
+        "owner": "a@b.c",
+        "network": {"hub": {"id": "tgw-0123456789abcdef0"}},
+        "kubernetes": {"access": {"private_rangess": ["192.168.0.0/24"]}},
+    }
+    with pytest.raises(InputError) as caught:
+        parse_spec(document)
+    assert [problem.what for problem in caught.value.problems] == ["unknown key `private_rangess`"]
+
+
 FIELD_NAMES = sorted(
     {
         str(key)
