@@ -52,7 +52,7 @@ def platform(cluster: Cluster, place: Place, name: str) -> Path:
         kubeconfig="{}",
         namespace=name,
         service_account=f"trainer-{name}",
-        bucket_url=f"{place.store.url}/runs/{name}",
+        bucket_url=f"{place.store.url}/{name}",
         storage_secret="s3-keys",
         image=LOCAL,
         ray_version=RAY_VERSION,
