@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.conftest import Cluster, until
-from tests.cluster.launches import RESTRICTED, SMALL, Place, document, place
+from tests.cluster.launches import RESTRICTED, Place, document, place
 from trainfleet.infra.outputs.contract import partly_known
 from trainfleet.local_cluster.images import LOCAL
 from trainfleet.local_cluster.stores.servers import KEY, SECRET
@@ -23,7 +23,10 @@ __all__ = ["place"]
 NAMES = ("north", "south", "west")
 QUOTA = {"requests.cpu": "1", "requests.memory": "6Gi", "count/pods": "3"}
 """Enough for one run: its head, its worker and its submitter."""
-STEPS = ("steps=150", "log.every=5", "checkpoint.every=25", "validation.every=150", "scaling.workers=1")
+SMALL = ("scaling.workers=1", "scaling.cpus_per_worker=0.05")
+"""Three runs must fit two CPUs: a head requests half of one. Without a queue, runs that do not fit wait for one
+another."""
+STEPS = ("steps=150", "log.every=5", "checkpoint.every=25", "validation.every=150")
 
 
 def platform(cluster: Cluster, place: Place, name: str) -> Path:
