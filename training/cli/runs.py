@@ -142,7 +142,7 @@ def stop_command(  # noqa: PLR0917 - Typer passes options by name
     The name of a launch with --clusters stops its run on every cluster.
     """
     from trainfleet.console import print_json
-    from trainfleet.errors import Problem, TrainfleetError
+    from trainfleet.errors import TrainfleetError
     from trainfleet.training.launch.clusters.group import runs_of
     from trainfleet.training.launch.clusters.stop import stop_all
 
@@ -159,7 +159,7 @@ def stop_command(  # noqa: PLR0917 - Typer passes options by name
     if as_json:
         print_json({"name": run, "runs": documents})
     if problems:
-        raise TrainfleetError("not every run was stopped", [Problem(*each) for each in problems])
+        raise TrainfleetError("not every run was stopped", problems)
 
 
 def _stop(

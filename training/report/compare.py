@@ -22,27 +22,20 @@ from trainfleet.training.runtime.progress import duration, number
 ABSENT = "–"
 
 
-def write_comparison(
-    places: Sequence[str | Path], target: Path, overall: Sequence[tuple[str, str]] = ()
-) -> list[RunSummary]:
+def write_comparison(places: Sequence[str | Path], target: Path) -> list[RunSummary]:
     """Write a page that compares runs to `target` atomically.
-
-    Args:
-        places: the folders or URLs of the runs.
-        target: the page.
-        overall: figures of all runs together, by name.
 
     Raises:
         InputError: a place holds no run, or `target` cannot be written.
         StoreError: the store of a run's URL does not respond.
     """
     summaries = [read_run_summary(place) for place in places]
-    write_whole(target, comparison(summaries, overall))
+    write_whole(target, comparison(summaries))
     return summaries
 
 
 def comparison(summaries: Sequence[RunSummary], overall: Sequence[tuple[str, str]] = ()) -> str:
-    """The page as HTML."""
+    """The page as HTML, with figures of all runs together by name."""
     figure, names = _figure(summaries), labels(summaries)
     charts = [(chart, draw(chart)) for chart in _charts(summaries, names, figure)]
     without = [

@@ -138,7 +138,7 @@ def test_the_process_of_a_cluster_gets_the_request_unchanged(on: str, tmp_path: 
 
 
 def member(name: str, status: str, **row: Any) -> Member:
-    return Member(name, "kuberay", f"night-{name}", Path("runs") / name, status, row)
+    return Member(name, "kuberay", Path("runs") / name, status, row)
 
 
 def test_a_line_for_all_runs_appears_once_each_has_reported(capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,7 +196,7 @@ def test_a_run_that_cannot_be_stopped_keeps_no_other(tmp_path: Path, monkeypatch
     done, problems = stop_all(runs_of("night"), stop)
     assert asked == ["night-a", "night-b", "night-e"]
     assert [each["run"] for each in done] == ["night-a", "night-e"]
-    assert [(run, fix) for run, _, fix in problems] == [
+    assert [(each.where, each.fix) for each in problems] == [
         ("night-b", "nothing to do"),
         ("night-c", "sky down tf-night-c, or sky jobs cancel --name tf-night-c"),
     ]

@@ -92,7 +92,7 @@ def check(requests: Sequence[Request], names: Sequence[str], env: Mapping[str, s
             problems.append(Problem(name, error.summary))
             problems += located(name, error.problems)
         else:
-            members.append(Member(name, request.on, recipe.name, run_dir))
+            members.append(Member(name, request.on, run_dir))
     if problems:
         raise InputError("not every cluster can run this; nothing was started", problems)
     return members
@@ -104,7 +104,6 @@ def start(
     names: Sequence[str],
     *,
     as_json: bool,
-    view: GroupDisplay | None = None,
 ) -> GroupOutcome:
     """Run a recipe on every cluster to its end.
 
@@ -113,7 +112,6 @@ def start(
         requests: the launch on each cluster.
         names: the clusters' names.
         as_json: whether to show no progress.
-        view: shows the events; by default the terminal.
 
     Raises:
         InputError: a cluster cannot run it, or another launch of this group is in progress.
@@ -123,14 +121,14 @@ def start(
     with locked(folder, fresh=False), workspace() as work:
         state = {"name": name, "clusters": [_document(each) for each in members]}
         write_whole(folder / STATE, json.dumps(state, indent=1))
-        group = _Group(members, requests, folder, work, view or group_display(as_json, members))
+        group = _Group(members, requests, folder, work, group_display(as_json, members))
         group.run()
-        summaries, written = write_report(members, folder / REPORT)
+        summaries = write_report(members, folder / REPORT)
         document = {
             **state,
             "clusters": [_document(each) for each in members],
             "overall": overall(members, summaries),
-            "report": str(folder / REPORT) if written else None,
+            "report": str(folder / REPORT) if summaries else None,
         }
         write_whole(folder / STATE, json.dumps(document, indent=1))
     return GroupOutcome(members, document)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from trainfleet.errors import TrainfleetError
+from trainfleet.errors import Problem, TrainfleetError
 from trainfleet.training.launch.sky.task import cluster_name
 
 KUBERAY = "kuberay"
@@ -13,7 +13,7 @@ KUBERAY = "kuberay"
 
 def stop_all(
     runs: Iterable[tuple[str, str]], stop: Callable[[str], dict[str, Any]]
-) -> tuple[list[dict[str, Any]], list[tuple[str, str, str]]]:
+) -> tuple[list[dict[str, Any]], list[Problem]]:
     """Stop each run; one that cannot be stopped keeps no other.
 
     Args:
@@ -21,17 +21,18 @@ def stop_all(
         stop: stops a run on KubeRay, and returns what was done.
 
     Returns:
-        What was done, and for each run that was not stopped its name, why, and how to stop it.
+        What was done, and the problems of the runs that were not stopped.
     """
     done, problems = [], []
     for run, launcher in runs:
         if launcher != KUBERAY:
             how = f"sky down {cluster_name(run)}, or sky jobs cancel --name {cluster_name(run)}"
             fix = how if launcher == "sky" else "Ctrl-C in its launch"
-            problems.append((run, f"`runs stop` does not stop runs of --on {launcher}", fix))
+            problems.append(Problem(run, f"`runs stop` does not stop runs of --on {launcher}", fix))
             continue
         try:
             done.append(stop(run))
         except TrainfleetError as error:
-            problems.append((run, error.summary, next((each.fix for each in error.problems if each.fix), "")))
+            fix = next((each.fix for each in error.problems if each.fix), "")
+            problems.append(Problem(run, error.summary, fix))
     return done, problems

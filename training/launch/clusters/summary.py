@@ -10,7 +10,8 @@ from statistics import fmean
 from typing import Any
 
 from trainfleet.errors import TrainfleetError
-from trainfleet.training.report.compare import write_comparison
+from trainfleet.files import write_whole
+from trainfleet.training.report.compare import comparison
 from trainfleet.training.report.run_summary import RunSummary, read_run_summary
 from trainfleet.training.report.time_breakdown import COMMUNICATING, COMPUTING
 
@@ -24,7 +25,6 @@ class Member:
 
     name: str
     on: str
-    run: str
     run_dir: Path
     status: str = "starting"
     row: dict[str, Any] = field(default_factory=dict)
@@ -40,16 +40,15 @@ class Member:
         return self.status not in ("starting", "running")
 
 
-def write_report(members: Sequence[Member], target: Path) -> tuple[list[RunSummary], bool]:
-    """Compare the runs on one page; returns those that have rows, and whether a page was written."""
+def write_report(members: Sequence[Member], target: Path) -> list[RunSummary]:
+    """Compare the runs on one page; returns those that could be read. Without any, there is no page."""
     found = []
     for member in members:
         with contextlib.suppress(TrainfleetError):
             found.append(read_run_summary(member.run_dir))
-    if not found:
-        return [], False
-    summaries = write_comparison([each.place for each in found], target, overall=overall_rows(members, found))
-    return summaries, True
+    if found:
+        write_whole(target, comparison(found, overall_rows(members, found)))
+    return found
 
 
 def overall(members: Sequence[Member], summaries: Sequence[RunSummary]) -> dict[str, Any]:
