@@ -74,14 +74,19 @@ def measure(millions: float, rounds: int, places: tuple[str, ...]) -> dict[str, 
 
 def _run_ranks(millions: float, rounds: int) -> list[dict[str, Any]]:
     """Start the ranks and an S3 gateway; returns what each rank printed."""
-    from trainfleet.local_cluster.stores.servers import free_port, start
+    import torch.distributed as dist
 
+    from trainfleet.local_cluster.stores.servers import start
+
+    # As in ranks.start: this process serves the store of the process group.
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory(prefix="trainfleet-checkpoints-") as folder:
         (Path(folder) / "s3").mkdir()
         with start("s3", Path(folder) / "s3") as server:
             environment = os.environ | server.environment(server.port)
             environment |= {"WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
-            environment |= {"MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"}
+            environment |= {"MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+            environment |= {"GLOO_SOCKET_IFNAME": "lo"}
             program = [sys.executable, "-m", "benchmarks.checkpoints", "--rank"]
             ranks = [
                 subprocess.Popen(

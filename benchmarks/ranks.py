@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import socket
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -23,13 +22,15 @@ def start(work: Work, world_size: int, settings: dict[str, Any]) -> list[Any]:
     Raises:
         TrainfleetError: a rank failed.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    import torch.distributed as dist
+
+    # This process serves the store of the process group, as torchrun does: the kernel picks the port, and no
+    # other process can take it.
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
     spawn = multiprocessing.get_context("spawn")
     queue: Any = spawn.Queue()
     processes = [
-        spawn.Process(target=_rank, args=(work, rank, world_size, port, settings, queue))
+        spawn.Process(target=_rank, args=(work, rank, world_size, store.port, settings, queue))
         for rank in range(world_size)
     ]
     for process in processes:
@@ -56,6 +57,7 @@ def _rank(  # noqa: PLR0917 - positional for multiprocessing
     ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size}
     os.environ |= {name: str(value) for name, value in ranks.items()}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     try:
         import torch
 

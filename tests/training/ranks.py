@@ -4,15 +4,13 @@ computed nothing.
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
-import random
-import socket
 from collections.abc import Callable
 from typing import Any
 
+import torch.distributed as dist
 from ray import cloudpickle
 
 RANKS_TIMEOUT_S = 120
@@ -30,14 +28,17 @@ def start_ranks(work: Callable[[int], Any], world_size: int, limit_s: float = RA
     """Call `work(rank)` in processes with the environment of a process group. If one dies, or none ends
     within `limit_s`, all are killed.
     """
-    port = _free_port()
+    # This process serves the store of the process group, as torchrun does: the kernel picks the port, and no
+    # other process can take it.
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
     # NOTE: do not fork the process of the test. Threads of torch that have worked do not survive a fork, so the
     # child can hang.
     forking = multiprocessing.get_context("forkserver")
     forking.set_forkserver_preload(PRELOADED)
     payload = cloudpickle.dumps(work)
     processes = [
-        forking.Process(target=_rank, args=(payload, rank, world_size, port)) for rank in range(world_size)
+        forking.Process(target=_rank, args=(payload, rank, world_size, store.port))
+        for rank in range(world_size)
     ]
     for process in processes:
         process.start()
@@ -53,17 +54,6 @@ def start_ranks(work: Callable[[int], Any], world_size: int, limit_s: float = RA
     return [process.exitcode or 0 for process in processes]
 
 
-def _free_port() -> int:
-    """A port that nobody listens at, below those that the kernel gives to clients: one of theirs may be taken
-    before the first rank listens.
-    """
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-
-
 def _rank(payload: bytes, rank: int, world_size: int, port: int) -> None:
     import torch
 
@@ -73,6 +63,7 @@ def _rank(payload: bytes, rank: int, world_size: int, port: int) -> None:
         "WORLD_SIZE": str(world_size),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
     }
     torch.set_num_threads(1)
     cloudpickle.loads(payload)(rank)
