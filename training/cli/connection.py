@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trainfleet.training.launch.kuberay.client import Cluster
+    from trainfleet.training.launch.remote.kubernetes import Cluster
 
 
 def connect_to(
@@ -22,8 +22,8 @@ def connect_to(
         InputError: no such stack or context.
         MissingToolError: the package `kubernetes` is missing.
     """
-    from trainfleet.training.launch.kuberay.client import connect, contexts
     from trainfleet.training.launch.platform_outputs import load_platform
+    from trainfleet.training.launch.remote.kubernetes import connect, contexts
 
     if stack is None and context is None and run is not None:
         stack, context, launched_in = launched_on(run)
@@ -52,7 +52,7 @@ def launched_on(run: str) -> tuple[str | None, str | None, str | None]:
 def rejections_explained(cluster: Cluster) -> Iterator[None]:
     """Turn an API server's rejection into an error that the user can act on."""
     from trainfleet.training.launch.kuberay.checks import explain
-    from trainfleet.training.launch.kuberay.client import ApiError
+    from trainfleet.training.launch.remote.kubernetes import ApiError
 
     try:
         yield

@@ -102,10 +102,10 @@ def check_command(  # noqa: PLR0917 - Typer passes options by name
 
     from trainfleet.console import err, print_json
     from trainfleet.errors import InputError, Problem, TrainfleetError
-    from trainfleet.training.launch.kuberay.client import connect
     from trainfleet.training.launch.kuberay.fabric_check import check_fabric
     from trainfleet.training.launch.kuberay.fabric_pods import Backend, resolve
     from trainfleet.training.launch.platform_outputs import load_platform
+    from trainfleet.training.launch.remote.kubernetes import connect
 
     if backend not in ("nccl", "gloo"):
         raise InputError("unknown backend", [Problem("--backend", f"{backend!r} is not known", "nccl, gloo")])

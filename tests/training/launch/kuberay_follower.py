@@ -9,11 +9,11 @@ import pytest
 
 from tests.training.launch.fake_api import JOB, PODS, FakeApi
 from tests.training.launch.kuberay_launches import launch
-from trainfleet.training.launch.kuberay import client, follow
-from trainfleet.training.launch.kuberay.client import Cluster
+from trainfleet.training.launch.kuberay import follow
 from trainfleet.training.launch.kuberay.launcher import KubeRay
 from trainfleet.training.launch.kuberay.messages import KubeRaySpec
 from trainfleet.training.launch.kuberay.run_spec import resolve
+from trainfleet.training.launch.remote.kubernetes import Cluster, connect
 
 PLACE: dict[str, Any] = {"context": "fake", "namespace": "training", "image": "me/trainfleet:1"}
 
@@ -56,7 +56,7 @@ def follower(monkeypatch: pytest.MonkeyPatch, **request: Any) -> tuple[follow.Fo
     run = resolve(recipe, target, launcher.options(target), {})
     spec = KubeRaySpec.model_validate_json(launcher.follower_spec(run, target).model_dump_json())
     output = RecordedEvents()
-    return follow.Follower(spec, client.connect("fake", "", "", "training"), output), output  # type: ignore[arg-type]
+    return follow.Follower(spec, connect("fake", "", "", "training"), output), output  # type: ignore[arg-type]
 
 
 def status(api: FakeApi, **fields: Any) -> None:
@@ -104,4 +104,4 @@ def running(api: FakeApi, lines: list[Any]) -> None:
 
 
 def cluster_of(api: FakeApi) -> Cluster:
-    return client.connect("fake", "", "", "training")
+    return connect("fake", "", "", "training")

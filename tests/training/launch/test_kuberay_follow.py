@@ -10,8 +10,8 @@ import pytest
 from tests.training.launch.fake_api import JOB, FakeApi
 from tests.training.launch.kuberay_follower import LOG, follower, running, status
 from trainfleet.training.launch.kuberay import follow
-from trainfleet.training.launch.kuberay.client import ApiError, retry_unreachable
 from trainfleet.training.launch.remote.follower import exit_code
+from trainfleet.training.launch.remote.kubernetes import ApiError, retry_unreachable
 
 
 def test_a_run_is_followed_to_its_end_and_deleted(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
-from trainfleet.training.launch.kuberay.client import ApiError, Cluster
 from trainfleet.training.launch.kuberay.manifest import files, ray_cluster, ray_job
 from trainfleet.training.launch.kuberay.run_spec import RunSpec
+from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster
 from trainfleet.training.launch.remote.platform_objects import PlatformObject, missing, platform_objects
 from trainfleet.training.launch.remote.pod_diagnostics import exceeded_quota
 

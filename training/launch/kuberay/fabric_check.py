@@ -10,7 +10,6 @@ from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.launch.kuberay.checks import explain
-from trainfleet.training.launch.kuberay.client import ApiError, Cluster, retry_unreachable
 from trainfleet.training.launch.kuberay.fabric_pods import (
     CONTAINER,
     MEASURE_S,
@@ -18,6 +17,7 @@ from trainfleet.training.launch.kuberay.fabric_pods import (
     check_objects,
 )
 from trainfleet.training.launch.remote.fabric_use import NEEDS_A_PLUGIN, fabric_use
+from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster, retry_unreachable
 from trainfleet.training.launch.remote.nccl_log import read_nccl_log
 from trainfleet.training.launch.remote.pod_diagnostics import PERMANENT_REASONS, Document, pod_wait
 from trainfleet.training.runtime.all_reduce import Timing, read_timings

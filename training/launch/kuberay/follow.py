@@ -13,7 +13,6 @@ from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.launch.kuberay.checks import ENDED, explain, is_handled, state_of
-from trainfleet.training.launch.kuberay.client import ApiError, Cluster, connect, retry_unreachable
 from trainfleet.training.launch.kuberay.messages import KubeRaySpec
 from trainfleet.training.launch.kuberay.pod_log import PodLog
 from trainfleet.training.launch.kuberay.pods import LAUNCH_LABEL
@@ -26,6 +25,7 @@ from trainfleet.training.launch.remote.follower import (
     follow,
     stop_requested,
 )
+from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster, connect, retry_unreachable
 from trainfleet.training.launch.remote.log_stream import Line
 from trainfleet.training.launch.remote.ray_job import stop_file
 from trainfleet.training.runtime.events import EventSink

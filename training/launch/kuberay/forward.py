@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.training.launch.kuberay.client import ApiError, Cluster
+from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster
 
 CHUNK = 1 << 16
 

@@ -29,7 +29,7 @@ class KubeRay(Launcher[KubeRayOptions]):
     def check(self, recipe: Recipe, target: Target) -> None:
         """Reject what the cluster cannot run, as far as it can be known beforehand."""
         from trainfleet.training.launch.kuberay.checks import reach, ready_for
-        from trainfleet.training.launch.kuberay.client import connect
+        from trainfleet.training.launch.remote.kubernetes import connect
 
         options = self.options(target)
         run = resolve(recipe, target, options, os.environ)

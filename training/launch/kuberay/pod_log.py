@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from trainfleet.training.launch.kuberay.client import ApiError, Cluster
+from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster
 from trainfleet.training.launch.remote.log_stream import Line, Once, parse
 
 CONTAINER = "ray-job-submitter"

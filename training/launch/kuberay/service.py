@@ -13,11 +13,11 @@ import yaml
 from trainfleet.console import out, print_json
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.launch.kuberay.checks import explain, reach
-from trainfleet.training.launch.kuberay.client import ApiError, connect
 from trainfleet.training.launch.kuberay.manifest import files_of_service, ray_service, render
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
 from trainfleet.training.launch.kuberay.run_spec import resolve
 from trainfleet.training.launch.platform_outputs import load_platforms
+from trainfleet.training.launch.remote.kubernetes import ApiError, connect
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.recipe.schema import Recipe, ScalingConfig
 from trainfleet.training.recipe.validation import check

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.training.launch.kuberay.client import Cluster
+from trainfleet.training.launch.remote.kubernetes import Cluster
 
 KEY = "auth_token"
 
