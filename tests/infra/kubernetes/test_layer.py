@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainfleet.infra.kubernetes import charts
 from trainfleet.local_cluster import store
-from trainfleet.training.launch.kuberay.pods import USER_ID
+from trainfleet.training.launch.remote.pod_settings import USER_ID
 
 if TYPE_CHECKING:
     from tests.infra.kubernetes.conftest import Layer

@@ -16,6 +16,7 @@ from trainfleet.training.launch.kuberay.pods import (
 )
 from trainfleet.training.launch.kuberay.run_spec import RunSpec
 from trainfleet.training.launch.remote import ray_job as job
+from trainfleet.training.launch.remote.pod_settings import restricted
 from trainfleet.training.launch.remote.ray_job import (
     ENTRYPOINT,
     JOB_FILE,
@@ -155,7 +156,7 @@ def _autoscaler(run: RunSpec) -> Document:
         "version": "v2",
         "idleTimeoutSeconds": 300,
         "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": restricted(),
     }
     if tls := mutual_tls(run):
         options["env"] = [{"name": key, "value": value} for key, value in sorted(tls.environment.items())]

@@ -12,6 +12,12 @@ from trainfleet.training.launch.kuberay.run_spec import RunSpec
 from trainfleet.training.launch.kuberay.worker_size import worker_size
 from trainfleet.training.launch.remote.fabric import FabricSettings, fabric_settings
 from trainfleet.training.launch.remote.node_groups import group_affinity
+from trainfleet.training.launch.remote.pod_settings import (
+    environment,
+    pod_security,
+    restricted,
+    variables,
+)
 from trainfleet.training.launch.remote.ray_job import (
     AGENT_PORT,
     CLIENT_PORT,
@@ -22,8 +28,7 @@ from trainfleet.training.launch.remote.ray_job import (
     SERVE_PORT,
     SUBMIT,
 )
-from trainfleet.training.launch.remote.secret_variables import secret_variables
-from trainfleet.training.launch.remote.storage_env import SHARED_MOUNT, trust_variables
+from trainfleet.training.launch.remote.storage_env import SHARED_MOUNT
 from trainfleet.training.runtime import pod_drain
 
 Document = dict[str, Any]
@@ -32,8 +37,6 @@ GPU = "nvidia.com/gpu"
 LAUNCH_LABEL = "trainfleet.io/launch"
 """On the submitter's pod: the pod of an earlier launch may still be terminating, and its log is another one.
 """
-USER_ID = 1000
-"""Of the image's user. A cluster that enforces runAsNonRoot rejects a user that is known by name only."""
 FILES_MOUNT = "/etc/trainfleet"
 CA_FILE = f"{FILES_MOUNT}/ca.crt"
 HEAD = {"cpu": "500m", "memory": "2Gi"}
@@ -83,7 +86,7 @@ def worker_pod(run: RunSpec) -> Document:
     pool = run.pool
     spec, metadata = template["spec"], template["metadata"]
     spec["containers"][0]["args"] = [WAIT_FOR_HEAD]
-    spec["containers"][0]["env"] += _variables(
+    spec["containers"][0]["env"] += variables(
         {"RAY_gcs_rpc_server_reconnect_timeout_s": str(RECONNECT_S), pod_drain.RANKS: RANKS_FOLDER}
     )
     if pool is not None:
@@ -93,7 +96,7 @@ def worker_pod(run: RunSpec) -> Document:
             spec["affinity"] = affinity
         fabric = _fabric(run)
         metadata["annotations"] |= fabric.annotations
-        spec["containers"][0]["env"] += _variables(dict(fabric.environment))
+        spec["containers"][0]["env"] += variables(dict(fabric.environment))
     # The spread would outweigh the order of the node groups: it would fill one node of each.
     if run.pods > 1 and not (pool and pool.groups):
         spec["topologySpreadConstraints"] = [_spread(run)]
@@ -121,7 +124,7 @@ def submitter_pod(run: RunSpec) -> Document:
         "imagePullPolicy": "IfNotPresent",
         "command": ["python", "-m", SUBMIT],
         "env": [
-            *_variables(
+            *variables(
                 {
                     "HOME": "/tmp",
                     "USER": "trainfleet",
@@ -131,7 +134,7 @@ def submitter_pod(run: RunSpec) -> Document:
             )
         ],
         "resources": {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
-        "securityContext": _restricted(),
+        "securityContext": restricted(),
         "volumeMounts": [
             {"name": "files", "mountPath": FILES_MOUNT, "readOnly": True},
             {"name": "scratch", "mountPath": "/tmp"},
@@ -142,7 +145,7 @@ def submitter_pod(run: RunSpec) -> Document:
         "spec": {
             "restartPolicy": "OnFailure",
             **_account(run),
-            "securityContext": _pod_security(),
+            "securityContext": pod_security(),
             "containers": [container],
             "volumes": [
                 {"name": "files", "configMap": {"name": run.job}},
@@ -178,11 +181,11 @@ def _template(run: RunSpec, role: str, resources: Document, ports: list[Document
         "name": f"ray-{role}",
         "image": run.image,
         "imagePullPolicy": "IfNotPresent",
-        "env": _environment(run),
+        "env": environment(run.env, CA_FILE if run.ca else "", run.outputs.secrets),
         **({"envFrom": [{"secretRef": {"name": name}} for name in run.secrets]} if run.secrets else {}),
         "ports": [*ports, {"name": "metrics", "containerPort": METRICS_PORT}],
         "resources": resources,
-        "securityContext": _restricted(),
+        "securityContext": restricted(),
         "volumeMounts": mounts,
         "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", _stop(role)]}}},
         "readinessProbe": _probe(delay=5, failures=10),
@@ -191,7 +194,7 @@ def _template(run: RunSpec, role: str, resources: Document, ports: list[Document
     }
     spec: Document = {
         **_account(run),
-        "securityContext": _pod_security(),
+        "securityContext": pod_security(),
         "terminationGracePeriodSeconds": STOP_GRACE_S[role],
         "containers": [container],
         "volumes": volumes,
@@ -211,23 +214,6 @@ def _stop(role: str) -> str:
     return f"{saving}; {shutdown}" if role == "worker" else shutdown
 
 
-def _environment(run: RunSpec) -> list[Document]:
-    values = {
-        "HOME": "/tmp",
-        "USER": "trainfleet",  # Python looks up the user's name, and the image may not have one
-        "PYTHONUNBUFFERED": "1",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-        **run.env,
-        **(trust_variables(run.env, CA_FILE) if run.ca else {}),
-    }
-    return _variables(values) + secret_variables(run.outputs.secrets)
-
-
-def _variables(values: dict[str, str]) -> list[Document]:
-    return [{"name": key, "value": value} for key, value in sorted(values.items())]
-
-
 def _account(run: RunSpec) -> Document:
     """The service account of the cloud identity. Only Ray's autoscaler needs a token of the cluster."""
     account: Document = {"automountServiceAccountToken": run.autoscaled}
@@ -236,21 +222,6 @@ def _account(run: RunSpec) -> Document:
         if run.outputs.service_account
         else account
     )
-
-
-def _pod_security() -> Document:
-    return {
-        "runAsNonRoot": True,
-        "runAsUser": USER_ID,
-        "runAsGroup": USER_ID,
-        "fsGroup": USER_ID,
-        "fsGroupChangePolicy": "OnRootMismatch",
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-
-
-def _restricted() -> Document:
-    return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 def _probe(delay: int, failures: int) -> Document:
@@ -301,7 +272,7 @@ def _add_certificate(run: RunSpec, tls: RayCertificates, spec: Document) -> None
     environment and mounts into it: TLS settings must be in both, and this init container must come first.
     """
     container = spec["containers"][0]
-    container["env"] += _variables(tls.environment)
+    container["env"] += variables(tls.environment)
     own = {"name": "ray-tls", "mountPath": tls.mount}
     container["volumeMounts"].append({**own, "readOnly": True})
     spec["initContainers"] = [
@@ -317,7 +288,7 @@ def _add_certificate(run: RunSpec, tls: RayCertificates, spec: Document) -> None
                 {"name": "RAY_TLS_FOLDER", "value": tls.mount},
             ],
             "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
-            "securityContext": _restricted(),
+            "securityContext": restricted(),
             "volumeMounts": [
                 {"name": "ray-ca", "mountPath": tls.ca_mount, "readOnly": True},
                 {"name": "ray-tls-setup", "mountPath": tls.config_mount, "readOnly": True},
