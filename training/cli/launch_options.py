@@ -1,0 +1,227 @@
+"""The options of `trainfleet launch` as parameters. The names in its help say which launchers have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainfleet import completion
+from trainfleet.training.cli.options import minutes
+
+REMOTE, KUBERNETES, SKY, RAY_UP = "Other machines", "Kubernetes", "SkyPilot", "ray up"
+
+
+def _launchers() -> list[str]:
+    from trainfleet.training.launch.base import LAUNCHERS
+
+    return list(LAUNCHERS)
+
+
+On = Annotated[
+    str,
+    typer.Option(
+        "--on",
+        metavar="LAUNCHER",
+        help="local: Ray on this machine. torchrun: without Ray. kuberay: Ray on a Kubernetes cluster. "
+        "sky: SkyPilot. ray-up: Ray on VMs or on hosts of yours.",
+        autocompletion=_launchers,
+    ),
+]
+Stacks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stack",
+        "--platform",
+        metavar="OUTPUTS.json|STACK",
+        help="A platform: an outputs file or a Pulumi stack (also --outputs). Runs are stored there.",
+        autocompletion=completion.stacks,
+    ),
+]
+Code = Annotated[
+    str | None,
+    typer.Option(
+        "--code",
+        metavar="DIR",
+        help="A folder with your code, which every worker imports first. By default the recipe's folder, if "
+        "its workload is a file there.",
+    ),
+]
+Print = Annotated[
+    bool, typer.Option("--print", help="Print what would be handed over, as YAML, and start nothing.")
+]
+Image = Annotated[
+    str | None,
+    typer.Option(
+        "--image", metavar="REF", help="The container image; by default the stack's.", rich_help_panel=REMOTE
+    ),
+]
+Pool = Annotated[
+    str | None,
+    typer.Option(
+        "--pool",
+        metavar="NAME",
+        help="The node pool that trains; by default the cheapest that fits.",
+        rich_help_panel=REMOTE,
+    ),
+]
+Within = Annotated[
+    float,
+    typer.Option(
+        "--within",
+        metavar="MINUTES",
+        parser=minutes,
+        help="How long to wait for machines: minutes, or a unit as in 90s, 5m, 2h. Then it is undone.",
+        rich_help_panel=REMOTE,
+    ),
+]
+Detach = Annotated[
+    bool,
+    typer.Option(
+        "--detach",
+        help="Exit once the run is submitted. How to follow and stop it is printed "
+        "(kuberay: `trainfleet runs attach`; sky: `sky logs` or `sky jobs logs`; ray-up: the same command).",
+        rich_help_panel=REMOTE,
+    ),
+]
+Secrets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret",
+        metavar="NAME",
+        help="sky, ray-up: pass this environment variable on, such as a key of the storage.",
+        rich_help_panel=REMOTE,
+    ),
+]
+ClusterName = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="NAME",
+        help="kuberay, ray-up: train on this long-lived Ray cluster; created if it does not exist.",
+        rich_help_panel=REMOTE,
+    ),
+]
+Context = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        metavar="NAME",
+        help="kuberay, sky: a context of your kubeconfig, instead of --stack.",
+        rich_help_panel=KUBERNETES,
+    ),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        metavar="NS",
+        help="kuberay, sky, with --context: the namespace of the run's pods.",
+        rich_help_panel=KUBERNETES,
+    ),
+]
+FromSecrets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--from-secret",
+        metavar="SECRET",
+        help="kuberay, sky: a Secret of the namespace whose keys become variables of the pods.",
+        rich_help_panel=KUBERNETES,
+    ),
+]
+Managed = Annotated[
+    bool,
+    typer.Option(
+        "--managed",
+        help="A managed job, which SkyPilot restarts elsewhere when its pods are lost.",
+        rich_help_panel=SKY,
+    ),
+]
+Nodes = Annotated[
+    int,
+    typer.Option(
+        "--nodes", min=1, help="Pods that share the workers of a recipe without GPUs.", rich_help_panel=SKY
+    ),
+]
+Spot = Annotated[
+    bool,
+    typer.Option("--spot/--no-spot", help="Use spot pools too, first where cheaper.", rich_help_panel=SKY),
+]
+Price = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--price",
+        metavar="STACK/POOL=USD",
+        help="What a node of that pool costs per hour.",
+        rich_help_panel=SKY,
+    ),
+]
+Write = Annotated[
+    Path | None,
+    typer.Option(
+        "--write",
+        metavar="FILE",
+        help="Write the cluster file and the files that it refers to, and start nothing.",
+        rich_help_panel=RAY_UP,
+    ),
+]
+Spec = Annotated[
+    str | None,
+    typer.Option(
+        "--spec",
+        metavar="STACK",
+        help="A stack's spec, for a stack that was never applied.",
+        rich_help_panel=RAY_UP,
+        autocompletion=completion.stacks,
+    ),
+]
+Hosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--host",
+        metavar="HOST",
+        help="An existing host; the first becomes the head, which does not train. Repeat for each.",
+        rich_help_panel=RAY_UP,
+    ),
+]
+Identity = Annotated[
+    str | None,
+    typer.Option(
+        "--identity",
+        metavar="NAME",
+        help="The machines' instance profile, service account or managed identity.",
+        rich_help_panel=RAY_UP,
+    ),
+]
+Zone = Annotated[
+    str | None,
+    typer.Option("--zone", metavar="ZONE", help="The cloud's zone of the machines.", rich_help_panel=RAY_UP),
+]
+MachineImage = Annotated[
+    str | None,
+    typer.Option(
+        "--machine-image",
+        metavar="ID",
+        help="What the machines boot; by default the cloud's image with driver and Docker.",
+        rich_help_panel=RAY_UP,
+    ),
+]
+SshUser = Annotated[
+    str | None,
+    typer.Option(
+        "--ssh-user",
+        metavar="USER",
+        help="The login; by default ubuntu, on existing hosts your user name.",
+        rich_help_panel=RAY_UP,
+    ),
+]
+SshKey = Annotated[
+    str | None,
+    typer.Option(
+        "--ssh-key",
+        metavar="FILE",
+        help="A private key; on a cloud Ray creates one by default.",
+        rich_help_panel=RAY_UP,
+    ),
+]
