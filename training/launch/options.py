@@ -35,3 +35,17 @@ class RemoteOptions(LaunchOptions):
     detach: bool = False
     within_s: float = Field(default=1800.0, title="--within")
     """How long the run may wait for its machines."""
+
+
+class KubernetesOptions(RemoteOptions):
+    """The options of the launchers that create pods."""
+
+    context: str | None = None
+    """A context of the kubeconfig, for a cluster that no stack describes."""
+    namespace: str | None = None
+    from_secrets: tuple[str, ...] = Field(default=(), title="--from-secret")
+
+    def place(self) -> dict[str, str]:
+        """The context and namespace, if given."""
+        found = {"context": self.context, "namespace": self.namespace}
+        return {key: value for key, value in found.items() if value}
