@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -127,6 +127,15 @@ FromSecrets = Annotated[
         "--from-secret",
         metavar="SECRET",
         help="kuberay, sky: a Secret of the namespace whose keys become variables of the pods.",
+        rich_help_panel=KUBERNETES,
+    ),
+]
+WorkloadCheck = Annotated[
+    Literal["auto", "always", "never"],
+    typer.Option(
+        "--workload-check",
+        help="kuberay, sky: validate image, code, workload and storage in a pod without GPUs before the run "
+        "requests its machines. auto: if the run has GPUs. always: or do not start. never.",
         rich_help_panel=KUBERNETES,
     ),
 ]

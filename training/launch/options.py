@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
+
+When = Literal["auto", "always", "never"]
 
 
 class LaunchOptions(BaseModel):
@@ -44,6 +48,8 @@ class KubernetesOptions(RemoteOptions):
     """A context of the kubeconfig, for a cluster that no stack describes."""
     namespace: str | None = None
     from_secrets: tuple[str, ...] = Field(default=(), title="--from-secret")
+    workload_check: When = "auto"
+    """When a pod without GPUs validates the workload before the run starts; auto: if the run has GPUs."""
 
     def place(self) -> dict[str, str]:
         """The context and namespace, if given."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.training.launch.fake_api import FakeApi, serving
-from trainfleet.training.launch.sky import follow
+from trainfleet.training.launch.sky import contexts, follow
 
 
 @pytest.fixture
@@ -33,6 +33,6 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
 
 @pytest.fixture
 def reported(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    monkeypatch.setattr(follow, "context_problem", lambda context, namespace, required: None)
+    monkeypatch.setattr(contexts, "context_problem", lambda context, namespace, required: None)
     monkeypatch.setattr(follow, "parse", lambda document: document)
     return []

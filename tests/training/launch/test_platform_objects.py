@@ -15,7 +15,7 @@ from trainfleet.training.launch.platform_outputs import NamedPlatform
 from trainfleet.training.launch.remote import platform_objects as objects
 from trainfleet.training.launch.remote.platform_objects import PlatformObject, platform_objects, pod_secrets
 from trainfleet.training.launch.request import Request, Target
-from trainfleet.training.launch.sky import follow, launcher, pods
+from trainfleet.training.launch.sky import contexts, launcher, pods
 from trainfleet.training.launch.sky.messages import SkySpec
 from trainfleet.training.launch.sky.options import SkyOptions
 
@@ -56,7 +56,7 @@ def test_what_a_platform_lacks_is_found_before_skypilot_starts(
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(follow, "context_problem", pods.context_problem)
+    monkeypatch.setattr(contexts, "context_problem", pods.context_problem)
     monkeypatch.setattr(objects.time, "sleep", lambda seconds: None)
     platform = outputs("aws-prod", storage_secret="hidden")
     required = platform_objects(platform, pod_secrets(platform, ()))

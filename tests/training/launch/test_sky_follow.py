@@ -13,7 +13,7 @@ import pytest
 
 from tests.training.launch.fake_sky import LOG, FakeSky, ResourcesUnavailableError, driven
 from trainfleet.errors import InputError, TrainfleetError
-from trainfleet.training.launch.sky import follow, job_state, pods
+from trainfleet.training.launch.sky import contexts, follow, job_state, pods
 from trainfleet.training.launch.sky.event_stream import EventStream, note_of, reasons_in
 from trainfleet.training.launch.sky.recovery import Pod, RecoveryWatcher, describe
 
@@ -69,7 +69,7 @@ def test_a_context_that_does_not_answer_is_left_out(
     reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        follow,
+        contexts,
         "context_problem",
         lambda context, namespace, required: "it is off" if context == "near" else None,
     )
@@ -82,7 +82,7 @@ def test_a_context_that_does_not_answer_is_left_out(
 def test_nothing_starts_if_no_context_answers(
     reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "context_problem", lambda context, namespace, required: "it is off")
+    monkeypatch.setattr(contexts, "context_problem", lambda context, namespace, required: "it is off")
     sky = FakeSky()
     with pytest.raises(TrainfleetError, match="no context can be used"):
         driven(reported, sky).run()

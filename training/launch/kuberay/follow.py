@@ -16,6 +16,7 @@ from trainfleet.training.launch.kuberay.checks import ENDED, explain, is_handled
 from trainfleet.training.launch.kuberay.messages import KubeRaySpec
 from trainfleet.training.launch.kuberay.pod_log import PodLog
 from trainfleet.training.launch.kuberay.pods import LAUNCH_LABEL
+from trainfleet.training.launch.kuberay.stop_request import ask_ranks
 from trainfleet.training.launch.remote import pod_diagnostics
 from trainfleet.training.launch.remote.follower import (
     NoteLog,
@@ -27,7 +28,7 @@ from trainfleet.training.launch.remote.follower import (
 )
 from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster, connect, retry_unreachable
 from trainfleet.training.launch.remote.log_stream import Line
-from trainfleet.training.launch.remote.ray_job import stop_file
+from trainfleet.training.launch.remote.workload_check import check_workload
 from trainfleet.training.runtime.events import EventSink
 from trainfleet.training.runtime.progress import duration
 
@@ -64,6 +65,8 @@ class Follower:
     def run(self) -> int:
         """Follow the run to its end; the exit code."""
         if not self.spec.attach:
+            if self.spec.check is not None:
+                check_workload(self.cluster, self.spec.check, self.note, _print)
             self._create()
         if self.spec.detach:
             self._await_operator()
@@ -355,18 +358,6 @@ class _DetachedError(Exception):
 
 class _SavedError(Stopped):
     """The run has saved after it was asked to stop."""
-
-
-def ask_ranks(cluster: Cluster, pods: list[dict[str, Any]], launch: str) -> int:
-    """Ask every rank to save and end, by creating the stop file in its pod; how many pods were asked."""
-    asked = 0
-    for pod in pods:
-        # Running is enough: on a busy machine a pod that trains may not be marked ready.
-        if pod_diagnostics.node_type(pod) == "worker" and pod.get("status", {}).get("phase") == "Running":
-            with contextlib.suppress(ApiError):
-                cluster.execute(pod["metadata"]["name"], "ray-worker", ["touch", stop_file(launch)])
-                asked += 1
-    return asked
 
 
 def _owner(job: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from trainfleet.training.launch.kuberay.messages import KubeRaySpec
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
 from trainfleet.training.launch.kuberay.run_spec import RunSpec, resolve
 from trainfleet.training.launch.remote.follower import Detached
+from trainfleet.training.launch.remote.workload_check import CheckedRun, workload_check
 from trainfleet.training.launch.request import Target
 from trainfleet.training.recipe.schema import Recipe
 
@@ -72,9 +73,24 @@ class KubeRay(Launcher[KubeRayOptions]):
             queue=run.outputs.queue,
             tried=", ".join(filter(None, [run.outputs.name or run.context or "", pool])),
             objects=run_objects(run),
+            check=workload_check(_checked(run), "never" if run.cluster else options.workload_check),
             attach=options.attach,
             detached=_detached(run, target),
         )
+
+
+def _checked(run: RunSpec) -> CheckedRun:
+    return CheckedRun(
+        recipe=run.recipe,
+        job=run.job,
+        namespace=run.namespace,
+        image=run.image,
+        outputs=run.outputs,
+        secrets=run.secrets,
+        env=run.env,
+        ca=run.ca,
+        code=run.code,
+    )
 
 
 def _detached(run: RunSpec, target: Target) -> Detached:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainfleet.training.launch.remote.follower import Detached, FollowerSpec
+from trainfleet.training.launch.remote.workload_check import WorkloadCheck
 
 
 class KubeRaySpec(FollowerSpec):
@@ -24,5 +25,7 @@ class KubeRaySpec(FollowerSpec):
     """The cluster and pool, for messages."""
     objects: list[dict[str, Any]]
     """The Kubernetes objects, in the order in which they are created."""
+    check: WorkloadCheck | None
+    """What validates the workload before the objects are created."""
     attach: bool
     detached: Detached

@@ -98,6 +98,9 @@ def resolve(recipe: Recipe, target: Target, options: KubeRayOptions, env: Mappin
     pods = -(-recipe.scaling.workers // per_pod)
     gpus = per_pod if recipe.scaling.use_gpu else 0
     problems += [*pool_problems, *too_many_nodes(recipe, pool), *_oversized(recipe, pool), *ca_problems]
+    if options.cluster and options.workload_check == "always":
+        what = f"the pods of {options.cluster} are not created by this run, and have an image of their own"
+        problems.append(Problem("--workload-check always", what, "leave it out, or leave out --cluster"))
     if why := unusable_fabric(pool, gpus, pods):
         fix = "--pool with another pool, or `interconnect: none` in the spec of the pool"
         problems.append(Problem("--pool", why, fix))

@@ -14,10 +14,10 @@ from typing import Any
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.suggestions import did_you_mean
 from trainfleet.training.launch.kuberay.checks import ENDED, state_of
-from trainfleet.training.launch.kuberay.follow import ask_ranks
 from trainfleet.training.launch.kuberay.pod_log import CONTAINER
 from trainfleet.training.launch.kuberay.pods import LAUNCH_LABEL
 from trainfleet.training.launch.kuberay.run_spec import job_name
+from trainfleet.training.launch.kuberay.stop_request import ask_ranks
 from trainfleet.training.launch.remote import pod_diagnostics
 from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster
 from trainfleet.training.launch.remote.log_stream import Line, Once, parse

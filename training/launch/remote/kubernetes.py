@@ -20,6 +20,7 @@ TIMEOUT_S = 20.0
 RETRY_FOR_S = 300.0
 PLURALS = {
     "ConfigMap": ("/api/v1", "configmaps"),
+    "Job": ("/apis/batch/v1", "jobs"),
     "Event": ("/api/v1", "events"),
     "Pod": ("/api/v1", "pods"),
     "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets"),

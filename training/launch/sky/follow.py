@@ -20,11 +20,14 @@ from typing import Any
 
 from trainfleet import process
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from trainfleet.training.launch.remote.follower import detach_requested, stop_requested
+from trainfleet.training.launch.remote.follower import STOPPED, Stopped, detach_requested, stop_requested
+from trainfleet.training.launch.remote.kubernetes import connect
+from trainfleet.training.launch.remote.workload_check import check_workload
+from trainfleet.training.launch.sky.contexts import usable_contexts
 from trainfleet.training.launch.sky.event_stream import EventStream, note_of, reasons_in
 from trainfleet.training.launch.sky.job_state import RECONNECT_S, JobState, UnreachableError
 from trainfleet.training.launch.sky.messages import SkySpec
-from trainfleet.training.launch.sky.pods import Waits, ask_to_stop, context_problem
+from trainfleet.training.launch.sky.pods import Waits, ask_to_stop
 from trainfleet.training.launch.sky.recovery import RecoveryWatcher, describe, list_pods
 from trainfleet.training.launch.sky.skypilot import parse
 from trainfleet.training.runtime import events
@@ -91,8 +94,9 @@ class Follower:
         Raises:
             TrainfleetError: it could not be started; nothing is left of it.
         """
-        self._check_contexts()
+        contexts = usable_contexts(self.spec, self.send)
         self._reject_second_launch()
+        self._check_workload(contexts[0])
         threading.Thread(target=self._watch_stop_and_time, daemon=True, name="sky-watch").start()
         self.launched = True
         try:
@@ -148,27 +152,6 @@ class Follower:
             waiter.start()
             waiter.join(DOWN_TIMEOUT_S)
 
-    def _check_contexts(self) -> None:
-        """Leave out contexts that do not answer, so that SkyPilot loses no time with them."""
-        problems = {
-            context: problem
-            for context, namespace in self.spec.contexts.items()
-            if (problem := context_problem(context, namespace, self.spec.required.get(context, [])))
-        }
-        if len(problems) == len(self.spec.contexts):
-            raise TrainfleetError(
-                "no context can be used", [Problem(context, why) for context, why in problems.items()]
-            )
-        for context, why in problems.items():
-            self.send("warning", text=f"{context} is left out: {why}")
-        resources = self.spec.task["resources"]
-        if problems and "ordered" in resources:
-            resources["ordered"] = [
-                each for each in resources["ordered"] if each["infra"].removeprefix("k8s/") not in problems
-            ]
-        for each in self.spec.left_out:
-            self.send("note", text=f"not tried: {each}")
-
     def _reject_second_launch(self) -> None:
         """Two launches of one name would share a cluster."""
         if self.spec.managed:
@@ -181,6 +164,12 @@ class Follower:
             fix = f"wait for it, or use --run NAME; to end it: {self.spec.end_command()}"
             problem = Problem(self.name, "SkyPilot has a run of this name", fix)
             raise InputError("this run is already in progress", [problem])
+
+    def _check_workload(self, context: str) -> None:
+        """Validate the workload on the first cluster that is tried."""
+        if check := self.spec.checks.get(context):
+            cluster = connect(context, "", "", self.spec.contexts[context])
+            check_workload(cluster, check, self._note, self._log)
 
     def _launch(self) -> int:
         """The job's number, once it is queued on pods (managed: once its controller has it)."""
@@ -384,6 +373,8 @@ def main(arguments: list[str] | None = None) -> int:
 
         signal.signal(signal.SIGTERM, end)
         return follower.run()
+    except Stopped:
+        return STOPPED
     except TrainfleetError as error:
         return send_error(sink, error)
     except Exception as error:

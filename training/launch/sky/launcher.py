@@ -11,13 +11,14 @@ from pathlib import Path
 
 from trainfleet.training.launch.base import Launcher
 from trainfleet.training.launch.remote.platform_objects import platform_objects, pod_secrets
-from trainfleet.training.launch.remote.storage_env import require_reachable
+from trainfleet.training.launch.remote.storage_env import authority, forwarded, require_reachable
+from trainfleet.training.launch.remote.workload_check import CheckedRun, WorkloadCheck, workload_check
 from trainfleet.training.launch.request import Target
 from trainfleet.training.launch.sky.configure import config_path
 from trainfleet.training.launch.sky.messages import SkySpec
 from trainfleet.training.launch.sky.options import SkyOptions
 from trainfleet.training.launch.sky.pods import context_problem
-from trainfleet.training.launch.sky.run_spec import resolve
+from trainfleet.training.launch.sky.run_spec import RunSpec, resolve
 from trainfleet.training.launch.sky.server import ensure_server
 from trainfleet.training.launch.sky.skypilot import parse, require_skypilot, to_yaml
 from trainfleet.training.launch.sky.task import cluster_name, left_out, redacted
@@ -69,6 +70,29 @@ class Sky(Launcher[SkyOptions]):
                 for each in run.plan.possible
                 for outputs in (run.platforms[each.platform],)
             },
+            checks=self._checks(run, recipe, target),
             left_out=left_out(run.plan),
         ).write(spec)
         return [sys.executable, "-m", "trainfleet.training.launch.sky.follow", str(spec)]
+
+    def _checks(self, run: RunSpec, recipe: Recipe, target: Target) -> dict[str, WorkloadCheck]:
+        """What validates the workload, by context."""
+        options = self.options(target)
+        found = {}
+        for each in run.plan.possible:
+            outputs = run.platforms[each.platform]
+            checked = CheckedRun(
+                recipe=recipe,
+                job=cluster_name(recipe.name),
+                namespace=outputs.namespace,
+                image=outputs.image,
+                outputs=outputs,
+                secrets=pod_secrets(outputs, options.from_secrets),
+                env=forwarded(os.environ),
+                ca=authority(os.environ),
+                code=target.code_url,
+                secret_values={name: os.environ[name] for name in options.secrets},
+            )
+            if check := workload_check(checked, options.workload_check):
+                found[each.context] = check
+        return found

@@ -6,6 +6,7 @@ from typing import Any
 
 from trainfleet.training.launch.remote.follower import FollowerSpec
 from trainfleet.training.launch.remote.platform_objects import PlatformObject
+from trainfleet.training.launch.remote.workload_check import WorkloadCheck
 
 
 class SkySpec(FollowerSpec):
@@ -20,6 +21,8 @@ class SkySpec(FollowerSpec):
     """The contexts of the kubeconfig that are tried, with the namespace in each."""
     required: dict[str, list[PlatformObject]]
     """By context: what the pods refer to."""
+    checks: dict[str, WorkloadCheck] = {}
+    """By context: what validates the workload before SkyPilot is asked."""
     left_out: list[str]
     """The pools that are not tried, with reasons."""
 
