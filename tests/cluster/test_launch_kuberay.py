@@ -9,6 +9,7 @@ import pytest
 
 from tests.cluster.launches import LONG, SMALL, Place, document, launched, losses, place
 from tests.training.user_code import FEW_STEPS, write_page
+from trainfleet.local_cluster.images import LOCAL
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 __all__ = ["place"]
@@ -45,11 +46,22 @@ def test_a_run_on_the_cluster_has_the_losses_of_a_local_run(recipe: str, strateg
 
 def test_a_workload_edited_in_a_scratch_folder_runs_without_an_image_build(place: Place) -> None:
     recipe = write_page(place.folder / "scratch", unit="as written")
-    write_page(place.folder / "scratch", unit="as edited")
-    done = place.call(
+    source = recipe.parent / "spirals.py"
+    launch = (
         *("launch", str(recipe), "--on", "kuberay", *place.reached(), "--storage", f"{place.store.url}/runs"),
-        *("--run", "edited", "--code", str(recipe.parent), "--json", *SMALL, *FEW_STEPS),
+        *("--run", "edited", "--code", str(recipe.parent), "--workload-check", "always"),
+        *("--json", *SMALL, *FEW_STEPS),
     )
+    # pytest is installed on this machine and not in the image.
+    source.write_text("import pytest\n" + source.read_text())
+    lacking = place.call(*launch)
+    assert lacking.returncode == 2, lacking.stderr
+    assert f"(checked in the image {LOCAL})" in lacking.stderr
+    assert "No module named 'pytest'" in lacking.stderr
+    assert "spirals.py:1: in <module>: import pytest" in lacking.stderr
+    assert not place.names("rayjob,raycluster")
+    write_page(place.folder / "scratch", unit="as edited")
+    done = place.call(*launch)
     assert done.returncode == 0, done.stderr
     record = json.loads((place.folder / "runs" / "edited" / "run.json").read_text())
     assert record["unit"] == "as edited"

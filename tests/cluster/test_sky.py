@@ -58,12 +58,21 @@ def test_without_capacity_in_the_first_context_it_runs_in_the_second_with_the_lo
 
 def test_a_workload_edited_in_a_scratch_folder_runs_without_an_image_build(place: Place) -> None:
     recipe = write_page(place.folder / "scratch", unit="as written")
-    write_page(place.folder / "scratch", unit="as edited")
-    done = place.call(
+    source = recipe.parent / "spirals.py"
+    launch = (
         *("launch", str(recipe), "--on", "sky", "--stack", f"{NEAR}.json", "--from-secret", "s3-keys"),
         *("--storage", f"{place.store.url}/runs", "--run", "edited", "--code", str(recipe.parent), "--json"),
-        *(*TWO, *FEW_STEPS),
+        *("--workload-check", "always", *TWO, *FEW_STEPS),
     )
+    # pytest is installed on this machine and not in the image.
+    source.write_text("import pytest\n" + source.read_text())
+    lacking = place.call(*launch)
+    assert lacking.returncode == 2, lacking.stderr
+    assert "No module named 'pytest'" in lacking.stderr
+    assert "spirals.py:1: in <module>: import pytest" in lacking.stderr
+    assert not place.pods(NEAR)
+    write_page(place.folder / "scratch", unit="as edited")
+    done = place.call(*launch)
     assert done.returncode == 0, done.stderr
     record = place.record("edited")
     assert record["unit"] == "as edited"

@@ -254,7 +254,7 @@ class _Check:
             raise InputError("the run's pods cannot start", [problem])
 
     def _too_late(self, phase: str, wait: pod_diagnostics.Wait) -> str:
-        """Why the check is given up; empty while it may go on."""
+        """Why the check is given up; empty while it may continue."""
         now = time.monotonic()
         if phase == "Running":
             self._running_since = self._running_since or now
