@@ -139,6 +139,13 @@ def test_a_user_price_makes_a_pool_comparable() -> None:
     assert spot.usd_per_hour == pytest.approx(0.5 * spot.nodes)
 
 
+def test_a_price_of_an_unknown_pool_is_rejected() -> None:
+    with pytest.raises(
+        InputError, match=r"--price gcp-prod/l5: is not a pool of these platforms.*gcp-prod/l4"
+    ):
+        make_plan(recipe(), platforms(), PlanOptions(prices={"gcp-prod/l5": 1.0}))
+
+
 def test_without_prices_the_order_is_that_of_the_platforms() -> None:
     bare = [pool.model_copy(update={"usd_per_hour": None}) for pool in outputs("aws-prod").pools]
     plan = make_plan(

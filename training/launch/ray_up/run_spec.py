@@ -116,7 +116,7 @@ def resolve(recipe: Recipe, target: Target, options: RayUpOptions, env: Mapping[
     ca, ca_problems = certificates(env)
     image = options.image or outputs.image
     problems += [
-        *_host_problems(hosts, outputs.cloud),
+        *_host_problems(options, outputs.cloud),
         *unreachable(recipe.storage, env, "the machines"),
         *pool_problems,
         *([] if hosts else too_many_nodes(recipe, pool, "machines")),
@@ -187,7 +187,8 @@ def _platform(target: Target, options: RayUpOptions) -> tuple[PlatformOutputs, l
     return outputs, problems
 
 
-def _host_problems(hosts: tuple[str, ...], cloud: str) -> list[Problem]:
+def _host_problems(options: RayUpOptions, cloud: str) -> list[Problem]:
+    hosts = options.hosts
     if not hosts and cloud == "local":
         fix = "--host HEAD --host WORKER, once for each"
         return [Problem("--host", "which machines? Ray creates none on this platform", fix)]
@@ -195,6 +196,12 @@ def _host_problems(hosts: tuple[str, ...], cloud: str) -> list[Problem]:
         Problem("--host", f"`{host}` is not a valid host name or address", "--host 10.0.0.5")
         for host in hosts
         if not HOST.fullmatch(host)
+    ]
+    of_machines = {"--zone": options.zone, "--machine-image": options.machine_image}
+    problems += [
+        Problem(flag, "is for machines that Ray creates, and these hosts exist", "leave it out")
+        for flag, value in of_machines.items()
+        if value and hosts
     ]
     if len(set(hosts)) < len(hosts):
         fix = "a host is either the head, which does not train, or one worker"

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
+from trainfleet.suggestions import did_you_mean
 from trainfleet.training.launch.remote.fabric import unusable_fabric
 from trainfleet.training.launch.remote.node_size import too_large
 from trainfleet.training.launch.sky.config import context_name
@@ -148,8 +150,12 @@ def make_plan(
 
     Spot comes before on-demand at the same price per sample. Where no price is known, the order is that of
     the platforms and their pools.
+
+    Raises:
+        InputError: a price is given for a pool that no platform has.
     """
-    options = options or PlanOptions()
+    options, platforms = options or PlanOptions(), list(platforms)
+    _require_pools(options.prices or {}, platforms)
     query = _Query(recipe, needs_of(recipe, options.parameters), options, throughput or Throughput())
     found: list[Candidate] = []
     for name, outputs in platforms:
@@ -208,6 +214,17 @@ def storage_refusals(outputs: PlatformOutputs, storage: str | None) -> list[str]
         return []
     fix = "--from-secret NAME or --secret VARIABLE with keys, or another --storage"
     return [f"{CLOSED}{own}:// and not {storage}: {fix}"]
+
+
+def _require_pools(prices: Mapping[str, float], platforms: Sequence[tuple[str, PlatformOutputs]]) -> None:
+    known = [f"{name}/{pool.name}" for name, outputs in platforms for pool in outputs.pools]
+    problems = [
+        Problem(f"--price {each}", "is not a pool of these platforms", did_you_mean(each, known))
+        for each in prices
+        if each not in known
+    ]
+    if problems:
+        raise InputError("a price without a pool", problems)
 
 
 def _rank(candidate: Candidate) -> tuple[float, bool, float]:

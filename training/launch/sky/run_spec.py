@@ -40,6 +40,8 @@ def resolve(recipe: Recipe, target: Target, options: SkyOptions, env: Mapping[st
     Raises:
         InputError: no pool can run it (with the reason of every pool), or a secret is not set.
     """
+    if problems := _without_effect(recipe, target, options):
+        raise InputError("SkyPilot cannot run this as requested", problems)
     platforms = _platforms(target, options)
     # Every alternative writes to one storage, which pods in another cloud cannot open without keys.
     plan = make_plan(recipe, platforms, options.plan_options(recipe.home_url()))
@@ -65,6 +67,30 @@ def resolve(recipe: Recipe, target: Target, options: SkyOptions, env: Mapping[st
     )
     task = task_document(recipe, plan.possible, dict(platforms), task_options)
     return RunSpec(task, plan, dict(platforms))
+
+
+def _without_effect(recipe: Recipe, target: Target, options: SkyOptions) -> list[Problem]:
+    """The options that this launch could not honour."""
+    given = {"--context": options.context, "--namespace": options.namespace}
+    named = [flag for flag, value in given.items() if value and target.platforms]
+    problems = [
+        Problem(flag, "a stack defines its own", "leave it out, or leave out --stack") for flag in named
+    ]
+    if recipe.scaling.use_gpu:
+        if options.nodes != 1:
+            what = "is for recipes without GPUs: the machines of the pool decide how many pods a run has"
+            problems.append(Problem("--nodes", what, "leave it out"))
+        return problems
+    of_pools = {"--pool": options.pool, "--price": options.prices, "--no-spot": not options.spot}
+    what = "chooses between pools with GPUs, and this recipe trains without"
+    return [
+        *problems,
+        *(
+            Problem(flag, what, "leave it out, or scaling.use_gpu=true")
+            for flag, value in of_pools.items()
+            if value
+        ),
+    ]
 
 
 def _platforms(target: Target, options: SkyOptions) -> list[tuple[str, PlatformOutputs]]:
