@@ -23,6 +23,7 @@ from trainfleet.training.cli.launch_options import (
     Namespace,
     Nodes,
     On,
+    PodTemplate,
     Pool,
     Price,
     Print,
@@ -122,6 +123,7 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     context: Context = None,  # noqa: ARG001
     namespace: Namespace = None,  # noqa: ARG001
     from_secret: FromSecrets = None,  # noqa: ARG001
+    pod_template: PodTemplate = None,  # noqa: ARG001
     workload_check: WorkloadCheck = "auto",  # noqa: ARG001
     managed: Managed = False,  # noqa: ARG001
     nodes: Nodes = 1,  # noqa: ARG001

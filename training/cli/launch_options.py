@@ -130,6 +130,15 @@ FromSecrets = Annotated[
         rich_help_panel=KUBERNETES,
     ),
 ]
+PodTemplate = Annotated[
+    str | None,
+    typer.Option(
+        "--pod-template",
+        metavar="FILE",
+        help="kuberay, sky: a YAML file with changes of the pods: volumes, sidecars, variables, resources.",
+        rich_help_panel=KUBERNETES,
+    ),
+]
 WorkloadCheck = Annotated[
     Literal["auto", "always", "never"],
     typer.Option(

@@ -48,6 +48,8 @@ class KubernetesOptions(RemoteOptions):
     """A context of the kubeconfig, for a cluster that no stack describes."""
     namespace: str | None = None
     from_secrets: tuple[str, ...] = Field(default=(), title="--from-secret")
+    pod_template: str | None = None
+    """A file with patches of the run's pods."""
     workload_check: When = "auto"
     """When a pod without GPUs validates the workload before the run starts; auto: if the run has GPUs."""
 

@@ -24,11 +24,16 @@ def recipe(*overrides: str, name: str = "lm-1b") -> Recipe:
     return load_recipe(name, [*overrides, "storage=s3://runs"])
 
 
-def document(found: Recipe, *stacks: str, managed: bool = False, **options: Any) -> dict[str, Any]:
+def document(
+    found: Recipe,
+    *stacks: str,
+    managed: bool = False,
+    patch: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
     plan = make_plan(found, platforms(*stacks), PlanOptions(**options))
-    return task_document(
-        found, plan.possible, dict(platforms(*stacks)), TaskOptions(found.name, managed, TOKEN)
-    )
+    settings = TaskOptions(found.name, managed, TOKEN, patch=patch or {})
+    return task_document(found, plan.possible, dict(platforms(*stacks)), settings)
 
 
 def resolved(found: Recipe, target: Target, env: Mapping[str, str] | None = None) -> RunSpec:

@@ -27,6 +27,7 @@ KUBERNETES: dict[str, Any] = {
     "context": "kind",
     "namespace": "mine",
     "from_secrets": ("keys",),
+    "pod_template": "PODS_FILE",
     "workload_check": ["always", "never"],
 }
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -85,13 +86,17 @@ def handed_over(on: str, options: dict[str, Any], stack: str, *, gpus: bool, fol
     return text
 
 
-def drawn(on: str, number: int, key: Path) -> tuple[dict[str, Any], str, bool]:
+def drawn(on: str, number: int, files: dict[str, Path]) -> tuple[dict[str, Any], str, bool]:
     """Options, a stack or none, and whether the recipe uses GPUs."""
     draw = random.Random(f"{on} {number}")
     names = draw.sample(sorted(OPTIONS[on]), draw.randint(1, 6))
     values = {name: OPTIONS[on][name] for name in names}
     found = {
-        name: draw.choice(value) if isinstance(value, list) else str(key) if value == "KEY_FILE" else value
+        name: draw.choice(value)
+        if isinstance(value, list)
+        else str(files[str(value)])
+        if str(value) in files
+        else value
         for name, value in values.items()
     }
     stack = draw.choice(["aws-prod", ""])
@@ -125,12 +130,13 @@ def is_redundant(name: str, options: dict[str, Any], *, gpus: bool) -> bool:
 
 @pytest.mark.parametrize("on", sorted(OPTIONS))
 def test_each_option_of_a_combination_has_an_effect_or_is_rejected_by_name(on: str, tmp_path: Path) -> None:
-    key = tmp_path / "key"
-    key.write_text("not a key")
-    key.chmod(0o600)
+    files = {"KEY_FILE": tmp_path / "key", "PODS_FILE": tmp_path / "pods.yaml"}
+    files["KEY_FILE"].write_text("not a key")
+    files["KEY_FILE"].chmod(0o600)
+    files["PODS_FILE"].write_text("workers: {metadata: {annotations: {example.com/a: b}}}")
     flag, accepted, rejected = find(on).options_model.flag, 0, []
     for number in range(COMBINATIONS):
-        options, stack, gpus = drawn(on, number, key)
+        options, stack, gpus = drawn(on, number, files)
         case = f"{number}: --on {on} {options} on {stack or 'no stack'}, GPUs: {gpus}"
         try:
             whole = handed_over(on, options, stack, gpus=gpus, folder=tmp_path)

@@ -28,6 +28,7 @@ TABLE: dict[str, tuple[list[str], set[str], str, Any]] = {
     "context": (["--context", "kind"], KUBERNETES, "context", "kind"),
     "namespace": (["--namespace", "mine"], KUBERNETES, "namespace", "mine"),
     "from_secret": (["--from-secret", "keys"], KUBERNETES, "from_secrets", ("keys",)),
+    "pod_template": (["--pod-template", "pods.yaml"], KUBERNETES, "pod_template", "pods.yaml"),
     "workload_check": (["--workload-check", "always"], KUBERNETES, "workload_check", "always"),
     "managed": (["--managed"], SKY, "managed", True),
     "nodes": (["--nodes", "2"], SKY, "nodes", 2),

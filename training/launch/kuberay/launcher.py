@@ -13,6 +13,7 @@ from trainfleet.training.launch.kuberay.messages import KubeRaySpec
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
 from trainfleet.training.launch.kuberay.run_spec import RunSpec, resolve
 from trainfleet.training.launch.remote.follower import Detached
+from trainfleet.training.launch.remote.pod_template import for_check
 from trainfleet.training.launch.remote.workload_check import CheckedRun, workload_check
 from trainfleet.training.launch.request import Target
 from trainfleet.training.recipe.schema import Recipe
@@ -90,6 +91,7 @@ def _checked(run: RunSpec) -> CheckedRun:
         env=run.env,
         ca=run.ca,
         code=run.code,
+        patch=for_check(run.templates.workers),
     )
 
 

@@ -18,6 +18,7 @@ from trainfleet.training.launch.remote.pod_settings import (
     restricted,
     variables,
 )
+from trainfleet.training.launch.remote.pod_template import grace_seconds, merged
 from trainfleet.training.launch.remote.ray_job import (
     AGENT_PORT,
     CLIENT_PORT,
@@ -39,11 +40,14 @@ LAUNCH_LABEL = "trainfleet.io/launch"
 """
 FILES_MOUNT = "/etc/trainfleet"
 CA_FILE = f"{FILES_MOUNT}/ca.crt"
-HEAD = {"cpu": "500m", "memory": "2Gi"}
+HEAD_CPUS, HEAD_CPUS_PER_POD, HEAD_MAX_CPUS = 0.5, 0.05, 8.0
+HEAD_GIB, HEAD_PODS_PER_GIB, HEAD_MAX_GIB = 2, 8, 32
 CHECKPOINT_WAIT_S = 480
 """How long a drained worker waits for its checkpoint, from the notice on. It ends as soon as its ranks saved.
 """
-STOP_GRACE_S = {"head": 45, "worker": CHECKPOINT_WAIT_S + 60}
+SHUTDOWN_MARGIN_S = 60
+"""What of a worker's grace period is left for Ray."""
+STOP_GRACE_S = {"head": 45, "worker": CHECKPOINT_WAIT_S + SHUTDOWN_MARGIN_S}
 """NOTE: less than the clouds wait for a node (CloudSupport.drain_minutes), and less than the ten minutes of
 the cluster autoscaler (max-graceful-termination-sec); a longer one would be cut off or block the upgrade."""
 RANKS_FOLDER = "/tmp/trainfleet-ranks"
@@ -67,10 +71,10 @@ time.
 
 def head_pod(run: RunSpec) -> Document:
     """The head: control store, dashboard and the driver of the run."""
-    return _template(
+    template = _template(
         run,
         "head",
-        {"requests": HEAD, "limits": {"memory": "6Gi"}},
+        head_resources(run),
         ports=[
             {"name": "gcs", "containerPort": HEAD_PORT},
             {"name": "dashboard", "containerPort": DASHBOARD_PORT},
@@ -78,6 +82,7 @@ def head_pod(run: RunSpec) -> Document:
             {"name": "serve", "containerPort": SERVE_PORT},
         ],
     )
+    return merged(template, run.templates.head, "ray-head")
 
 
 def worker_pod(run: RunSpec) -> Document:
@@ -100,7 +105,19 @@ def worker_pod(run: RunSpec) -> Document:
     # The spread would outweigh the order of the node groups: it would fill one node of each.
     if run.pods > 1 and not (pool and pool.groups):
         spec["topologySpreadConstraints"] = [_spread(run)]
-    return template
+    return merged(template, run.templates.workers, "ray-worker")
+
+
+def head_resources(run: RunSpec) -> Document:
+    """The resources of the head, which grow with the number of pods: it stores the state of all of them, and
+    answers their health checks.
+    """
+    cpus = min(HEAD_MAX_CPUS, max(HEAD_CPUS, HEAD_CPUS_PER_POD * run.pods))
+    memory = min(HEAD_MAX_GIB, max(HEAD_GIB, -(-run.pods // HEAD_PODS_PER_GIB)))
+    return {
+        "requests": {"cpu": f"{round(cpus * 1000)}m", "memory": f"{memory}Gi"},
+        "limits": {"memory": f"{3 * memory}Gi"},
+    }
 
 
 def worker_resources(run: RunSpec) -> Document:
@@ -163,6 +180,8 @@ def labels(run: RunSpec) -> dict[str, str]:
 def _template(run: RunSpec, role: str, resources: Document, ports: list[Document]) -> Document:
     outputs = run.outputs
     gpus = int(resources.get("limits", {}).get(GPU, "0"))
+    patch = run.templates.head if role == "head" else run.templates.workers
+    grace = grace_seconds(patch, STOP_GRACE_S[role])
     mounts: list[Document] = [
         {"name": "shm", "mountPath": "/dev/shm"},
         {"name": "scratch", "mountPath": "/tmp"},
@@ -187,7 +206,7 @@ def _template(run: RunSpec, role: str, resources: Document, ports: list[Document
         "resources": resources,
         "securityContext": restricted(),
         "volumeMounts": mounts,
-        "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", _stop(role)]}}},
+        "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", _stop(role, grace)]}}},
         "readinessProbe": _probe(delay=5, failures=10),
         # Ten minutes: a busy machine answers late, and restarting it would cost more than waiting.
         "livenessProbe": _probe(delay=60, failures=120),
@@ -195,7 +214,7 @@ def _template(run: RunSpec, role: str, resources: Document, ports: list[Document
     spec: Document = {
         **_account(run),
         "securityContext": pod_security(),
-        "terminationGracePeriodSeconds": STOP_GRACE_S[role],
+        "terminationGracePeriodSeconds": grace,
         "containers": [container],
         "volumes": volumes,
     }
@@ -207,10 +226,10 @@ def _template(run: RunSpec, role: str, resources: Document, ports: list[Document
     return {"metadata": metadata, "spec": spec}
 
 
-def _stop(role: str) -> str:
+def _stop(role: str, grace_s: int) -> str:
     """The preStop hook: a worker saves first, and Ray shuts down."""
     shutdown = f"ray stop --grace-period {SHUTDOWN_S[role]}"
-    saving = f"python -m {pod_drain.__name__} {CHECKPOINT_WAIT_S}"
+    saving = f"python -m {pod_drain.__name__} {max(1, grace_s - SHUTDOWN_MARGIN_S)}"
     return f"{saving}; {shutdown}" if role == "worker" else shutdown
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
 from trainfleet.training.launch.kuberay.worker_size import worker_size
 from trainfleet.training.launch.platform_outputs import external_cluster
+from trainfleet.training.launch.remote import pod_template
 from trainfleet.training.launch.remote.fabric import unusable_fabric
 from trainfleet.training.launch.remote.node_size import too_large
 from trainfleet.training.launch.remote.platform_objects import pod_secrets
+from trainfleet.training.launch.remote.pod_template import PodTemplates
 from trainfleet.training.launch.remote.pool_choice import choose_pool, too_many_nodes, workers_per_machine
 from trainfleet.training.launch.remote.ray_job import RAY_VERSION
 from trainfleet.training.launch.remote.storage_env import certificates, forwarded, unreachable
@@ -51,6 +53,8 @@ class RunSpec:
     allow_changes: tuple[str, ...]
     code: str = ""
     """The URL of the user's code, or empty."""
+    templates: PodTemplates = field(default_factory=PodTemplates)
+    """The user's changes of the pods."""
 
     @property
     def elastic(self) -> bool:
@@ -125,6 +129,7 @@ def resolve(recipe: Recipe, target: Target, options: KubeRayOptions, env: Mappin
         within_s=options.within_s,
         allow_changes=target.request.allow_changes,
         code=target.code_url,
+        templates=pod_template.load(options.pod_template),
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from trainfleet.training.launch.base import Launcher
 from trainfleet.training.launch.remote.platform_objects import platform_objects, pod_secrets
+from trainfleet.training.launch.remote.pod_template import for_check, load
 from trainfleet.training.launch.remote.storage_env import authority, forwarded, require_reachable
 from trainfleet.training.launch.remote.workload_check import CheckedRun, WorkloadCheck, workload_check
 from trainfleet.training.launch.request import Target
@@ -92,6 +93,7 @@ class Sky(Launcher[SkyOptions]):
                 ca=authority(os.environ),
                 code=target.code_url,
                 secret_values={name: os.environ[name] for name in options.secrets},
+                patch=for_check(load(options.pod_template).workers),
             )
             if check := workload_check(checked, options.workload_check):
                 found[each.context] = check

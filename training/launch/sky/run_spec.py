@@ -10,6 +10,7 @@ from typing import Any
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs
 from trainfleet.training.launch.platform_outputs import NamedPlatform, external_cluster
+from trainfleet.training.launch.remote import pod_template
 from trainfleet.training.launch.remote.storage_env import authority, forwarded
 from trainfleet.training.launch.request import Target
 from trainfleet.training.launch.sky.options import SkyOptions
@@ -64,9 +65,20 @@ def resolve(recipe: Recipe, target: Target, options: SkyOptions, env: Mapping[st
         settings=forwarded(env) | {name: value for name, value in settings.items() if value},
         authority=authority(env),
         from_secrets=options.from_secrets,
+        patch=_patch(options),
     )
     task = task_document(recipe, plan.possible, dict(platforms), task_options)
     return RunSpec(task, plan, dict(platforms))
+
+
+def _patch(options: SkyOptions) -> dict[str, Any]:
+    """The user's changes of the pods, which are equal: SkyPilot's first pod is also a worker."""
+    templates = pod_template.load(options.pod_template)
+    if templates.head:
+        what = "SkyPilot's pods are equal: each of them trains"
+        problem = Problem(f"{options.pod_template}: head", what, "only `workers:`")
+        raise InputError("SkyPilot cannot run this as requested", [problem])
+    return templates.workers
 
 
 def _without_effect(recipe: Recipe, target: Target, options: SkyOptions) -> list[Problem]:

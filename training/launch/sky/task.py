@@ -15,6 +15,7 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.training.launch.remote.fabric import fabric_settings
 from trainfleet.training.launch.remote.node_groups import group_affinity
+from trainfleet.training.launch.remote.pod_template import CONTAINER, merged
 from trainfleet.training.launch.sky.plan import CLOSED, Candidate, Plan
 from trainfleet.training.launch.sky.pod_size import pod_size
 from trainfleet.training.recipe.load import dump
@@ -40,6 +41,7 @@ class TaskOptions:
         settings: variables that are not secret: the addresses of stores, and the launch's own.
         authority: certificates (PEM) of a private store's CA, or empty.
         from_secrets: Secrets of the namespace whose keys become variables of the pods.
+        patch: the user's changes of the pods.
     """
 
     name: str
@@ -49,6 +51,7 @@ class TaskOptions:
     settings: Mapping[str, str] = field(default_factory=dict)
     authority: str = ""
     from_secrets: tuple[str, ...] = ()
+    patch: Mapping[str, Any] = field(default_factory=dict)
 
 
 def task_document(
@@ -166,9 +169,13 @@ def _resources(
     container: dict[str, Any] = {"resources": {"limits": {"memory": f"{found['memory']}G"}}}
     if options.from_secrets:
         container["envFrom"] = [{"secretRef": {"name": name}} for name in options.from_secrets]
-    found["_cluster_config_overrides"] = {
-        "kubernetes": _overrides(options.name, outputs, pool, candidate, container)
-    }
+    overrides = _overrides(options.name, outputs, pool, candidate, container)
+    container["name"] = CONTAINER
+    overrides["pod_config"] = pod = merged(overrides["pod_config"], dict(options.patch), CONTAINER)
+    # SkyPilot merges a container without a name into its own, and adds those with one.
+    (own,) = (each for each in pod["spec"]["containers"] if each["name"] == CONTAINER)
+    del own["name"]
+    found["_cluster_config_overrides"] = {"kubernetes": overrides}
     return found
 
 

@@ -1,0 +1,227 @@
+"""`--pod-template`: a user's changes reach the pods of KubeRay, of SkyPilot and of the workload check, and what a
+launcher sets itself is rejected by name. tests/cluster compares the merge with kubectl's.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.training.launch.kuberay_launches import run_spec
+from tests.training.launch.sky_tasks import document, recipe
+from trainfleet.errors import InputError
+from trainfleet.training.launch.kuberay.launcher import _checked
+from trainfleet.training.launch.kuberay.manifest import ray_job
+from trainfleet.training.launch.kuberay.pods import head_pod, worker_pod
+from trainfleet.training.launch.remote.pod_template import load, merged
+from trainfleet.training.launch.remote.workload_check import workload_check
+from trainfleet.training.launch.sky.options import SkyOptions
+from trainfleet.training.launch.sky.run_spec import _patch
+
+PAGE = """
+workers:
+  metadata:
+    annotations: {example.com/team: vision}
+  spec:
+    imagePullSecrets: [{name: registry-login}]
+    terminationGracePeriodSeconds: 1260
+    containers:
+    - name: trainer
+      env: [{name: NCCL_DEBUG, value: INFO}, {name: HOME, value: /scratch}]
+      volumeMounts: [{name: datasets, mountPath: /datasets, readOnly: true}]
+      resources: {limits: {ephemeral-storage: 100Gi}}
+    - name: watcher
+      image: registry.example/watcher:2
+    volumes:
+    - name: datasets
+      persistentVolumeClaim: {claimName: datasets}
+    - name: shm
+      emptyDir: {sizeLimit: 64Gi}
+head:
+  spec:
+    containers:
+    - name: trainer
+      resources: {requests: {cpu: "3"}}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "pods.yaml"
+    path.write_text(PAGE)
+    return str(path)
+
+
+def named(items: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    (found,) = (each for each in items if each.get("name") == name)
+    return found
+
+
+def test_the_workers_of_kuberay_get_the_changes_and_keep_the_rest(file: str) -> None:
+    before, after = worker_pod(run_spec()), worker_pod(run_spec(pod_template=file))
+    assert after["metadata"]["annotations"]["example.com/team"] == "vision"
+    assert before["metadata"]["annotations"].items() <= after["metadata"]["annotations"].items()
+    assert after["metadata"]["labels"] == before["metadata"]["labels"]
+    spec = after["spec"]
+    assert spec["imagePullSecrets"] == [{"name": "registry-login"}]
+    assert named(spec["volumes"], "shm")["emptyDir"] == {"medium": "Memory", "sizeLimit": "64Gi"}
+    assert named(spec["volumes"], "datasets")
+    assert named(spec["containers"], "watcher")["image"] == "registry.example/watcher:2"
+    one, other = before["spec"]["containers"][0], named(spec["containers"], "ray-worker")
+    assert named(other["env"], "HOME")["value"] == "/scratch"
+    assert named(other["env"], "NCCL_DEBUG")["value"] == "INFO"
+    assert {each["name"] for each in one["env"]} <= {each["name"] for each in other["env"]}
+    assert [each for each in one["volumeMounts"] if each not in other["volumeMounts"]] == []
+    assert one["resources"]["requests"].items() <= other["resources"]["requests"].items()
+    assert other["resources"]["limits"]["ephemeral-storage"] == "100Gi"
+
+
+def test_a_longer_grace_period_is_time_to_save(file: str) -> None:
+    pod = worker_pod(run_spec(pod_template=file))["spec"]
+    assert pod["terminationGracePeriodSeconds"] == 1260
+    command = named(pod["containers"], "ray-worker")["lifecycle"]["preStop"]["exec"]["command"][-1]
+    assert "pod_drain 1200;" in command
+    assert "pod_drain 480;" in str(worker_pod(run_spec()))
+
+
+def test_the_head_has_changes_of_its_own(file: str) -> None:
+    head = head_pod(run_spec(pod_template=file))
+    assert named(head["spec"]["containers"], "ray-head")["resources"]["requests"] == {
+        "cpu": "3",
+        "memory": "2Gi",
+    }
+    assert "watcher" not in str(head)
+    assert head["spec"]["terminationGracePeriodSeconds"] == 45
+
+
+def test_the_changes_are_in_what_is_printed(file: str) -> None:
+    cluster = ray_job(run_spec(pod_template=file))["spec"]["rayClusterSpec"]
+    assert "registry-login" in str(cluster["workerGroupSpecs"])
+    assert "registry-login" not in str(cluster["headGroupSpec"])
+
+
+def test_the_workload_check_gets_pull_secrets_volumes_and_variables_only(file: str) -> None:
+    check = workload_check(_checked(run_spec(pod_template=file)), "always")
+    assert check is not None
+    pod = check.job["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    assert pod["spec"]["imagePullSecrets"] == [{"name": "registry-login"}]
+    assert named(container["env"], "NCCL_DEBUG")
+    assert {"/datasets", "/etc/trainfleet"} <= {each["mountPath"] for each in container["volumeMounts"]}
+    assert "ephemeral-storage" not in str(container)
+    assert container["command"][-1].endswith("validate")
+
+
+def test_the_pods_of_skypilot_get_the_changes(file: str) -> None:
+    """SkyPilot merges the container without a name into its own, and adds the others."""
+    plain, task = (
+        document(recipe("scaling.workers=8"), "aws-prod", **more)
+        for more in ({}, {"patch": load(file).workers})
+    )
+    for before, after in zip(plain["resources"]["ordered"], task["resources"]["ordered"], strict=True):
+        one, other = (
+            each["_cluster_config_overrides"]["kubernetes"]["pod_config"]["spec"] for each in (before, after)
+        )
+        own, watcher = other["containers"]
+        assert ("name" in own, watcher["name"]) == (False, "watcher")
+        assert named(own["env"], "NCCL_DEBUG")
+        assert own["resources"]["limits"]["memory"] == one["containers"][0]["resources"]["limits"]["memory"]
+        assert other["nodeSelector"] == one["nodeSelector"]
+        assert other["imagePullSecrets"] == [{"name": "registry-login"}]
+
+
+def test_skypilot_has_no_head_to_change(file: str) -> None:
+    with pytest.raises(InputError, match=r"pods.yaml: head: SkyPilot's pods are equal"):
+        _patch(SkyOptions(pod_template=file))
+
+
+@pytest.mark.parametrize(
+    ("pods", "cpu", "memory"), [(1, "500m", 2), (16, "800m", 2), (100, "5000m", 13), (512, "8000m", 32)]
+)
+def test_the_head_grows_with_the_number_of_pods(pods: int, cpu: str, memory: int) -> None:
+    resources = head_pod(run_spec(f"scaling.workers={pods}", f"batch.global_batch={4 * pods}"))["spec"][
+        "containers"
+    ][0]["resources"]
+    assert resources == {
+        "requests": {"cpu": cpu, "memory": f"{memory}Gi"},
+        "limits": {"memory": f"{3 * memory}Gi"},
+    }
+
+
+def test_directives_and_null_delete() -> None:
+    base = {"spec": {"a": 1, "volumes": [{"name": "x"}, {"name": "y"}], "securityContext": {"b": 1}}}
+    patch = {
+        "spec": {
+            "a": None,
+            "volumes": [{"name": "x", "$patch": "delete"}],
+            "securityContext": {"$patch": "replace", "c": 2},
+        }
+    }
+    assert merged(base, patch, "any") == {"spec": {"volumes": [{"name": "y"}], "securityContext": {"c": 2}}}
+    assert base["spec"]["volumes"] == [{"name": "x"}, {"name": "y"}], "the template was changed"
+
+
+def test_lists_without_a_key_are_replaced() -> None:
+    base = {"spec": {"tolerations": [{"key": "a"}]}}
+    assert merged(base, {"spec": {"tolerations": [{"key": "b"}]}}, "any") == {
+        "spec": {"tolerations": [{"key": "b"}]}
+    }
+
+
+MISTAKES = {
+    "a role that does not exist": ("worker: {}", r"worker: is not a kind of pod.*workers"),
+    "the spec of a pod": ("workers: {containers: []}", r"workers.containers: is not a key of a pod template"),
+    "a label of the launcher": (
+        "workers: {metadata: {labels: {ray.io/group: a}}}",
+        r"workers.metadata.labels.ray.io/group: is how the run's pods are found",
+    ),
+    "a name": ("head: {metadata: {name: me}}", r"head.metadata.name: is set by the launcher"),
+    "the image": (
+        "workers: {spec: {containers: [{name: trainer, image: a}]}}",
+        r"containers\[0\].image: is set by the launcher -> use --image REF",
+    ),
+    "GPUs": (
+        "workers: {spec: {containers: [{name: trainer, resources: {limits: {nvidia.com/gpu: 1}}}]}}",
+        r"resources.limits.nvidia.com/gpu: is one for each worker",
+    ),
+    "a container without a name": (
+        "workers: {spec: {containers: [{env: []}]}}",
+        r"containers\[0\]: has no `name` -> `name: trainer`",
+    ),
+    "a variable without a name": (
+        "workers: {spec: {containers: [{name: trainer, env: [{value: a}]}]}}",
+        r"containers\[0\].env\[0\]: has no `name`",
+    ),
+    "a list that is none": ("workers: {spec: {volumes: {}}}", r"volumes: is not a list"),
+    "a list of roles": ("- workers", "is not a mapping"),
+    "no YAML": ("{", "cannot read the pod template"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_reported_with_its_place(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "pods.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        load(str(path))
+    shown = "\n".join(f"{each.where}: {each.what} -> {each.fix}" for each in caught.value.problems)
+    assert re.search(message, f"{caught.value.summary}\n{shown}"), shown
+
+
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "pods.yaml"
+    path.write_text(
+        yaml.safe_dump({"worker": {}, "head": {"metadata": {"name": "a", "labels": {"ray.io/x": "y"}}}})
+    )
+    with pytest.raises(InputError) as caught:
+        run_spec(pod_template=str(path))
+    assert len(caught.value.problems) == 3
+
+
+def test_a_file_that_does_not_exist_is_reported() -> None:
+    with pytest.raises(InputError, match=r"nowhere.yaml: No such file"):
+        load("nowhere.yaml")
