@@ -6,6 +6,7 @@ The cluster has its own disk, a sparse file: filling it takes no space from the 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -95,5 +96,5 @@ def test_a_full_disk_is_reported_and_blocks_new_pods_until_space_is_free(
 def test_up_on_a_full_disk_reports_the_required_space(disk: Path, cluster: Cluster, full: Path) -> None:
     done = cluster.call("cluster", "up", "--name", NAME, "--no-image")
     assert done.returncode == 3
-    assert "0 GiB are free, 8 are needed" in done.stderr
+    assert re.search(r"0 GiB are free, \d+ are needed", done.stderr)  # depends on what is built
     assert "set XDG_STATE_HOME to another disk" in done.stderr

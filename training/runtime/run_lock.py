@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,14 +14,20 @@ from pathlib import Path
 from trainfleet import process
 from trainfleet.errors import InputError, Problem
 
+LONGEST_ROOT = 15 if sys.platform == "darwin" else 19
+"""Characters of the temporary folder that leave enough for the longest socket of Ray, which is
+`/tf-PID-RANDOM/ray/session_DATE_TIME_PID/sockets/plasma_store` below it."""
+
 
 @contextlib.contextmanager
 def workspace() -> Iterator[Path]:
     """A temporary folder with a short path; removes those of launches that were killed.
 
-    The path is short because sockets are created in it, whose paths are limited to 107 characters.
+    The path is short because Ray creates sockets in it, whose paths are limited to 107 characters (104 on
+    macOS). A temporary folder with a long path, such as that of macOS, is therefore not used.
     """
     root = Path(tempfile.gettempdir())
+    root = root if len(str(root)) <= LONGEST_ROOT else Path("/tmp")
     for old in root.glob("tf-*-*"):
         with contextlib.suppress(OSError, ValueError):
             if not process.alive(int(old.name.split("-")[1])) and old.stat().st_uid == os.getuid():
