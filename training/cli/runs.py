@@ -139,22 +139,23 @@ def stop_command(  # noqa: PLR0917 - Typer passes options by name
 
     trainfleet runs stop night-1 --now --stack outputs.json
 
-    The name of a launch with --clusters stops its run on every cluster.
+    The name of a launch with --clusters stops its run on every cluster; --stack or --context names one.
     """
     from trainfleet.console import print_json
     from trainfleet.errors import TrainfleetError
     from trainfleet.training.launch.clusters.group import runs_of
-    from trainfleet.training.launch.clusters.stop import stop_all
+    from trainfleet.training.launch.clusters.stop import require_unambiguous, stop_all
 
     def stop_one(name: str) -> dict[str, Any]:
         return _stop(name, (stack, context, namespace), now=now, within_s=within, as_json=as_json)
 
-    members = runs_of(run)
+    members = runs_of(run) if stack is None and context is None else []
     if not members:
         document = stop_one(run)
         if as_json:
             print_json(document)
         return
+    require_unambiguous(run, members)
     documents, problems = stop_all(members, stop_one)
     if as_json:
         print_json({"name": run, "runs": documents})

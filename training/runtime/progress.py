@@ -5,9 +5,10 @@ A line has the same values as a row of metrics.jsonl, formatted for people.
 
 from __future__ import annotations
 
+import contextlib
 import select
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -94,6 +95,16 @@ def ask_on_terminal(answers: Mapping[str, str], interrupted: Callable[[], bool])
             return answer
 
 
+@contextlib.contextmanager
+def hidden(progress: Progress) -> Iterator[None]:
+    """Take progress bars off the terminal, for a question."""
+    progress.stop()
+    try:
+        yield
+    finally:
+        progress.start()
+
+
 class Quiet:
     """Shows nothing; for `--json`."""
 
@@ -168,11 +179,8 @@ class Bar(Lines):
         )
 
     def ask(self, answers: Mapping[str, str], interrupted: Callable[[], bool]) -> str:
-        self._progress.stop()
-        try:
+        with hidden(self._progress):
             return super().ask(answers, interrupted)
-        finally:
-            self._progress.start()
 
     def close(self) -> None:
         self._progress.stop()

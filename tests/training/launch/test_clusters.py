@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import signal
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from trainfleet.errors import InputError, Interrupted, Problem, TrainfleetError
 from trainfleet.training.launch.base import LAUNCHERS, find
-from trainfleet.training.launch.clusters.display import GroupLines, sum_up
+from trainfleet.training.launch.clusters.display import GroupLines, QuietGroup, sum_up
 from trainfleet.training.launch.clusters.entries import ClusterEntry, read_entries, requests
-from trainfleet.training.launch.clusters.group import STATE, GroupOutcome, folder_of, runs_of
+from trainfleet.training.launch.clusters.group import STATE, GroupOutcome, _Group, folder_of, runs_of
 from trainfleet.training.launch.clusters.member import MemberSpec
-from trainfleet.training.launch.clusters.stop import stop_all
+from trainfleet.training.launch.clusters.stop import require_unambiguous, stop_all
 from trainfleet.training.launch.clusters.summary import Member
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
 from trainfleet.training.launch.request import Request
@@ -200,3 +203,83 @@ def test_a_run_that_cannot_be_stopped_keeps_no_other(tmp_path: Path, monkeypatch
         ("night-b", "nothing to do"),
         ("night-c", "sky down tf-night-c, or sky jobs cancel --name tf-night-c"),
     ]
+
+
+def test_a_run_and_a_group_of_one_name_are_not_confused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    members = [("night-a", "kuberay"), ("night-b", "sky")]
+    require_unambiguous("night", members)
+    file = tmp_path / "runs" / "night" / "run.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"launches": [{"on": "kuberay"}]}))
+    with pytest.raises(InputError, match=r"night: is both a run and .*stop night-a, night-b"):
+        require_unambiguous("night", members)
+    file.write_text(json.dumps({"launches": [{"on": "kuberay"}], "status": "finished"}))
+    require_unambiguous("night", members)
+
+
+class Process(SimpleNamespace):
+    """A launch's process that records its signals."""
+
+    def __init__(self, code: int | None = None) -> None:
+        super().__init__(code=code, signals=[])
+
+    def poll(self) -> int | None:
+        code: int | None = self.code
+        return code
+
+    def send_signal(self, number: int) -> None:
+        self.signals.append(number)
+
+
+class Terminal(QuietGroup):
+    """A terminal at which one answer is given."""
+
+    def __init__(self, answer: str) -> None:
+        self.answer, self.answers = answer, dict[str, str]()
+
+    def ask(self, answers: Mapping[str, str], interrupted: Callable[[], bool]) -> str:
+        self.answers = dict(answers)
+        return self.answer
+
+
+def interrupted(
+    tmp_path: Path, answer: str, number: int, *launchers: str
+) -> tuple[dict[str, str], list[list[int]]]:
+    """What is asked at a signal, and the signals that each launch gets. The first launch has ended."""
+    members = [Member(name, name, Path(name)) for name in launchers]
+    view = Terminal(answer)
+    group = _Group(members, [], tmp_path, tmp_path, view)
+    processes = [Process(0 if number == 0 else None) for number in range(len(launchers))]
+    group.processes = dict(zip(launchers, processes, strict=True))  # type: ignore[arg-type]
+    group.signals = [number]
+    group._on_signals()
+    return view.answers, [each.signals for each in processes]
+
+
+@pytest.mark.parametrize(("answer", "passed_on"), [("s", [signal.SIGINT]), ("d", [signal.SIGTERM]), ("", [])])
+def test_ctrl_c_asks_for_all_runs_that_have_not_ended(
+    answer: str, passed_on: list[int], tmp_path: Path
+) -> None:
+    answers, signals = interrupted(tmp_path, answer, signal.SIGINT, "ray-up", "kuberay", "sky", "local")
+    assert answers == {
+        "s": "save and stop all runs",
+        "d": "detach from kuberay, sky and stop the others",
+        "": "continue",
+    }
+    assert signals == [[], passed_on, passed_on, passed_on]
+
+
+def test_ctrl_c_asks_nothing_if_no_run_continues_alone(tmp_path: Path) -> None:
+    assert interrupted(tmp_path, "d", signal.SIGINT, "kuberay", "local", "torchrun") == (
+        {},
+        [[], [signal.SIGINT], [signal.SIGINT]],
+    )
+    assert interrupted(tmp_path, "d", signal.SIGINT, "local", "kuberay")[0]["d"] == "detach from kuberay"
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_closed_terminal_is_passed_on_without_a_question(number: int, tmp_path: Path) -> None:
+    assert interrupted(tmp_path, "s", number, "local", "kuberay", "local-2") == ({}, [[], [number], [number]])

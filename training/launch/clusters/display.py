@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from trainfleet.training.launch.clusters.summary import Member
-from trainfleet.training.runtime.progress import ask_on_terminal, describe, number
+from trainfleet.training.runtime.progress import ask_on_terminal, describe, hidden, number
 
 
 class GroupDisplay(Protocol):
@@ -119,11 +119,8 @@ class GroupBars(GroupLines):
         super().handle(member, event)
 
     def ask(self, answers: Mapping[str, str], interrupted: Callable[[], bool]) -> str:
-        self._progress.stop()
-        try:
+        with hidden(self._progress):
             return super().ask(answers, interrupted)
-        finally:
-            self._progress.start()
 
     def close(self) -> None:
         self._progress.stop()

@@ -28,7 +28,7 @@ from trainfleet.training.launch.clusters.entries import located
 from trainfleet.training.launch.clusters.member import ENDED, MemberSpec
 from trainfleet.training.launch.clusters.summary import FINISHED, Member, overall, write_report
 from trainfleet.training.launch.request import Request, Target
-from trainfleet.training.launch.supervise import RERUN, STOP_OR_DETACH, resolve
+from trainfleet.training.launch.supervise import RERUN, resolve
 from trainfleet.training.runtime import events
 from trainfleet.training.runtime.run_lock import locked, workspace
 
@@ -240,13 +240,27 @@ class _Group:
         while self.forwarded < len(self.signals):
             number = self.signals[self.forwarded]
             if number == signal.SIGINT and not self.forwarded:
-                answer = self.view.ask(STOP_OR_DETACH, lambda: len(self.signals) > 1)
+                answer = self._ask()
                 if answer == "":
                     self.signals.clear()
                     return
                 number = signal.SIGTERM if answer == "d" else signal.SIGINT
-                self.view.warn("detaching from all runs" if answer == "d" else "stopping all runs")
+                self.view.warn("detaching" if answer == "d" else "stopping all runs")
             self.forwarded += 1
             for child in self.processes.values():
                 if child.poll() is None:
                     child.send_signal(number)
+
+    def _ask(self) -> str:
+        """What Ctrl-C means; without a question if no run continues without its launcher."""
+        left = [each for each in self.members if self.processes[each.name].poll() is None]
+        leavable = [each.name for each in left if find(each.on).detachable]
+        if not leavable:
+            return "s"
+        rest = " and stop the others" if len(leavable) < len(left) else ""
+        answers = {
+            "s": "save and stop all runs",
+            "d": f"detach from {', '.join(leavable)}{rest}",
+            "": "continue",
+        }
+        return self.view.ask(answers, lambda: len(self.signals) > 1)

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
-from trainfleet.errors import Problem, TrainfleetError
+from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.launch.sky.task import cluster_name
+from trainfleet.training.runs.reader import read_run
 
 KUBERAY = "kuberay"
+
+
+def require_unambiguous(name: str, members: Iterable[tuple[str, str]]) -> None:
+    """Check that no run of its own has the name of a launch on several clusters.
+
+    Raises:
+        InputError: an unfinished run has it.
+    """
+    run = read_run(Path("runs") / name)
+    if run.get("launches") and run.get("status") != "finished":
+        what = "is both a run and a launch on several clusters"
+        fix = f"--stack or --context for the run; else stop {', '.join(each for each, _ in members)}"
+        raise InputError("which one?", [Problem(name, what, fix)])
 
 
 def stop_all(
