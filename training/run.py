@@ -30,10 +30,11 @@ from trainfleet.training.runtime.events import (
     RUN_DIR,
     STDOUT,
     STOP_FILE,
+    USD_PER_HOUR,
 )
 from trainfleet.training.worker import send_error, work, work_under_ray
 
-PASSED_ON = (STOP_FILE, ALLOW_CHANGES, CODE, CODE_FOLDER)
+PASSED_ON = (STOP_FILE, ALLOW_CHANGES, USD_PER_HOUR, CODE, CODE_FOLDER)
 """Variables of the driver that the workers of Ray Train get."""
 
 

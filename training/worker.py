@@ -22,7 +22,14 @@ from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.schema import Result
 from trainfleet.training.runtime import code_archive, pod_drain, prestart
 from trainfleet.training.runtime.code_archive import CODE, CODE_FOLDER
-from trainfleet.training.runtime.events import ALLOW_CHANGES, EVENTS, LAUNCH, STOP_FILE, EventSink
+from trainfleet.training.runtime.events import (
+    ALLOW_CHANGES,
+    EVENTS,
+    LAUNCH,
+    STOP_FILE,
+    EventSink,
+    price_in,
+)
 from trainfleet.training.runtime.progress import Lines
 from trainfleet.training.trainer.context import RunContext, RunResult
 
@@ -77,10 +84,9 @@ def context_for(
     Args:
         run_dir, env: the run folder, and the launcher's variables.
         sink: where events go; without a listener, they are printed.
-        should_stop: whether this rank was asked to stop.
         rank, world_size, local_rank, local_world_size: this process among all, and on its machine.
         device: `cpu` or `cuda:N`.
-        preempted: returns a preemption notice, if there is one.
+        should_stop, preempted: whether this rank was asked to stop; a preemption notice, if there is one.
         on_first_step, on_evacuated: called after the first step, and after the checkpoint of a preemption.
     """
     lines = Lines() if not sink.has_listener else None
@@ -108,6 +114,7 @@ def context_for(
         local_world_size=local_world_size,
         device=device,
         launch=env.get(LAUNCH, ""),
+        usd_per_hour=price_in(env),
         allow_changes=tuple(filter(None, env.get(ALLOW_CHANGES, "").split(","))),
         should_stop=should_stop or StopRequest(env.get(STOP_FILE)),
         preempted=preempted,
@@ -195,7 +202,7 @@ def work(
 
 def _as_document(result: RunResult) -> Result:
     """A result as the launcher receives it."""
-    return {
+    document: Result = {
         "status": result.status,
         "step": result.step,
         "metrics": result.metrics,
@@ -204,6 +211,9 @@ def _as_document(result: RunResult) -> Result:
         "resumed_from": result.resumed_from,
         "run_dir": str(result.run_dir),
     }
+    if result.limits:
+        document["limits"] = [each.what for each in result.limits]
+    return document
 
 
 def work_under_ray(config: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from trainfleet import process
 from trainfleet.console import err
-from trainfleet.errors import Interrupted, MissingToolError, Problem, TrainfleetError
+from trainfleet.errors import InputError, Interrupted, MissingToolError, Problem, TrainfleetError
 from trainfleet.training.launch import code, run_record
 from trainfleet.training.launch.base import Launcher, find
 from trainfleet.training.launch.platform_outputs import NamedPlatform, load_platforms
@@ -23,6 +23,7 @@ from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.run_record import Reported
 from trainfleet.training.recipe.load import ENVIRONMENT, dump, load_recipe
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.runs.limits import require_something_left
 from trainfleet.training.runs.reader import last_lines, read_run
 from trainfleet.training.runs.storage import RunStorage
 from trainfleet.training.runtime import events, progress
@@ -106,6 +107,7 @@ def start(
         _require_torch(request.on)
     launched, warning = code.code_of(request, recipe, folder, remote=launcher.remote)
     target = Target(request, platforms, recipe.run_dir().absolute(), launched)
+    _require_price(launcher, recipe)
     launcher.check(recipe, target)
     storage = RunStorage(recipe, target.run_dir, lambda *_: None)
     with locked(target.run_dir, fresh=request.fresh):
@@ -119,6 +121,7 @@ def start(
             code.require_unchanged(target.run_dir, changed, request.allow_changes)
             document = run_record.document(target.run_dir, before.get("result", {}), 0.0)
             return Outcome(target.run_dir, document, already_finished=True)
+        require_something_left(recipe.limits, before.get("starts", []))
         if launched is not None:
             launched.upload()
         launches = run_record.begin(before, recipe, target)
@@ -289,6 +292,11 @@ def _status(ended: process.Ended, reported: Reported, remote: bool) -> str:
 def _raise_for(status: str, reported: Reported, run_dir: Path, ended: process.Ended) -> None:
     if status == "finished":
         return
+    if reported.result is not None and reported.result.get("limits"):
+        problems = [
+            Problem("limits", each, "a higher limit resumes it") for each in reported.result["limits"]
+        ]
+        raise TrainfleetError(f"the run reached its limit; step {reported.result['step']} is saved", problems)
     if status == "stopped":
         step = reported.result["step"] if reported.result else reported.last_step
         raise Interrupted(f"stopped after step {step}, which is saved; {RERUN}")
@@ -300,6 +308,14 @@ def _raise_for(status: str, reported: Reported, run_dir: Path, ended: process.En
     last_line = next(iter(last_lines(log)), f"exit code {ended.code}")
     reason = reported.crashes[0]["error"] if reported.crashes else last_line
     raise TrainfleetError(f"the run failed: {reason}", [Problem(str(log), "has the full log", RERUN)])
+
+
+def _require_price(launcher: Launcher[Any], recipe: Recipe) -> None:
+    """Reject a limit in USD on this machine. Launchers on others know whether those have a price."""
+    if recipe.limits.max_usd is not None and not launcher.remote:
+        fix = "limits.max_hours, or leave it out"
+        problem = Problem("limits.max_usd", "this machine has no price", fix)
+        raise InputError("the run's limit cannot be kept", [problem])
 
 
 def _require_torch(on: str) -> None:

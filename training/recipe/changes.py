@@ -7,6 +7,7 @@ from typing import Any
 
 FREE_KEYS = (
     "scaling",
+    "limits",
     "log",
     "storage",
     "checkpoint.keep_last",

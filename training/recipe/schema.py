@@ -195,6 +195,21 @@ class ScalingConfig(Section):
     )
 
 
+class Limits(Section):
+    """When a run saves and ends early, over all of its starts. May change between starts."""
+
+    max_hours: float | None = Field(
+        None,
+        gt=0,
+        description="Hours for which the run may hold its machines. The time in a queue does not count.",
+    )
+    max_usd: float | None = Field(
+        None,
+        gt=0,
+        description="What these hours may cost at the prices of the platform's contract.",
+    )
+
+
 class GuardsConfig(Section):
     """What to do with a step whose gradient is NaN or Inf, or whose loss spikes."""
 
@@ -305,6 +320,7 @@ class Recipe(Section):
     controllers: ControllersConfig = ControllersConfig()
     log: Log = Log()
     scaling: ScalingConfig = ScalingConfig()
+    limits: Limits = Limits()
     publish: PublishConfig = PublishConfig()
     tune: TuneConfig | None = Field(None, description="A hyperparameter search over this recipe's keys.")
     storage: str = Field(

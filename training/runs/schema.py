@@ -41,6 +41,8 @@ class TrainRow(TypedDict):
     checkpoint_seconds: float
     validation_seconds: float
     eta_seconds: float
+    usd: NotRequired[float]
+    """What the run has cost so far, where the price of its machines is known."""
 
 
 class MetricsRow(TypedDict):
@@ -87,6 +89,10 @@ class Start(Versions):
     revision: str
     code: NotRequired[str]
     """Digest of the user's code that this process imported."""
+    held_seconds: NotRequired[float]
+    """How long its machines were held, until the last checkpoint or its end."""
+    usd_per_hour: NotRequired[float]
+    """Their price, where it is known."""
 
 
 class LaunchedCode(TypedDict):
@@ -126,6 +132,8 @@ class Result(TypedDict):
     checkpoint: str | None
     resumed_from: int
     run_dir: str
+    limits: NotRequired[list[str]]
+    """The limits of the recipe that ended the run."""
 
 
 class RunRecord(TypedDict, total=False):

@@ -20,6 +20,7 @@ from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.files import write_whole
 from trainfleet.training.recipe.load import dump
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.runs.limits import Meter
 from trainfleet.training.runs.reader import read_rows, read_run
 from trainfleet.training.runs.revision import revision
 from trainfleet.training.runs.schema import LOG_KINDS, RunRecord, Start, Versions
@@ -41,6 +42,8 @@ class RunWriter:
         resumed_from: int,
         facts: Mapping[str, Any],
         notify: Notify = _ignore,
+        *,
+        meter: Meter,
     ) -> None:
         self.run_dir = run_dir
         self.path = run_dir / "metrics.jsonl"
@@ -64,7 +67,9 @@ class RunWriter:
         if digest := code_archive.digest_of(code_archive.current()[0] or ""):
             start["code"] = digest
         self.record: RunRecord = read_run(run_dir)
-        starts = [*self.record.get("starts", []), cast(Start, start)]
+        meter.before = before = self.record.get("starts", [])
+        self.meter = meter
+        starts = [*before, cast(Start, start)]
         self.update(name=recipe.name, status="running", starts=starts, **facts)
 
     def write_row(self, row: Mapping[str, Any]) -> None:
@@ -87,6 +92,11 @@ class RunWriter:
         with _explain_errors(self.path):
             os.fsync(self._file.fileno())
 
+    def record_time(self) -> None:
+        """Write to run.json how long this start has held its machines."""
+        *before, start = self.record["starts"]
+        self.update(starts=[*before, {**start, **self.meter.start()}])
+
     def update(self, **facts: Any) -> None:
         """Change fields of run.json."""
         self.record |= cast(RunRecord, facts)
@@ -101,6 +111,7 @@ class RunWriter:
         if error is not None:
             text = str(error).splitlines()[0] if str(error) else type(error).__name__
             with contextlib.suppress(TrainfleetError):  # must not replace the error that ends the run
+                self.record_time()
                 self.update(status="failed", error=text)
         with contextlib.suppress(OSError):
             self._file.close()

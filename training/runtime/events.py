@@ -12,7 +12,7 @@ import queue
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,15 @@ ALLOW_CHANGES = "TRAINFLEET_ALLOW_CHANGES"
 """Comma-separated recipe keys that may differ from the checkpoint's."""
 LAUNCH = "TRAINFLEET_LAUNCH"
 """Identifies a launch, so that its restarted workers keep its write access."""
+USD_PER_HOUR = "TRAINFLEET_USD_PER_HOUR"
+"""The price of all machines of the run, where it is known."""
 PARENT = "TRAINFLEET_PARENT"
 """Process id of the launcher, with which its workers end."""
+
+
+def price_in(env: Mapping[str, str]) -> float | None:
+    """The value of USD_PER_HOUR; None without one."""
+    return float(env[USD_PER_HOUR]) if env.get(USD_PER_HOUR) else None
 
 
 class EventSink:

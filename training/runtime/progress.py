@@ -221,6 +221,7 @@ def dense_line(row: Mapping[str, Any]) -> str:
         _rate(row),
         *([f"mfu {row['mfu']:.1%}"] if row.get("mfu") is not None else []),
         f"wait {row['data_wait']:.1%}",
+        *([f"${row['usd']:,.2f}"] if row.get("usd") is not None else []),
         f"left {duration(row['eta_seconds'])}",
     ]
     return "  ".join(parts)

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import platformdirs
 
+from trainfleet.errors import InputError, Problem
+
 
 def _never() -> bool:
     return False
@@ -38,6 +40,7 @@ class RunContext:
         device: `cpu` or `cuda:N`.
         cache: folder of prepared data on this machine.
         launch: identifies the launch, including the workers that it restarts; empty without a launcher.
+        usd_per_hour: the price of all machines of the run; None if it is not known.
         allow_changes: recipe keys that may differ from the checkpoint's recipe.
         should_stop: called on every rank in every step; if True on any rank, the run saves and ends.
         preempted: called occasionally on every rank after the same step, so it may be collective. Returns a
@@ -57,6 +60,7 @@ class RunContext:
     device: str = "cpu"
     cache: Path = field(default_factory=default_cache)
     launch: str = ""
+    usd_per_hour: float | None = None
     allow_changes: tuple[str, ...] = ()
     should_stop: Callable[[], bool] = _never
     preempted: Callable[[], str | None] | None = None
@@ -65,6 +69,17 @@ class RunContext:
     on_event: Callable[[str, str], Any] = _ignore
     on_checkpoint: Callable[[int, str], Any] = _ignore
     on_evacuated: Callable[[], Any] = _ignore
+
+    def require_samples(self, global_batch: int) -> None:
+        """Require a sample per rank in each batch.
+
+        Raises:
+            InputError: there are more ranks than samples.
+        """
+        if global_batch < self.world_size:
+            what = f"{global_batch} cannot be divided among {self.world_size} ranks"
+            problem = Problem("batch.global_batch", what, f"at least {self.world_size}")
+            raise InputError("the batch is smaller than the number of ranks", [problem])
 
 
 @dataclass(frozen=True)
@@ -80,6 +95,7 @@ class RunResult:
         checkpoint: folder or URL of the newest complete checkpoint.
         resumed_from: the step that this start resumed from; 0 for a fresh run.
         run_dir: the run folder.
+        limits: of the recipe, which ended the run; on rank 0.
     """
 
     status: Literal["finished", "stopped"]
@@ -89,3 +105,4 @@ class RunResult:
     checkpoint: str | None
     resumed_from: int
     run_dir: Path
+    limits: tuple[Problem, ...] = ()

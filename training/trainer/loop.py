@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.errors import Problem, TrainfleetError
 from trainfleet.training.checkpoint import Checkpoints, Saved
 from trainfleet.training.data import check_sizes, describe_left_out, make_order, share, spread
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.runs.limits import Meter, require_something_left
 from trainfleet.training.runs.reader import read_run
 from trainfleet.training.runs.schema import EventRow
 from trainfleet.training.runs.storage import RunStorage
@@ -64,7 +65,8 @@ class _Run:
 
     def __init__(self, recipe: Recipe, context: RunContext) -> None:
         self.recipe, self.context = recipe, context
-        _check_batch(recipe, context)
+        self.meter = Meter(recipe.limits, context.usd_per_hour, time.monotonic())
+        context.require_samples(recipe.batch.global_batch)
         self.workload = make_workload(recipe, context.cache)
         check_sizes(self.workload, context.world_size)
         self.strategy = make_strategy(recipe, self.workload.build_model, context)
@@ -140,7 +142,7 @@ class _Run:
         samples = self.order.indices(state.position, size)
         result = self.stepper.compute_gradients(
             samples,
-            self.context.should_stop(),
+            self.context.should_stop() or bool(self.writer and self.meter.reached()),
             self._preemption_check_due(),
             controllers.measures_noise(state.step),
         )
@@ -232,7 +234,7 @@ class _Run:
         }
         self.stepper.throughput = Throughput()
         if self.writer is not None and "loss" in means:  # otherwise every step was rejected
-            self.writer.write_row(row)
+            self.writer.write_row(row := row | self.meter.row())
             self.context.on_interval(row)
 
     def _metrics(self, split: Split) -> MetricsManager:
@@ -269,6 +271,8 @@ class _Run:
         """Snapshot the state and write it asynchronously. A failure is raised at one of the next steps."""
         began = time.perf_counter()
         state = self.state
+        if self.writer is not None:
+            self.writer.record_time()
         self._on_saved(
             self.checkpoints.save(
                 state.step, state.tensors(), state.rank_values(), state.shared_values(), metrics or {}
@@ -297,6 +301,7 @@ class _Run:
     def _open_storage(self) -> None:
         self.storage.enter(self.context.launch)
         self.storage.fetch()
+        require_something_left(self.recipe.limits, read_run(self.context.run_dir).get("starts", []))
 
     def _before_commit(self) -> None:
         """On rank 0, before a checkpoint is committed: make the rows up to it as durable as it is."""
@@ -344,7 +349,8 @@ class _Run:
             self._event("quarantined", text)
 
         def open_writer() -> None:
-            opened.append(RunWriter(self.context.run_dir, self.recipe, resumed_from, facts, self._event))
+            run_dir = self.context.run_dir
+            opened.append(RunWriter(run_dir, self.recipe, resumed_from, facts, self._event, meter=self.meter))
 
         on_first(open_writer, self.context.rank)
         return opened[0] if opened else None
@@ -359,7 +365,9 @@ class _Run:
                 self.writer.write_row({"kind": "test", "step": step, **tested})
         self._on_saved(self.checkpoints.finish())
         status = "stopped" if stopped else "finished"
+        limits = self.meter.reached() if stopped and self.writer else []
         if self.writer is not None:
+            self.writer.record_time()
             self.writer.update(status=status, step=step, asked=0 if stopped else self.steps, metrics=metrics)
         on_first(self._before_commit, self.context.rank)
         self.checkpoints.close()
@@ -372,6 +380,7 @@ class _Run:
             checkpoint=self.saved,
             resumed_from=resumed_from,
             run_dir=self.context.run_dir,
+            limits=tuple(limits),
         )
 
     def _fail(self, step: int, verdict: Verdict) -> None:
@@ -384,14 +393,6 @@ class _Run:
     def _event(self, what: str, text: str) -> None:
         if self.context.rank == 0:
             self.context.on_event(what, text)
-
-
-def _check_batch(recipe: Recipe, context: RunContext) -> None:
-    """Require a sample per rank in each batch."""
-    if recipe.batch.global_batch < context.world_size:
-        what = f"{recipe.batch.global_batch} cannot be divided among {context.world_size} ranks"
-        problem = Problem("batch.global_batch", what, f"at least {context.world_size}")
-        raise InputError("the batch is smaller than the number of ranks", [problem])
 
 
 def _text(metrics: dict[str, float]) -> str:

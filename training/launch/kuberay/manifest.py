@@ -25,6 +25,7 @@ from trainfleet.training.launch.remote.ray_job import (
     SERVE_PORT,
     RayJob,
 )
+from trainfleet.training.launch.remote.run_price import price_variable
 from trainfleet.training.recipe.load import dump
 from trainfleet.training.runtime import events
 from trainfleet.training.runtime.code_archive import CODE
@@ -93,6 +94,8 @@ def ray_job(run: RunSpec) -> Document:
             "backoffLimit": 0,
             "rayClusterSpec": cluster_spec(run),
         }
+        if run.deadline_s is not None:
+            spec["activeDeadlineSeconds"] = run.deadline_s
     return {
         "apiVersion": API,
         "kind": "RayJob",
@@ -187,6 +190,7 @@ def submitted_job(run: RunSpec) -> RayJob:
     """What the submitter asks Ray to do."""
     variables = {} if run.cluster else {events.RAY_FOR_RUN: "1"}
     variables |= {CODE: run.code} if run.code else {}
+    variables |= price_variable(run.usd_per_hour)
     return job.ray_job(run.recipe.name, run.launch, run.allow_changes, variables)
 
 

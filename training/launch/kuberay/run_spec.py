@@ -19,12 +19,17 @@ from trainfleet.training.launch.remote.platform_objects import pod_secrets
 from trainfleet.training.launch.remote.pod_template import PodTemplates
 from trainfleet.training.launch.remote.pool_choice import choose_pool, too_many_nodes, workers_per_machine
 from trainfleet.training.launch.remote.ray_job import RAY_VERSION
+from trainfleet.training.launch.remote.run_price import unpriced, usd_per_hour
 from trainfleet.training.launch.remote.storage_env import certificates, forwarded, unreachable
 from trainfleet.training.launch.request import Target
 from trainfleet.training.recipe.schema import Recipe
 
 MAX_NAME_LENGTH = 47
 """Of a RayJob: KubeRay appends to it, and rejects longer names (MaxRayJobNameLength)."""
+
+
+LIMIT_MARGIN_S = 900.0
+"""What a run that has reached a limit may take to save and end."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,20 @@ class RunSpec:
     """The URL of the user's code, or empty."""
     templates: PodTemplates = field(default_factory=PodTemplates)
     """The user's changes of the pods."""
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """The price of the workers' machines, if the contract has it."""
+        return usd_per_hour(self.pool, self.pods)
+
+    @property
+    def deadline_s(self) -> int | None:
+        """After how long Kubernetes ends a run that does not keep its own limits; None: never."""
+        limits, price = self.recipe.limits, self.usd_per_hour
+        hours = [] if limits.max_hours is None else [limits.max_hours]
+        if limits.max_usd is not None and price:
+            hours.append(limits.max_usd / price)
+        return round(min(hours) * 3600 + self.within_s + LIMIT_MARGIN_S) if hours else None
 
     @property
     def elastic(self) -> bool:
@@ -105,6 +124,8 @@ def resolve(recipe: Recipe, target: Target, options: KubeRayOptions, env: Mappin
     if options.cluster and options.workload_check == "always":
         what = f"the pods of {options.cluster} are not created by this run, and have an image of their own"
         problems.append(Problem("--workload-check always", what, "leave it out, or leave out --cluster"))
+    price = usd_per_hour(pool, pods)
+    problems += unpriced(recipe, price, f"pool {pool.name}" if pool else "nodes without a pool")
     if why := unusable_fabric(pool, gpus, pods):
         fix = "--pool with another pool, or `interconnect: none` in the spec of the pool"
         problems.append(Problem("--pool", why, fix))

@@ -19,6 +19,7 @@ from trainfleet.training.launch.platform_outputs import external_cluster
 from trainfleet.training.launch.ray_up.options import RayUpOptions
 from trainfleet.training.launch.remote.pool_choice import choose_pool, too_many_nodes, workers_per_machine
 from trainfleet.training.launch.remote.ray_job import RAY_VERSION
+from trainfleet.training.launch.remote.run_price import unpriced, usd_per_hour
 from trainfleet.training.launch.remote.storage_env import certificates, forwarded, unreachable
 from trainfleet.training.launch.request import Target
 from trainfleet.training.recipe.schema import Recipe
@@ -125,6 +126,7 @@ def resolve(recipe: Recipe, target: Target, options: RayUpOptions, env: Mapping[
         *ca_problems,
         *_image_problems(cloud, image),
         *_ssh_key_problems(cloud, options.ssh_key),
+        *unpriced(recipe, usd_per_hour(None if hosts else pool, 1), "these machines"),
     ]
     if problems:
         raise InputError("the machines cannot run this as requested", problems)

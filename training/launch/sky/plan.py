@@ -16,6 +16,7 @@ from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.suggestions import did_you_mean
 from trainfleet.training.launch.remote.fabric import unusable_fabric
 from trainfleet.training.launch.remote.node_size import too_large
+from trainfleet.training.launch.remote.run_price import unpriced
 from trainfleet.training.launch.sky.config import context_name
 from trainfleet.training.launch.sky.pod_size import pod_size
 from trainfleet.training.launch.sky.resources import BF16_FLOPS, FP32_SHARE, GIB, USABLE, Needs, needs_of
@@ -166,7 +167,14 @@ def make_plan(
         else:
             here = [_on_plain_nodes(name, outputs, query)]
         found += [
-            replace(each, refusals=(*each.refusals, *storage_refusals(outputs, options.storage)))
+            replace(
+                each,
+                refusals=(
+                    *each.refusals,
+                    *storage_refusals(outputs, options.storage),
+                    *map(str, unpriced(recipe, each.usd_per_hour, f"{name}/{each.pool}".rstrip("/"))),
+                ),
+            )
             for each in here
         ]
     if any(each.usd_per_hour is not None and not each.refusals for each in found):

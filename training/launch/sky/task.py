@@ -15,7 +15,9 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.training.launch.remote.fabric import fabric_settings
 from trainfleet.training.launch.remote.node_groups import group_affinity
+from trainfleet.training.launch.remote.pod_settings import variables
 from trainfleet.training.launch.remote.pod_template import CONTAINER, merged
+from trainfleet.training.launch.remote.run_price import price_variable
 from trainfleet.training.launch.sky.plan import CLOSED, Candidate, Plan
 from trainfleet.training.launch.sky.pod_size import pod_size
 from trainfleet.training.recipe.load import dump
@@ -170,6 +172,8 @@ def _resources(
     if options.from_secrets:
         container["envFrom"] = [{"secretRef": {"name": name}} for name in options.from_secrets]
     overrides = _overrides(options.name, outputs, pool, candidate, container)
+    if price := variables(price_variable(candidate.usd_per_hour)):
+        container["env"] = [*container.get("env", []), *price]
     container["name"] = CONTAINER
     overrides["pod_config"] = pod = merged(overrides["pod_config"], dict(options.patch), CONTAINER)
     # SkyPilot merges a container without a name into its own, and adds those with one.

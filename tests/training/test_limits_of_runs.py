@@ -1,0 +1,116 @@
+"""`limits`: a run that has used up its time or money saves, ends and says so, and a higher limit resumes it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.test_loop import losses
+from trainfleet.errors import InputError, TrainfleetError
+from trainfleet.process import Ended
+from trainfleet.training.launch.run_record import Reported
+from trainfleet.training.launch.supervise import _raise_for
+from trainfleet.training.recipe.schema import Limits, Recipe
+from trainfleet.training.runs.limits import Meter, Used, require_something_left, used_by
+from trainfleet.training.runs.reader import read_rows, read_run
+from trainfleet.training.runtime.progress import dense_line
+from trainfleet.training.trainer.context import RunResult
+
+Make = Callable[..., Recipe]
+Run = Callable[..., RunResult]
+RunRanks = Callable[..., list[int]]
+NO_TIME = "limits.max_hours=1e-7"
+
+
+def test_a_run_that_has_used_its_time_saves_and_a_higher_limit_resumes_it(
+    tmp_path: Path, tiny: Make, run: Run
+) -> None:
+    whole, limited = tmp_path / "whole", tmp_path / "limited"
+    run(tiny(), whole)
+    ended = run(tiny(NO_TIME), limited)
+    assert (ended.status, ended.step) == ("stopped", 1)
+    assert "limits.max_hours: the run has used 0.00 of 1e-07 hours" in str(ended.limits[0])
+    assert ended.checkpoint is not None
+    with pytest.raises(InputError, match="the run has reached its limit"):
+        run(tiny(NO_TIME), limited)
+    finished = run(tiny("limits.max_hours=1"), limited)
+    assert (finished.status, finished.resumed_from, finished.limits) == ("finished", 1, ())
+    assert losses(limited) == pytest.approx(losses(whole))
+    starts = read_run(limited)["starts"]
+    assert [each["from_step"] for each in starts] == [0, 1]
+    assert all(0 < each["held_seconds"] < 300 for each in starts)
+    assert "usd_per_hour" not in starts[0]
+
+
+def test_all_ranks_end_at_the_same_step(tmp_path: Path, tiny: Make, run_ranks: RunRanks) -> None:
+    assert run_ranks(tiny(NO_TIME), tmp_path / "run", 2) == [0, 0]
+    record = read_run(tmp_path / "run")
+    assert (record["status"], record["step"]) == ("stopped", 1)
+
+
+def test_money_is_time_times_the_price_of_the_machines(tmp_path: Path, tiny: Make, run: Run) -> None:
+    ended = run(tiny("limits.max_usd=0.001", "log.every=1"), tmp_path, usd_per_hour=3600.0)
+    assert ended.status == "stopped"
+    assert "of $0.00" in ended.limits[0].what
+    (start,) = read_run(tmp_path)["starts"]
+    assert start["usd_per_hour"] == 3600.0
+    row = read_rows(tmp_path).of("train")[0]
+    assert 0 < row["usd"] <= start["held_seconds"]
+    assert f"  ${row['usd']:,.2f}  left " in dense_line(row)
+
+
+def test_a_run_without_a_limit_or_a_price_records_its_time_only(tmp_path: Path, tiny: Make, run: Run) -> None:
+    assert run(tiny(), tmp_path).limits == ()
+    (start,) = read_run(tmp_path)["starts"]
+    assert start["held_seconds"] > 0
+    assert all("usd" not in row for row in read_rows(tmp_path).of("train"))
+
+
+def test_the_time_of_all_starts_counts_and_the_time_between_them_does_not() -> None:
+    starts = [
+        {"held_seconds": 1800.0, "usd_per_hour": 4.0},
+        {"at": "killed before its first checkpoint"},
+        {"held_seconds": 3600.0},
+    ]
+    assert used_by(starts) == Used(1.5, 2.0)
+    assert used_by([]) == Used(0.0, None)
+    now = time.monotonic()
+    meter = Meter(Limits(max_hours=1.5), None, now, starts)
+    assert [each.where for each in meter.reached()] == ["limits.max_hours"]
+    assert Meter(Limits(), None, now, starts).reached() == []
+    require_something_left(Limits(max_hours=2, max_usd=3), starts)
+    with pytest.raises(InputError, match=r"\$2.00 of \$1.50"):
+        require_something_left(Limits(max_hours=2, max_usd=1.5), starts)
+
+
+def test_a_launch_reports_the_limit_as_its_end() -> None:
+    reported = Reported()
+    limits = ["the run has used 2.00 of 2 hours"]
+    reported.on_event(
+        {"kind": "result", "status": "stopped", "step": 7, "metrics": {}, "limits": limits}, 1.0
+    )
+    with pytest.raises(
+        TrainfleetError, match=r"reached its limit; step 7 is saved\n.*2.00 of 2 hours"
+    ) as caught:
+        _raise_for("stopped", reported, Path("runs/a"), Ended(0, None))
+    assert caught.value.exit_code == 1
+
+
+def test_a_limit_may_change_between_starts_and_a_price_is_rejected_where_there_is_none(
+    trainfleet: Callable[..., Any], tmp_path: Path
+) -> None:
+    done = trainfleet("launch", "lm-tiny", "--on", "torchrun", "limits.max_usd=1", "--storage", str(tmp_path))
+    assert done.returncode == 2
+    assert "limits.max_usd: this machine has no price" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_record_of_a_start_is_json(tmp_path: Path, tiny: Make, run: Run) -> None:
+    run(tiny(NO_TIME), tmp_path, usd_per_hour=0.5)
+    document = json.loads((tmp_path / "run.json").read_text())
+    assert document["starts"][0]["usd_per_hour"] == 0.5
