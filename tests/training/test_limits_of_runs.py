@@ -34,7 +34,7 @@ def test_a_run_that_has_used_its_time_saves_and_a_higher_limit_resumes_it(
     run(tiny(), whole)
     ended = run(tiny(NO_TIME), limited)
     assert (ended.status, ended.step) == ("stopped", 1)
-    assert "limits.max_hours: the run has used 0.00 of 1e-07 hours" in str(ended.limits[0])
+    assert str(ended.limits[0]).startswith("limits.max_hours: the run has used ")
     assert ended.checkpoint is not None
     with pytest.raises(InputError, match="the run has reached its limit"):
         run(tiny(NO_TIME), limited)

@@ -27,7 +27,7 @@ class Used:
         """The limits that are used up."""
         found = []
         if limits.max_hours is not None and self.hours >= limits.max_hours:
-            what = f"the run has used {self.hours:.2f} of {limits.max_hours:g} hours"
+            what = f"the run has used {self.hours:.3g} of {limits.max_hours:g} hours"
             found.append(Problem("limits.max_hours", what, "a higher limit resumes it"))
         if limits.max_usd is not None and self.usd is not None and self.usd >= limits.max_usd:
             what = f"the run has used ${self.usd:,.2f} of ${limits.max_usd:,.2f}"
