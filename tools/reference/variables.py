@@ -130,6 +130,12 @@ INTERNAL = Group(
             "a temporary folder",
         ),
         Variable(
+            "TRAINFLEET_USD_PER_HOUR",
+            "The price of all machines of the run, in USD per hour, for `limits.max_usd` and the step line.",
+            "each rank",
+            "no price",
+        ),
+        Variable(
             "TRAINFLEET_RAY_FOR_RUN",
             "Set if the Ray cluster at `RAY_ADDRESS` exists for this run only and ends with it.",
             "the training driver",
