@@ -201,7 +201,8 @@ class Limits(Section):
     max_hours: float | None = Field(
         None,
         gt=0,
-        description="Hours for which the run may hold its machines. The time in a queue does not count.",
+        description="Hours for which the run may train, over all starts. The time before the workers build "
+        "the model does not count.",
     )
     max_usd: float | None = Field(
         None,
