@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.training.launch.fake_api import FakeApi
+from tests.training.launch.kuberay_follower import check
 from tests.training.launch.kuberay_launches import run_spec
 from tests.training.launch.sky_tasks import document, recipe
 from trainfleet.errors import InputError
@@ -225,3 +227,11 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
 def test_a_file_that_does_not_exist_is_reported() -> None:
     with pytest.raises(InputError, match=r"nowhere.yaml: No such file"):
         load("nowhere.yaml")
+
+
+def test_a_cluster_that_exists_is_not_changed(api: FakeApi, file: str) -> None:
+    check(cluster="shared", pod_template=file)
+    api.objects["/apis/ray.io/v1/namespaces/training/rayclusters/shared"] = {"metadata": {"name": "shared"}}
+    check(cluster="shared")
+    with pytest.raises(InputError, match=r"--pod-template: the pods of shared exist already"):
+        check(cluster="shared", pod_template=file)
