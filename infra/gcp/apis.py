@@ -14,6 +14,8 @@ ALWAYS = (
     "cloudkms",
     "compute",
     "container",
+    # Image streaming, which every node pool enables.
+    "containerfilesystem",
     # Scans images on push. The registry's own setting only follows this API, which is off by default.
     "containerscanning",
     "iam",

@@ -1,8 +1,8 @@
 """Identity: a service account per role of the platform with least privilege, and which pods may use it.
 
 No account has a key: nodes get tokens from their machine, pods from GKE's metadata server (Workload
-Identity). Roles are granted on one bucket, secret or repository where Google supports it; only a node's logs
-and metrics and access to the cluster are granted on the project.
+Identity). Roles are granted on one bucket, secret or repository where Google supports it; only the nodes' own
+roles and access to the cluster are granted on the project.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pulumi_gcp as gcp
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.gcp import layout
 from trainfleet.infra.gcp.apis import Apis
+from trainfleet.infra.gcp.layout import NODE_ROLES
 from trainfleet.infra.gcp.registry import Registry
 from trainfleet.infra.gcp.secrets import Secrets
 from trainfleet.infra.gcp.storage import RUNS_PREFIX, Storage
@@ -73,9 +74,9 @@ class Identity(PlatformComponent):
         self.ready: list[pulumi.Resource] = []
         """NOTE: the roles of nodes. A node never becomes ready without them."""
         self.nodes = self._account("nodes", "what every node does: logs and metrics")
-        # The role that GKE names as the least for a node (GKE guide, least privilege service account).
         if not spec.identities.existing:
-            self._project_right("nodes-default", self.nodes, "roles/container.defaultNodeServiceAccount")
+            for what, role in NODE_ROLES.items():
+                self._project_right(what, self.nodes, role)
         self.ready.append(
             gcp.artifactregistry.RepositoryIamMember(
                 self.name("nodes-images"),

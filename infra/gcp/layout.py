@@ -231,6 +231,13 @@ def workload_pool(spec: PlatformSpec) -> str:
     return f"{spec.account}.svc.id.goog"
 
 
+NODE_ROLES = {
+    # The least for a node: logs and metrics (GKE guide, least privilege service account).
+    "nodes-default": "roles/container.defaultNodeServiceAccount",
+    # Image streaming with an account of one's own (GKE guide, Image streaming, requirements).
+    "nodes-streaming": "roles/serviceusage.serviceUsageConsumer",
+}
+"""The roles of the nodes' account on the project, by the name of the grant."""
 ACCOUNT_PURPOSES = ("nodes", "training", "secrets")
 
 

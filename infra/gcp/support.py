@@ -16,7 +16,7 @@ from trainfleet.infra.cloud_support import (
 )
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.gcp.allocatable import node_allocatable
-from trainfleet.infra.gcp.layout import ACCOUNT_PURPOSES, account_purposes, workload_pool
+from trainfleet.infra.gcp.layout import ACCOUNT_PURPOSES, NODE_ROLES, account_purposes, workload_pool
 from trainfleet.infra.gcp.validation import RULES
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 
@@ -38,7 +38,7 @@ def account_rights(spec: PlatformSpec) -> Mapping[str, Mapping[str, Any]]:
     # To bind pods to an account is to change its policy.
     bound: dict[str, Any] = {"project_roles": [], "applier_roles": [use, bind], "binds": workload_pool(spec)}
     nodes: dict[str, Any] = {
-        "project_roles": ["roles/container.defaultNodeServiceAccount"],
+        "project_roles": [*NODE_ROLES.values()],
         "applier_roles": [use],
     }
     rights = {"nodes": nodes, "training": bound, "secrets": bound}
