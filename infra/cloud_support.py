@@ -105,6 +105,17 @@ class IdentityIds:
 
 
 @dataclass(frozen=True)
+class RegistryLogin:
+    """How the cloud's own program prints the password of an image registry."""
+
+    host: str
+    """Pattern of a registry's host name."""
+    command: tuple[str, ...]
+    """Groups of the pattern are written in braces."""
+    user: str
+
+
+@dataclass(frozen=True)
 class StandingCost:
     """A row of prices.toml that is billed around the clock, and how many units of it a platform has."""
 
@@ -158,6 +169,8 @@ class CloudSupport:
     """Python modules that `build` imports; `doctor` checks for them."""
     tools: tuple[str, ...] = ()
     """Command-line tools that the cluster's kubeconfig calls to log in."""
+    registry_login: RegistryLogin | None = None
+    """How to log in to the cloud's image registries; None if it has none."""
     packages: tuple[str, ...] = ()
     """Pulumi packages of this cloud; their settings in a stack file belong to it."""
     provider_settings: tuple[tuple[str, str], ...] = ()

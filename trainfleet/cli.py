@@ -111,6 +111,11 @@ COMMANDS: dict[str, Command] = {
         "Write a kubeconfig with the launcher's token, for SkyPilot's controllers.",
         CLUSTERS,
     ),
+    "image": Command(
+        "trainfleet.images.cli.image:image",
+        "Build the training image, and push it to the platforms' registries.",
+        CLUSTERS,
+    ),
     "cluster": Command(
         "trainfleet.local_cluster.cli.cluster:cluster",
         "Start and stop a real one-node Kubernetes cluster on this machine.",

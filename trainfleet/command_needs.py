@@ -20,6 +20,7 @@ _MACHINE = ("cpus", "memory", "shared-memory", "run-disk", "gpu")
 _TRACKERS = ("extra-mlflow", "extra-wandb")
 _MODELS = ("extra-hf", "extra-speech", "extra-vision")
 _CLOUD_TOOLS = ("aws", "gke-gcloud-auth-plugin", "kubelogin")
+_REGISTRY_LOGINS = ("aws", "gcloud", "az")
 
 NEEDS: dict[str, Needs] = {
     "spec": Needs(),
@@ -42,6 +43,7 @@ NEEDS: dict[str, Needs] = {
     "predict": Needs(("extra-train",), (*_MODELS, *_MACHINE)),
     "serve": Needs(("extra-train",), (*_MODELS, *_MACHINE)),
     "report": Needs(("extra-train",)),
+    "image": Needs((), ("buildah", "podman", "docker", *_REGISTRY_LOGINS)),
     "cluster": Needs(("local-cluster",), ("engine-disk",)),
     "policies": Needs(),
     "doctor": Needs(),

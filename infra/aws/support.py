@@ -22,6 +22,7 @@ from trainfleet.infra.cloud_support import (
     HubId,
     IdentityIds,
     NetworkIds,
+    RegistryLogin,
     ReservationId,
     SettingProblem,
     StandingCost,
@@ -92,6 +93,12 @@ SUPPORT = CloudSupport(
     extra="aws",
     modules=("pulumi", "pulumi_aws", "pulumi_kubernetes"),
     tools=("aws",),
+    # ECR user guide, private registry authentication.
+    registry_login=RegistryLogin(
+        r"\d{12}\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?",
+        ("aws", "ecr", "get-login-password", "--region", "{region}"),
+        user="AWS",
+    ),
     packages=("aws", "aws-native"),
     provider_settings=(("aws:region", "region"),),
     check_settings=check_settings,

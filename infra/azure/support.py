@@ -25,6 +25,7 @@ from trainfleet.infra.cloud_support import (
     HubId,
     IdentityIds,
     NetworkIds,
+    RegistryLogin,
     ReservationId,
     StandingCost,
 )
@@ -100,6 +101,12 @@ SUPPORT = CloudSupport(
     extra="azure",
     modules=("pulumi", "pulumi_azure_native", "pulumi_kubernetes"),
     tools=("az", "kubelogin"),
+    # Container Registry guide, individual login: az acr login with --expose-token.
+    registry_login=RegistryLogin(
+        r"(?P<name>[a-z0-9]+)\.azurecr\.io",
+        ("az", "acr", "login", "--name", "{name}", "--expose-token", "--query", "accessToken", "-o", "tsv"),
+        user="00000000-0000-0000-0000-000000000000",
+    ),
     packages=("azure-native", "azure"),
     provider_settings=(("azure-native:location", "region"), ("azure-native:subscriptionId", "account")),
     region_example="eastus",

@@ -12,6 +12,7 @@ from trainfleet.infra.cloud_support import (
     HubId,
     IdentityIds,
     NetworkIds,
+    RegistryLogin,
     StandingCost,
 )
 from trainfleet.infra.clouds import Cloud
@@ -72,6 +73,12 @@ SUPPORT = CloudSupport(
     extra="gcp",
     modules=("pulumi", "pulumi_gcp", "pulumi_kubernetes"),
     tools=("gcloud", "gke-gcloud-auth-plugin"),
+    # Artifact Registry guide, authentication to Docker repositories: access token.
+    registry_login=RegistryLogin(
+        r"[a-z0-9-]+-docker\.pkg\.dev",
+        ("gcloud", "auth", "print-access-token"),
+        user="oauth2accesstoken",
+    ),
     packages=("gcp", "google-native"),
     provider_settings=(("gcp:project", "account"), ("gcp:region", "region")),
     region_example="us-central1",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +24,12 @@ BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 # buildah writes a cache of blobs below /var/lib, whatever its storage folder.
 _ENTER = 'mount -t tmpfs tmpfs /var/lib\nexec "$@"'
 _DEBOOTSTRAP = """\
-container=$(buildah $STORE from scratch)
-tree=$(buildah $STORE mount $container)
+container=$(buildah from scratch)
+tree=$(buildah mount $container)
 debootstrap --variant=minbase "$@" "$tree" $MIRROR
-buildah $STORE umount $container
-buildah $STORE commit --quiet $container $BASE
-buildah $STORE rm $container
+buildah umount $container
+buildah commit --quiet $container $BASE
+buildah rm $container
 """
 CURL = """\
 #!/bin/sh
@@ -47,15 +48,9 @@ class Builder:
     folder: Path
     checkout: Path
 
-    @property
-    def store(self) -> tuple[str, ...]:
-        """The options before each subcommand."""
-        folders = ("--root", str(self.folder / "storage"), "--runroot", str(self.folder / "run"))
-        return (*folders, "--storage-driver", "overlay")
-
     def make_base(self) -> None:
         """Make the image of Debian that the Dockerfile starts from."""
-        variables = {"STORE": " ".join(self.store), "MIRROR": " ".join(rootfs.debian_mirror()), "BASE": BASE}
+        variables = {"MIRROR": " ".join(rootfs.debian_mirror()), "BASE": BASE}
         self._checked("sh", "-euc", _DEBOOTSTRAP, "sh", rootfs.SUITE, **variables)
 
     def make_stand_in(self) -> None:
@@ -64,7 +59,7 @@ class Builder:
         context = self.folder / "stand-in"
         context.mkdir()
         (context / "Dockerfile").write_text(f"FROM {BASE}\nRUN {user}\nUSER {rootfs.UID}:{rootfs.UID}\n")
-        self._checked("buildah", *self.store, "bud", *self._options(), "-t", STAND_IN, str(context))
+        self._checked("buildah", "bud", *self.options(), "-t", STAND_IN, str(context))
 
     def build(
         self, target: str, *options: str, served: Path | None = None, limit: float = 600
@@ -72,7 +67,7 @@ class Builder:
         """Build a target as localhost/TARGET; with `served` on the stand-in of `cuda`, with its files as all
         that can be downloaded by curl.
         """
-        command = ["buildah", *self.store, "bud", *self._options(), "--target", target]
+        command = ["buildah", "bud", *self.options(), "--target", target]
         if served is not None:
             program = self.folder / "curl"
             program.write_text(CURL)
@@ -83,9 +78,13 @@ class Builder:
         command += ["--ignorefile", str(images / "Dockerfile.dockerignore"), "-f", str(images / "Dockerfile")]
         return self._run(*command, *options, "-t", f"localhost/{target}", str(self.checkout), limit=limit)
 
-    def start(self, target: str) -> str:
-        """A container of localhost/TARGET to run commands in. It is removed with the storage."""
-        found = self._checked("buildah", *self.store, "from", "--pull-never", f"localhost/{target}")
+    def image(self, *arguments: str, limit: float = 600) -> subprocess.CompletedProcess[str]:
+        """Call `trainfleet image` with this storage."""
+        return self._run(str(Path(sys.executable).with_name("trainfleet")), "image", *arguments, limit=limit)
+
+    def start(self, image: str) -> str:
+        """A container of a built image to run commands in. It is removed with the storage."""
+        found = self._checked("buildah", "from", "--pull-never", image)
         return found.strip().splitlines()[-1]
 
     def run(self, container: str, *command: str) -> str:
@@ -100,10 +99,10 @@ class Builder:
         file.unlink(missing_ok=True)
         given = ["run", "--isolation", "chroot", "--network", "host", "-v", f"{output}:/output", container]
         given += ["--", "sh", "-euc", 'exec "$@" > /output/stdout', "sh", *command]
-        self._checked("buildah", *self.store, *given)
+        self._checked("buildah", *given)
         return file.read_text()
 
-    def _options(self) -> list[str]:
+    def options(self) -> list[str]:
         """Options of every build, with this machine's mirrors and certificates mounted for its steps."""
         settings = self.folder / "settings"
         settings.mkdir(exist_ok=True)
@@ -136,7 +135,18 @@ class Builder:
         temporary = self.folder / "temporary"
         temporary.mkdir(exist_ok=True)
         given: Sequence[str] = (*ISOLATED, "sh", "-euc", _ENTER, "sh", *command)
-        own = {"PATH": rootfs.PATH, "HOME": str(self.folder), "TMPDIR": str(temporary), **variables}
+        settings = self.folder / "storage.conf"
+        settings.write_text(
+            f'[storage]\ndriver = "overlay"\ngraphroot = "{self.folder}/storage"\nrunroot = "{self.folder}/run"\n'
+        )
+        own = {
+            "CONTAINERS_STORAGE_CONF": str(settings),
+            "REGISTRY_AUTH_FILE": f"{self.folder}/logins.json",
+            "PATH": rootfs.PATH,
+            "HOME": str(self.folder),
+            "TMPDIR": str(temporary),
+            **variables,
+        }
         return subprocess.run(
             given, capture_output=True, text=True, check=False, timeout=limit, env=os.environ | own
         )

@@ -99,7 +99,7 @@ def test_the_infiniband_image_has_loadable_libraries_and_the_topology_files(
 ) -> None:
     done = on_stand_in.build("infiniband", *arguments(topologies), served=tmp_path / "served")
     assert done.returncode == 0, done.stderr[-2000:]
-    inside = on_stand_in.start("infiniband")
+    inside = on_stand_in.start("localhost/infiniband")
     assert on_stand_in.run(inside, "id", "-u").split() == ["1000"]
     on_stand_in.run(inside, "perl", "-e", LOAD, "libibverbs.so.1", "librdmacm.so.1", "libmlx5.so.1")
     fast = [machine for machine in machines_of(Cloud.AZURE) if machine.rdma == "infiniband"]
@@ -143,7 +143,7 @@ def test_the_efa_image_has_the_libraries_of_a_signed_installer_on_the_loaders_pa
     done = on_stand_in.build("efa", f"--build-arg=EFA_KEY={signing_key}", served=tmp_path / "served")
     assert done.returncode == 0, done.stderr[-2000:]
     assert (tmp_path / "served" / "installed").read_text().startswith("-y --skip-kmod ")
-    inside = on_stand_in.start("efa")
+    inside = on_stand_in.start("localhost/efa")
     assert on_stand_in.run(inside, "id", "-u").split() == ["1000"]
     on_stand_in.run(inside, "perl", "-e", LOAD, "libfabric.so.1", "libnccl-net.so")
     assert on_stand_in.run(inside, "ls", "/tmp") == ""

@@ -1,5 +1,6 @@
 """The commands of pages that are quick enough for `make test`: rehearsal.md, diff.md, multi-cloud.md,
-ray-up.md, several-clusters.md, first-apply/aws.md, first-apply/gcp.md, first-apply/azure.md.
+ray-up.md, several-clusters.md, first-apply/aws.md, first-apply/gcp.md, first-apply/azure.md,
+training-image.md.
 
 Each page's blocks marked with this file run in one shell, in a clone of the repository.
 """

@@ -166,6 +166,8 @@ disabled_plugins = [{disabled}]
 [plugins."io.containerd.grpc.v1.cri"]
   restrict_oom_score_adj = true
   sandbox_image = "{PAUSE}"
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{state.registries}"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "{state.file("config", "cni")}"

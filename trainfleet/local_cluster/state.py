@@ -81,6 +81,13 @@ class State:
         return self.network[2]
 
     @property
+    def registries(self) -> Path:
+        """A folder per image registry, HOST:PORT, with its certificate's authority in ca.crt
+        (containerd's hosts.md). The node reads it at each pull.
+        """
+        return self.file("config", "registries")
+
+    @property
     def services(self) -> IPv4Network:
         return list(self.network.subnets(2))[1]
 

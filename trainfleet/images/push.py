@@ -1,0 +1,122 @@
+"""Pushes built images to the platforms' repositories, and finds the digests by which they are launched."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainfleet.errors import Problem, TrainfleetError
+from trainfleet.images.build import Content, Image, is_built
+from trainfleet.images.destinations import Destination
+from trainfleet.images.login import Access, session
+from trainfleet.images.processes import run_visibly
+from trainfleet.images.registry import Repository, split_repository
+from trainfleet.images.tools import Session, Tool
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """An image in a repository. `new`: this push created it."""
+
+    destination: Destination
+    image: Image
+    digest: str
+    new: bool
+
+    @property
+    def reference(self) -> str:
+        """What to launch: the image by its digest, which no later push changes."""
+        return f"{self.destination.repository}@{self.digest}"
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A repository with a login."""
+
+    destination: Destination
+    session: Session
+    repository: Repository
+
+
+def push_commands(tool: Tool, content: Content, places: Sequence[Destination], access: Access) -> list[str]:
+    """The commands of `push` as lines of a shell. LOGIN_FOLDER is removed at the end: it has the
+    login, and the certificate."""
+    rows = []
+    for place in places:
+        host, _ = split_repository(place.repository)
+        helper = access.helper(host)
+        certificate = Path("LOGIN_FOLDER", "certificates", "ca.crt") if access.certificate else None
+        here = Session(Path("LOGIN_FOLDER") if helper else None, certificate)
+        prefix = "".join(f"{name}={value} " for name, value in tool.environment(here).items())
+        if helper:
+            login = shlex.join(tool.login(host, helper.user, here))
+            rows.append(f"{shlex.join(helper.command)} | {prefix}{login}")
+        for target in place.targets:
+            image = content.image(target)
+            reference = f"{place.repository}:{image.tag}"
+            rows += [prefix + shlex.join(each) for each in tool.push(image.local, reference, here)]
+    return rows
+
+
+def push_images(
+    tool: Tool,
+    content: Content,
+    places: Sequence[Destination],
+    access: Access,
+    progress: Progress,
+) -> list[Pushed]:
+    """Log in everywhere, then push what the repositories lack.
+
+    Args:
+        tool: has built the images.
+        content: what they were built from.
+        places: the repositories.
+        access: how the registries are reached.
+        progress: told what happens.
+
+    Raises:
+        TrainfleetError: a login or a push failed, or images are neither built nor in the repository.
+    """
+    with contextlib.ExitStack() as stack:
+        targets = []
+        for place in places:
+            host, _ = split_repository(place.repository)
+            here, credentials = stack.enter_context(session(tool, host, access))
+            repository = Repository(place.repository, credentials, access.certificate)
+            targets.append(_Target(place, here, repository))
+        rows = [(each, content.image(name)) for each in targets for name in each.destination.targets]
+        found = [(each, image, each.repository.digest(image.tag)) for each, image in rows]
+        _check_built(tool, [image for _, image, digest in found if not digest])
+        return [_push(tool, each, image, digest, progress) for each, image, digest in found]
+
+
+def _check_built(tool: Tool, images: Sequence[Image]) -> None:
+    missing = [image for image in dict.fromkeys(images) if not is_built(tool, image)]
+    if missing:
+        problems = [
+            Problem(
+                image.tag,
+                f"{tool.program} has no such image",
+                f"trainfleet image build --target {image.target} with the same options",
+            )
+            for image in missing
+        ]
+        raise TrainfleetError("not built", problems)
+
+
+def _push(tool: Tool, target: _Target, image: Image, digest: str, progress: Progress) -> Pushed:
+    name = f"{target.destination.repository}:{image.tag}"
+    if digest:
+        progress(f"{name}: already pushed")
+        return Pushed(target.destination, image, digest, new=False)
+    progress(f"{name}: pushing with {tool.program}")
+    for command in tool.push(image.local, name, target.session):
+        run_visibly(command, tool.environment(target.session))
+    if not (digest := target.repository.digest(image.tag)):
+        raise TrainfleetError("the push left no image", [Problem(name, "the registry has no such tag")])
+    return Pushed(target.destination, image, digest, new=True)
