@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from tests.training.launch import launch_elsewhere
 from tests.training.test_loop import losses
 from trainfleet.errors import InputError, TrainfleetError
 from trainfleet.process import Ended
+from trainfleet.training.launch import base, supervise
+from trainfleet.training.launch.request import Request
 from trainfleet.training.launch.run_record import Reported
-from trainfleet.training.launch.supervise import _raise_for
+from trainfleet.training.launch.supervise import Outcome, _raise_for
 from trainfleet.training.recipe.schema import Limits, Recipe
 from trainfleet.training.runs.limits import Meter, Used, require_something_left, used_by
 from trainfleet.training.runs.reader import read_rows, read_run
@@ -114,3 +117,25 @@ def test_the_record_of_a_start_is_json(tmp_path: Path, tiny: Make, run: Run) -> 
     run(tiny(NO_TIME), tmp_path, usd_per_hour=0.5)
     document = json.loads((tmp_path / "run.json").read_text())
     assert document["starts"][0]["usd_per_hour"] == 0.5
+
+
+def test_a_run_that_reached_its_limit_is_not_launched_again_but_can_be_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(base.LAUNCHERS, "elsewhere", f"{launch_elsewhere.__name__}:Elsewhere")
+    followed = Outcome(tmp_path, {})
+    monkeypatch.setattr(supervise._Launch, "run", lambda *_: followed)
+    folder = tmp_path / "runs" / "lm-tiny"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"starts": [{"held_seconds": 7200.0}]}))
+
+    def start(*, attached: bool) -> Outcome:
+        options = launch_elsewhere.Options(file=str(tmp_path / "run"), attached=attached)
+        overrides = ("limits.max_hours=1",)
+        storage = str(tmp_path / "runs")
+        request = Request("lm-tiny", on="elsewhere", storage=storage, overrides=overrides, options=options)
+        return supervise.start(request)
+
+    with pytest.raises(InputError, match="the run has reached its limit"):
+        start(attached=False)
+    assert start(attached=True) is followed

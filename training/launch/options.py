@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 When = Literal["auto", "always", "never"]
+"""When something optional is done; auto: the launcher decides."""
 
 
 class LaunchOptions(BaseModel):

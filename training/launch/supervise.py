@@ -121,7 +121,8 @@ def start(
             code.require_unchanged(target.run_dir, changed, request.allow_changes)
             document = run_record.document(target.run_dir, before.get("result", {}), 0.0)
             return Outcome(target.run_dir, document, already_finished=True)
-        require_something_left(recipe.limits, before.get("starts", []))
+        if request.options is None or not request.options.follows_only:
+            require_something_left(recipe.limits, before.get("starts", []))
         if launched is not None:
             launched.upload()
         launches = run_record.begin(before, recipe, target)

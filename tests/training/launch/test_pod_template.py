@@ -16,7 +16,7 @@ from tests.training.launch.kuberay_follower import check
 from tests.training.launch.kuberay_launches import run_spec
 from tests.training.launch.sky_tasks import document, recipe
 from trainfleet.errors import InputError
-from trainfleet.training.launch.kuberay.launcher import _checked
+from trainfleet.training.launch.kuberay.launcher import checked_run
 from trainfleet.training.launch.kuberay.manifest import ray_job
 from trainfleet.training.launch.kuberay.pods import head_pod, worker_pod
 from trainfleet.training.launch.remote.pod_template import load, merged
@@ -107,7 +107,7 @@ def test_the_changes_are_in_what_is_printed(file: str) -> None:
 
 
 def test_the_workload_check_gets_pull_secrets_volumes_and_variables_only(file: str) -> None:
-    check = workload_check(_checked(run_spec(pod_template=file)), "always")
+    check = workload_check(checked_run(run_spec(pod_template=file)), "always")
     assert check is not None
     pod = check.job["spec"]["template"]
     (container,) = pod["spec"]["containers"]

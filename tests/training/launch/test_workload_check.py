@@ -20,7 +20,7 @@ from tests.training.launch.kuberay_launches import outputs, run_spec
 from tests.training.user_code import write_workload
 from trainfleet.errors import InputError, TrainfleetError
 from trainfleet.training.launch.code import packed
-from trainfleet.training.launch.kuberay.launcher import _checked
+from trainfleet.training.launch.kuberay.launcher import checked_run
 from trainfleet.training.launch.kuberay.pods import head_pod
 from trainfleet.training.launch.options import When
 from trainfleet.training.launch.remote import workload_check as checks
@@ -47,7 +47,7 @@ WAITING = {
 
 def made(when: When = "always", **changes: Any) -> WorkloadCheck:
     """The check of a launch on a platform."""
-    found = workload_check(_checked(run_spec(**changes)), when)
+    found = workload_check(checked_run(run_spec(**changes)), when)
     assert found is not None
     return found
 
@@ -112,7 +112,7 @@ def test_runs_on_gpus_are_checked_unless_the_user_says_otherwise(
     when: When, gpus: bool, checked: bool
 ) -> None:
     spec = run_spec(f"scaling.use_gpu={str(gpus).lower()}", "scaling.workers=1")
-    assert (workload_check(_checked(spec), when) is not None) is checked
+    assert (workload_check(checked_run(spec), when) is not None) is checked
 
 
 def test_the_pod_has_the_image_variables_and_permissions_of_the_run() -> None:

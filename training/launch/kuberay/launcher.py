@@ -74,13 +74,16 @@ class KubeRay(Launcher[KubeRayOptions]):
             queue=run.outputs.queue,
             tried=", ".join(filter(None, [run.outputs.name or run.context or "", pool])),
             objects=run_objects(run),
-            check=workload_check(_checked(run), "never" if run.cluster else options.workload_check),
+            check=workload_check(
+                checked_run(run), "never" if run.cluster or options.attach else options.workload_check
+            ),
             attach=options.attach,
             detached=_detached(run, target),
         )
 
 
-def _checked(run: RunSpec) -> CheckedRun:
+def checked_run(run: RunSpec) -> CheckedRun:
+    """What the workload check needs of the run."""
     return CheckedRun(
         recipe=run.recipe,
         job=run.job,
