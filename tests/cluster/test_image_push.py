@@ -7,8 +7,10 @@ checkout.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,10 +185,28 @@ def test_the_cpu_target_is_built_pushed_and_pulled(place: Place, root: Path) -> 
     if free < 30:
         pytest.skip(f"{place.builder.folder} has {free:.0f} GB free, the image needs 30 in all")
     place.builder.make_base()
-    built = place.image(
-        "build", "--target", "cpu", "--checkout", str(root), "--", *place.builder.options(), limit=2700
-    )
+    build = ("build", "--target", "cpu", "--checkout", str(root), "--json")
+    options = ("--", *place.builder.options())
+    built = place.image(*build, *options, limit=2700)
     assert built.returncode == 0, (built.stdout + built.stderr)[-4000:]
     pushed = place.push(root)
     program = "import trainfleet.training, torch, ray, os; print(os.getuid(), torch.ones(2).sum().item())"
     assert place.output_of("cpu", pushed["image"], "python", "-c", program) == "1000 2.0\n"
+
+    lock = place.builder.folder / "requirements.lock"
+    added = place.image(*build, "--requirements", str(locked("einops", lock)), *options, limit=900)
+    (row,) = parsed(added)["images"]
+    assert row["tag"] != pushed["tag"]
+    inside = place.builder.start(row["image"])
+    assert place.builder.run(inside, "python", "-c", "import einops, torch; print('both')") == "both\n"
+    assert place.builder.run(inside, "id", "-u") == "1000\n"
+
+
+def locked(package: str, file: Path) -> Path:
+    """A lock of one package with its hashes, as docs/training-image.md makes it."""
+    command = ["uv", "pip", "compile", "--generate-hashes", "--no-emit-index-url", "--python-version", "3.11"]
+    command += ["--constraints", "images/requirements.lock", "-", "-o", str(file)]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path}
+    subprocess.run(command, input=package, text=True, capture_output=True, check=True, env=environment)
+    return file
