@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.training.launch import launch_elsewhere
+from tests.training.pages import written
 from tests.training.test_loop import losses
 from trainfleet.errors import InputError, TrainfleetError
 from trainfleet.process import Ended
@@ -19,6 +20,7 @@ from trainfleet.training.launch.request import Request
 from trainfleet.training.launch.run_record import Reported
 from trainfleet.training.launch.supervise import Outcome, _raise_for
 from trainfleet.training.recipe.schema import Limits, Recipe
+from trainfleet.training.report import read_run_summary
 from trainfleet.training.runs.limits import Meter, Used, require_something_left, used_by
 from trainfleet.training.runs.reader import read_rows, read_run
 from trainfleet.training.runtime.progress import dense_line
@@ -139,3 +141,24 @@ def test_a_run_that_reached_its_limit_is_not_launched_again_but_can_be_followed(
     with pytest.raises(InputError, match="the run has reached its limit"):
         start(attached=False)
     assert start(attached=True) is followed
+
+
+def test_the_report_shows_the_price_of_the_time_for_which_machines_were_held(tmp_path: Path) -> None:
+    starts = [
+        {"held_seconds": 1800.0, "usd_per_hour": 4.0},
+        {"held_seconds": "long", "usd_per_hour": 4.0},
+        {"held_seconds": 900.0, "usd_per_hour": 8.0},
+        {"at": "killed before its first checkpoint"},
+    ]
+    pool = {"name": "l4", "usd_per_hour": 77.0, "per_node": 1}
+    place = {"name": "prod", "cloud": "aws", "pools": [pool]}
+    launches = [{"workers": 2, "seconds": 3600.0, "platform": place}]
+    record = {"version": 1, "name": "a", "status": "finished", "starts": starts, "launches": launches}
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"kind": "train", "step": 1, "loss": 2.0}) + "\n")
+    (tmp_path / "recipe.yaml").write_text("name: a\nlimits: {max_usd: 9.5, max_hours: 2}\n")
+    found = read_run_summary(tmp_path).figures()
+    assert (found["held_seconds"], found["usd"]) == (2700.0, 4.0)
+    page = written(tmp_path)
+    for text in ("$4.00", "of at most $9.50", "0.75 h", "of at most 2 hours"):
+        assert text in page

@@ -128,10 +128,22 @@ def _tiles(summary: RunSummary) -> list[tuple[str, str, str]]:
                 f"in {len(summary.launches)} launch{many}, {figures['resumes']} resumed",
             )
         )
-    cheapest = next((each for each in summary.cost() if each.usd is not None), None)
-    if cheapest is not None:
-        tiles.append(("cost", f"${cheapest.usd:,.2f}", f"at catalogue prices of {cheapest.pool}"))
-    return tiles
+    return [*tiles, *_cost_tiles(summary)]
+
+
+def _cost_tiles(summary: RunSummary) -> list[tuple[str, str, str]]:
+    """What the run has cost: the time for which it held its machines at their price, else an estimate."""
+    used, limits = summary.used(), summary.limits()
+    found = []
+    if used.usd is not None:
+        most = f", of at most ${limits['max_usd']:,.2f}" if "max_usd" in limits else ""
+        found.append(("cost", f"${used.usd:,.2f}", f"price of its machines while it held them{most}"))
+    elif cheapest := next((each for each in summary.cost() if each.usd is not None), None):
+        found.append(("cost", f"${cheapest.usd:,.2f}", f"at catalogue prices of {cheapest.pool}"))
+    if "max_hours" in limits:
+        most = f"of at most {limits['max_hours']:g} hours"
+        found.append(("machines held", f"{used.hours:.3g} h", most))
+    return found
 
 
 def _happened(summary: RunSummary) -> list[dict[str, str]]:

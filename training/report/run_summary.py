@@ -20,6 +20,7 @@ import yaml
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.report.cost import PoolCost, pool_costs
 from trainfleet.training.report.time_breakdown import shares, wall_seconds
+from trainfleet.training.runs.limits import Used, used_by
 from trainfleet.training.runs.reader import MARKER, Rows, last_lines, last_sign, read_rows, read_run
 from trainfleet.training.runs.schema import RunRecord
 from trainfleet.training.runs.storage import HOME
@@ -206,6 +207,8 @@ class RunSummary:
             "seconds": wall_seconds(self.launches, self.last_activity),
             "time": dict(self.time_shares()),
             "cost": [each.document() for each in self.cost()],
+            "held_seconds": round(self.used().hours * 3600, 3),
+            "usd": self.used().usd,
             "unreadable_rows": self.rows.unreadable,
         }
 
@@ -216,6 +219,19 @@ class RunSummary:
     def cost(self) -> list[PoolCost]:
         """The cost at the prices of the platform's pools."""
         return pool_costs(self.launches)
+
+    def used(self) -> Used:
+        """The hours for which the run held its machines, and their price, over all starts."""
+        names = ("held_seconds", "usd_per_hour")
+        return used_by(
+            [{name: each[name] for name in names if number_in(each, name)} for each in self.starts]
+        )
+
+    def limits(self) -> dict[str, float]:
+        """The limits of its recipe that are set, such as `max_usd`."""
+        section = self.settings.get("limits")
+        found: Mapping[str, Any] = section if isinstance(section, Mapping) else {}
+        return {name: float(found[name]) for name in found if number_in(found, name)}
 
     def _checkpoint(self) -> Mapping[str, Any]:
         section = self.settings.get("checkpoint")
