@@ -28,7 +28,7 @@ from trainfleet.training.launch.remote.ray_job import (
     RayJob,
     ray_job,
 )
-from trainfleet.training.launch.remote.run_price import price_variable, usd_per_hour
+from trainfleet.training.launch.remote.run_price import price_variable
 from trainfleet.training.launch.remote.storage_env import trust_variables
 from trainfleet.training.recipe.load import dump
 from trainfleet.training.runtime.code_archive import CODE, CODE_COPIES, archive_path, digest_of
@@ -194,7 +194,7 @@ def _ca(run: RunSpec) -> str:
 def submitted_job(run: RunSpec) -> RayJob:
     """What Ray's job server is asked to do."""
     timeout = {"RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(round(run.within_s))}
-    price = price_variable(None if run.hosts else usd_per_hour(run.pool, run.nodes))
+    price = price_variable(run.usd_per_hour)
     variables = {**variables_of(run), **timeout, **price}
     return ray_job(run.recipe.name, run.launch, run.allow_changes, variables)
 

@@ -85,6 +85,11 @@ class RunSpec:
         """Whether Ray runs in a container."""
         return bool(self.image)
 
+    @property
+    def usd_per_hour(self) -> float | None:
+        """The price of the workers' machines, if the contract has it. Existing hosts have none."""
+        return None if self.hosts else usd_per_hour(self.pool, self.nodes)
+
 
 def cluster_name(text: str) -> str:
     """A name that each cloud accepts for its machines: always the same, so that a second launch finds the
