@@ -154,6 +154,14 @@ def test_an_image_is_built_pushed_over_tls_and_pulled_by_digest(place: Place, ch
     assert place.output_of("second", changed["image"], "/bin/busybox", "cat", "/content") == "second\n"
     # The digest still names what was launched before.
     assert place.output_of("once-more", pushed["image"], "/bin/busybox", "cat", "/content") == "first\n"
+    both = ("--registry", f"{place.registry.address}/second", *place.place())
+    rows = parsed(place.image("push", "--target", "cpu", "--checkout", str(checkout), *both, "--json"))[
+        "images"
+    ]
+    assert {row["repository"]: row["new"] for row in rows} == {
+        place.repository: False,
+        f"{place.registry.address}/second": True,
+    }
     listed = place.listed()
     assert {tag: row["digest"] for tag, row in listed.items()} == {
         pushed["tag"]: pushed["digest"],
