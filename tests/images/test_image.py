@@ -247,6 +247,8 @@ def test_requirements_must_be_locked(tmp_path: Path) -> None:
         (("push", "--target", "cpu"), "no registry is named"),
         (("push", "--target", "cpu", "--registry", "https://registry.example/a"), "without https://"),
         (("list",), "no registry is named"),
+        (("list", "--registry", "registry.example/a", "--ca", "/nonexistent"), "--ca /nonexistent"),
+        (("list", "--registry", "registry.example/a", "--ca", "/etc/passwd"), "no certificate in PEM format"),
     ],
 )
 def test_a_mistake_is_named(

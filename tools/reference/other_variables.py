@@ -200,6 +200,35 @@ CLUSTERS = Group(
         ),
     ),
 )
+IMAGES = Group(
+    "Images",
+    "",
+    (
+        Variable(
+            "REGISTRY_AUTH_FILE",
+            "File with the logins of buildah and podman.",
+            "`image push`, `image list`",
+            "`containers/auth.json` in `XDG_RUNTIME_DIR`",
+        ),
+        Variable(
+            "XDG_RUNTIME_DIR",
+            "Folder in which buildah and podman keep logins.",
+            "`image push`, `image list`",
+            "`/run/containers/UID`",
+        ),
+        Variable(
+            "DOCKER_CONFIG",
+            "Folder of docker's configuration, with its logins.",
+            "`image push`, `image list`",
+            "`~/.docker`",
+        ),
+        Variable(
+            "DOCKER_HOST",
+            "Address of docker's daemon; by default that of docker's current context.",
+            "`image push`",
+        ),
+    ),
+)
 FOLDERS = Group(
     "Folders and libraries",
     "",

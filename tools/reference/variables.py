@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.reference.other_variables import CLUSTERS, FOLDERS, RAY, STORES
+from tools.reference.other_variables import CLUSTERS, FOLDERS, IMAGES, RAY, STORES
 from tools.reference.variable_model import Group, Variable
 
 SETTINGS = Group(
@@ -211,4 +211,4 @@ TESTING = Group(
         ),
     ),
 )
-GROUPS = (SETTINGS, STORES, RAY, CLUSTERS, FOLDERS, INTERNAL, TESTING)
+GROUPS = (SETTINGS, STORES, RAY, CLUSTERS, IMAGES, FOLDERS, INTERNAL, TESTING)

@@ -13,12 +13,13 @@ import os
 import re
 import shlex
 import shutil
+import ssl
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainfleet.errors import MissingToolError, Problem, TrainfleetError
+from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
 from trainfleet.images.processes import run_quietly
 from trainfleet.images.registry import Credentials
 from trainfleet.images.tools import Session, Tool
@@ -65,6 +66,9 @@ def helper_for(host: str) -> Helper | None:
 class Access:
     """How registries are reached.
 
+    Raises:
+        InputError: the certificate cannot be read.
+
     Attributes:
         certificate: the authority of their certificates, if the system does not trust it.
         own_login: use the tool's existing login instead of the clouds' programs.
@@ -72,6 +76,16 @@ class Access:
 
     certificate: Path | None = None
     own_login: bool = False
+
+    def __post_init__(self) -> None:
+        if self.certificate:
+            try:
+                ssl.create_default_context(cafile=self.certificate)
+            except OSError as error:  # ssl.SSLError is one
+                pem = isinstance(error, ssl.SSLError)
+                what = "has no certificate in PEM format" if pem else str(error.strerror)
+                problem = Problem(f"--ca {self.certificate}", what)
+                raise InputError("cannot read the authority of the registry", [problem]) from error
 
     def helper(self, host: str) -> Helper | None:
         """The helper that logs in to a registry; None = the tool's existing login is used."""

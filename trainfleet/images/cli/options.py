@@ -67,8 +67,6 @@ Authority = Annotated[
     Path | None,
     typer.Option(
         "--ca",
-        exists=True,
-        dir_okay=False,
         metavar="FILE",
         help="The authority of the registry's certificate, if this machine does not trust it.",
         rich_help_panel=REGISTRY,
