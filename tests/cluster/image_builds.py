@@ -135,13 +135,16 @@ class Builder:
         temporary = self.folder / "temporary"
         temporary.mkdir(exist_ok=True)
         given: Sequence[str] = (*ISOLATED, "sh", "-euc", _ENTER, "sh", *command)
+        logins = self.folder / "logins.json"
+        if not logins.exists():  # the tools require a file that REGISTRY_AUTH_FILE names
+            logins.write_text("{}")
         settings = self.folder / "storage.conf"
         settings.write_text(
             f'[storage]\ndriver = "overlay"\ngraphroot = "{self.folder}/storage"\nrunroot = "{self.folder}/run"\n'
         )
         own = {
             "CONTAINERS_STORAGE_CONF": str(settings),
-            "REGISTRY_AUTH_FILE": f"{self.folder}/logins.json",
+            "REGISTRY_AUTH_FILE": str(logins),
             "PATH": rootfs.PATH,
             "HOME": str(self.folder),
             "TMPDIR": str(temporary),
