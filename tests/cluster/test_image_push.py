@@ -58,7 +58,7 @@ class Place:
 
     def listed(self) -> dict[str, dict[str, Any]]:
         """The rows of `list` by tag."""
-        return {row["tag"]: row for row in parsed(self.image("list", *self.place(), "--json"))}
+        return {row["tag"]: row for row in parsed(self.image("list", *self.place(), "--json"))["images"]}
 
     def output_of(self, name: str, image: str, *command: str) -> str:
         """Run a command in a pod of an image; its output. The kubelet always pulls the image."""

@@ -129,8 +129,10 @@ def test_build_arguments_and_requirements_are_part_of_the_tag(copied: Source, tm
     lock.write_text(f"einops==0.8.1 {HASH}\n")
     plain = Content(copied).image("cpu").tag
     with_lock = Content(copied, lock).image("cpu").tag
+    lock.write_text(f"einops==0.8.2 {HASH}\n")
+    with_other_lock = Content(copied, lock).image("cpu").tag
     with_argument = Content(copied, None, {"EFA_INSTALLER": "1.52.0"}).image("cpu").tag
-    assert len({plain, with_lock, with_argument}) == 3
+    assert len({plain, with_lock, with_other_lock, with_argument}) == 4
 
 
 def test_the_projects_dockerfile_is_understood(root: Path) -> None:

@@ -18,19 +18,24 @@ OF_FABRIC = {"efa": "efa", "infiniband": "infiniband"}
 
 @dataclass(frozen=True)
 class Destination:
-    """A repository, the platforms whose nodes pull from it, and what they need.
+    """A repository, and the platforms that it serves.
 
     Attributes:
         repository: `HOST/PATH`.
-        platforms: their names; empty for a repository of `--registry`.
-        targets: of images/Dockerfile.
-        named: the images that these platforms use unless a launch names another.
+        platforms: those whose registry it is; all for a repository of `--registry`.
     """
 
     repository: str
-    platforms: tuple[str, ...]
-    targets: tuple[str, ...]
-    named: tuple[str, ...]
+    platforms: tuple[NamedPlatform, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the platforms."""
+        return [each.outputs.name for each in self.platforms]
+
+    def targets(self, given: Sequence[str]) -> tuple[str, ...]:
+        """The given targets, else those that its platforms need (`targets_for`)."""
+        return targets_for(given, self.platforms)
 
 
 def target_for(outputs: PlatformOutputs) -> str:
@@ -65,10 +70,8 @@ def targets_for(given: Sequence[str], platforms: Sequence[NamedPlatform]) -> tup
     return tuple(dict.fromkeys(found))
 
 
-def destinations(
-    platforms: Sequence[NamedPlatform], registries: Sequence[str], targets: Sequence[str]
-) -> list[Destination]:
-    """The repositories of the platforms, then those of `--registry`, which get all targets.
+def destinations(platforms: Sequence[NamedPlatform], registries: Sequence[str]) -> list[Destination]:
+    """The repositories of the platforms, then those of `--registry`.
 
     Raises:
         InputError: none is named, one is not written as HOST/PATH, or a platform has none.
@@ -83,15 +86,9 @@ def destinations(
         problems.append(Problem("--stack", "is missing", fix))
     if problems:
         raise InputError("no registry is named", problems)
-    found = []
-    for name in dict.fromkeys([*(each.outputs.registry for each in platforms), *registries]):
-        if not name:
-            continue
+    own = [each.outputs.registry for each in platforms if each.outputs.registry]
+    served = {name: tuple(each for each in platforms if each.outputs.registry == name) for name in own}
+    served |= {name: tuple(platforms) for name in registries}
+    for name in served:
         split_repository(name)
-        users = [each for each in platforms if each.outputs.registry == name]
-        own = targets or [target_for(each.outputs) for each in users]
-        needed = targets_for(targets, platforms) if name in registries else own
-        named = [each.outputs.image for each in platforms if each in users or not each.outputs.registry]
-        names = tuple(each.outputs.name for each in users)
-        found.append(Destination(name, names, tuple(dict.fromkeys(needed)), tuple(named)))
-    return found
+    return [Destination(name, those) for name, those in served.items()]

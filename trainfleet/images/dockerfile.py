@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.training.launch.ignore_rules import IgnoreRules
 
 TARGETS = ("cpu", "cuda", "efa", "infiniband")
-"""What can be built, and how the nodes differ for which it is built: docs/images.md."""
+"""The stages that can be built; docs/training-image.md says for which nodes."""
 REQUIREMENTS_STAGE = "with-requirements"
 BASE_TARGET = "BASE_TARGET"
 REQUIREMENTS = "REQUIREMENTS"
@@ -49,7 +50,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Source:
-    """A checkout: the folder that is sent to the builder."""
+    """A checkout: the build context."""
 
     folder: Path
 
@@ -81,33 +82,31 @@ class Source:
             rows += [f"{name} {stages[name].base}", *stages[name].instructions]
             paths += stages[name].copied()
         digest.update("\0".join(rows).encode())
+        ignored = ignore_rules(self.ignore_file.read_text(encoding="utf-8"))
         for path in sorted(set(paths)):
-            for file in self._files(path):
+            for file in self._files(path, ignored):
                 digest.update(f"\0{file.relative_to(self.folder)}\0".encode() + _content(file))
         if requirements:
             digest.update(requirements.read_bytes())
         return digest.hexdigest()[:_SHORT]
 
-    def _files(self, path: str) -> Iterator[Path]:
+    def _files(self, path: str, ignored: IgnoreRules) -> Iterator[Path]:
         """The files below a path in the checkout that are not ignored, in order."""
-        ignored = ignore_pattern(self.ignore_file.read_text(encoding="utf-8"))
         top = self.folder / path
+        if not top.exists():
+            raise InputError("cannot build an image", [Problem(str(top), "does not exist")])
         if not top.is_dir():
-            if not top.exists():
-                raise InputError("cannot build an image", [Problem(str(top), "does not exist")])
             yield top
             return
-        for folder, subfolders, names in os.walk(top):
-            inside = Path(folder)
-            links = [name for name in subfolders if (inside / name).is_symlink()]
-            subfolders[:] = sorted(
-                name
-                for name in subfolders
-                if name not in links and not ignored.fullmatch(str((inside / name).relative_to(self.folder)))
-            )
-            for name in sorted([*names, *links]):
-                if not ignored.fullmatch(str((inside / name).relative_to(self.folder))):
-                    yield inside / name
+        for name in sorted(each.name for each in top.iterdir()):
+            inner = top / name
+            is_folder = inner.is_dir() and not inner.is_symlink()
+            if ignored.ignores(f"{path}/{name}", is_folder=is_folder):
+                continue
+            if is_folder:
+                yield from self._files(f"{path}/{name}", ignored)
+            else:
+                yield inner
 
 
 def _content(file: Path) -> bytes:
@@ -156,13 +155,11 @@ def declared_arguments(text: str) -> list[str]:
     return [name for name in found if name not in (BASE_TARGET, REQUIREMENTS)]
 
 
-def ignore_pattern(text: str) -> re.Pattern[str]:
-    """A pattern of the paths that a .dockerignore file without exceptions leaves out."""
+def ignore_rules(text: str) -> IgnoreRules:
+    """The rules of a .dockerignore file, whose patterns begin at the top folder, unlike git's."""
     rows = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    parts = {"**/": r"(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    split = re.compile(r"(\*\*/|\*\*|\*|\?)")
-    patterns = ["".join(parts.get(piece, re.escape(piece)) for piece in split.split(row)) for row in rows]
-    return re.compile("|".join(patterns) or r"(?!)")
+    anchored = [f"!/{row[1:]}" if row.startswith("!") else f"/{row}" for row in rows]
+    return IgnoreRules().with_text("\n".join(anchored))
 
 
 def find_source(given: Path | None) -> Source:

@@ -28,7 +28,7 @@ class Listed:
         return [
             {
                 "repository": place.repository,
-                "platforms": list(place.platforms),
+                "platforms": place.names,
                 "tag": each.tag,
                 "target": target if (target := each.tag.rpartition("-")[0]) in TARGETS else "",
                 "digest": each.digest,
@@ -41,8 +41,9 @@ class Listed:
         ]
 
     def _used(self, image: TaggedImage) -> bool:
-        own = (f"{self.destination.repository}:{image.tag}", image.digest)
-        return any(named == own[0] or named.endswith(f"@{own[1]}") for named in self.destination.named)
+        place = self.destination
+        names = (f"{place.repository}:{image.tag}", f"{place.repository}@{image.digest}")
+        return any(each.outputs.image in names for each in place.platforms)
 
     def age(self, created: str) -> str:
         """How long ago that was, in hours or days; empty if it is unknown."""

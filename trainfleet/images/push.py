@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainfleet.errors import Problem, TrainfleetError
-from trainfleet.images.build import Content, Image, is_built
+from trainfleet.images.build import Image, is_built
 from trainfleet.images.destinations import Destination
 from trainfleet.images.login import Access, session
 from trainfleet.images.processes import run_visibly
@@ -43,11 +43,13 @@ class _Target:
     repository: Repository
 
 
-def push_commands(tool: Tool, content: Content, places: Sequence[Destination], access: Access) -> list[str]:
+def push_commands(
+    tool: Tool, places: Sequence[tuple[Destination, Sequence[Image]]], access: Access
+) -> list[str]:
     """The commands of `push` as lines of a shell. LOGIN_FOLDER is removed at the end: it has the
     login, and the certificate."""
     rows = []
-    for place in places:
+    for place, images in places:
         host, _ = split_repository(place.repository)
         helper = access.helper(host)
         certificate = Path("LOGIN_FOLDER", "certificates", "ca.crt") if access.certificate else None
@@ -56,8 +58,7 @@ def push_commands(tool: Tool, content: Content, places: Sequence[Destination], a
         if helper:
             login = shlex.join(tool.login(host, helper.user, here))
             rows.append(f"{shlex.join(helper.command)} | {prefix}{login}")
-        for target in place.targets:
-            image = content.image(target)
+        for image in images:
             reference = f"{place.repository}:{image.tag}"
             rows += [prefix + shlex.join(each) for each in tool.push(image.local, reference, here)]
     return rows
@@ -65,8 +66,7 @@ def push_commands(tool: Tool, content: Content, places: Sequence[Destination], a
 
 def push_images(
     tool: Tool,
-    content: Content,
-    places: Sequence[Destination],
+    places: Sequence[tuple[Destination, Sequence[Image]]],
     access: Access,
     progress: Progress,
 ) -> list[Pushed]:
@@ -74,8 +74,7 @@ def push_images(
 
     Args:
         tool: has built the images.
-        content: what they were built from.
-        places: the repositories.
+        places: the repositories, each with its images.
         access: how the registries are reached.
         progress: told what happens.
 
@@ -83,13 +82,12 @@ def push_images(
         TrainfleetError: a login or a push failed, or images are neither built nor in the repository.
     """
     with contextlib.ExitStack() as stack:
-        targets = []
-        for place in places:
+        rows = []
+        for place, images in places:
             host, _ = split_repository(place.repository)
             here, credentials = stack.enter_context(session(tool, host, access))
             repository = Repository(place.repository, credentials, access.certificate)
-            targets.append(_Target(place, here, repository))
-        rows = [(each, content.image(name)) for each in targets for name in each.destination.targets]
+            rows += [(_Target(place, here, repository), image) for image in images]
         found = [(each, image, each.repository.digest(image.tag)) for each, image in rows]
         _check_built(tool, [image for _, image, digest in found if not digest])
         return [_push(tool, each, image, digest, progress) for each, image, digest in found]

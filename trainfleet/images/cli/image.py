@@ -130,30 +130,31 @@ def push(  # noqa: PLR0917 - Typer passes options by name
     from trainfleet.images.push import push_commands, push_images
     from trainfleet.images.tools import find_tool
 
-    platforms = _platforms(stack)
-    targets = _targets(target, platforms)
-    places = destinations(platforms, registry or [], targets)
+    places = destinations(_platforms(stack), registry or [])
+    targets = [place.targets(target or []) for place in places]
     content = content_of(checkout, requirements, build_arg or [])
+    images = [[content.image(name) for name in names] for names in targets]
+    rows = list(zip(places, images, strict=True))
     program, access = find_tool(tool, called=not show), Access(authority, own_login)
     if show:
-        _print_commands(push_commands(program, content, places, access), as_json)
+        _print_commands(push_commands(program, rows, access), as_json)
         return
     with interruptible():
-        pushed = push_images(program, content, places, access, _progress)
+        pushed = push_images(program, rows, access, _progress)
     if as_json:
-        rows = [
+        documents = [
             {
                 "target": each.image.target,
                 "tag": each.image.tag,
                 "repository": each.destination.repository,
-                "platforms": list(each.destination.platforms),
+                "platforms": each.destination.names,
                 "digest": each.digest,
                 "image": each.reference,
                 "new": each.new,
             }
             for each in pushed
         ]
-        print_json({"tool": program.program, "images": rows})
+        print_json({"tool": program.program, "images": documents})
         return
     for each in pushed:
         out().print(each.reference, soft_wrap=True)
@@ -181,12 +182,11 @@ def list_(
     from trainfleet.images.login import Access
     from trainfleet.images.processes import interruptible
 
-    platforms = _platforms(stack)
-    places = destinations(platforms, registry or [], ["cpu"])  # targets do not matter here
+    places = destinations(_platforms(stack), registry or [])
     with interruptible():
         listed = list_images(places, Access(authority, own_login))
     if as_json:
-        print_json([row for each in listed for row in each.as_json()])
+        print_json({"images": [row for each in listed for row in each.as_json()]})
         return
     for each in listed:
         out().print(_table(each))
@@ -196,13 +196,6 @@ def _platforms(stacks: list[str] | None) -> list[NamedPlatform]:
     from trainfleet.training.launch.platform_outputs import load_platforms
 
     return load_platforms(stacks) if stacks else []
-
-
-def _targets(given: list[str] | None, platforms: list[NamedPlatform]) -> list[str]:
-    """The given targets, which must exist; empty if each platform gets its own."""
-    from trainfleet.images.destinations import targets_for
-
-    return list(targets_for(given or [], platforms)) if given or not platforms else []
 
 
 def _print_commands(commands: list[list[str]] | list[str], as_json: bool) -> None:
@@ -220,7 +213,7 @@ def _print_commands(commands: list[list[str]] | list[str], as_json: bool) -> Non
 def _table(listed: Listed) -> Any:
     from rich.table import Table
 
-    title = ", ".join([listed.destination.repository, *listed.destination.platforms])
+    title = ", ".join([listed.destination.repository, *listed.destination.names])
     table = Table("tag", "target", "digest", "size", "age", "used", title=title, title_justify="left")
     for row in listed.as_json():
         size, used = f"{row['bytes'] / 1e9:.2f} GB", "yes" if row["used"] else ""
