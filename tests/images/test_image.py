@@ -39,6 +39,18 @@ with open({log!r}, "a") as log:
     log.write(json.dumps(["{name}", row]) + "\\n")
 {body}
 """
+SLOW = """
+import signal
+if sys.argv[1] != "build":
+    sys.exit(1)
+def clean(*_):
+    open({cleaned!r}, "w").close()
+    sys.exit(1)
+signal.signal(signal.SIGTERM, clean)
+with open({ready!r}, "w") as file:
+    file.write(str(os.getpid()))
+time.sleep(60)
+"""
 
 
 @pytest.fixture
@@ -282,9 +294,8 @@ def test_a_failed_build_shows_the_tools_messages(stand_in: Callable[..., list[An
 
 
 def test_ctrl_c_ends_the_tool(stand_in: Callable[..., list[Any]], tmp_path: Path) -> None:
-    ready = tmp_path / "ready"
-    body = f"if sys.argv[1] != 'build': sys.exit(1)\nopen({str(ready)!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)"
-    stand_in("buildah", body)
+    ready, cleaned = tmp_path / "ready", tmp_path / "cleaned"
+    stand_in("buildah", SLOW.format(ready=str(ready), cleaned=str(cleaned)))
     command = [str(Path(sys.executable).with_name("trainfleet")), "image", "build", "--target", "cpu"]
     child = subprocess.Popen([*command, "--with", "buildah"], stderr=subprocess.PIPE, text=True)
     while not (ready.exists() and ready.read_text()):
@@ -295,6 +306,7 @@ def test_ctrl_c_ends_the_tool(stand_in: Callable[..., list[Any]], tmp_path: Path
     assert child.returncode == 130
     assert "interrupted" in err
     assert not Path(f"/proc/{ready.read_text()}").exists()
+    assert cleaned.exists()  # it had time to remove its working container
 
 
 def test_a_checkout_is_found_from_below(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,6 @@ def list_images(places: Sequence[Destination], access: Access) -> list[Listed]:
     found = []
     for place in places:
         credentials = credentials_for(split_repository(place.repository)[0], access)
-        repository = Repository(place.repository, credentials, access.certificate)
+        repository = Repository(place.repository, credentials, access.ca)
         found.append(Listed(place, tuple(repository.images()), datetime.now(UTC)))
     return found

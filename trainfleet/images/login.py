@@ -70,22 +70,22 @@ class Access:
         InputError: the certificate cannot be read.
 
     Attributes:
-        certificate: the authority of their certificates, if the system does not trust it.
+        ca: the CA certificate of the registries, if the system does not trust it.
         own_login: use the tool's existing login instead of the clouds' programs.
     """
 
-    certificate: Path | None = None
+    ca: Path | None = None
     own_login: bool = False
 
     def __post_init__(self) -> None:
-        if self.certificate:
+        if self.ca:
             try:
-                ssl.create_default_context(cafile=self.certificate)
+                ssl.create_default_context(cafile=self.ca)
             except OSError as error:  # ssl.SSLError is one
                 pem = isinstance(error, ssl.SSLError)
                 what = "has no certificate in PEM format" if pem else str(error.strerror)
-                problem = Problem(f"--ca {self.certificate}", what)
-                raise InputError("cannot read the authority of the registry", [problem]) from error
+                problem = Problem(f"--ca {self.ca}", what)
+                raise InputError("cannot read the CA certificate", [problem]) from error
 
     def helper(self, host: str) -> Helper | None:
         """The helper that logs in to a registry; None = the tool's existing login is used."""
@@ -101,11 +101,11 @@ def session(tool: Tool, host: str, access: Access) -> Iterator[tuple[Session, Cr
     """
     with tempfile.TemporaryDirectory(prefix="trainfleet-login-") as folder:
         copy = None
-        if access.certificate:
+        if access.ca:
             # The tools read a folder of certificates.
             copy = Path(folder, "certificates", "ca.crt")
             copy.parent.mkdir()
-            shutil.copyfile(access.certificate, copy)
+            shutil.copyfile(access.ca, copy)
         if (helper := access.helper(host)) is None:
             yield Session(None, copy), own_credentials(host)
             return

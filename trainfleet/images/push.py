@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trainfleet.errors import Problem, TrainfleetError
 from trainfleet.images.build import Image, is_built
@@ -33,6 +34,18 @@ class Pushed:
         """What to launch: the image by its digest, which no later push changes."""
         return f"{self.destination.repository}@{self.digest}"
 
+    def document(self) -> dict[str, Any]:
+        """One element of `push --json`."""
+        return {
+            "target": self.image.target,
+            "tag": self.image.tag,
+            "repository": self.destination.repository,
+            "platforms": self.destination.names,
+            "digest": self.digest,
+            "image": self.reference,
+            "new": self.new,
+        }
+
 
 @dataclass(frozen=True)
 class _Target:
@@ -47,13 +60,13 @@ def push_commands(
     tool: Tool, places: Sequence[tuple[Destination, Sequence[Image]]], access: Access
 ) -> list[str]:
     """The commands of `push` as lines of a shell. LOGIN_FOLDER is removed at the end: it has the
-    login, and the certificate."""
+    login, and the CA certificate."""
     rows = []
     for place, images in places:
         host, _ = split_repository(place.repository)
         helper = access.helper(host)
-        certificate = Path("LOGIN_FOLDER", "certificates", "ca.crt") if access.certificate else None
-        here = Session(Path("LOGIN_FOLDER") if helper else None, certificate)
+        ca = Path("LOGIN_FOLDER", "certificates", "ca.crt") if access.ca else None
+        here = Session(Path("LOGIN_FOLDER") if helper else None, ca)
         prefix = "".join(f"{name}={value} " for name, value in tool.environment(here).items())
         if helper:
             login = shlex.join(tool.login(host, helper.user, here))
@@ -86,7 +99,7 @@ def push_images(
         for place, images in places:
             host, _ = split_repository(place.repository)
             here, credentials = stack.enter_context(session(tool, host, access))
-            repository = Repository(place.repository, credentials, access.certificate)
+            repository = Repository(place.repository, credentials, access.ca)
             rows += [(_Target(place, here, repository), image) for image in images]
         found = [(each, image, each.repository.digest(image.tag)) for each, image in rows]
         _check_built(tool, [image for _, image, digest in found if not digest])

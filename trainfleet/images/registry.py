@@ -73,18 +73,18 @@ class Repository:
     Args:
         name: `HOST/PATH`.
         credentials: None = anonymous.
-        certificate: a file with the authority that signed the registry's certificate, in addition to the
+        ca: a file with the registry's CA certificate, in addition to those of the
             system's.
     """
 
-    def __init__(self, name: str, credentials: Credentials | None, certificate: Path | None = None) -> None:
+    def __init__(self, name: str, credentials: Credentials | None, ca: Path | None = None) -> None:
         self.name = name
         self._host, self._path = split_repository(name)
         self._credentials = credentials
         self._authorization = ""
         context = ssl.create_default_context()
-        if certificate:
-            context.load_verify_locations(certificate)
+        if ca:
+            context.load_verify_locations(ca)
         self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context))
 
     def digest(self, tag: str) -> str:
@@ -184,6 +184,6 @@ class Repository:
 
     def _unreachable(self, error: OSError) -> TrainfleetError:
         reason = getattr(error, "reason", error)
-        fix = "--ca FILE names its authority" if isinstance(reason, ssl.SSLCertVerificationError) else ""
+        fix = "--ca FILE names its CA certificate" if isinstance(reason, ssl.SSLCertVerificationError) else ""
         what = getattr(reason, "verify_message", "") or str(reason)
         return TrainfleetError("the registry does not answer", [Problem(self._host, what, fix)])

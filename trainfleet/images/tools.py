@@ -59,13 +59,13 @@ class Session:
     """Where a tool keeps a login, and which certificates it trusts.
 
     Attributes:
-        folder: holds the login and the certificate; None = the tool's own login is used.
-        certificate: a file with the authority that signed the registry's certificate; None = the system's.
+        folder: holds the login and the CA certificate; None = the tool's own login is used.
+        ca: a file with the registry's CA certificate; None = those of the system.
         variables: further environment variables of the tool.
     """
 
     folder: Path | None = None
-    certificate: Path | None = None
+    ca: Path | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -123,7 +123,7 @@ class Buildah(Tool):
     def _session(self, session: Session) -> list[str]:
         login = ["--authfile", str(session.folder / "auth.json")] if session.folder else []
         # The tool reads every .crt file of the folder.
-        return [*login, *(["--cert-dir", str(session.certificate.parent)] if session.certificate else [])]
+        return [*login, *(["--cert-dir", str(session.ca.parent)] if session.ca else [])]
 
 
 class Podman(Buildah):
@@ -153,7 +153,7 @@ class Docker(Tool):
         return [self.program, "login", "--username", user, "--password-stdin", host]
 
     def push(self, image: str, reference: str, session: Session) -> list[list[str]]:
-        if session.certificate:
+        if session.ca:
             host = reference.partition("/")[0]
             fix = f"copy the file to /etc/docker/certs.d/{host}/ca.crt on the daemon's machine and omit --ca"
             problem = Problem("--ca", "docker's daemon reads certificates from its own folder only", fix)

@@ -82,8 +82,8 @@ class State:
 
     @property
     def registries(self) -> Path:
-        """A folder per image registry, HOST:PORT, with its certificate's authority in ca.crt
-        (containerd's hosts.md). The node reads it at each pull.
+        """A folder per image registry, HOST:PORT, with its CA certificate in ca.crt (containerd's hosts.md).
+        The node reads it at each pull.
         """
         return self.file("config", "registries")
 

@@ -8,8 +8,8 @@ import typer
 
 from trainfleet.console import EXIT_CODES
 from trainfleet.images.cli.options import (
-    Authority,
     BuildArgs,
+    CaFile,
     Checkout,
     OwnLogin,
     Print,
@@ -104,7 +104,7 @@ def push(  # noqa: PLR0917 - Typer passes options by name
     requirements: Requirements = None,
     build_arg: BuildArgs = None,
     checkout: Checkout = None,
-    authority: Authority = None,
+    ca: CaFile = None,
     own_login: OwnLogin = False,
     tool: With = "",
     show: Print = False,
@@ -135,26 +135,14 @@ def push(  # noqa: PLR0917 - Typer passes options by name
     content = content_of(checkout, requirements, build_arg or [])
     images = [[content.image(name) for name in names] for names in targets]
     rows = list(zip(places, images, strict=True))
-    program, access = find_tool(tool, called=not show), Access(authority, own_login)
+    program, access = find_tool(tool, called=not show), Access(ca, own_login)
     if show:
         _print_commands(push_commands(program, rows, access), as_json)
         return
     with interruptible():
         pushed = push_images(program, rows, access, _progress)
     if as_json:
-        documents = [
-            {
-                "target": each.image.target,
-                "tag": each.image.tag,
-                "repository": each.destination.repository,
-                "platforms": each.destination.names,
-                "digest": each.digest,
-                "image": each.reference,
-                "new": each.new,
-            }
-            for each in pushed
-        ]
-        print_json({"tool": program.program, "images": documents})
+        print_json({"tool": program.program, "images": [each.document() for each in pushed]})
         return
     for each in pushed:
         out().print(each.reference, soft_wrap=True)
@@ -164,7 +152,7 @@ def push(  # noqa: PLR0917 - Typer passes options by name
 def list_(
     stack: Stacks = None,
     registry: Registries = None,
-    authority: Authority = None,
+    ca: CaFile = None,
     own_login: OwnLogin = False,
     as_json: Json = False,
 ) -> None:
@@ -184,7 +172,7 @@ def list_(
 
     places = destinations(_platforms(stack), registry or [])
     with interruptible():
-        listed = list_images(places, Access(authority, own_login))
+        listed = list_images(places, Access(ca, own_login))
     if as_json:
         print_json({"images": [row for each in listed for row in each.as_json()]})
         return

@@ -63,12 +63,12 @@ Registries = Annotated[
         rich_help_panel=REGISTRY,
     ),
 ]
-Authority = Annotated[
+CaFile = Annotated[
     Path | None,
     typer.Option(
         "--ca",
         metavar="FILE",
-        help="The authority of the registry's certificate, if this machine does not trust it.",
+        help="The registry's CA certificate, if this machine does not trust it.",
         rich_help_panel=REGISTRY,
     ),
 ]
