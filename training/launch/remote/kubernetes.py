@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from trainfleet.console import install_hint
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
 
 Document = dict[str, Any]
@@ -267,7 +269,7 @@ def connect(context: str | None, kubeconfig: str, kube_context: str, namespace: 
     name = context or kube_context or current
     try:
         if name in known:
-            config.load_kube_config(context=name, client_configuration=settings)
+            config.load_kube_config(_kubeconfig(), context=name, client_configuration=settings)
         elif context is None and kubeconfig.strip() not in ("", "{}"):
             return connect_by_contract(kubeconfig, name, namespace)
         else:
@@ -292,7 +294,7 @@ def require_package() -> None:
         MissingToolError: it is not.
     """
     if importlib.util.find_spec("kubernetes") is None:
-        problem = Problem("kubernetes", "is not installed", "pip install 'trainfleet[kuberay]'")
+        problem = Problem("kubernetes", "is not installed", install_hint("kuberay"))
         raise MissingToolError("a package for Kubernetes is missing", [problem])
 
 
@@ -341,13 +343,18 @@ def _cluster(settings: Any, namespace: str, name: str) -> Cluster:
     return Cluster(client.ApiClient(settings), namespace, name)
 
 
+def _kubeconfig() -> str:
+    """The user's kubeconfig. The client reads KUBECONFIG at its import, and takes an empty one for a file."""
+    return os.environ.get("KUBECONFIG") or "~/.kube/config"
+
+
 def contexts() -> tuple[dict[str, Document], str]:
     """The contexts of the user's kubeconfig by name, and the one in use."""
     from kubernetes import config
     from kubernetes.config.config_exception import ConfigException
 
     try:
-        found, current = config.list_kube_config_contexts()
+        found, current = config.list_kube_config_contexts(_kubeconfig())
     except (ConfigException, TypeError):
         return {}, ""
     return {each["name"]: dict(each.get("context") or {}) for each in found or []}, (current or {}).get(
