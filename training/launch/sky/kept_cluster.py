@@ -39,15 +39,15 @@ def misfits(record: Any, spec: SkySpec) -> list[Problem]:
     where, fix = f"--cluster {name}", OTHER.format(name=name)
     if SETTINGS_LABEL not in (has.labels or {}):
         return [Problem(where, "was not created by Trainfleet", fix)]
-    wanted = _on(has.region, spec.task)
-    if not wanted:
+    expected = _on(has.region, spec.task)
+    if not expected:
         tried = ", ".join(dict.fromkeys(spec.contexts))
         return [Problem(where, f"is on {has.region}, and the run on {tried}", fix)]
     nodes = spec.task["num_nodes"]
     found = []
     if nodes != record.handle.launched_nodes:
         found.append(f"has {record.handle.launched_nodes} pods, and the run needs {nodes}")
-    reasons = [_misfit(has, each) for each in wanted]
+    reasons = [_misfit(has, each) for each in expected]
     return [Problem(where, each, fix) for each in [*found, *min(reasons, key=len)]]
 
 
@@ -65,28 +65,28 @@ def _on(context: str, task: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [each for each in alternatives if each["infra"] == f"k8s/{context}"]
 
 
-def _misfit(has: Any, wanted: Mapping[str, Any]) -> list[str]:
-    """How the pods of a cluster differ from what is wanted of each."""
+def _misfit(has: Any, expected: Mapping[str, Any]) -> list[str]:
+    """How the pods of a cluster differ from what is expected of each."""
     found = []
-    image, own = str(wanted["image_id"]).removeprefix("docker:"), has.extract_docker_image()
+    image, own = str(expected["image_id"]).removeprefix("docker:"), has.extract_docker_image()
     if own != image:
         found.append(f"has the image {own}, and the run {image}")
-    gpus, wanted_gpus = has.accelerators or {}, _gpus(wanted)
-    if dict(gpus) != wanted_gpus:
-        found.append(f"has {_gpu_text(gpus)} in each pod, and the run needs {_gpu_text(wanted_gpus)}")
+    gpus, expected_gpus = has.accelerators or {}, _gpus(expected)
+    if dict(gpus) != expected_gpus:
+        found.append(f"has {_gpu_text(gpus)} in each pod, and the run needs {_gpu_text(expected_gpus)}")
     size = SIZE.match(str(has.instance_type))
     cpus, memory = (float(size[1]), float(size[2])) if size else (0.0, 0.0)
-    if float(wanted["cpus"]) > cpus:
-        found.append(f"has {cpus:g} CPUs in each pod, and the run needs {wanted['cpus']:g}")
-    if float(wanted["memory"]) > memory:
-        found.append(f"has {memory:g} GiB of memory in each pod, and the run needs {wanted['memory']:g}")
-    if has.labels[SETTINGS_LABEL] != wanted["labels"][SETTINGS_LABEL]:
+    if float(expected["cpus"]) > cpus:
+        found.append(f"has {cpus:g} CPUs in each pod, and the run needs {expected['cpus']:g}")
+    if float(expected["memory"]) > memory:
+        found.append(f"has {memory:g} GiB of memory in each pod, and the run needs {expected['memory']:g}")
+    if has.labels[SETTINGS_LABEL] != expected["labels"][SETTINGS_LABEL]:
         found.append("has pods with other settings: node pool, --from-secret, --pod-template or stack")
     return found
 
 
-def _gpus(wanted: Mapping[str, Any]) -> dict[str, int]:
-    name, _, count = str(wanted.get("accelerators", "")).partition(":")
+def _gpus(expected: Mapping[str, Any]) -> dict[str, int]:
+    name, _, count = str(expected.get("accelerators", "")).partition(":")
     return {name: int(count)} if name else {}
 
 
