@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as k8s
 
+from trainfleet.infra.kubernetes.alertmanager import mail_ports
 from trainfleet.infra.kubernetes.features import LayerFeatures
 from trainfleet.infra.kubernetes.names import (
     BUILT_IN,
@@ -87,7 +88,8 @@ class Isolation(pulumi.ComponentResource):
             namespace.name: self._namespace(namespace) for namespace in namespace_specs(platform, features)
         }
         if features.network_policies:
-            for opening in openings(platform, features, list(namespaces)):
+            mail = mail_ports(spec.monitoring.receivers)
+            for opening in openings(platform, features, list(namespaces), mail):
                 self._policy(opening, namespaces[opening.namespace])
         self._limits(namespaces[TRAINING_NAMESPACE])
         if platform.limits_critical_pods and features.gpu_namespace:

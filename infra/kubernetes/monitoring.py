@@ -12,6 +12,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
+from trainfleet.infra.kubernetes.alertmanager import CONFIG_KEY, CONFIG_SECRET, configuration
 from trainfleet.infra.kubernetes.charts import PROMETHEUS_DEFINITIONS, PROMETHEUS_STACK, release
 from trainfleet.infra.kubernetes.custom import custom
 from trainfleet.infra.kubernetes.dashboards.alerts import alert_rules
@@ -92,6 +93,7 @@ class Monitoring(pulumi.ComponentResource):
                     parent=self,
                 )
             ]
+            receivers = self._receivers()
             listed = any(pool.spec.preferences for pool in platform.pools)
             values = stack(
                 spec.monitoring,
@@ -105,7 +107,7 @@ class Monitoring(pulumi.ComponentResource):
                 MONITORING_NAMESPACE,
                 values,
                 parent=self,
-                depends_on=self.definitions,
+                depends_on=[*self.definitions, *receivers],
             )
             for board in boards(platform, features):
                 self._dashboard(board.uid, board.json())
@@ -117,6 +119,19 @@ class Monitoring(pulumi.ComponentResource):
                 self._resource("ServiceMonitor", "kuberay-operator", operator())
             self._resource("PrometheusRule", "trainfleet", alert_rules(platform, features))
         self.register_outputs({})
+
+    def _receivers(self) -> list[pulumi.Resource]:
+        """The Secret with Alertmanager's configuration, which holds no secret."""
+        receivers = self._spec.monitoring.receivers
+        if not receivers:
+            return []
+        secret = k8s.core.v1.Secret(
+            f"{self._spec.name}-alertmanager-receivers",
+            metadata=k8s.meta.v1.ObjectMetaArgs(name=CONFIG_SECRET, namespace=MONITORING_NAMESPACE),
+            string_data={CONFIG_KEY: configuration(receivers)},
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        return [secret]
 
     def _dashboard(self, uid: str, text: str) -> None:
         k8s.core.v1.ConfigMap(

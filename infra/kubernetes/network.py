@@ -76,8 +76,10 @@ class Opening:
         ]
 
 
-def openings(platform: Platform, features: LayerFeatures, namespaces: Iterable[str]) -> list[Opening]:
-    """The policies of all namespaces."""
+def openings(
+    platform: Platform, features: LayerFeatures, namespaces: Iterable[str], mail: tuple[int, ...] = ()
+) -> list[Opening]:
+    """The policies of all namespaces. `mail`: ports of the mail servers that get alerts."""
     found: list[Opening] = []
     for namespace in namespaces:
         found.append(Opening(namespace, "deny-all"))
@@ -99,6 +101,11 @@ def openings(platform: Platform, features: LayerFeatures, namespaces: Iterable[s
     found += _ray(features)
     if features.monitoring:
         found += _metrics(features, set(namespaces))
+        if mail:
+            # The servers may be anywhere, but not at the metadata service.
+            block = IPBlockArgs(cidr=ANYWHERE, except_=[METADATA_RANGE])
+            rule = NetworkPolicyEgressRuleArgs(to=[NetworkPolicyPeerArgs(ip_block=block)], ports=tcp(*mail))
+            found.append(Opening(MONITORING_NAMESPACE, "mail", egress=[rule]))
     return found
 
 

@@ -15,6 +15,7 @@ from pydantic import Discriminator, Field, Tag
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.identities import Identities
 from trainfleet.infra.spec.part import Day, Email, Name, Part, Range, Share
+from trainfleet.infra.spec.receivers import Receiver, SecretName
 
 
 class Hub(Part):
@@ -323,11 +324,11 @@ class Monitoring(Part):
     """Collect metrics in the cluster."""
     retention_days: int = Field(15, ge=1)
     """Days to keep metrics."""
-    alertmanager_secret: str = Field(
-        "", max_length=253, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", examples=["alert-receivers"]
-    )
-    """Secret in the namespace `monitoring` with Alertmanager's configuration (key `alertmanager.yaml`), which
-    you create. Empty: alerts are shown and sent to nobody.
+    receivers: tuple[Receiver, ...] = ()
+    """Who gets alerts. Empty: alerts are shown and sent to nobody."""
+    alertmanager_secret: SecretName = ""
+    """Instead of `receivers`: a Secret of yours in the namespace `monitoring` with Alertmanager's whole
+    configuration (key `alertmanager.yaml`).
     """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainfleet.infra.spec.receivers import NOBODY
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.validation.finding import Finding
 
@@ -46,11 +47,61 @@ def launchers_have_their_role(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def receivers_have_their_sender(spec: PlatformSpec) -> Iterator[Finding]:
-    """Alertmanager is part of monitoring."""
-    if spec.monitoring.alertmanager_secret and not spec.monitoring.enabled:
+    """Alertmanager is part of monitoring, and has one configuration."""
+    monitoring = spec.monitoring
+    for key, value in (
+        ("alertmanager_secret", monitoring.alertmanager_secret),
+        ("receivers", monitoring.receivers),
+    ):
+        if value and not monitoring.enabled:
+            yield Finding(
+                ("monitoring", key),
+                "has no effect without Alertmanager",
+                "leave it out, or monitoring.enabled: true",
+                (("monitoring", "enabled"),),
+            )
+    if monitoring.alertmanager_secret and monitoring.receivers:
         yield Finding(
             ("monitoring", "alertmanager_secret"),
-            "has no effect without Alertmanager",
-            "leave it out, or monitoring.enabled: true",
-            (("monitoring", "enabled"),),
+            "is Alertmanager's whole configuration, which `receivers` would replace",
+            "one of them",
+            (("monitoring", "receivers"),),
         )
+
+
+NEEDED = {
+    "slack": ("secret",),
+    "webhook": ("secret",),
+    "pagerduty": ("secret",),
+    "email": ("to", "sender", "smarthost"),
+}
+"""What each kind of receiver needs."""
+OF_ONE_KIND = {
+    "channel": "slack",
+    "to": "email",
+    "sender": "email",
+    "smarthost": "email",
+    "username": "email",
+}
+"""The settings that only one kind of receiver has."""
+
+
+def receivers_are_complete(spec: PlatformSpec) -> Iterator[Finding]:
+    """Alertmanager rejects a receiver without its address and ignores settings of another kind."""
+    names = [each.name for each in spec.monitoring.receivers]
+    for index, receiver in enumerate(spec.monitoring.receivers):
+        path = ("monitoring", "receivers", index)
+        values = receiver.model_dump()
+        for name in NEEDED[receiver.kind]:
+            if not values[name]:
+                yield Finding((*path, name), f"is needed by {receiver.kind}", f"a value for `{name}`")
+        for name, kind in OF_ONE_KIND.items():
+            if values[name] and kind != receiver.kind:
+                yield Finding((*path, name), f"has no effect on {receiver.kind}", "leave it out")
+        if receiver.kind == "email" and bool(receiver.username) != bool(receiver.secret):
+            missing = "secret" if receiver.username else "username"
+            what = "is needed: a login is a `username` and a `secret` with its password"
+            yield Finding((*path, missing), what, "both, or none for a server without a login")
+        if receiver.name in (*names[:index], NOBODY):
+            what = f"`{receiver.name}` is taken"
+            yield Finding((*path, "name"), what, "another name")

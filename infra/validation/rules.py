@@ -58,6 +58,7 @@ COMMON_RULES: tuple[Rule, ...] = (
     layer.certificates_are_signed,
     layer.queue_has_its_operator,
     layer.receivers_have_their_sender,
+    layer.receivers_are_complete,
     layer.launchers_have_their_role,
     services.launchers_are_not_admins,
     services.operator_is_known,

@@ -66,6 +66,18 @@ SHARED_VPC = {
 }
 LUSTRE = "storage.shared_filesystem"
 TWO_POOLS = [POOL, {"name": "a10g", "accelerator": "A10G"}]
+SLACK = {"name": "chat", "kind": "slack", "secret": "alerts-slack"}
+PAGER = {"name": "pager", "kind": "pagerduty", "secret": "alerts-pager", "severities": ["critical"]}
+HOOK = {"name": "hook", "kind": "webhook", "secret": "alerts-hook"}
+MAIL = {
+    "name": "mail",
+    "kind": "email",
+    "to": ["a@example.com", "b@example.com"],
+    "sender": "alerts@example.com",
+    "smarthost": "smtp.example.com:587",
+    "username": "alerts",
+    "secret": "alerts-mail",
+}
 
 
 class Case(NamedTuple):
@@ -728,6 +740,55 @@ CASES = [
         "monitoring.alertmanager_secret",
         "has no effect without Alertmanager",
         {"monitoring": {"alertmanager_secret": "alerts"}},
+    ),
+    Case(
+        "receivers_have_their_sender",
+        {"monitoring": {"enabled": False, "receivers": [SLACK]}},
+        "monitoring.receivers",
+        "has no effect without Alertmanager",
+        {"monitoring": {"receivers": [SLACK]}},
+    ),
+    Case(
+        "receivers_have_their_sender",
+        {"monitoring": {"alertmanager_secret": "alerts", "receivers": [SLACK]}},
+        "monitoring.alertmanager_secret",
+        "which `receivers` would replace",
+        {"monitoring": {"receivers": [SLACK, PAGER, HOOK, MAIL]}},
+    ),
+    Case(
+        "receivers_are_complete",
+        {"monitoring": {"receivers": [{"name": "a", "kind": "slack"}]}},
+        "monitoring.receivers[0].secret",
+        "is needed by slack",
+        {"monitoring": {"receivers": [SLACK]}},
+    ),
+    Case(
+        "receivers_are_complete",
+        {"monitoring": {"receivers": [SLACK, {**MAIL, "smarthost": ""}]}},
+        "monitoring.receivers[1].smarthost",
+        "is needed by email",
+        {"monitoring": {"receivers": [MAIL]}},
+    ),
+    Case(
+        "receivers_are_complete",
+        {"monitoring": {"receivers": [{**PAGER, "channel": "#ml"}]}},
+        "monitoring.receivers[0].channel",
+        "has no effect on pagerduty",
+        {"monitoring": {"receivers": [PAGER]}},
+    ),
+    Case(
+        "receivers_are_complete",
+        {"monitoring": {"receivers": [{**MAIL, "secret": ""}]}},
+        "monitoring.receivers[0].secret",
+        "a login is a `username` and a `secret`",
+        {"monitoring": {"receivers": [{**MAIL, "secret": "", "username": ""}]}},
+    ),
+    Case(
+        "receivers_are_complete",
+        {"monitoring": {"receivers": [SLACK, {**HOOK, "name": "chat"}]}},
+        "monitoring.receivers[1].name",
+        "`chat` is taken",
+        {"monitoring": {"receivers": [SLACK, HOOK]}},
     ),
     Case(
         "queue_has_its_operator",

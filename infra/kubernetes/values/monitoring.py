@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from trainfleet.infra.kubernetes.alertmanager import CONFIG_SECRET, mounted_secrets
 from trainfleet.infra.kubernetes.manifest_model import document
 from trainfleet.infra.kubernetes.names import NODE_NAMESPACE, STORAGE_CLASS
 from trainfleet.infra.kubernetes.values.common import EVERYWHERE, Amounts, Resources, Switch, Toleration
@@ -164,6 +165,7 @@ class NodeExporter:
 class AlertmanagerSpec:
     config_secret: str
     use_existing_secret: bool = True
+    secrets: tuple[str, ...] | None = None
 
 
 @document
@@ -198,7 +200,8 @@ def stack(settings: Monitoring, namespace: str, *, volume: bool, node_labels: tu
         storage_spec=StorageSpec(claim) if volume else None,
     )
     small = Resources(Amounts("20m", "64Mi"), Amounts(memory="256Mi"))
-    receivers = settings.alertmanager_secret
+    receivers = CONFIG_SECRET if settings.receivers else settings.alertmanager_secret
+    mounted = mounted_secrets(settings.receivers) or None
     return Stack(
         # They have a chart of their own, which upgrades them.
         crds=Switch(False),
@@ -208,7 +211,7 @@ def stack(settings: Monitoring, namespace: str, *, volume: bool, node_labels: tu
         prometheus=Prometheus(spec),
         # The operator uses a configuration without receivers where the Secret or its key is missing
         # (prometheus-operator, loadConfigurationFromSecret).
-        alertmanager=Alertmanager(True, AlertmanagerSpec(receivers) if receivers else None),
+        alertmanager=Alertmanager(True, AlertmanagerSpec(receivers, secrets=mounted) if receivers else None),
         grafana=Grafana(
             # No account and no password: anonymous read-only access for people who may port-forward.
             env=Environment("true"),
