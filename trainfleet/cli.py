@@ -75,6 +75,9 @@ COMMANDS: dict[str, Command] = {
         TRAINING,
     ),
     "tune": Command("trainfleet.training.cli.tune:tune", "Tune hyperparameters with Ray Tune.", TRAINING),
+    "notify": Command(
+        "trainfleet.training.cli.notify:notify", "Try the addresses of a recipe's notifications.", TRAINING
+    ),
     "report": Command(
         "trainfleet.training.cli.report:report", "Write a run's HTML report, or compare runs.", TRAINING
     ),

@@ -36,7 +36,6 @@ EXTRAS = {
     "requests": "azure",
     "safetensors": "hf",
     "sklearn": "vision",
-    "kubernetes": "kuberay",
     "sky": "sky",
     "soundfile": "speech",
     "tensorboard": "train",

@@ -242,6 +242,8 @@ def _must_be(kind: str) -> Callable[[ErrorDetails], tuple[str, str]]:
 _TABLE: tuple[tuple[str, Callable[[ErrorDetails], tuple[str, str]]], ...] = (
     (r"literal_error|enum", _choice),
     (r"ip_v4_network", _range),
+    # Not shown: the value may be a secret.
+    (r"variable_name", lambda error: (error["msg"], "such as SLACK_WEBHOOK_URL")),
     (r"string_type", _text),
     (r"string_unicode", lambda error: (f"{shown(error['input'])} is not readable text", "")),
     (r"string_pattern_mismatch", lambda error: (f"{shown(error['input'])} is not written as it must be", "")),

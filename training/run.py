@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from trainfleet.console import print_error
 from trainfleet.errors import TrainfleetError
@@ -26,11 +27,14 @@ from trainfleet.training.runtime.events import (
     ALLOW_CHANGES,
     EVENTS,
     LAUNCH,
+    NOTIFIED_LAUNCH,
     PARENT,
     RUN_DIR,
     STDOUT,
     STOP_FILE,
+    SUBMITTED,
     USD_PER_HOUR,
+    notified_launch,
 )
 from trainfleet.training.worker import send_error, work, work_under_ray
 
@@ -45,12 +49,17 @@ def drive_ray(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> None:
         InputError: the cluster has too few CPUs or GPUs for the recipe's workers.
         TrainfleetError: the workers failed more often than `scaling.restarts` allows.
     """
+    from trainfleet.training.notifications import notify_failure
     from trainfleet.training.runtime.ray_cluster import connect
     from trainfleet.training.runtime.ray_events import to_stdout
 
+    def report(event: Mapping[str, Any]) -> None:
+        text = error_text(event)
+        notify_failure(recipe, run_dir, notified_launch(env), env, text=text, on_dropped=_warn)
+
     with (
         connect(recipe.scaling, env) as cluster,
-        to_stdout() if env.get(EVENTS) == STDOUT else nullcontext(env.get(EVENTS)) as listener,
+        to_stdout(report) if env.get(EVENTS) == STDOUT else nullcontext(env.get(EVENTS)) as listener,
     ):
         cluster.require(recipe.scaling)
         cluster.train(
@@ -62,10 +71,22 @@ def drive_ray(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> None:
                 "standby": recipe.scaling.standby and recipe.scaling.restarts > 0,
                 "env": {key: env[key] for key in PASSED_ON if key in env}
                 | ({EVENTS: listener} if listener else {})
-                | {LAUNCH: env.get(LAUNCH) or secrets.token_hex(8)},
+                | {
+                    LAUNCH: env.get(LAUNCH) or secrets.token_hex(8),
+                    NOTIFIED_LAUNCH: notified_launch(env),
+                },
             },
             recipe.scaling,
         )
+
+
+def error_text(event: Mapping[str, Any]) -> str:
+    """An event `error` as one line."""
+    return "; ".join([str(event["summary"]), *(f"{where}: {what}" for where, what, _ in event["problems"])])
+
+
+def _warn(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,6 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     options = parser.parse_args(arguments)
     env = os.environ
+    run: tuple[Recipe, Path] | None = None
     if PARENT in env:
         from trainfleet.process import die_with
 
@@ -85,12 +107,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code_archive.use(env.get(CODE), env.get(CODE_FOLDER))
         recipe = load_recipe(options.recipe, options.overrides, env)
         run_dir = Path(env.get(RUN_DIR) or recipe.run_dir()).absolute()
+        run = recipe, run_dir
         if "RANK" in env:
             work(recipe, run_dir, env)
         else:
             drive_ray(recipe, run_dir, env)
     except TrainfleetError as error:
         print_error(error)
+        if run is not None and "RANK" not in env and SUBMITTED not in env:
+            from trainfleet.training.notifications import notify_failure
+
+            text = " ".join(str(error).split())
+            notify_failure(*run, notified_launch(env), env, text=text, on_dropped=_warn)
         send_error(env, error)
         return error.exit_code
     return 0

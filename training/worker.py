@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 from trainfleet.errors import TrainfleetError
+from trainfleet.training.notifications.rank import ReportingSink
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.schema import Result
 from trainfleet.training.runtime import code_archive, pod_drain, prestart
@@ -154,8 +155,9 @@ def work(
     Raises:
         TrainfleetError: as `trainfleet.training.trainer.loop.train`, after it was sent to the launcher.
     """
-    sink = EventSink(env.get(EVENTS))
     rank = int(os.environ.get("RANK", "0"))
+    reports = rank == 0 and recipe.notifications.enabled
+    sink = ReportingSink(recipe, run_dir, env) if reports else EventSink(env.get(EVENTS))
     sink.send("worker", rank=rank, pid=os.getpid())
     try:
         from trainfleet.training.runtime import process_group, required_network
@@ -177,6 +179,7 @@ def work(
             on_evacuated=note.saved,
             **asdict(world),
         )
+        context.counts = sink.counts
         if network and world.rank == 0:
             context.on_event("network", f"NCCL uses {network}, as the platform requires")
         try:

@@ -119,6 +119,18 @@ INTERNAL = Group(
             "random",
         ),
         Variable(
+            "TRAINFLEET_NOTIFIED_LAUNCH",
+            "Name of a launch in messages about the run, where each driver of a launch has its own "
+            "`TRAINFLEET_LAUNCH` (SkyPilot).",
+            "the training driver, rank 0",
+            "`TRAINFLEET_LAUNCH`",
+        ),
+        Variable(
+            "TRAINFLEET_SUBMITTED",
+            "Set if the job's submitter reports a failure of the driver.",
+            "the training driver",
+        ),
+        Variable(
             "TRAINFLEET_PARENT",
             "Process ID of the launcher. The process ends when the launcher ends.",
             "processes that a launcher starts",

@@ -17,7 +17,6 @@ from trainfleet.training.cli.launch_options import (
     FromSecrets,
     Hosts,
     Identity,
-    Idle,
     Image,
     MachineImage,
     Managed,
@@ -95,7 +94,6 @@ FIELDS = {
     "from_secret": "from_secrets",
     "host": "hosts",
     "within": "within_s",
-    "idle": "idle_s",
 }
 """The fields of the launchers' options whose names differ from the command's parameters."""
 
@@ -122,7 +120,6 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     detach: Detach = False,  # noqa: ARG001
     secret: Secrets = None,  # noqa: ARG001
     cluster: ClusterName = None,  # noqa: ARG001
-    idle: Idle = 30.0,  # noqa: ARG001
     context: Context = None,  # noqa: ARG001
     namespace: Namespace = None,  # noqa: ARG001
     from_secret: FromSecrets = None,  # noqa: ARG001

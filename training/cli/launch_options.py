@@ -99,17 +99,7 @@ ClusterName = Annotated[
     typer.Option(
         "--cluster",
         metavar="NAME",
-        help="kuberay, ray-up, sky: train on this long-lived cluster; created if it does not exist.",
-        rich_help_panel=REMOTE,
-    ),
-]
-Idle = Annotated[
-    float,
-    typer.Option(
-        "--idle",
-        metavar="MINUTES",
-        parser=minutes,
-        help="sky, with --cluster: delete the cluster after this long without a run, as in 90, 2h.",
+        help="kuberay, ray-up: train on this long-lived Ray cluster; created if it does not exist.",
         rich_help_panel=REMOTE,
     ),
 ]

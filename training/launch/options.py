@@ -25,6 +25,11 @@ class LaunchOptions(BaseModel):
         """Whether the launch follows a run of another launch, which it must neither stop nor delete."""
         return False
 
+    @property
+    def followed_launch(self) -> str | None:
+        """The launch that it follows, if it follows one of another launcher."""
+        return None
+
     def place(self) -> dict[str, str]:
         """What run.json keeps, so that `trainfleet runs` finds the run."""
         return {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainfleet.training.launch.code import Code
@@ -40,6 +41,14 @@ class Target:
     platforms: tuple[NamedPlatform, ...]
     run_dir: Path
     code: Code | None = None
+    launch: str = field(default_factory=lambda: secrets.token_hex(8))
+    """Identifies this launch."""
+
+    @property
+    def launch_id(self) -> str:
+        """The launch that it starts or follows."""
+        options = self.request.options
+        return (options.followed_launch if options is not None else None) or self.launch
 
     @property
     def code_url(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from trainfleet.training.launch.base import Launcher, find
 from trainfleet.training.launch.platform_outputs import NamedPlatform, load_platforms
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.run_record import Reported
+from trainfleet.training.notifications import endpoints, notify_failure
 from trainfleet.training.recipe.load import ENVIRONMENT, dump, load_recipe
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.limits import require_something_left
@@ -108,6 +108,8 @@ def start(
     launched, warning = code.code_of(request, recipe, folder, remote=launcher.remote)
     target = Target(request, platforms, recipe.run_dir().absolute(), launched)
     _require_price(launcher, recipe)
+    if not launcher.remote and (problems := endpoints(recipe.notifications, env)[1]):
+        raise InputError("notifications cannot be sent", problems)
     launcher.check(recipe, target)
     storage = RunStorage(recipe, target.run_dir, lambda *_: None)
     with locked(target.run_dir, fresh=request.fresh):
@@ -176,8 +178,24 @@ class _Launch:
         if not remote or reported.stepped or reported.result is not None:
             with _store_errors_ignored(status != "finished"):
                 storage.send()
-        _raise_for(status, reported, run_dir, ended)
+        try:
+            _raise_for(status, reported, run_dir, ended)
+        except Interrupted:
+            raise
+        except TrainfleetError as error:
+            # The run itself reports what it can; a message that it sent is not sent again.
+            if status == "failed":
+                self._notify_failure(error)
+            raise
         return Outcome(run_dir, run_record.document(run_dir, reported.result or {}, seconds))
+
+    def _notify_failure(self, error: TrainfleetError) -> None:
+        def show(text: str) -> None:
+            self.view.handle({"kind": "warning", "text": text})
+
+        text = " ".join(str(error).split())
+        launch = self.target.launch_id
+        notify_failure(self.recipe, self.run_dir, launch, self.env, text=text, on_dropped=show)
 
     def _supervise(self, work: Path) -> process.Ended:
         """Run the command and show its events. Ends it at the first error that the user can fix."""
@@ -267,7 +285,7 @@ class _Launch:
                 events.STOP_FILE: str(work / "stop"),
                 events.RAY_TEMP: str(work / "ray"),
                 events.PARENT: str(os.getpid()),
-                events.LAUNCH: secrets.token_hex(8),
+                events.LAUNCH: self.target.launch_id,
                 "OMP_NUM_THREADS": str(self.recipe.scaling.threads),
                 "PYTHONUNBUFFERED": "1",
             }

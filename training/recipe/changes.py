@@ -8,6 +8,7 @@ from typing import Any
 FREE_KEYS = (
     "scaling",
     "limits",
+    "notifications",
     "log",
     "storage",
     "checkpoint.keep_last",

@@ -17,6 +17,8 @@ from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.recipe.validation import KeyPath, check
 
 ENVIRONMENT = "TRAINFLEET_"
+SECRET_SECTION = "notifications"
+"""The section whose values are not shown: somebody may write an address with its token there."""
 
 
 def known_recipes() -> dict[str, Path]:
@@ -48,14 +50,18 @@ def load_recipe(
             _set(document, keys, yaml.safe_load(text))
         except yaml.YAMLError:
             fix = f"""quote text: '{".".join(keys)}="{text}"'"""
-            problems.append(Problem(origin, f"`{text}` is not valid YAML", fix))
+            if keys[0] == SECRET_SECTION:
+                problems.append(Problem(_shown(keys, origin), "is not valid YAML", "a variable's name"))
+            else:
+                problems.append(Problem(origin, f"`{text}` is not valid YAML", fix))
             continue
-        origins[keys] = origin
+        origins[keys] = _shown(keys, origin)
     recipe, found = check(document)
     for keys, problem in found:
         origin = _origin(keys, origins) or str(path)
         where = f"{origin}: {problem.where}" if problem.where else origin
-        problems.append(Problem(where, problem.what, problem.fix))
+        what = "must be a group of keys" if keys == (SECRET_SECTION,) else problem.what
+        problems.append(Problem(where, what, problem.fix))
     if recipe is None or problems:
         count = f"{len(problems)} mistake{'s' if len(problems) != 1 else ''}"
         raise InputError(f"{path}: {count} in the recipe", problems)
@@ -72,6 +78,11 @@ def _origin(keys: KeyPath, origins: Mapping[KeyPath, str]) -> str | None:
     around = (origins[keys[:end]] for end in range(len(keys), 0, -1) if keys[:end] in origins)
     inside = (origin for path, origin in origins.items() if path[: len(keys)] == keys)
     return next(around, None) or next(inside, None)
+
+
+def _shown(keys: KeyPath, origin: str) -> str:
+    """An override for messages, without the address that was given in place of a variable's name."""
+    return f"{'.'.join(keys)}=…" if keys[0] == SECRET_SECTION and "=" in origin else origin
 
 
 def _find(path: str | Path) -> Path:

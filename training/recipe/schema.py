@@ -5,11 +5,13 @@ A key that changes the losses must not be listed in `changes.FREE_KEYS`: a resum
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, SerializeAsAny, WrapValidator
+from pydantic_core import PydanticCustomError
 
 from trainfleet.training.recipe.schema_tuning import PublishConfig, TuneConfig
 from trainfleet.training.stores.urls import is_remote
@@ -211,6 +213,41 @@ class Limits(Section):
     )
 
 
+def _variable_name(value: Any) -> Any:
+    """Reject what is not a variable's name. NOTE: never shows it: it may be the address, with its token."""
+    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+        raise PydanticCustomError("variable_name", "must be the name of a variable, not its value")
+    return value
+
+
+VariableName = Annotated[str, BeforeValidator(_variable_name)]
+RunEvent = Literal["start", "failure", "preemption", "end", "budget"]
+
+
+class Notifications(Section):
+    """Messages about the run. An address contains a token, so the recipe names the variable that holds it."""
+
+    webhook: VariableName | None = Field(
+        None, description="Variable with the https:// URL of a webhook, which gets JSON."
+    )
+    signing_key: VariableName | None = Field(
+        None, description="Variable with the base64 key that signs the webhook's messages."
+    )
+    slack: VariableName | None = Field(
+        None, description="Variable with the URL of an incoming webhook of Slack."
+    )
+    events: tuple[RunEvent, ...] = Field(
+        ("start", "failure", "preemption", "end", "budget"),
+        min_length=1,
+        description="What to report. `budget`: 80 % or all of a limit is used.",
+    )
+
+    @property
+    def enabled(self) -> bool:
+        """Whether there is anyone to report to."""
+        return self.webhook is not None or self.slack is not None
+
+
 class GuardsConfig(Section):
     """What to do with a step whose gradient is NaN or Inf, or whose loss spikes."""
 
@@ -322,6 +359,7 @@ class Recipe(Section):
     log: Log = Log()
     scaling: ScalingConfig = ScalingConfig()
     limits: Limits = Limits()
+    notifications: Notifications = Notifications()
     publish: PublishConfig = PublishConfig()
     tune: TuneConfig | None = Field(None, description="A hyperparameter search over this recipe's keys.")
     storage: str = Field(

@@ -88,7 +88,14 @@ def _model_with(settings: type[WorkloadSettings]) -> type[Recipe]:
 
 def _broken_rules(recipe: Recipe) -> Iterator[tuple[list[KeyPath], str, str]]:
     """The keys that each broken rule reads (the first one is reported), what is wrong, and the fix."""
-    schema_rules = (_duration_rules, _batch_rules, _sharding_rules, _optimizer_rules, _storage_rules)
+    schema_rules = (
+        _duration_rules,
+        _batch_rules,
+        _sharding_rules,
+        _optimizer_rules,
+        _storage_rules,
+        _notification_rules,
+    )
     for rules in schema_rules:
         for reads, what, fix in rules(recipe):
             yield [tuple(each.split(".")) for each in reads.split()], what, fix
@@ -148,6 +155,17 @@ def _storage_rules(recipe: Recipe) -> Iterable[BrokenRule]:
         parse(recipe.storage)
     except InputError as error:
         yield "storage", error.problems[0].what, error.problems[0].fix
+
+
+def _notification_rules(recipe: Recipe) -> Iterable[BrokenRule]:
+    config = recipe.notifications
+    if config.signing_key and not config.webhook:
+        what = "signs the messages of a webhook, and there is none"
+        yield (
+            "notifications.signing_key notifications.webhook",
+            what,
+            "notifications.webhook, or leave it out",
+        )
 
 
 def _metric_rules(recipe: Recipe) -> Iterable[BrokenRule]:

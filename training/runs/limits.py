@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.recipe.schema import Limits
+
+WARN_SHARE = 0.8
+"""The share of a limit at which a run warns."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ class Meter:
     usd_per_hour: float | None
     began: float
     before: Sequence[Mapping[str, Any]] = ()
+    warned: list[str] = field(default_factory=list)
+    """Limits that were reported as nearly reached."""
 
     def start(self) -> dict[str, Any]:
         """The fields of this start in run.json."""
@@ -82,6 +87,18 @@ class Meter:
         """The fields of a row of metrics."""
         usd = self.used().usd
         return {} if usd is None else {"usd": round(usd, 4)}
+
+    def nearly_reached(self) -> list[str]:
+        """A sentence for each limit of which WARN_SHARE is used, once per start."""
+        used, limits = self.used(), self.limits
+        shares = {
+            "max_hours": used.hours / limits.max_hours if limits.max_hours else 0.0,
+            "max_usd": (used.usd or 0.0) / limits.max_usd if limits.max_usd else 0.0,
+        }
+        found = [name for name, share in shares.items() if share >= WARN_SHARE and name not in self.warned]
+        self.warned += found
+        values = {"max_hours": limits.max_hours, "max_usd": limits.max_usd}
+        return [f"{WARN_SHARE:.0%} of limits.{name}={values[name]:g} is used" for name in found]
 
     def reached(self) -> list[Problem]:
         """The limits that are used up; none most of the time."""

@@ -43,6 +43,8 @@ class TrainRow(TypedDict):
     eta_seconds: float
     usd: NotRequired[float]
     """What the run has cost so far, where the price of its machines is known."""
+    dropped_notifications: NotRequired[int]
+    """Messages about the run that could not be sent by this start, if there are any."""
 
 
 class MetricsRow(TypedDict):

@@ -21,6 +21,8 @@ READABLE = ("run.json", "recipe.yaml", "metrics.jsonl", "report.html")
 HOME = "home.json"
 CODE_FOLDER = "code/"
 """Archives of the user's code, which are stored before the run starts."""
+NOTIFICATIONS = "notifications/"
+"""A file for each message about the run that was delivered."""
 
 
 def retry_policy(recipe: Recipe) -> RetryPolicy:
@@ -99,7 +101,9 @@ class RunStorage:
         Raises:
             InputError: the store has a run.
         """
-        if self.store is not None and any(not path.startswith(CODE_FOLDER) for path in self.store.sizes()):
+        if self.store is not None and any(
+            not path.startswith((CODE_FOLDER, NOTIFICATIONS)) for path in self.store.sizes()
+        ):
             problem = Problem(
                 self.url,
                 "already contains a run, which cannot be moved aside in an object store",

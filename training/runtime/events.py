@@ -39,6 +39,10 @@ ALLOW_CHANGES = "TRAINFLEET_ALLOW_CHANGES"
 """Comma-separated recipe keys that may differ from the checkpoint's."""
 LAUNCH = "TRAINFLEET_LAUNCH"
 """Identifies a launch, so that its restarted workers keep its write access."""
+NOTIFIED_LAUNCH = "TRAINFLEET_NOTIFIED_LAUNCH"
+"""The same for the messages of a run, where each driver of a launch has its own LAUNCH (SkyPilot)."""
+SUBMITTED = "TRAINFLEET_SUBMITTED"
+"""Set for a driver whose failure is reported by its submitter, which knows whether it starts again."""
 USD_PER_HOUR = "TRAINFLEET_USD_PER_HOUR"
 """The price of all machines of the run, where it is known."""
 PARENT = "TRAINFLEET_PARENT"
@@ -48,6 +52,11 @@ PARENT = "TRAINFLEET_PARENT"
 def price_in(env: Mapping[str, str]) -> float | None:
     """The value of USD_PER_HOUR; None without one."""
     return float(env[USD_PER_HOUR]) if env.get(USD_PER_HOUR) else None
+
+
+def notified_launch(env: Mapping[str, str]) -> str:
+    """What identifies the launch in messages about the run; without a launcher, the parent process."""
+    return env.get(NOTIFIED_LAUNCH) or env.get(LAUNCH) or f"process-{os.getppid()}"
 
 
 class EventSink:
@@ -80,6 +89,10 @@ class EventSink:
                     self._sender.send(line, kind in FINAL_EVENTS)
             elif self._socket is not None:
                 self._socket.sendall(line.encode())
+
+    def counts(self) -> dict[str, int]:
+        """Further values of the rows of metrics."""
+        return {}
 
     def close(self) -> None:
         if self._socket is not None:

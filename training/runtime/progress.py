@@ -24,6 +24,7 @@ NOTABLE = (
     "skip",
     "roll_back",
     "preemption",
+    "budget",
     "quarantine",
     "retry",
     "warning",

@@ -8,14 +8,17 @@ Ray does not order events of different ranks, and loses pending ones of a dead w
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 NAMESPACE = "trainfleet"
 SCHEME = "ray:"
+ERROR_LINE = '{"kind": "error"'
+"""How EventSink starts the line of an error."""
 POLL_INTERVAL_S = 0.25
 
 
@@ -51,9 +54,9 @@ class EventSender:
 
 
 @contextlib.contextmanager
-def to_stdout() -> Iterator[str]:
+def to_stdout(on_error: Callable[[dict[str, Any]], Any] = lambda _: None) -> Iterator[str]:
     """The address for ranks; what they send is written to stdout inside the context. Requires a connected
-    Ray.
+    Ray. `on_error` gets an event `error` before it is written: its reader may end this process.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -69,6 +72,8 @@ def to_stdout() -> Iterator[str]:
 
     def pump() -> None:
         for line in ray.get(events.take.remote(), timeout=60):
+            if line.startswith(ERROR_LINE):
+                on_error(json.loads(line))
             sys.stdout.write(line)
         sys.stdout.flush()
 

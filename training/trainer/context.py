@@ -17,6 +17,10 @@ def _never() -> bool:
     return False
 
 
+def _no_counts() -> dict[str, int]:
+    return {}
+
+
 def _ignore(*_: Any) -> None:
     return None
 
@@ -49,6 +53,7 @@ class RunContext:
         on_interval: every `log.every` steps: the row written to metrics.jsonl.
         on_event: an event such as `resumed`, `checkpoint`, `validation`, `fallback`, and a sentence about it.
         on_checkpoint: a checkpoint is complete: (its step, its folder or URL).
+        counts: further values of the rows, such as `dropped_notifications`; empty most of the time.
         on_evacuated: on every rank: the checkpoint that a preemption notice asked for is complete.
     """
 
@@ -69,6 +74,7 @@ class RunContext:
     on_event: Callable[[str, str], Any] = _ignore
     on_checkpoint: Callable[[int, str], Any] = _ignore
     on_evacuated: Callable[[], Any] = _ignore
+    counts: Callable[[], Mapping[str, int]] = _no_counts
 
     def require_samples(self, global_batch: int) -> None:
         """Require a sample per rank in each batch.

@@ -166,10 +166,7 @@ class _Run:
         return result
 
     def _done(self) -> bool:
-        """Whether all samples are trained on: the planned steps times the recipe's batch, whatever the
-        current
-        batch is.
-        """
+        """Whether all samples are trained on: the planned steps times the recipe's batch."""
         return self.state.position >= self.samples
 
     def _planned_steps(self) -> int:
@@ -234,8 +231,10 @@ class _Run:
         }
         self.stepper.throughput = Throughput()
         if self.writer is not None and "loss" in means:  # otherwise every step was rejected
-            self.writer.write_row(row := row | self.meter.row())
+            self.writer.write_row(row := {**row, **self.meter.row(), **self.context.counts()})
             self.context.on_interval(row)
+        for text in self.meter.nearly_reached() if self.writer else []:
+            self._log_event("budget", text)
 
     def _metrics(self, split: Split) -> MetricsManager:
         collection = self.workload.collections(split)
@@ -366,6 +365,8 @@ class _Run:
         self._on_saved(self.checkpoints.finish())
         status = "stopped" if stopped else "finished"
         limits = self.meter.reached() if stopped and self.writer else []
+        for each in limits:
+            self._log_event("budget", each.what)
         if self.writer is not None:
             self.writer.record_time()
             self.writer.update(status=status, step=step, asked=0 if stopped else self.steps, metrics=metrics)

@@ -29,11 +29,10 @@ def document(
     *stacks: str,
     managed: bool = False,
     patch: Mapping[str, Any] | None = None,
-    cluster: str | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     plan = make_plan(found, platforms(*stacks), PlanOptions(**options))
-    settings = TaskOptions(found.name, managed, TOKEN, patch=patch or {}, cluster=cluster)
+    settings = TaskOptions(found.name, managed, TOKEN, patch=patch or {})
     return task_document(found, plan.possible, dict(platforms(*stacks)), settings)
 
 

@@ -11,7 +11,7 @@ from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetE
 from trainfleet.training.launch.kuberay.manifest import files, ray_cluster, ray_job
 from trainfleet.training.launch.kuberay.run_spec import RunSpec
 from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster
-from trainfleet.training.launch.remote.platform_objects import missing_objects, platform_objects
+from trainfleet.training.launch.remote.platform_objects import PlatformObject, missing, platform_objects
 from trainfleet.training.launch.remote.pod_diagnostics import exceeded_quota
 from trainfleet.training.launch.remote.pod_template import PodTemplates
 
@@ -58,7 +58,7 @@ def ready_for(cluster: Cluster, run: RunSpec) -> None:
         MissingToolError: KubeRay does not support a field of the run.
     """
     reach(cluster, run.namespace)
-    if problems := missing_objects(cluster, platform_objects(run.outputs, run.secrets)):
+    if problems := _missing_objects(cluster, run):
         raise InputError("the cluster lacks what the run's pods need", problems)
     existing = cluster.get("RayJob", run.job)
     if existing is not None and state_of(existing) not in ENDED:
@@ -96,6 +96,17 @@ def is_handled(job: dict[str, Any]) -> bool:
 def state_of(job: dict[str, Any]) -> str:
     """A RayJob's jobDeploymentStatus; empty until an operator has seen it."""
     return str(job.get("status", {}).get("jobDeploymentStatus") or "")
+
+
+def _missing_objects(cluster: Cluster, run: RunSpec) -> list[Problem]:
+    def exists(each: PlatformObject) -> bool:
+        try:
+            cluster.request("GET", f"/api/v1/namespaces/{run.namespace}/{each.kind}/{each.name}")
+        except ApiError as error:
+            return error.status != 404
+        return True
+
+    return missing(platform_objects(run.outputs, run.secrets), run.namespace, exists)
 
 
 def explain(error: ApiError, cluster: Cluster) -> TrainfleetError:

@@ -19,3 +19,8 @@ class KubeRayOptions(KubernetesOptions):
     def follows_only(self) -> bool:
         """Whether this is `trainfleet runs attach`."""
         return self.attach
+
+    @property
+    def followed_launch(self) -> str | None:
+        """The launch that it attaches to."""
+        return self.launch

@@ -135,21 +135,18 @@ def worker_resources(run: RunSpec) -> Document:
 
 def submitter_pod(run: RunSpec) -> Document:
     """The pod that submits the run and prints its driver's lines. It outlives the run's machines."""
+    own = {"HOME": "/tmp", "USER": "trainfleet", "RAY_USAGE_STATS_ENABLED": "0"}
+    env, secrets = variables(own), {}
+    # It reports a driver that failed, so it needs the addresses and the run's storage.
+    if run.recipe.notifications.enabled:
+        env, secrets = environment(run.env, CA_FILE if run.ca else "", run.outputs.secrets), _env_from(run)
     container = {
         "name": "ray-job-submitter",
         "image": run.image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["python", "-m", SUBMIT],
-        "env": [
-            *variables(
-                {
-                    "HOME": "/tmp",
-                    "USER": "trainfleet",
-                    FILES_FOLDER: FILES_MOUNT,
-                    "RAY_USAGE_STATS_ENABLED": "0",
-                }
-            )
-        ],
+        "env": [*env, {"name": FILES_FOLDER, "value": FILES_MOUNT}],
+        **secrets,
         "resources": {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
         "securityContext": restricted(),
         "volumeMounts": [
@@ -201,7 +198,7 @@ def _template(run: RunSpec, role: str, resources: Document, ports: list[Document
         "image": run.image,
         "imagePullPolicy": "IfNotPresent",
         "env": environment(run.env, CA_FILE if run.ca else "", run.outputs.secrets),
-        **({"envFrom": [{"secretRef": {"name": name}} for name in run.secrets]} if run.secrets else {}),
+        **_env_from(run),
         "ports": [*ports, {"name": "metrics", "containerPort": METRICS_PORT}],
         "resources": resources,
         "securityContext": restricted(),
@@ -224,6 +221,10 @@ def _template(run: RunSpec, role: str, resources: Document, ports: list[Document
         _add_certificate(run, outputs.ray_certificates, spec)
     metadata = {"labels": {**labels(run), **outputs.pod_labels}, "annotations": _scrape_annotations()}
     return {"metadata": metadata, "spec": spec}
+
+
+def _env_from(run: RunSpec) -> Document:
+    return {"envFrom": [{"secretRef": {"name": name}} for name in run.secrets]} if run.secrets else {}
 
 
 def _stop(role: str, grace_s: int) -> str:

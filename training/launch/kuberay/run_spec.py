@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -20,6 +19,7 @@ from trainfleet.training.launch.remote.pod_template import PodTemplates
 from trainfleet.training.launch.remote.pool_choice import choose_pool, too_many_nodes, workers_per_machine
 from trainfleet.training.launch.remote.ray_job import RAY_VERSION
 from trainfleet.training.launch.remote.run_price import unpriced, usd_per_hour
+from trainfleet.training.launch.remote.secret_variables import unset
 from trainfleet.training.launch.remote.storage_env import certificates, forwarded, unreachable
 from trainfleet.training.launch.request import Target
 from trainfleet.training.recipe.schema import Recipe
@@ -125,6 +125,7 @@ def resolve(recipe: Recipe, target: Target, options: KubeRayOptions, env: Mappin
         what = f"the pods of {options.cluster} are not created by this run, and have an image of their own"
         problems.append(Problem("--workload-check always", what, "leave it out, or leave out --cluster"))
     price = usd_per_hour(pool, pods)
+    problems += _unreported(recipe, outputs, options)
     problems += unpriced(recipe, price, f"pool {pool.name}" if pool else "nodes without a pool")
     if why := unusable_fabric(pool, gpus, pods):
         fix = "--pool with another pool, or `interconnect: none` in the spec of the pool"
@@ -142,7 +143,7 @@ def resolve(recipe: Recipe, target: Target, options: KubeRayOptions, env: Mappin
         pods=pods,
         min_pods=-(-(recipe.scaling.min_workers or recipe.scaling.workers) // per_pod),
         job=job_name(recipe.name),
-        launch=options.launch or secrets.token_hex(8),
+        launch=target.launch_id,
         cluster=options.cluster,
         secrets=pod_secrets(outputs, options.from_secrets),
         env=forwarded(env),
@@ -152,6 +153,13 @@ def resolve(recipe: Recipe, target: Target, options: KubeRayOptions, env: Mappin
         code=target.code_url,
         templates=pod_template.load(options.pod_template),
     )
+
+
+def _unreported(recipe: Recipe, outputs: PlatformOutputs, options: KubeRayOptions) -> list[Problem]:
+    """The variables of the recipe's notifications that no pod has."""
+    unknown = bool(options.from_secrets or options.pod_template)
+    fix = "secrets.names of the platform, or --from-secret NAME"
+    return unset(recipe.notifications, outputs.secrets, unknown=unknown, fix=fix)
 
 
 def _oversized(recipe: Recipe, pool: PoolOutput | None) -> list[Problem]:

@@ -6,7 +6,6 @@ import getpass
 import hashlib
 import os
 import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from trainfleet.training.launch.ray_up.options import RayUpOptions
 from trainfleet.training.launch.remote.pool_choice import choose_pool, too_many_nodes, workers_per_machine
 from trainfleet.training.launch.remote.ray_job import RAY_VERSION
 from trainfleet.training.launch.remote.run_price import unpriced, usd_per_hour
+from trainfleet.training.launch.remote.secret_variables import unset
 from trainfleet.training.launch.remote.storage_env import certificates, forwarded, unreachable
 from trainfleet.training.launch.request import Target
 from trainfleet.training.recipe.schema import Recipe
@@ -127,6 +127,7 @@ def resolve(recipe: Recipe, target: Target, options: RayUpOptions, env: Mapping[
         *pool_problems,
         *([] if hosts else too_many_nodes(recipe, pool, "machines")),
         *_secret_problems(options.secrets, env),
+        *unset(recipe.notifications, (), options.secrets, fix="--secret NAME"),
         *_identity_problems(cloud, identity, bool(options.secrets)),
         *ca_problems,
         *_image_problems(cloud, image),
@@ -159,7 +160,7 @@ def resolve(recipe: Recipe, target: Target, options: RayUpOptions, env: Mapping[
         env={key: value for key, value in forwarded(env).items() if key not in options.secrets},
         ca=ca,
         job=cluster_name(f"tf-{recipe.name}"),
-        launch=secrets.token_hex(8),
+        launch=target.launch_id,
         within_s=options.within_s,
         allow_changes=target.request.allow_changes,
         code=target.code_url,

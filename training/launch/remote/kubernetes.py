@@ -5,15 +5,11 @@ The package `kubernetes` takes a second to import, so it is imported on first us
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from trainfleet.console import install_hint
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
 
 Document = dict[str, Any]
@@ -260,18 +256,22 @@ def connect(context: str | None, kubeconfig: str, kube_context: str, namespace: 
         InputError: no such context, or a kubeconfig that cannot be read.
         MissingToolError: the package `kubernetes` or a login program is missing.
     """
-    require_package()
-    from kubernetes import client, config
-    from kubernetes.config.config_exception import ConfigException
+    try:
+        from kubernetes import client, config
+        from kubernetes.config.config_exception import ConfigException
+    except ModuleNotFoundError as error:
+        problem = Problem("kubernetes", "is not installed", "pip install 'trainfleet[sky]'")
+        raise MissingToolError("a package for Kubernetes is missing", [problem]) from error
 
     known, current = contexts()
     settings = client.Configuration()
+    settings.retries = False
     name = context or kube_context or current
     try:
         if name in known:
-            config.load_kube_config(_kubeconfig(), context=name, client_configuration=settings)
+            config.load_kube_config(context=name, client_configuration=settings)
         elif context is None and kubeconfig.strip() not in ("", "{}"):
-            return connect_by_contract(kubeconfig, name, namespace)
+            config.load_kube_config_from_dict(json.loads(kubeconfig), client_configuration=settings)
         else:
             from trainfleet.suggestions import did_you_mean
 
@@ -284,56 +284,8 @@ def connect(context: str | None, kubeconfig: str, kube_context: str, namespace: 
             "cannot use the kubeconfig",
             [Problem(name, str(error).strip(), "log in to the cluster again")],
         ) from error
-    return _cluster(settings, namespace, name)
-
-
-def require_package() -> None:
-    """Check that the package `kubernetes` is installed, without importing it.
-
-    Raises:
-        MissingToolError: it is not.
-    """
-    if importlib.util.find_spec("kubernetes") is None:
-        problem = Problem("kubernetes", "is not installed", install_hint("kuberay"))
-        raise MissingToolError("a package for Kubernetes is missing", [problem])
-
-
-def connect_by_contract(kubeconfig: str, name: str, namespace: str) -> Cluster:
-    """Connect with the login of a platform's contract, whatever the user's kubeconfig has.
-
-    Raises:
-        InputError: a kubeconfig that cannot be used.
-        MissingToolError: the package `kubernetes` or a login program is missing.
-    """
-    require_package()
-    from kubernetes import client, config
-    from kubernetes.config.config_exception import ConfigException
-
-    settings = client.Configuration()
-    try:
-        document = json.loads(kubeconfig)
-        _require_login(document, name)
-        config.load_kube_config_from_dict(document, client_configuration=settings)
-    except ConfigException as error:
-        problem = Problem(name, str(error).strip(), "log in to the cluster again")
-        raise InputError("cannot use the kubeconfig", [problem]) from error
     except ValueError as error:
         raise InputError("cannot use the kubeconfig", [Problem(name, f"is not JSON: {error}")]) from error
-    return _cluster(settings, namespace, name)
-
-
-def _require_login(document: Document, name: str) -> None:
-    """The client only logs that a login's program is missing, and then calls the cluster without a login."""
-    users = [each.get("user") or {} for each in document.get("users") or []]
-    programs = [str(user["exec"]["command"]) for user in users if user.get("exec")]
-    if lacking := [program for program in programs if shutil.which(program) is None]:
-        problem = Problem(name, f"its login needs `{lacking[0]}`, which is not on the path", "install it")
-        raise MissingToolError("cannot log in to the cluster", [problem])
-
-
-def _cluster(settings: Any, namespace: str, name: str) -> Cluster:
-    from kubernetes import client
-
     settings.retries = False
     if not settings.verify_ssl:
         # The user's own setting for this cluster: no warning on every call.
@@ -343,18 +295,13 @@ def _cluster(settings: Any, namespace: str, name: str) -> Cluster:
     return Cluster(client.ApiClient(settings), namespace, name)
 
 
-def _kubeconfig() -> str:
-    """The user's kubeconfig. The client reads KUBECONFIG at its import, and takes an empty one for a file."""
-    return os.environ.get("KUBECONFIG") or "~/.kube/config"
-
-
 def contexts() -> tuple[dict[str, Document], str]:
     """The contexts of the user's kubeconfig by name, and the one in use."""
     from kubernetes import config
     from kubernetes.config.config_exception import ConfigException
 
     try:
-        found, current = config.list_kube_config_contexts(_kubeconfig())
+        found, current = config.list_kube_config_contexts()
     except (ConfigException, TypeError):
         return {}, ""
     return {each["name"]: dict(each.get("context") or {}) for each in found or []}, (current or {}).get(

@@ -42,6 +42,7 @@ def ray_job(run: str, launch: str, allow_changes: Sequence[str], variables: Mapp
     env = {
         events.EVENTS: events.STDOUT,
         events.LAUNCH: launch,
+        events.SUBMITTED: "1",
         events.RUN_DIR: f"/tmp/trainfleet/runs/{run}",
         events.STOP_FILE: stop_file(launch),
         "PYTHONUNBUFFERED": "1",

@@ -18,9 +18,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import yaml
+
 from trainfleet.training.launch.remote.ray_job import DOCUMENT, FILES_FOLDER, JOB_FILE, RECIPE_FILE, RayJob
+from trainfleet.training.runtime import events
 
 RETRY_S = 1.0
+HEAD_LOST_S = 600.0
+"""How long Ray's head may be lost until that is reported as a failure."""
+MAX_REASON = 500
+"""Characters of Ray's reason for a failure: its end has the last lines of the log."""
 CONNECT_S = 3.0
 """Timeout of a connection. The address of a head that is gone does not answer, and TCP would wait 2 minutes.
 """
@@ -36,6 +43,7 @@ class Submitter:
         self._job = RayJob.read(files / JOB_FILE)
         self._variables = {**self._job.env, DOCUMENT: (files / RECIPE_FILE).read_text(encoding="utf-8")}
         self._attempt, self._printed = "", 0
+        self._seen = time.monotonic()
 
     def run(self) -> int:
         """Until Ray reports that the job has ended: 0, whatever its result, which KubeRay reads itself."""
@@ -46,15 +54,34 @@ class Submitter:
                     head = str(probe.getpeername()[0])
                 client = self._client()
                 self._submit(client)
+                self._seen = time.monotonic()
                 asyncio.run(self._print_lines_of(client, head))
-                if client.get_job_status(self.name).is_terminal():
+                if (status := client.get_job_status(self.name)).is_terminal():
+                    if status.value == "FAILED":
+                        self._notify(str(client.get_job_info(self.name).message or "Ray gives no reason"))
                     return 0
             except Exception as error:  # noqa: BLE001 - a head that is gone or not ready raises many kinds
                 if _first_line(error) != reported:
                     reported = _first_line(error)
                     text = f"waiting for Ray at {self.address}: {reported}"
                     _print(json.dumps({"kind": "submitter", "text": text}) + "\n")
+                if time.monotonic() - self._seen > HEAD_LOST_S:
+                    self._seen = float("inf")
+                    self._notify(f"Ray's head has not answered for {HEAD_LOST_S / 60:.0f} minutes")
             time.sleep(RETRY_S)
+
+    def _notify(self, text: str) -> None:
+        """Report the failure of the run, unless its driver did. NOTE: the driver may have died."""
+        from trainfleet.training.notifications import notify_failure
+        from trainfleet.training.recipe.validation import check
+
+        env = self._job.env
+        recipe, _ = check(yaml.safe_load(self._variables[DOCUMENT]))
+        if recipe is not None:
+            run_dir = Path(env[events.RUN_DIR])
+            last = " ".join(text.split())[-MAX_REASON:]
+            launch = env[events.LAUNCH]
+            notify_failure(recipe, run_dir, launch, os.environ, text=last, on_dropped=_warn)
 
     def _endpoint(self) -> tuple[str, int]:
         parts = urlsplit(self.address)
@@ -119,6 +146,10 @@ class Submitter:
 def _print(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+def _warn(text: str) -> None:
+    _print(json.dumps({"kind": "submitter", "text": text}) + "\n")
 
 
 def _first_line(error: BaseException) -> str:

@@ -9,18 +9,21 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
 from trainfleet.infra.outputs.contract import PlatformOutputs
-from trainfleet.training.launch.remote.kubernetes import ApiError, connect_by_contract
 from trainfleet.training.launch.sky.config import context_name
 
 USER = "trainfleet-launcher"
+TIMEOUT_S = 60
 _ADDRESS = ("server", "certificate-authority-data", "certificate-authority", "tls-server-name")
 
 
@@ -107,21 +110,32 @@ def fetch_token(outputs: PlatformOutputs) -> str:
     """Read the launcher's token from the cluster, with the contract's login.
 
     Raises:
-        MissingToolError: the login's program is missing.
+        MissingToolError: kubectl is missing.
         TrainfleetError: the cluster does not answer, or has no such Secret.
     """
-    cluster = connect_by_contract(outputs.kubeconfig, outputs.kube_context, outputs.namespace)
-    name = outputs.launcher_token_secret
-    try:
-        secret = cluster.get("Secret", name)
-    except ApiError as error:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        raise MissingToolError(
+            "cannot fetch the token",
+            [Problem("kubectl", "is not on the path", "install it, or use --token-file")],
+        )
+    path = f"/api/v1/namespaces/{outputs.namespace}/secrets/{outputs.launcher_token_secret}"
+    with tempfile.TemporaryDirectory() as folder:
+        login = ["--kubeconfig", str(_own_login(outputs, Path(folder)))]
+        command = [kubectl, *login, f"--request-timeout={TIMEOUT_S // 2}s", "get", "--raw", path]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            raise TrainfleetError(
+                "cannot fetch the token",
+                [Problem(outputs.kube_context, f"did not answer within {TIMEOUT_S} s")],
+            ) from error
+    if done.returncode != 0:
+        message = (done.stderr.strip() or "kubectl failed").splitlines()[-1]
         fix = "log in to the cloud, or use --token-file; a private endpoint answers only in its network"
-        problem = Problem(outputs.kube_context, error.message, fix)
-        raise TrainfleetError("cannot fetch the token", [problem]) from error
-    where = f"secret {outputs.namespace}/{name}"
-    if secret is None:
-        raise TrainfleetError("cannot fetch the token", [Problem(where, "does not exist", "apply the stack")])
-    data = (secret.get("data") or {}).get("token", "")
+        raise TrainfleetError("cannot fetch the token", [Problem(outputs.kube_context, message, fix)])
+    data = (json.loads(done.stdout).get("data") or {}).get("token", "")
+    where = f"secret {outputs.namespace}/{outputs.launcher_token_secret}"
     if not data:
         raise TrainfleetError(
             "cannot fetch the token", [Problem(where, "is still empty", "try again in a moment")]
@@ -200,6 +214,13 @@ def _cluster(outputs: PlatformOutputs) -> dict[str, Any]:
             ],
         )
     return found
+
+
+def _own_login(outputs: PlatformOutputs, folder: Path) -> Path:
+    file = folder / "config"
+    file.touch(mode=0o600)
+    file.write_text(outputs.kubeconfig, encoding="utf-8")
+    return file
 
 
 def _put(entries: list[dict[str, Any]] | None, entry: dict[str, Any]) -> list[dict[str, Any]]:
