@@ -23,6 +23,7 @@ from trainfleet.infra.catalog.machines import machines_of
 from trainfleet.infra.clouds import Cloud
 from trainfleet.local_cluster import rootfs
 from trainfleet.local_cluster.node import ISOLATED
+from trainfleet.training.launch.ray_up.cluster_yaml import PROVIDERS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3000)]
 FREE_GB = {"cpu": 20, "fabrics": 3}
@@ -48,6 +49,12 @@ VERSIONS = """\
 import importlib.metadata, json, sys
 found = {each.name.lower().replace("_", "-").replace(".", "-"): each.version for each in importlib.metadata.distributions()}
 print(json.dumps([sys.version.split()[0], found]))
+"""
+DISCOVERY = """\
+from ray.autoscaler._private.gcp import config
+from google.auth.credentials import AnonymousCredentials
+for create in (config._create_crm, config._create_iam, config._create_compute):
+    create(AnonymousCredentials())
 """
 TRAINING = """\
 import ray, torch, trainfleet.training
@@ -196,10 +203,14 @@ def test_the_cpu_image_has_the_locked_packages_and_trains(
         assert builder.run(inside, "id", "-u").split() == ["1000"]
         assert builder.run(inside, "python", "-c", TRAINING).split() == ["True", "False"]
         assert builder.run(inside, "trainfleet", "--version").strip()
+        for module in PROVIDERS.values():
+            builder.run(inside, "python", "-c", f"import {module}")
+        builder.run(inside, "python", "-c", DISCOVERY)
         images = root / "images"
         python, found = json.loads(builder.run(inside, "python", "-c", VERSIONS))
         # `trainfleet cluster up` installs this part of the lock.
         expected = locked(rootfs.split_lock((images / "requirements.lock").read_text())[1], python)
+        expected |= locked((images / "ray_up.lock").read_text(), python)
         assert found.pop("trainfleet")
         assert found == expected
         runtime = f"{rootfs.RUNTIME}/bin/python"

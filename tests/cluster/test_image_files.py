@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from ray.autoscaler._private.gcp import config as gcp_config
 
 from tools import images as lock
+from trainfleet.images.dockerfile import LOCKS
 from trainfleet.infra.azure import node_pools
 from trainfleet.infra.catalog.machines import machines_of
 from trainfleet.infra.clouds import Cloud
@@ -24,11 +27,13 @@ def dockerfile(root: Path) -> str:
     return (root / "images" / "Dockerfile").read_text()
 
 
-def test_the_image_lock_is_current(root: Path) -> None:
-    expected = lock.render_lock(
+def test_the_image_locks_are_current(root: Path) -> None:
+    expected = lock.render_locks(
         (root / "requirements.lock").read_text(), (root / "pyproject.toml").read_text()
     )
-    assert (root / "images" / "requirements.lock").read_text() == expected, "run `python -m tools.images`"
+    assert set(expected) == set(LOCKS)
+    for name, text in expected.items():
+        assert (root / "images" / name).read_text() == text, "run `python -m tools.images`"
 
 
 def test_the_image_lock_keeps_all_versions_of_a_package(root: Path) -> None:
@@ -47,7 +52,7 @@ def test_the_image_lock_has_the_training_packages_and_no_cloud_sdk(root: Path) -
 
 
 def test_every_locked_package_has_a_hash(root: Path) -> None:
-    for file in ("requirements.lock", "skypilot.lock"):
+    for file in (*LOCKS, "skypilot.lock"):
         for name, block in blocks((root / "images" / file).read_text()).items():
             assert "--hash=sha256:" in block, f"{file}: {name}"
 
@@ -60,6 +65,16 @@ def test_the_skypilot_runtime_has_the_version_of_the_launcher(root: Path) -> Non
     assert version((root / "images" / "skypilot.lock").read_text()) == version(
         (root / "requirements.lock").read_text()
     )
+
+
+def test_the_head_of_ray_up_finds_its_autoscalers_packages(root: Path, dockerfile: str) -> None:
+    names = blocks((root / "images" / "ray_up.lock").read_text()).keys()
+    assert {"boto3", "google-api-python-client", "azure-identity", "azure-mgmt-compute"} <= names
+    assert not names & blocks((root / "images" / "requirements.lock").read_text()).keys()
+    assert "COPY images/ray_up.lock " in dockerfile
+    built = re.findall(r'discovery\.build\(\s*"(\w+)",\s*"(\w+)"', inspect.getsource(gcp_config))
+    kept = set(re.findall(r"! -name (\S+)\.json", dockerfile))
+    assert kept == {f"{name}.{version}" for name, version in built}
 
 
 def test_both_images_are_installed_from_the_same_three_files(root: Path, dockerfile: str) -> None:

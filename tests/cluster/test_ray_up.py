@@ -172,6 +172,20 @@ def test_a_stopped_run_saves_and_leaves_nothing(place: Place) -> None:
     assert place.left() == NOTHING
 
 
+def test_a_detached_run_ends_and_its_head_then_cleans_up_the_hosts(place: Place) -> None:
+    """Nobody runs `ray down`: the launcher has ended."""
+    left = place.call(*place.arguments("left", "steps=20", "--detach", "--idle", "12s"))
+    assert left.returncode == 0, left.stderr
+    checkpoints = place.store.folder / "runs" / "runs" / "left" / "checkpoints"
+    until(checkpoints.is_dir, "the run saves", 300)
+
+    def on_hosts() -> dict[str, Any]:
+        return {name: found for name, found in place.left().items() if name != "here"}
+
+    until(lambda: not any(on_hosts().values()), "the head cleans up", 300)
+    assert list(checkpoints.rglob("COMMITTED"))
+
+
 def test_a_launch_that_is_stopped_while_ray_starts_leaves_nothing(place: Place) -> None:
     with place.launched("early") as launch:
         until(

@@ -233,16 +233,21 @@ def test_only_a_clouds_own_registry_gets_its_password(host: str) -> None:
 
 
 def test_requirements_must_be_locked(tmp_path: Path) -> None:
-    lock, mine = tmp_path / "image.lock", tmp_path / "mine.lock"
+    lock, other, mine = (tmp_path / f"{name}.lock" for name in ("image", "other", "mine"))
+    other.write_text(f"boto3==1.44.8 \\\n    {HASH}\n")
     lock.write_text(f"torch==2.9.0 \\\n    {HASH}\n")
-    mine.write_text(f"einops==0.8.1 \\\n    {HASH}\nnumpy>=2\nrich==14.0\nTorch==2.8.0 {HASH}\n-e .\n")
+    mine.write_text(
+        f"einops==0.8.1 \\\n    {HASH}\nnumpy>=2\nrich==14.0\nTorch==2.8.0 {HASH}\n-e .\nboto3==1.0 {HASH}\n"
+    )
     with pytest.raises(InputError) as caught:
-        check_requirements(mine, lock)
+        check_requirements(mine, [lock, other])
     text = str(caught.value)
     assert "mine.lock:3" in text
     assert "mine.lock:4" in text
     assert "`rich==14.0` has no hash" in text
     assert "the image has torch==2.9.0" in text
+    assert "the image has boto3==1.44.8" in text
+    assert "--constraints images/other.lock" in text
     assert "mine.lock:6" in text
     assert "mine.lock:1" not in text
 

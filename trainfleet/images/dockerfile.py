@@ -17,6 +17,7 @@ from trainfleet.training.launch.ignore_rules import IgnoreRules
 
 TARGETS = ("cpu", "cuda", "efa", "infiniband")
 """The stages that can be built; docs/training-image.md says for which nodes."""
+LOCKS = ("requirements.lock", "ray_up.lock")
 REQUIREMENTS_STAGE = "with-requirements"
 BASE_TARGET = "BASE_TARGET"
 REQUIREMENTS = "REQUIREMENTS"
@@ -63,8 +64,10 @@ class Source:
         return self.folder / "images" / "Dockerfile.dockerignore"
 
     @property
-    def locked_packages(self) -> Path:
-        return self.folder / "images" / "requirements.lock"
+    def locked_packages(self) -> tuple[Path, ...]:
+        """The locks of what every target has in its environment for training."""
+        images = self.folder / "images"
+        return tuple(file for name in LOCKS if (file := images / name).is_file())
 
     def content_digest(self, target: str, requirements: Path | None, build_args: Mapping[str, str]) -> str:
         """The first 12 hexadecimal digits of a SHA-256 over all that the build of a target reads here.

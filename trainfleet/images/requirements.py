@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from trainfleet.errors import InputError, Problem
@@ -11,7 +12,7 @@ _PIN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?==(?P<version>[^\
 LOCK = "uv pip compile --generate-hashes --no-emit-index-url requirements.in -o requirements.lock"
 
 
-def check_requirements(file: Path, image_lock: Path) -> None:
+def check_requirements(file: Path, image_locks: Sequence[Path]) -> None:
     """Reject a file that does not lock what it installs, or that changes a package of the image.
 
     Raises:
@@ -22,8 +23,12 @@ def check_requirements(file: Path, image_lock: Path) -> None:
     except (OSError, UnicodeDecodeError) as error:
         what = getattr(error, "strerror", None) or "is not text"
         raise InputError("cannot read the requirements", [Problem(str(file), what, LOCK)]) from error
-    pinned = [found for _, found, _ in _rows(image_lock.read_text(encoding="utf-8")) if found]
-    versions = {_normal(found["name"]): found["version"] for found in pinned}
+    versions = {
+        _normal(found["name"]): (found["version"], lock)
+        for lock in image_locks
+        for _, found, _ in _rows(lock.read_text(encoding="utf-8"))
+        if found
+    }
     problems = []
     for number, found, line in _rows(text):
         where = f"{file}:{number}"
@@ -31,9 +36,9 @@ def check_requirements(file: Path, image_lock: Path) -> None:
             problems.append(Problem(where, f"`{_short(line)}` does not pin a version", LOCK))
         elif "--hash=sha256:" not in line:
             problems.append(Problem(where, f"`{_short(line)}` has no hash", LOCK))
-        elif (locked := versions.get(_normal(found["name"]), found["version"])) != found["version"]:
-            fix = "lock it again with --constraints images/requirements.lock"
-            problems.append(Problem(where, f"the image has {_normal(found['name'])}=={locked}", fix))
+        elif (named := versions.get(_normal(found["name"]))) and named[0] != found["version"]:
+            fix = f"lock it again with --constraints images/{named[1].name}"
+            problems.append(Problem(where, f"the image has {_normal(found['name'])}=={named[0]}", fix))
     if not problems and not _rows(text):
         problems.append(Problem(str(file), "names no package", LOCK))
     if problems:

@@ -17,6 +17,7 @@ from trainfleet.training.cli.launch_options import (
     FromSecrets,
     Hosts,
     Identity,
+    Idle,
     Image,
     MachineImage,
     Managed,
@@ -94,6 +95,7 @@ FIELDS = {
     "from_secret": "from_secrets",
     "host": "hosts",
     "within": "within_s",
+    "idle": "idle_s",
 }
 """The fields of the launchers' options whose names differ from the command's parameters."""
 
@@ -137,6 +139,7 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     machine_image: MachineImage = None,  # noqa: ARG001
     ssh_user: SshUser = None,  # noqa: ARG001
     ssh_key: SshKey = None,  # noqa: ARG001
+    idle: Idle = 20.0,  # noqa: ARG001
 ) -> None:
     from trainfleet.training.launch.base import parse_options
     from trainfleet.training.launch.request import Request

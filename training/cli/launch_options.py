@@ -103,6 +103,17 @@ ClusterName = Annotated[
         rich_help_panel=REMOTE,
     ),
 ]
+Idle = Annotated[
+    float,
+    typer.Option(
+        "--idle",
+        metavar="MINUTES",
+        parser=minutes,
+        help="ray-up: the head deletes the machines after this long without a run, as in 90, 2h. With"
+        " --cluster 4h by default.",
+        rich_help_panel=REMOTE,
+    ),
+]
 Context = Annotated[
     str | None,
     typer.Option(

@@ -52,6 +52,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "machine_image": "ami-0123456789abcdef0",
         "ssh_user": "me",
         "ssh_key": "KEY_FILE",
+        "idle_s": 300.0,
     },
 }
 """By launcher: a value of each option that differs from its default."""

@@ -25,6 +25,7 @@ TABLE: dict[str, tuple[list[str], set[str], str, Any]] = {
     "detach": (["--detach"], REMOTE, "detach", True),
     "secret": (["--secret", "KEY"], SKY | RAY_UP, "secrets", ("KEY",)),
     "cluster": (["--cluster", "shared"], {"kuberay", "ray-up"}, "cluster", "shared"),
+    "idle": (["--idle", "2h"], RAY_UP, "idle_s", 7200.0),
     "context": (["--context", "kind"], KUBERNETES, "context", "kind"),
     "namespace": (["--namespace", "mine"], KUBERNETES, "namespace", "mine"),
     "from_secret": (["--from-secret", "keys"], KUBERNETES, "from_secrets", ("keys",)),

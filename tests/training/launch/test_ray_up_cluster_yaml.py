@@ -16,7 +16,7 @@ import yaml
 from trainfleet.errors import InputError, MissingToolError
 from trainfleet.infra.outputs.contract import load_outputs
 from trainfleet.training.launch.platform_outputs import NamedPlatform
-from trainfleet.training.launch.ray_up.checks import PACKAGES, ready_for, validated_by_ray
+from trainfleet.training.launch.ray_up.checks import MODULES, ready_for, validated_by_ray
 from trainfleet.training.launch.ray_up.cluster_yaml import (
     cluster_document,
     cluster_files,
@@ -25,9 +25,8 @@ from trainfleet.training.launch.ray_up.cluster_yaml import (
     submitted_job,
     write,
 )
-from trainfleet.training.launch.ray_up.follow import cleanup_command
 from trainfleet.training.launch.ray_up.launcher import RayUp
-from trainfleet.training.launch.ray_up.messages import RayUpSpec
+from trainfleet.training.launch.ray_up.machines import cleanup_command
 from trainfleet.training.launch.ray_up.options import RayUpOptions
 from trainfleet.training.launch.ray_up.run_spec import MAX_NAME_LENGTH, RunSpec, cluster_name, resolve
 from trainfleet.training.launch.request import Request, Target
@@ -204,7 +203,8 @@ def test_on_gcp_the_machines_have_the_identity_of_the_contract() -> None:
 )
 def test_machines_log_in_to_the_registry_of_the_cloud(cloud: str, image: str, words: str) -> None:
     assert words in " ".join(document(run_spec(cloud, image=image))["initialization_commands"])
-    assert document(run_spec(cloud, image="ghcr.io/my/t:1"))["initialization_commands"] == []
+    commands = document(run_spec(cloud, image="ghcr.io/my/t:1"))["initialization_commands"]
+    assert len(commands) == 1
 
 
 def test_the_file_holds_no_secret_and_secret_files_are_private(tmp_path: Path) -> None:
@@ -251,10 +251,8 @@ def test_the_dashboard_listens_only_on_the_head_and_requires_the_token() -> None
 
 def test_every_host_is_cleaned_up_the_head_first() -> None:
     found = run_spec("local")
-    spec = RayUpSpec.model_construct(
-        name=found.name, hosts=list(found.hosts), ssh_user="me", docker=False, launch="abc"
-    )
-    command = cleanup_command(spec)
+    stop = "/tmp/trainfleet-stop-abc"
+    command = cleanup_command(found.name, found.hosts[1:], "me", docker=False, stop_files=stop)
     assert command.startswith("ray stop")
     assert "for host in 10.0.0.6 10.0.0.7;" in command
     assert command.count("/tmp/trainfleet-stop-abc") == 2, (
@@ -346,10 +344,16 @@ def test_a_missing_stack_is_reported() -> None:
 
 
 def test_a_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PACKAGES, "local", {"not_there_at_all": "some-package"})
+    monkeypatch.setitem(MODULES, "local", ("not_there_at_all", "nor.there"))
     with pytest.raises(MissingToolError) as caught:
         ready_for(run_spec("local"))
-    assert "pip install some-package" in caught.value.problems[-1].fix
+    assert caught.value.problems[-1].what == "cannot import not_there_at_all, nor.there"
+    assert caught.value.problems[-1].fix == "pip install 'trainfleet[ray-up]'"
+
+
+@pytest.mark.parametrize("cloud", IDENTITY)
+def test_released_machines_are_deleted_not_stopped(cloud: str) -> None:
+    assert document(run_spec(cloud))["provider"]["cache_stopped_nodes"] is False
 
 
 def test_a_missing_program_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,8 +162,9 @@ def _options(entry: ClusterEntry, given: Mapping[str, Any]) -> LaunchOptions:
         fields[flag]: tuple(value) if isinstance(value, list) else value
         for flag, value in entry.options.items()
     }
-    if isinstance(own.get("within_s"), int | float):
-        own["within_s"] *= 60  # minutes, as of the flag
+    for name in ("within_s", "idle_s"):
+        if isinstance(own.get(name), int | float):
+            own[name] *= 60  # minutes, as of the flag
     try:
         return parse_options(entry.launcher, {**given, **own})
     except ValidationError as error:

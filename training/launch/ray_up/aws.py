@@ -55,11 +55,6 @@ def login(run: RunSpec) -> list[str]:
     ]
 
 
-def head_setup(run: RunSpec) -> list[str]:  # noqa: ARG001 - every cloud has the same arguments
-    """Install what Ray's autoscaler needs on the head."""
-    return ["python -c 'import boto3' 2>/dev/null || pip install 'boto3>=1.34'"]
-
-
 def _machine(run: RunSpec, instance_type: str, gib: int) -> Document:
     disk = {"VolumeSize": gib, "VolumeType": "gp3", "Encrypted": True, "DeleteOnTermination": True}
     tags = [

@@ -10,8 +10,8 @@ from trainfleet.training.launch.ray_up.cluster_yaml import Document
 from trainfleet.training.launch.ray_up.cluster_yaml import node_types as types
 from trainfleet.training.launch.ray_up.run_spec import RunSpec
 
-HEAD_SIZE = "Standard_D4s_v5"
-CPU_SIZE = "Standard_D8s_v5"
+HEAD_TYPE = "Standard_D4s_v5"
+CPU_TYPE = "Standard_D8s_v5"
 MACHINE_IMAGE = {
     "imagePublisher": "microsoft-dsvm",
     "imageOffer": "ubuntu-2204",
@@ -24,7 +24,10 @@ HEAD_GIB, WORKER_GIB = 150, 256
 
 
 def provider(run: RunSpec) -> Document:
-    """Where the machines are created: in a resource group of their own, which can be deleted as a whole."""
+    """Where the machines are created: in a resource group of their own, which can be deleted as a whole.
+
+    Released machines are deleted: a deallocated one would cost its disk and its address.
+    """
     parts = run.identity.strip("/").split("/")
     identity = {"msi_name": parts[-1], "msi_resource_group": parts[3]} if run.identity else {}
     tags = {"trainfleet-run": run.recipe.name, "trainfleet-platform": run.outputs.name or "none"}
@@ -35,6 +38,7 @@ def provider(run: RunSpec) -> Document:
         "resource_group": f"ray-{run.name}",
         "availability_zone": run.zone or "auto",
         "tags": tags,
+        "cache_stopped_nodes": False,
         **identity,
     }
 
@@ -47,10 +51,10 @@ def auth(run: RunSpec) -> Document:
 def node_types(run: RunSpec) -> Document:
     """Head and workers."""
     pool = run.pool
-    worker = _machine(run, pool.instance_type if pool is not None else CPU_SIZE, WORKER_GIB)
+    worker = _machine(run, pool.instance_type if pool is not None else CPU_TYPE, WORKER_GIB)
     if pool is not None and pool.spot:
         worker |= {"priority": "Spot", "billingProfile": {"maxPrice": -1}}
-    head = _machine(run, HEAD_SIZE, HEAD_GIB) | {"availability_zone": "none"}
+    head = _machine(run, HEAD_TYPE, HEAD_GIB) | {"availability_zone": "none"}
     return types(run, {"azure_arm_parameters": head}, {"azure_arm_parameters": worker})
 
 
@@ -63,15 +67,6 @@ def login(run: RunSpec) -> list[str]:
         "az login --identity --allow-no-subscriptions --output none",
         f"az acr login --name {host.partition('.')[0]}",
     ]
-
-
-def head_setup(run: RunSpec) -> list[str]:  # noqa: ARG001 - every cloud has the same arguments
-    """Install what Ray's autoscaler needs on the head."""
-    packages = (
-        "azure-common azure-identity azure-mgmt-compute azure-mgmt-network "
-        "'azure-mgmt-resource<25' msrestazure"
-    )
-    return [f"python -c 'import azure.mgmt.compute' 2>/dev/null || pip install {packages}"]
 
 
 def _machine(run: RunSpec, size: str, gib: int) -> Document:

@@ -26,19 +26,20 @@ SSH = (
 )
 SSH_FAILED = 255
 PROGRAMS = {"ssh": "openssh-client", "rsync": "rsync"}
-PACKAGES = {
-    "aws": {"boto3": "boto3"},
-    "gcp": {"googleapiclient": "google-api-python-client"},
-    "azure": {
-        "azure.common": "azure-common",
-        "azure.mgmt.compute": "azure-mgmt-compute",
-        "azure.mgmt.network": "azure-mgmt-network",
-        "azure.mgmt.resource": "'azure-mgmt-resource<25'",
-        "msrestazure": "msrestazure",
-    },
-    "local": {},
+MODULES = {
+    "aws": ("boto3",),
+    "gcp": ("googleapiclient", "google_auth_httplib2", "httplib2"),
+    "azure": (
+        "azure.common.credentials",
+        "azure.identity",
+        "azure.mgmt.compute",
+        "azure.mgmt.network",
+        "azure.mgmt.resource.resources",
+        "msrestazure",
+    ),
+    "local": (),
 }
-"""By cloud: modules that Ray's launcher imports, and their packages. Trainfleet itself does not need them."""
+"""By cloud: what Ray's launcher imports (ray/autoscaler/_private/<cloud>), in the extra `ray-up`."""
 
 
 def ready_for(run: RunSpec) -> None:
@@ -53,13 +54,11 @@ def ready_for(run: RunSpec) -> None:
         for program, package in PROGRAMS.items()
         if not shutil.which(program)
     ]
-    absent = [package for module, package in PACKAGES[run.cloud].items() if not _is_installed(module)]
+    absent = [module for module in MODULES[run.cloud] if not _is_installed(module)]
     if absent:
-        missing.append(
-            Problem(
-                f"Ray's launcher for {run.cloud}", "lacks Python packages", f"pip install {' '.join(absent)}"
-            )
-        )
+        what = f"cannot import {', '.join(absent)}"
+        fix = "pip install 'trainfleet[ray-up]'"
+        missing.append(Problem(f"Ray's launcher for {run.cloud}", what, fix))
     if missing:
         raise MissingToolError("something that `ray up` needs is missing", missing)
     validated_by_ray(cluster_document(run, cluster_files(Path("cluster.yaml"))))

@@ -28,7 +28,7 @@ from trainfleet.training.launch.remote.ray_job import (
     RayJob,
     ray_job,
 )
-from trainfleet.training.launch.remote.run_price import price_variable
+from trainfleet.training.launch.remote.run_price import price_variable, usd_per_hour
 from trainfleet.training.launch.remote.storage_env import trust_variables
 from trainfleet.training.recipe.load import dump
 from trainfleet.training.runtime.code_archive import CODE, CODE_COPIES, archive_path, digest_of
@@ -41,6 +41,15 @@ FOLDER = ".trainfleet/ray-up"
 """On each machine, in the home folder."""
 IDLE_MINUTES = 10
 NOFILE = 65536
+PROVIDERS = {
+    "aws": "ray.autoscaler._private.aws.node_provider",
+    "gcp": "ray.autoscaler._private.gcp.node_provider",
+    "azure": "ray.autoscaler._private._azure.node_provider",
+}
+"""Ray's module for the machines of each cloud; images/ray_up.lock has what it imports."""
+IDLE_WATCH = "trainfleet.training.launch.ray_up.idle_watch"
+IMAGE_USER = 1000
+"""The user of images/Dockerfile."""
 MODULES = {"aws": "aws", "gcp": "gcp", "azure": "azure", "local": "local"}
 
 
@@ -80,12 +89,19 @@ def cluster_document(run: RunSpec, paths: ClusterFiles) -> Document:
         **({"docker": _container(run)} if run.docker else {}),
         **cloud.node_types(run),
         "file_mounts": _mounts(run, paths),
-        "initialization_commands": cloud.login(run) if run.docker else [],
-        "setup_commands": [_require_trainfleet()],
-        "head_setup_commands": cloud.head_setup(run),
+        "initialization_commands": [_let_the_image_read(run, paths), *cloud.login(run)] if run.docker else [],
+        "setup_commands": _inside(run, [_require_trainfleet(), _require_files()]),
+        "head_setup_commands": _inside(run, _require_provider(run.cloud)),
         "worker_setup_commands": [],
-        "head_start_ray_commands": ["ray stop", _start(run, _head_options(run))],
-        "worker_start_ray_commands": ["ray stop", _start(run, _worker_options(run))],
+        "head_start_ray_commands": _inside(
+            run,
+            [
+                "ray stop",
+                _start(run, _head_options(run)),
+                _watch(run),
+            ],
+        ),
+        "worker_start_ray_commands": _inside(run, ["ray stop", _start(run, _worker_options(run))]),
     }
 
 
@@ -179,6 +195,24 @@ def next_steps(run: RunSpec, cluster: Path) -> str:
     )
 
 
+def paid_for(run: RunSpec) -> list[str]:
+    """Which machines cost money, how much, and until when. Empty for hosts, whose price nobody knows."""
+    if run.hosts:
+        return []
+    cloud: Any = importlib.import_module(f"trainfleet.training.launch.ray_up.{MODULES[run.cloud]}")
+    machine = run.pool.instance_type if run.pool is not None else cloud.CPU_TYPE
+    spot = " (spot)" if run.pool is not None and run.pool.spot else ""
+    most = _max_workers(run)
+    price = usd_per_hour(run.pool, most)
+    each = "at a price that the contract does not have" if price is None else f"at ${price:,.2f}/h"
+    end = "`ray down`" if run.stays else "the run ends"
+    end += f", and at the latest until {run.idle_minutes:g} minutes after the last run needed them"
+    return [
+        f"paid for: {'up to ' if run.stays or run.min_nodes < most else ''}{most} x {machine}{spot} {each}, "
+        f"and the head, 1 x {cloud.HEAD_TYPE}; until {end}"
+    ]
+
+
 def variables_of(run: RunSpec) -> dict[str, str]:
     """The variables of the run. None of them is secret."""
     # `ray up` returns when the head is up; workers come when they are requested.
@@ -231,6 +265,41 @@ def _require_trainfleet() -> str:
     return f"{test} || {{ echo {shlex.quote(text)} >&2; exit 1; }}"
 
 
+def _inside(run: RunSpec, commands: list[str]) -> list[str]:
+    """The commands as they run where Ray is. In a container, with the path of the image.
+
+    NOTE: Ray runs every command in a login shell, whose /etc/profile replaces the path of a Debian image.
+    """
+    path = "$(tr '\\0' '\\n' < /proc/1/environ | sed -n s/^PATH=//p)"
+    return [f'export PATH="{path}:$PATH"; {each}' for each in commands] if run.docker else commands
+
+
+def _require_files() -> str:
+    text = f"cannot read ~/{FOLDER}: the image's user is another than the machine's, which has no setfacl"
+    return f"test -r ~/{FOLDER}/token || {{ echo {shlex.quote(text)} >&2; exit 1; }}"
+
+
+def _require_provider(cloud: str) -> list[str]:
+    """The head's autoscaler creates and deletes machines; without its packages it would create no worker."""
+    if cloud not in PROVIDERS:
+        return []
+    text = f"the image lacks what Ray needs on {cloud}: install images/ray_up.lock in it"
+    test = f"python -c 'import {PROVIDERS[cloud]}'"
+    return [f"{test} || {{ echo {shlex.quote(text)} >&2; exit 1; }}"]
+
+
+def _let_the_image_read(run: RunSpec, paths: ClusterFiles) -> str:
+    """Let the image's user read the copied files, if the machine's user has another number.
+
+    Ray copies them as the machine's user before this command, and mounts them into the container after it
+    (updater.do_update, command_runner.run_init).
+    """
+    # Ray does not expand the `~` in this path.
+    folder = f"/tmp/ray_tmp_mount/{run.name}"
+    files = " ".join(shlex.quote(f"{folder}/{target}") for target in _mounts(run, paths))
+    return f'test "$(id -u)" = {IMAGE_USER} || setfacl -m u:{IMAGE_USER}:r {files} || true'
+
+
 def _start(run: RunSpec, options: list[str]) -> str:
     steps = [f"ulimit -n {NOFILE} || true"]
     if run.secrets:
@@ -251,6 +320,18 @@ def _start(run: RunSpec, options: list[str]) -> str:
         ),
     ]
     return "; ".join(steps)
+
+
+def _watch(run: RunSpec) -> str:
+    """Start the process that deletes the machines when no run needs them."""
+    keep = " --keep-workers" if run.stays or run.hosts else ""
+    token = f"$HOME/{FOLDER}/token"
+    command = f"python -m {IDLE_WATCH} --idle-minutes {run.idle_minutes:g}{keep} --token {token}"
+    # The terminal of this command ends with it, and would end the process.
+    return (
+        f"export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH={token}; "
+        f"setsid nohup {command} > /tmp/ray/session_latest/logs/idle_watch.log 2>&1 < /dev/null &"
+    )
 
 
 def _head_options(run: RunSpec) -> list[str]:

@@ -22,10 +22,18 @@ from typing import IO, Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.launch.ray_up import processes
-from trainfleet.training.launch.ray_up.cluster_yaml import FOLDER, cluster_files
+from trainfleet.training.launch.ray_up.cluster_yaml import cluster_files
+from trainfleet.training.launch.ray_up.machines import cleanup_command
 from trainfleet.training.launch.ray_up.messages import RayUpSpec
 from trainfleet.training.launch.ray_up.processes import RAY, TICK_S, print_line
-from trainfleet.training.launch.remote.follower import NoteLog, Stopped, event_fields, follow, stop_requested
+from trainfleet.training.launch.remote.follower import (
+    NoteLog,
+    Stopped,
+    detach_requested,
+    event_fields,
+    follow,
+    stop_requested,
+)
 from trainfleet.training.launch.remote.log_stream import Line, Once, parse
 from trainfleet.training.launch.remote.ray_job import (
     DASHBOARD_PORT,
@@ -63,11 +71,10 @@ class Follower:
         try:
             self._start_machines()
             with processes.tunnel(self.spec.file, DASHBOARD_PORT) as address:
-                if self.spec.detach:
-                    self._submit(address)
-                    self.spec.detached.send(self.sink)
-                    return 0
                 code = self._follow(address)
+            if code is None:
+                self.spec.detached.send(self.sink)
+                return 0
         except (Stopped, TrainfleetError):
             self._delete_machines()
             raise
@@ -76,6 +83,8 @@ class Follower:
 
     def _start_machines(self) -> None:
         where = "hosts" if self.spec.hosts else f"machines on {self.spec.cloud}"
+        for text in self.spec.paid_for:
+            self.note(text)
         self.note(f"starting Ray on {where}: the head first, then {self.spec.nodes} for the workers")
         self.up = True  # from here on there may be machines to delete
         for attempt in range(1, START_TRIES + 1):
@@ -120,20 +129,6 @@ class Follower:
         self.spec.submit.write(folder / JOB_FILE)
         return folder
 
-    def _submit(self, address: str) -> None:
-        """Wait until Ray has the job."""
-        child = self._submitter(address)
-        try:
-            while not self.started:
-                self._read_lines()
-                self._check_stop_and_time()
-                if child.poll() is not None and not self.started:
-                    problem = Problem(str(self.paths.cluster), "`ray dashboard` shows more")
-                    raise TrainfleetError("the run could not be submitted to Ray", [problem])
-                time.sleep(TICK_S)
-        finally:
-            processes.end(child)
-
     def _submitter(self, address: str) -> subprocess.Popen[Any]:
         command = [sys.executable, "-m", SUBMIT]
         child = processes.start(command, stdout=subprocess.PIPE, env=self._environment(address))
@@ -148,11 +143,15 @@ class Follower:
         threading.Thread(target=read, args=(child.stdout,), daemon=True, name="submitter").start()
         return child
 
-    def _follow(self, address: str) -> int:
+    def _follow(self, address: str) -> int | None:
+        """Follow the run to its end; None if it is left before."""
         child = self._submitter(address)
         try:
             while child.poll() is None:
                 self._read_lines()
+                # Not before Ray has the run: nobody else would submit it.
+                if self.started and (self.spec.detach or detach_requested()):
+                    return None
                 self._check_stop_and_time(address)
                 time.sleep(TICK_S)
         finally:
@@ -233,6 +232,11 @@ class Follower:
         lines = message.strip().splitlines()
         return lines[-1] if lines else "Ray reports no reason"
 
+    def _cleanup(self) -> str:
+        spec = self.spec
+        stop = stop_file(spec.launch)
+        return cleanup_command(spec.name, spec.hosts[1:], spec.ssh_user, docker=spec.docker, stop_files=stop)
+
     def _delete_machines(self) -> None:
         """Delete the machines; on hosts stop Ray and remove its files. A long-lived cluster stays."""
         if not self.up or self.spec.stays:
@@ -241,7 +245,7 @@ class Follower:
         self.note(f"taking the machines down; by hand: ray down {self.spec.file}")
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self.spec.hosts:
-            command = [*RAY, "exec", "--no-config-cache", self.spec.file, cleanup_command(self.spec)]
+            command = [*RAY, "exec", "--no-config-cache", self.spec.file, self._cleanup()]
             processes.run(command, DOWN_TIMEOUT_S)
         for _ in range(DOWN_TRIES):
             if processes.run([*RAY, "down", "--yes", self.spec.file], DOWN_TIMEOUT_S) == 0:
@@ -251,21 +255,6 @@ class Follower:
                 return
         what = f"`ray down {self.spec.file}` failed: machines may still exist, and cost money"
         self.sink.send("warning", text=what)
-
-
-def cleanup_command(spec: RayUpSpec) -> str:
-    """The command on the head that cleans up hosts. The head is first: it would restart the workers."""
-    ours = f"~/{FOLDER} ~/ray_bootstrap_config.yaml /tmp/trainfleet-{spec.name} {stop_file(spec.launch)}"
-    remove = f"rm -rf {ours}; rmdir --ignore-fail-on-non-empty ~/{FOLDER.partition('/')[0]}"
-    options = (
-        "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ConnectTimeout=20 -o LogLevel=ERROR"
-    )
-    key = "$(test -f ~/ray_bootstrap_key.pem && echo -i ~/ray_bootstrap_key.pem)"
-    stop = "true" if spec.docker else "ray stop --force"
-    workers = " ".join(spec.hosts[1:])
-    on_worker = f"bash --login -i -c '{stop}; {remove}'"
-    each = f'for host in {workers}; do ssh {options} {key} {spec.ssh_user}@$host "{on_worker}"; done'
-    return f"{stop}; {each}; rm -f ~/ray_bootstrap_key.pem; {remove}"
 
 
 def _delete_ray_state(name: str) -> None:

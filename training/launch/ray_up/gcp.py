@@ -23,13 +23,14 @@ ATTACHED = {"n1-": {"T4": "nvidia-tesla-t4"}}
 
 
 def provider(run: RunSpec) -> Document:
-    """Where the machines are created."""
+    """Where the machines are created. Released ones are deleted: stopped ones would cost disks."""
     region = run.outputs.region
     return {
         "type": "gcp",
         "region": region,
         "availability_zone": run.zone or f"{region}-a",
         "project_id": run.outputs.account,
+        "cache_stopped_nodes": False,
     }
 
 
@@ -69,11 +70,6 @@ def login(run: RunSpec) -> list[str]:
     """Log Docker in to Artifact Registry with the machine's identity."""
     host = run.image.partition("/")[0]
     return [f"gcloud auth configure-docker {host} --quiet"] if host.endswith("docker.pkg.dev") else []
-
-
-def head_setup(run: RunSpec) -> list[str]:  # noqa: ARG001 - every cloud has the same arguments
-    """Install what Ray's autoscaler needs on the head."""
-    return ["python -c 'import googleapiclient' 2>/dev/null || pip install 'google-api-python-client>=2.100'"]
 
 
 def _machine(run: RunSpec, machine_type: str, gib: int) -> Document:

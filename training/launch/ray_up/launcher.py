@@ -20,7 +20,7 @@ from trainfleet.training.recipe.schema import Recipe
 class RayUp(Launcher[RayUpOptions]):
     """A Ray cluster on VMs or hosts."""
 
-    remote = True
+    remote = detachable = True
     grace_seconds = 900.0
     """A run that is asked to stop uploads its checkpoint first, and then its machines are deleted."""
     options_model = RayUpOptions
@@ -52,7 +52,7 @@ class RayUp(Launcher[RayUpOptions]):
 
 def _follower_spec(run: RunSpec, *, detach: bool) -> RayUpSpec:
     """The message to the follower. Also writes the files of Ray's launcher."""
-    from trainfleet.training.launch.ray_up.cluster_yaml import submitted_job, write
+    from trainfleet.training.launch.ray_up.cluster_yaml import paid_for, submitted_job, write
 
     file = state_folder(run.name) / "cluster.yaml"
     write(run, file, os.environ)
@@ -70,13 +70,18 @@ def _follower_spec(run: RunSpec, *, detach: bool) -> RayUpSpec:
         ssh_user=run.ssh_user,
         docker=run.docker,
         submit=submitted_job(run),
+        paid_for=paid_for(run),
         detached=Detached(
             job=run.job,
+            cluster=run.name,
+            cluster_file=str(file),
             storage=run.recipe.home_url(),
             how=[
                 f"submitted {run.recipe.name} as job {run.job} of the Ray cluster {run.name}",
-                "follow it  the same command without --detach, which also deletes the machines at the end",
+                *paid_for(run),
+                f"its log    ray dashboard {file}",
                 f"stop it    ray down {file}",
+                "the same command again restarts Ray and resumes the run from its newest checkpoint",
             ],
         ),
     )

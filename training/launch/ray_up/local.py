@@ -28,8 +28,3 @@ def node_types(run: RunSpec) -> Document:  # noqa: ARG001 - every cloud has the 
 def login(run: RunSpec) -> list[str]:  # noqa: ARG001 - every cloud has the same arguments
     """None: Docker on the hosts is already logged in."""
     return []
-
-
-def head_setup(run: RunSpec) -> list[str]:  # noqa: ARG001 - every cloud has the same arguments
-    """None: the head creates no machines."""
-    return []

@@ -23,4 +23,6 @@ class RayUpSpec(FollowerSpec):
     ssh_user: str
     docker: bool
     submit: RayJob
+    paid_for: list[str]
+    """Lines for the user: the machines, their price, and until when they run."""
     detached: Detached

@@ -23,3 +23,16 @@ class RayUpOptions(RemoteOptions):
     machine_image: str = ""
     ssh_user: str = ""
     ssh_key: str = ""
+    idle_s: float | None = Field(default=None, gt=0, title="--idle")
+    """After how long without a run the head deletes the machines; None: the default of their kind."""
+
+    def place(self) -> dict[str, str]:
+        """How the Ray cluster is found again, as far as options decide it."""
+        found = {
+            "cluster": self.cluster or "",
+            "hosts": ",".join(self.hosts),
+            "zone": self.zone,
+            "ssh_user": self.ssh_user,
+            "ssh_key": self.ssh_key,
+        }
+        return {key: value for key, value in found.items() if value}

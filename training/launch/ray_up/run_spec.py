@@ -38,6 +38,8 @@ IDENTITIES = {
 }
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?")
 VARIABLE = re.compile(r"[A-Za-z_]\w*")
+IDLE_MINUTES, CLUSTER_IDLE_MINUTES = 20.0, 240.0
+"""Defaults of --idle, for the machines of one run and for those of --cluster."""
 MAX_NAME_LENGTH = 30
 """Of a cluster: clouds derive the names of machines, disks and keys from it."""
 
@@ -74,6 +76,8 @@ class RunSpec:
     job: str
     launch: str
     within_s: float
+    idle_minutes: float
+    """After how long without a run the head deletes the machines."""
     allow_changes: tuple[str, ...]
     code: str = ""
     """The URL of the user's code, or empty."""
@@ -162,10 +166,17 @@ def resolve(recipe: Recipe, target: Target, options: RayUpOptions, env: Mapping[
         job=cluster_name(f"tf-{recipe.name}"),
         launch=target.launch_id,
         within_s=options.within_s,
+        idle_minutes=_idle_minutes(options),
         allow_changes=target.request.allow_changes,
         code=target.code_url,
         archive=target.code.data if target.code is not None else b"",
     )
+
+
+def _idle_minutes(options: RayUpOptions) -> float:
+    if options.idle_s is not None:
+        return options.idle_s / 60
+    return IDLE_MINUTES if options.cluster is None else CLUSTER_IDLE_MINUTES
 
 
 def _platform(target: Target, options: RayUpOptions) -> tuple[PlatformOutputs, list[Problem]]:

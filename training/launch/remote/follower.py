@@ -48,6 +48,8 @@ class Detached(Message):
 
     job: str | int
     cluster: str | None = None
+    cluster_file: str | None = None
+    """The file of Ray's cluster launcher on this machine."""
     namespace: str | None = None
     storage: str | None = None
     how: list[str]

@@ -1,0 +1,129 @@
+"""The follower of `--on ray-up`: when it deletes the machines, and when it leaves them to their head."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.launch import fake_ray_up
+from tests.training.launch.kuberay_follower import RecordedEvents
+from tests.training.launch.test_ray_up_cluster_yaml import run_spec
+from trainfleet.training.launch.ray_up import follow, processes
+from trainfleet.training.launch.ray_up.launcher import _follower_spec
+from trainfleet.training.launch.remote.follower import Stopped
+from trainfleet.training.runtime.events import DETACH, STOP_FILE
+
+WAIT_S = 60.0
+
+
+class Started:
+    """A follower in a thread of its own, with a fake of Ray."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, detach: bool) -> None:
+        self.folder = folder
+        (folder / "calls").touch()
+        stand_in = [sys.executable, fake_ray_up.__file__, str(folder)]
+        for module in (follow, processes):
+            monkeypatch.setattr(module, "RAY", [*stand_in, "ray"])
+        real = processes.start
+        submit = [*stand_in, "submit"]
+        monkeypatch.setattr(
+            processes, "start", lambda command, **given: real(submit if "-m" in command else command, **given)
+        )
+        monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
+        monkeypatch.setenv(STOP_FILE, str(folder / "stop"))
+        # The thread is not the main one, which alone may ignore a signal.
+        monkeypatch.setattr(follow.signal, "signal", lambda *_: None)
+        self.events = RecordedEvents()
+        spec = _follower_spec(run_spec("aws", image="my/trainfleet:1"), detach=detach)
+        self.code: int | None = None
+        self.error: BaseException | None = None
+        self._follower = follow.Follower(spec, self.events)  # type: ignore[arg-type]
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.code = self._follower.run()
+        except BaseException as error:  # noqa: BLE001 - the test reads it
+            self.error = error
+
+    def create(self, name: str) -> None:
+        (self.folder / name).touch()
+
+    def calls(self) -> list[str]:
+        return (self.folder / "calls").read_text().splitlines()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not condition():
+            assert time.monotonic() < deadline, (self.calls(), self.events.events, self.error)
+            threading.Event().wait(0.01)
+
+    def ended(self) -> list[str]:
+        """Wait for its end; what Ray's command line was asked to."""
+        self._thread.join(WAIT_S)
+        assert not self._thread.is_alive(), self.calls()
+        return [each for each in self.calls() if each in ("ray up", "ray down")]
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    return lambda *, detach=False: Started(tmp_path, monkeypatch, detach=detach)
+
+
+def test_the_machines_are_deleted_after_the_run(started: Callable[..., Started]) -> None:
+    run = started()
+    for name in ("head", "accept", "end"):
+        run.create(name)
+    assert run.ended() == ["ray up", "ray down"]
+    assert run.code == 0
+    assert run.events.of("result")
+
+
+@pytest.mark.parametrize("detach", [True, False], ids=["--detach", "closed terminal"])
+def test_a_run_is_left_only_once_ray_has_it(detach: bool, started: Callable[..., Started]) -> None:
+    """Machines without a run would be paid for until their head deletes them, and the run would not start."""
+    run = started(detach=detach)
+    if not detach:
+        run.create(DETACH)
+    run.until(lambda: "ray up" in run.calls())
+    run.create("head")
+    run.until(lambda: "submit " in run.calls())
+    assert not run.events.of("detached")
+    run.create("accept")
+    assert run.ended() == ["ray up"]
+    assert run.code == 0
+    (left,) = run.events.of("detached")
+    assert left["cluster"] == "tf-lm-tiny"
+    assert Path(left["cluster_file"]).is_file()
+    assert any("m7i.xlarge" in line and "20 minutes after the last run" in line for line in left["how"])
+
+
+@pytest.mark.parametrize("before", ["head", "accept"])
+def test_a_stop_before_the_first_step_deletes_the_machines(
+    before: str, started: Callable[..., Started]
+) -> None:
+    run = started()
+    if before == "accept":
+        run.create("head")
+        run.until(lambda: "submit " in run.calls())
+    else:
+        run.until(lambda: "ray up" in run.calls())
+    run.create("stop")
+    assert run.ended() == ["ray up", "ray down"]
+    assert isinstance(run.error, Stopped)
+
+
+def test_what_is_paid_for_is_shown_before_the_machines_start(started: Callable[..., Started]) -> None:
+    run = started()
+    run.until(lambda: "ray up" in run.calls())
+    assert run.events.notes().startswith("paid for: 2 x ")
+    run.create("stop")
+    run.ended()
