@@ -121,7 +121,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "cluster": Command(
         "trainfleet.local_cluster.cli.cluster:cluster",
-        "Start and stop a real one-node Kubernetes cluster on this machine.",
+        "Start and stop a real Kubernetes cluster on this machine.",
         CLUSTERS,
     ),
     "doctor": Command(

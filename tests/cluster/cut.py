@@ -23,7 +23,7 @@ def address(cluster: Cluster, namespace: str, pod: str) -> str:
 @contextlib.contextmanager
 def cut(cluster: Cluster, one: str, other: str) -> Iterator[None]:
     """Drop all packets between two addresses or ranges (`10.213.128.0/17` covers all pods)."""
-    pid = node.pid_of(cluster.state)
+    pid = node.pid_of(cluster.state.control_plane)
     assert pid is not None
     table = f"cut{next(_NUMBERS)}"
     drops = "\n".join(

@@ -69,7 +69,7 @@ def kill_api_server(place: Place) -> None:
 
 def kill_server(place: Place, name: str) -> None:
     """Send SIGKILL to a server of the node. The node restarts it."""
-    pid = node.pid_of(place.cluster.state)
+    pid = node.pid_of(place.cluster.state.control_plane)
     assert pid is not None
     number = json.loads(place.cluster.state.file("running.json").read_text())[name]["pid"]
     node.enter(pid, ["kill", "-9", str(number)])

@@ -242,7 +242,7 @@ def test_a_killed_server_restarts_and_pods_keep_running(cluster: Cluster, space:
         "-n", space, "get", "pod", "stays", "-o", "jsonpath={.status.startTime} {.status.podIP}"
     )
     starts = {row["name"]: row["starts"] for row in cluster.status()["servers"]}
-    pid = node.pid_of(cluster.state)
+    pid = node.pid_of(cluster.state.control_plane)
     assert pid is not None
     inside = str(cluster.state.file("running.json"))
     number = node.enter(

@@ -82,7 +82,7 @@ def test_a_full_disk_is_reported_and_blocks_new_pods_until_space_is_free(
     assert "short of disk" in status.stdout
     launched = place.launch("waits", "--within", "0.5")
     assert launched.returncode == 1
-    assert f"node {cluster.state.node} is short of disk" in launched.stdout
+    assert f"node {cluster.state.control_plane.name} is short of disk" in launched.stdout
     assert "did not get its machines in time" in launched.stderr
     place.clean()
     cluster.apply(

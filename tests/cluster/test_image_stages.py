@@ -144,15 +144,15 @@ def test_only_a_changed_base_is_imported_before_the_project(
         return tmp_path / name
 
     old, new = store("old"), store("new")
-    assert images.load_project(it, 1, old, quiet)
+    assert images.load_project([(it.control_plane, 1)], old, quiet)
     assert [reference for reference, _ in loaded] == [images.BASE, images.LOCAL]
-    assert not images.load_project(it, 1, old, quiet)
+    assert not images.load_project([(it.control_plane, 1)], old, quiet)
     source.write_text("one = 2\n")
     loaded.clear()
-    assert images.load_project(it, 1, old, quiet)
+    assert images.load_project([(it.control_plane, 1)], old, quiet)
     assert [reference for reference, _ in loaded] == [images.LOCAL]
     loaded.clear()
-    assert images.load_project(it, 1, new, quiet)
+    assert images.load_project([(it.control_plane, 1)], new, quiet)
     assert loaded[0] == (images.BASE, ["sha256:new"])
     assert loaded[1][0] == images.LOCAL
 

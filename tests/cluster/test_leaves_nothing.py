@@ -38,7 +38,7 @@ def assert_gone(before: dict[str, Any], inside: set[str]) -> None:
 def test_down_leaves_nothing_after_pods_have_run(before: dict[str, Any]) -> None:
     assert trainfleet("cluster", "up", "--name", NAME, "--no-image").returncode == 0
     here = Cluster(NAME, trainfleet)
-    pid = node.pid_of(here.state)
+    pid = node.pid_of(here.state.control_plane)
     assert pid is not None
     inside = namespaces(pid)
     claim = {
@@ -81,7 +81,7 @@ def grouped() -> bool:
 
 
 def alive() -> bool:
-    return (it := state.load(NAME)) is not None and node.pid_of(it) is not None
+    return (it := state.load(NAME)) is not None and node.pid_of(it.control_plane) is not None
 
 
 def serving() -> bool:
@@ -113,7 +113,7 @@ def killed_when(moment: Callable[[], bool]) -> set[str]:
         finally:
             os.killpg(starting.pid, signal.SIGKILL)
     it = state.load(NAME)
-    pid = node.pid_of(it) if it else None
+    pid = node.pid_of(it.control_plane) if it else None
     return namespaces(pid) if pid else set()
 
 
@@ -172,10 +172,10 @@ def test_a_killed_node_restarts_with_its_objects(before: dict[str, Any]) -> None
     assert trainfleet("cluster", "up", "--name", NAME, "--no-image").returncode == 0
     here = Cluster(NAME, trainfleet)
     here.kubectl("create", "namespace", "kept")
-    pid = node.pid_of(here.state)
+    pid = node.pid_of(here.state.control_plane)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    until(lambda: node.pid_of(here.state) is None, "the node's end")
+    until(lambda: node.pid_of(here.state.control_plane) is None, "the node's end")
     assert not here.status()["ready"]
     assert trainfleet("cluster", "up", "--name", NAME, "--no-image").returncode == 0
     assert here.kubectl("get", "namespace", "kept", "-o", "name") == "namespace/kept\n"

@@ -37,6 +37,8 @@ IMAGE_PACKAGES = {"debootstrap": "debootstrap", "g++": "g++"}
 CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_NET_ADMIN": 12}
 """Capabilities that root may lack, with their bits (linux/capability.h)."""
 MEMORY_GIB = 2.0
+NODE_GIB = 0.25
+"""The memory that each node beyond the first needs."""
 DISK_GIB = {"kube": 6.0, "image": 12.0}
 """Disk space that building a part needs; a program that is not listed needs OTHER_GIB."""
 OTHER_GIB = 1.0
@@ -88,7 +90,9 @@ def apt_command(packages: list[str]) -> str:
     return f"apt-get install -y --no-install-recommends {' '.join(packages)}"
 
 
-def require_resources(state_folder: Path, *, image: bool = True, simulated: bool = True) -> None:
+def require_resources(
+    state_folder: Path, *, image: bool = True, simulated: bool = True, nodes: int = 1
+) -> None:
     """Check packages, memory, disk space, the kernel and the folders.
 
     Raises:
@@ -99,8 +103,9 @@ def require_resources(state_folder: Path, *, image: bool = True, simulated: bool
         fix = f"{apt_command(packages)}, or `trainfleet cluster up --install`"
         problems.append(Problem("packages", f"not installed: {', '.join(packages)}", fix))
     available = _available_gib()
-    if available < MEMORY_GIB:
-        what = f"{available:.1f} GiB are free, the cluster needs {MEMORY_GIB:.0f}"
+    needed = MEMORY_GIB + (nodes - 1) * NODE_GIB
+    if available < needed:
+        what = f"{available:.1f} GiB are free, the cluster needs {needed:g}"
         problems.append(Problem("memory", what, "stop other programs, or use a larger machine"))
     problems += _disk_problems(state_folder, disk_gib(image, simulated))
     problems += [

@@ -16,17 +16,21 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Network
 from pathlib import Path
 
 from trainfleet import __version__
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from trainfleet.local_cluster import node, oci, rootfs, servers
-from trainfleet.local_cluster.state import State
+from trainfleet.local_cluster import node as nodes
+from trainfleet.local_cluster import oci, rootfs, servers
+from trainfleet.local_cluster.state import Node, State
 from trainfleet.toolchain import build_lock, cache_folder
 
 Progress = Callable[[str], None]
+Running = tuple[Node, int]
+"""A node and its first process."""
 LOCAL = "localhost/trainfleet:local"
 BASE = "localhost/trainfleet-base:local"
 _LAYERS = "layers.json"
@@ -101,17 +105,18 @@ def _fill(work: Path, progress: Progress, image: bool) -> None:
     state = State("store", work / "node", IPv4Network("10.0.0.0/16"), work.name)
     state.folder.mkdir(mode=0o700)
     servers.write_configuration(state)
-    pid = node.start(state, die_with_parent=True)
+    first = state.control_plane
+    running = [(first, nodes.start(first, die_with_parent=True))]
     try:
-        specs = {name: server.process_spec() for name, server in servers.runtime(state).items()}
+        specs = {name: server.process_spec() for name, server in servers.runtime(first).items()}
         state.file("processes.json").write_text(json.dumps(specs))
         progress("image: importing")
         sleep = oci.Settings(entrypoint=["/busybox", "sleep", "2147483647"])
-        load(state, pid, servers.PAUSE, [oci.layer(_pause_layer(work))], sleep)
+        load(running, servers.PAUSE, [oci.layer(_pause_layer(work))], sleep)
         if image:
-            load(state, pid, BASE, layers, SETTINGS)
+            load(running, BASE, layers, SETTINGS)
     finally:
-        node.stop(state)
+        nodes.stop(first.token)
     target = work / "made"
     target.mkdir()
     os.replace(state.file("var", "lib", "containerd"), target / "containerd")
@@ -136,13 +141,18 @@ def _pause_layer(work: Path) -> Path:
     return archive
 
 
-def load(state: State, pid: int, reference: str, layers: list[oci.Layer], settings: oci.Settings) -> None:
-    """Import an image into a node's store."""
-    archive = state.file(_ARCHIVE)
+def load(running: Sequence[Running], reference: str, layers: list[oci.Layer], settings: oci.Settings) -> None:
+    """Import an image into the stores of nodes of one cluster."""
+    archive = running[0][0].cluster.file(_ARCHIVE)
     oci.write(archive, reference, layers, settings)
-    try:
+
+    def import_into(pid: int) -> None:
         _wait_for_runtime(pid)
         ctr(pid, "images", "import", str(archive))
+
+    try:
+        with ThreadPoolExecutor(len(running)) as pool:
+            list(pool.map(import_into, (pid for _, pid in running)))
     finally:
         archive.unlink(missing_ok=True)
 
@@ -160,22 +170,25 @@ def _wait_for_runtime(pid: int) -> None:
 
 
 def ctr(pid: int, *arguments: str) -> str:
-    return node.enter(pid, ["ctr", "--address", servers.SOCKET, "--namespace", "k8s.io", *arguments]).stdout
+    return nodes.enter(pid, ["ctr", "--address", servers.SOCKET, "--namespace", "k8s.io", *arguments]).stdout
 
 
-def load_archive(pid: int, archive: Path) -> str:
-    """Import an archive, which the node need not see; returns the runtime's output."""
+def load_archive(running: Sequence[Running], archive: Path) -> str:
+    """Import an archive, which the nodes need not see, into each; returns the first runtime's output."""
     command = ["ctr", "--address", servers.SOCKET, "--namespace", "k8s.io", "images", "import", "-"]
-    with archive.open("rb") as stream:
-        return node.enter(pid, command, stream).stdout
+    outputs = []
+    for _, pid in running:
+        with archive.open("rb") as stream:
+            outputs.append(nodes.enter(pid, command, stream).stdout)
+    return outputs[0]
 
 
-def clone(state: State, store: Path) -> None:
-    """Copy the store to a new cluster."""
-    target = state.file("var", "lib", "containerd")
+def clone(node: Node, store: Path) -> None:
+    """Copy the store to a new node."""
+    target = node.file("var", "lib", "containerd")
     if target.is_dir():
         return
-    work = state.file("var", "lib", "containerd.new")
+    work = node.file("var", "lib", "containerd.new")
     shutil.rmtree(work, ignore_errors=True)
     work.parent.mkdir(parents=True, exist_ok=True)
     source = store / "containerd"
@@ -188,7 +201,7 @@ def clone(state: State, store: Path) -> None:
         copy = work / database.relative_to(source)
         copy.unlink()
         shutil.copy2(database, copy)
-    shutil.copyfile(store / _LAYERS, state.file(_LAYERS))
+    shutil.copyfile(store / _LAYERS, node.file(_LAYERS))
     os.replace(work, target)
 
 
@@ -202,9 +215,9 @@ def project_files() -> Iterator[tuple[Path, str]]:
             yield path, f"{rootfs.SITE_PACKAGES}/{path.relative_to(root)}"
 
 
-def load_project(state: State, pid: int, store: Path, progress: Progress) -> bool:
-    """Write the project as it is now into the training image, on the base of a store; returns whether
-    anything changed.
+def load_project(running: Sequence[Running], store: Path, progress: Progress) -> bool:
+    """Write the project as it is now into the training image of each node, on the base of a store; returns
+    whether anything changed.
     """
     rows = (store / _LAYERS).read_text()
     # Read once: an editor may save a file while the archive is written.
@@ -212,16 +225,18 @@ def load_project(state: State, pid: int, store: Path, progress: Progress) -> boo
     digest = hashlib.sha256(rows.encode())
     for _, target, data in files:
         digest.update(target.encode() + b"\0" + data)
-    stamp = state.file("project")
-    if stamp.exists() and stamp.read_text() == digest.hexdigest():
+    outdated = [(node, pid) for node, pid in running if _stamp(node) != digest.hexdigest()]
+    if not outdated:
         return False
     base = [oci.Layer(row["digest"], row["size"], _blob(store, row["digest"])) for row in json.loads(rows)]
-    if state.file(_LAYERS).read_text() != rows:  # the cluster was created without the base, or with another
+    # Nodes that were created without the base, or with another.
+    if lacking := [(node, pid) for node, pid in outdated if node.file(_LAYERS).read_text() != rows]:
         progress(f"importing {BASE}")
-        load(state, pid, BASE, base, SETTINGS)
-        state.file(_LAYERS).write_text(rows)
+        load(lacking, BASE, base, SETTINGS)
+        for node, _ in lacking:
+            node.file(_LAYERS).write_text(rows)
     progress(f"writing the project into {LOCAL}")
-    archive = state.file("project.tar")
+    archive = outdated[0][0].cluster.file("project.tar")
     with tarfile.open(archive, "w") as tar:
         for path, target, data in files:
             _add(tar, target, data, executable=os.access(path, os.X_OK))
@@ -229,11 +244,18 @@ def load_project(state: State, pid: int, store: Path, progress: Progress) -> boo
             _add(tar, target, text.encode(), executable="/bin/" in target)
     imported = [oci.Layer(each.digest, each.size) for each in base]
     try:
-        load(state, pid, LOCAL, [*imported, oci.layer(archive)], SETTINGS)
+        load(outdated, LOCAL, [*imported, oci.layer(archive)], SETTINGS)
     finally:
         archive.unlink()
-    stamp.write_text(digest.hexdigest())
+    for node, _ in outdated:
+        node.file("project").write_text(digest.hexdigest())
     return True
+
+
+def _stamp(node: Node) -> str:
+    """The digest of what is in a node's training image."""
+    file = node.file("project")
+    return file.read_text() if file.exists() else ""
 
 
 def _blob(store: Path, digest: str) -> Path:

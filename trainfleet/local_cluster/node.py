@@ -1,4 +1,4 @@
-"""The node: a set of namespaces whose first process is node_init.py. Starts, finds, enters and stops it.
+"""A node: a set of namespaces whose first process is node_init.py. Starts, finds, enters and stops it.
 
 The command line of the first process holds a random token. The token is recorded before the start, so that
 the node is found again whichever process started it.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from trainfleet.errors import Problem, TrainfleetError
-from trainfleet.local_cluster.state import State
+from trainfleet.local_cluster.state import Node
 
 INIT = Path(__file__).with_name("node_init.py")
 LIMIT_S = 30.0
@@ -43,11 +43,11 @@ def pids_with_token(token: str) -> list[int]:
     return found
 
 
-def pid_of(state: State) -> int | None:
+def pid_of(node: Node) -> int | None:
     """The node's first process in this machine's numbering, or None when the node does not run."""
     # `unshare` stays as the parent of the first process, so two processes have the token. Only the
     # node's own has the number 1 in its namespace.
-    for pid in pids_with_token(state.token):
+    for pid in pids_with_token(node.token):
         with contextlib.suppress(OSError):
             rows = Path(f"/proc/{pid}/status").read_text().splitlines()
             numbers = next(row.split()[1:] for row in rows if row.startswith("NSpid:"))
@@ -56,41 +56,41 @@ def pid_of(state: State) -> int | None:
     return None
 
 
-def start(state: State, *, die_with_parent: bool = False) -> int:
+def start(node: Node, *, die_with_parent: bool = False) -> int:
     """Start the node unless it runs; returns the process ID of its first process.
 
     Raises:
         TrainfleetError: it does not start; with the end of its log.
     """
-    if (pid := pid_of(state)) is not None and state.file("ready").exists():
+    if (pid := pid_of(node)) is not None and node.file("ready").exists():
         return pid
-    stop(state)
-    state.record("node", state.token)
-    state.file("ready").unlink(missing_ok=True)
-    state.file("processes.json").unlink(missing_ok=True)
-    state.file("logs").mkdir(exist_ok=True)
-    parent = _launch(state, DIE_WITH_PARENT if die_with_parent else ())
+    stop(node.token)
+    node.cluster.record("node", node.token)
+    node.file("ready").unlink(missing_ok=True)
+    node.file("processes.json").unlink(missing_ok=True)
+    node.file("logs").mkdir(exist_ok=True)
+    parent = _launch(node, DIE_WITH_PARENT if die_with_parent else ())
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline and parent.poll() is None:
-        if state.file("ready").exists() and (pid := pid_of(state)) is not None:
+        if node.file("ready").exists() and (pid := pid_of(node)) is not None:
             return pid
         time.sleep(0.05)
-    log = state.file("logs", "init.log")
+    log = node.file("logs", "init.log")
     output = log.read_text(errors="replace").strip().splitlines()[-2:]
     raise TrainfleetError(
         "the node does not start", [Problem(str(log), " / ".join(output) or "the log is empty")]
     )
 
 
-def _launch(state: State, prefix: Sequence[str]) -> subprocess.Popen[bytes]:
+def _launch(node: Node, prefix: Sequence[str]) -> subprocess.Popen[bytes]:
     command = [*prefix, "unshare", *_NAMESPACES, "--fork", "--kill-child", "--mount-proc"]
-    command += [sys.executable, "-I", "-S", str(INIT), str(state.folder), state.token, state.node]
+    command += [sys.executable, "-I", "-S", str(INIT), str(node.folder), node.token, node.name]
     environment = {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": "/root",
         "LANG": "C.UTF-8",
     }
-    with state.file("logs", "init.log").open("ab") as log:
+    with node.file("logs", "init.log").open("ab") as log:
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -126,10 +126,10 @@ def enter(
     return done
 
 
-def stop(state: State) -> None:
-    """Kill the node with everything that runs in it; returns once it is gone."""
+def stop(token: str) -> None:
+    """Kill the node of a token with everything that runs in it; returns once it is gone."""
     deadline = time.monotonic() + LIMIT_S
-    while found := pids_with_token(state.token):
+    while found := pids_with_token(token):
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -1,8 +1,8 @@
 """The first process of the node: creates its mounts, then starts and restarts the cluster's servers.
 
-node.py runs it as `unshare ... python -I -S node_init.py FOLDER TOKEN HOSTNAME`, with the standard library
-only. When it ends, the kernel kills every process of the node and drops its mounts and network. The servers
-to run are in FOLDER/processes.json, which is read again when it changes.
+node.py runs it as `unshare ... python -I -S node_init.py FOLDER TOKEN HOSTNAME VOLUMES`, with the standard
+library only. When it ends, the kernel kills every process of the node and drops its mounts and network.
+The servers to run are in FOLDER/processes.json, which is read again when it changes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ STABLE_AFTER_S = 30.0
 LOG_LIMIT = 64 << 20
 
 
-def make_mounts(folder: Path, hostname: str) -> None:
-    """Mount a /run, /var/lib, /var/log and resolv.conf of the node's own, backed by the state folder."""
+def make_mounts(folder: Path, hostname: str, volumes: Path) -> None:
+    """Mount a /run, /var/lib, /var/log and resolv.conf of the node's own, backed by its folder, and the
+    folder of the volumes, which all nodes share.
+    """
     resolver = Path("/etc/resolv.conf").resolve()
     run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
     (Path("/run") / "lock").mkdir()
@@ -35,6 +37,9 @@ def make_mounts(folder: Path, hostname: str) -> None:
         own = folder / "var" / name
         own.mkdir(parents=True, exist_ok=True)
         run("mount", "--bind", str(own), f"/var/{name}")
+    Path("/var/lib/volumes").mkdir(exist_ok=True)
+    volumes.mkdir(parents=True, exist_ok=True)
+    run("mount", "--bind", str(volumes), "/var/lib/volumes")
     if not resolver.exists():  # it was a link into the /run that is hidden now
         resolver.parent.mkdir(parents=True, exist_ok=True)
         resolver.touch()
@@ -168,7 +173,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     (folder / "logs").mkdir(exist_ok=True)
-    make_mounts(folder, sys.argv[3])
+    make_mounts(folder, sys.argv[3], Path(sys.argv[4]))
     write(folder / "running.json", {})
     (folder / "ready").touch()
     supervise(folder)

@@ -1,5 +1,5 @@
 """The cluster's certificates and kubeconfigs, created by openssl: one authority, one certificate per server
-and client. The folder is complete or absent.
+and client. Each folder, the cluster's and that of each further node, is complete or absent.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ import base64
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import yaml
 
 from trainfleet.errors import Problem, TrainfleetError
 from trainfleet.files import write_whole
-from trainfleet.local_cluster.state import State
+from trainfleet.local_cluster.state import Node, State
 
 DAYS = 365
 LOOPBACK = "https://127.0.0.1:6443"
@@ -28,7 +28,7 @@ def client_subjects(state: State) -> dict[str, str]:
     return {
         "admin": "/O=system:masters/CN=trainfleet-admin",
         "kubelet-client": "/O=system:masters/CN=kube-apiserver",
-        "kubelet": f"/O=system:nodes/CN=system:node:{state.node}",
+        "kubelet": _kubelet_subject(state.control_plane),
         "kube-controller-manager": "/CN=system:kube-controller-manager",
         "kube-scheduler": "/CN=system:kube-scheduler",
         "kube-proxy": "/CN=system:kube-proxy",
@@ -41,18 +41,37 @@ def client_subjects(state: State) -> dict[str, str]:
 
 def create(state: State) -> None:
     """Create the certificates and kubeconfigs, unless they exist."""
-    folder = state.file("pki")
-    if not folder.is_dir():
-        work = state.file("pki.new")
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir(mode=0o700)
-        _certificates(state, work)
-        os.replace(work, folder)
+    _create_folder(state.file("pki"), lambda work: _certificates(state, work))
+    api = f"https://{state.node_address}:6443"
     for name in client_subjects(state):
         if name != "kubelet-client":
             target = state.kubeconfig if name == "admin" else state.file("config", f"{name}.kubeconfig")
-            server = f"https://{state.node_address}:6443" if name == "admin" else LOOPBACK
-            write_whole(target, yaml.safe_dump(_kubeconfig(state, name, server), sort_keys=False), 0o600)
+            _write_kubeconfig(state.control_plane, target, name, api if name == "admin" else LOOPBACK)
+    for node in state.nodes[1:]:
+        _create_folder(node.file("pki"), lambda work, node=node: _node_certificates(node, work))
+        for name in ("kubelet", "kube-proxy"):
+            _write_kubeconfig(node, node.file("config", f"{name}.kubeconfig"), name, api)
+
+
+def _create_folder(folder: Path, fill: Callable[[Path], None]) -> None:
+    if not folder.is_dir():
+        work = folder.with_suffix(".new")
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(mode=0o700, parents=True)
+        fill(work)
+        os.replace(work, folder)
+
+
+def _kubelet_subject(node: Node) -> str:
+    return f"/O=system:nodes/CN=system:node:{node.name}"
+
+
+def _node_certificates(node: Node, folder: Path) -> None:
+    """The certificates of a node beyond the first, signed by the cluster's authority."""
+    authority = node.cluster.file("pki")
+    names = [f"DNS:{node.name}", f"IP:{node.address}"]
+    _issue(folder, "kubelet", _kubelet_subject(node), names, authority)
+    _issue(folder, "kube-proxy", client_subjects(node.cluster)["kube-proxy"], (), authority)
 
 
 def _certificates(state: State, folder: Path) -> None:
@@ -72,53 +91,59 @@ def _certificates(state: State, folder: Path) -> None:
         )
     ]
     _issue(folder, "apiserver", "/CN=kube-apiserver", names)
+    first = state.control_plane
     for name, subject in client_subjects(state).items():
         _issue(
             folder,
             name,
             subject,
-            [f"DNS:{state.node}", f"IP:{state.node_address}"] if name == "kubelet" else (),
+            [f"DNS:{first.name}", f"IP:{first.address}"] if name == "kubelet" else (),
         )
     # Service account tokens are signed with RSA: some client libraries support nothing else.
     _openssl(folder, "genrsa", "-out", "sa.key", "2048")
     _openssl(folder, "rsa", "-in", "sa.key", "-pubout", "-out", "sa.pub")
 
 
-def _issue(folder: Path, name: str, subject: str, names: Iterable[str]) -> None:
+def _issue(
+    folder: Path, name: str, subject: str, names: Iterable[str], authority: Path | None = None
+) -> None:
+    """Issue a certificate. The authority is in the same folder unless it is named."""
     _openssl(folder, "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", f"{name}.key")
     _openssl(folder, "req", "-new", "-key", f"{name}.key", "-subj", subject, "-out", f"{name}.csr")
     extensions = "extendedKeyUsage=serverAuth,clientAuth\n"
     if joined := ",".join(names):
         extensions += f"subjectAltName={joined}\n"
     (folder / f"{name}.ext").write_text(extensions)
-    authority = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial")
+    home = authority or folder
+    signer = ("-CA", str(home / "ca.crt"), "-CAkey", str(home / "ca.key"), "-CAcreateserial")
     options = ("-days", str(DAYS), "-extfile", f"{name}.ext")
-    _openssl(folder, "x509", "-req", "-in", f"{name}.csr", *authority, *options, "-out", f"{name}.crt")
+    _openssl(folder, "x509", "-req", "-in", f"{name}.csr", *signer, *options, "-out", f"{name}.crt")
 
 
-def _kubeconfig(state: State, name: str, server: str) -> dict[str, object]:
-    def data(file: str) -> str:
-        return base64.b64encode(state.file("pki", file).read_bytes()).decode()
+def _write_kubeconfig(node: Node, target: Path, name: str, server: str) -> None:
+    def data(path: Path) -> str:
+        return base64.b64encode(path.read_bytes()).decode()
 
-    context = state.context
-    return {
+    context, authority = node.cluster.context, data(node.cluster.file("pki", "ca.crt"))
+    document = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [
-            {"name": context, "cluster": {"server": server, "certificate-authority-data": data("ca.crt")}}
+            {"name": context, "cluster": {"server": server, "certificate-authority-data": authority}}
         ],
         "users": [
             {
                 "name": context,
                 "user": {
-                    "client-certificate-data": data(f"{name}.crt"),
-                    "client-key-data": data(f"{name}.key"),
+                    "client-certificate-data": data(node.file("pki", f"{name}.crt")),
+                    "client-key-data": data(node.file("pki", f"{name}.key")),
                 },
             }
         ],
         "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
         "current-context": context,
     }
+    write_whole(target, yaml.safe_dump(document, sort_keys=False), 0o600)
 
 
 def _openssl(folder: Path, *arguments: str) -> None:

@@ -1,6 +1,7 @@
 """The cluster's servers: the command line and the configuration file of each.
 
-Paths below /run, /var/lib and /var/log are the node's own (node_init.py). Control groups are shared with the
+Each node runs containerd, kubelet and kube-proxy; the first runs the control plane too. Paths below /run,
+/var/lib and /var/log are the node's own (node_init.py). Control groups are shared with the
 machine, so all of them are below one folder.
 """
 
@@ -18,12 +19,18 @@ import yaml
 from trainfleet.files import write_whole
 from trainfleet.local_cluster import builds, pins, volumes
 from trainfleet.local_cluster.pki import LOOPBACK
-from trainfleet.local_cluster.state import State
+from trainfleet.local_cluster.state import Node, State
 
 SOCKET = "/run/containerd/containerd.sock"
 PAUSE = "localhost/pause:1"
 HOST_NAME = "host.trainfleet.internal"
 """The name by which pods reach this machine."""
+GRACE_S = 20
+"""How long a node may be silent before its pods are no longer ready; Kubernetes' default is 50."""
+TOLERATION_S = 15
+"""With several nodes, how long a pod stays on one that is lost or not ready, unless the pod says otherwise.
+Kubernetes' default is 300. Both are shorter than in a cloud, so that tests of a lost node take less than a
+minute. With one node, a pod that is evicted could run nowhere else: the default stays."""
 STORAGE_CLASS = "local"
 VOLUMES = "/var/lib/volumes"
 
@@ -47,20 +54,37 @@ class Server:
 
 def write_configuration(state: State) -> None:
     """Write the servers' configuration files."""
+    dns = f"nameserver {state.dns}\nsearch svc.cluster.local cluster.local\noptions ndots:5\n"
+    for node in state.nodes:
+        files = {
+            "resolv.conf": dns,
+            "containerd.toml": _containerd(node),
+            "kubelet.yaml": yaml.safe_dump(_kubelet(node)),
+            "cni/10-pods.conflist": json.dumps(_pod_network(node), indent=1) + "\n",
+        }
+        for name, text in files.items():
+            write_whole(node.file("config", name), text)
+    write_whole(state.file("config", "Corefile"), _corefile(state))
 
-    def write(name: str, text: str) -> None:
-        write_whole(state.file("config", name), text)
 
-    write("resolv.conf", f"nameserver {state.dns}\nsearch svc.cluster.local cluster.local\noptions ndots:5\n")
-    write("containerd.toml", _containerd(state))
-    write("kubelet.yaml", yaml.safe_dump(_kubelet(state)))
-    write("cni/10-pods.conflist", json.dumps(_pod_network(state), indent=1) + "\n")
-    write("Corefile", _corefile(state))
-
-
-def runtime(state: State) -> dict[str, Server]:
+def runtime(node: Node) -> dict[str, Server]:
     """The container runtime, which is enough to import images."""
-    return {"containerd": Server(["containerd", "--config", str(state.file("config", "containerd.toml"))])}
+    return {"containerd": Server(["containerd", "--config", str(node.file("config", "containerd.toml"))])}
+
+
+def of_node(node: Node) -> dict[str, Server]:
+    """What every node runs."""
+
+    def config(name: str) -> str:
+        return f"--kubeconfig={node.file('config', name)}.kubeconfig"
+
+    proxy = ["kube-proxy", config("kube-proxy"), f"--hostname-override={node.name}"]
+    proxy += [f"--cluster-cidr={node.cluster.pods}", "--proxy-mode=nftables", "--conntrack-max-per-core=0"]
+    proxy += ["--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s"]
+    kubelet = ["kubelet", config("kubelet"), f"--config={node.file('config', 'kubelet.yaml')}"]
+    kubelet += [f"--hostname-override={node.name}", f"--node-ip={node.address}"]
+    kubelet += [f"--node-labels=trainfleet.io/cluster={node.cluster.name}"]
+    return runtime(node) | {"kube-proxy": _kube(*proxy), "kubelet": _kube(*kubelet)}
 
 
 def control_plane(state: State) -> dict[str, Server]:
@@ -73,13 +97,13 @@ def control_plane(state: State) -> dict[str, Server]:
     etcd += [f"--initial-cluster=node={peers}"]
     return {
         "etcd": Server(etcd),
-        **runtime(state),
+        **runtime(state.control_plane),
         "kube-apiserver": _kube("kube-apiserver", *_apiserver(state)),
     }
 
 
-def workers(state: State) -> dict[str, Server]:
-    """The clients of the API server."""
+def clients(state: State) -> dict[str, Server]:
+    """The clients of the API server on the first node."""
 
     def config(name: str) -> str:
         return f"--kubeconfig={state.file('config', name)}.kubeconfig"
@@ -90,13 +114,7 @@ def workers(state: State) -> dict[str, Server]:
     controllers += [f"--service-account-private-key-file={pki}/sa.key", f"--root-ca-file={pki}/ca.crt"]
     controllers += [f"--cluster-signing-cert-file={pki}/ca.crt", f"--cluster-signing-key-file={pki}/ca.key"]
     controllers += ["--allocate-node-cidrs=false", f"--cluster-cidr={state.pods}"]
-    controllers += [f"--service-cluster-ip-range={state.services}", "--node-monitor-grace-period=20s"]
-    proxy = ["kube-proxy", config("kube-proxy"), f"--hostname-override={state.node}"]
-    proxy += [f"--cluster-cidr={state.pods}", "--proxy-mode=nftables", "--conntrack-max-per-core=0"]
-    proxy += ["--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s"]
-    kubelet = ["kubelet", config("kubelet"), f"--config={state.file('config', 'kubelet.yaml')}"]
-    kubelet += [f"--hostname-override={state.node}", f"--node-ip={state.node_address}"]
-    kubelet += [f"--node-labels=trainfleet.io/cluster={state.name}"]
+    controllers += [f"--service-cluster-ip-range={state.services}", f"--node-monitor-grace-period={GRACE_S}s"]
     operator = [str(builds.executable(pins.RAY_OPERATOR)), config("ray-operator")]
     operator += ["--enable-leader-election=false", "--enable-metrics=true", "--metrics-addr=:8080"]
     operator += ["--health-probe-bind-address=:8082", "--log-stdout-encoder=console"]
@@ -105,8 +123,7 @@ def workers(state: State) -> dict[str, Server]:
     return {
         "kube-controller-manager": _kube(*controllers),
         "kube-scheduler": _kube("kube-scheduler", config("kube-scheduler"), "--leader-elect=false"),
-        "kube-proxy": _kube(*proxy),
-        "kubelet": _kube(*kubelet),
+        **of_node(state.control_plane),
         "coredns": Server(dns),
         "ray-operator": Server(operator, operator_environment),
         "volumes": _volumes(state),
@@ -129,6 +146,7 @@ def _kube(program: str, *flags: str) -> Server:
 
 def _apiserver(state: State) -> list[str]:
     pki = state.file("pki")
+    toleration = TOLERATION_S if len(state.nodes) > 1 else 300
     return [
         "--etcd-servers=http://127.0.0.1:2379",
         f"--service-cluster-ip-range={state.services}",
@@ -148,12 +166,14 @@ def _apiserver(state: State) -> list[str]:
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",
         "--event-ttl=6h",
+        f"--default-not-ready-toleration-seconds={toleration}",
+        f"--default-unreachable-toleration-seconds={toleration}",
         # Needs etcd's progress notifications, which Debian's 3.4 lacks: each list would wait for a time-out.
         "--feature-gates=SizeBasedListCostEstimate=false",
     ]
 
 
-def _containerd(state: State) -> str:
+def _containerd(node: Node) -> str:
     # Without restrict_oom_score_adj, runc fails on machines where root cannot lower the score: "can't get
     # final child's PID from pipe: EOF".
     disabled = ", ".join(f'"io.containerd.snapshotter.v1.{name}"' for name in ("btrfs", "zfs", "devmapper"))
@@ -167,10 +187,10 @@ disabled_plugins = [{disabled}]
   restrict_oom_score_adj = true
   sandbox_image = "{PAUSE}"
   [plugins."io.containerd.grpc.v1.cri".registry]
-    config_path = "{state.registries}"
+    config_path = "{node.cluster.registries}"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
-    conf_dir = "{state.file("config", "cni")}"
+    conf_dir = "{node.file("config", "cni")}"
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
@@ -178,13 +198,13 @@ disabled_plugins = [{disabled}]
 """
 
 
-def _kubelet(state: State) -> dict[str, Any]:
-    pki = state.file("pki")
+def _kubelet(node: Node) -> dict[str, Any]:
+    pki, authority = node.file("pki"), node.cluster.file("pki", "ca.crt")
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "authentication": {
-            "x509": {"clientCAFile": f"{pki}/ca.crt"},
+            "x509": {"clientCAFile": str(authority)},
             "webhook": {"enabled": True},
             "anonymous": {"enabled": False},
         },
@@ -193,13 +213,13 @@ def _kubelet(state: State) -> dict[str, Any]:
         "tlsPrivateKeyFile": f"{pki}/kubelet.key",
         "containerRuntimeEndpoint": f"unix://{SOCKET}",
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{state.cgroup}",
+        "cgroupRoot": f"/{node.cgroup}",
         "failCgroupV1": False,
         "failSwapOn": False,
         "enforceNodeAllocatable": [],
-        "clusterDNS": [str(state.dns)],
+        "clusterDNS": [str(node.cluster.dns)],
         "clusterDomain": "cluster.local",
-        "resolvConf": str(state.file("config", "resolv.conf")),
+        "resolvConf": str(node.file("config", "resolv.conf")),
         "evictionPressureTransitionPeriod": "15s",
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         # Images are never removed, because no registry could provide them again.
@@ -208,13 +228,22 @@ def _kubelet(state: State) -> dict[str, Any]:
         "nodeStatusUpdateFrequency": "5s",
         "containerLogMaxSize": "20Mi",
         "maxPods": 200,
+        # Of a new node only; `up` taints existing ones.
+        "registerWithTaints": [as_taint(text) for text in node.settings.taints],
     }
 
 
-def _pod_network(state: State) -> dict[str, Any]:
+def as_taint(text: str) -> dict[str, str]:
+    """The taint that `KEY[=VALUE]:EFFECT` stands for."""
+    pair, _, effect = text.rpartition(":")
+    key, _, value = pair.partition("=")
+    return {"key": key, "value": value, "effect": effect}
+
+
+def _pod_network(node: Node) -> dict[str, Any]:
     # ptp, not bridge: traffic between pods is routed, so a service's answers pass the node's rules without
     # br_netfilter.
-    ipam = {"type": "host-local", "ranges": [[{"subnet": str(state.pods)}]], "routes": [{"dst": "0.0.0.0/0"}]}
+    ipam = {"type": "host-local", "ranges": [[{"subnet": str(node.pods)}]], "routes": [{"dst": "0.0.0.0/0"}]}
     plugins: list[dict[str, Any]] = [
         {"type": "ptp", "ipMasq": False, "ipam": ipam},
         {"type": "portmap", "capabilities": {"portMappings": True}},

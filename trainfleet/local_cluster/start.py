@@ -10,9 +10,10 @@ import json
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.request import ProxyHandler, build_opener
 
@@ -21,10 +22,13 @@ from filelock import FileLock, Timeout
 
 from trainfleet.errors import Problem, TrainfleetError
 from trainfleet.files import write_whole
-from trainfleet.local_cluster import builds, cgroups, checks, images, network, node, pki, servers, state
+from trainfleet.local_cluster import builds, cgroups, checks, images, network, nodes, pki, servers, state
+from trainfleet.local_cluster import node as node_process
 from trainfleet.local_cluster.kubectl import kubectl, write_shim
+from trainfleet.local_cluster.node_settings import Asked
 from trainfleet.local_cluster.objects import objects
-from trainfleet.local_cluster.state import State
+from trainfleet.local_cluster.servers import Server
+from trainfleet.local_cluster.state import Node, Settings, State
 from trainfleet.toolchain import cache_folder
 
 Progress = Callable[[str], None]
@@ -48,32 +52,60 @@ def cluster_lock(name: str, progress: Progress) -> Iterator[None]:
         lock.release()
 
 
-def start_cluster(name: str, progress: Progress, *, image: bool = True, fake_nodes: bool = False) -> State:
+def start_cluster(
+    name: str,
+    progress: Progress,
+    *,
+    image: bool = True,
+    fake_nodes: bool = False,
+    asked: Asked | None = None,
+) -> State:
     """Start a cluster, unless it runs, and return its state once it is ready.
 
     Raises:
+        InputError: fewer nodes are asked than the cluster has, or something is asked of a node that it lacks.
         MissingToolError: this machine cannot run it; lists what is missing.
         TrainfleetError: a server does not start; with the end of its log.
     """
     checks.require_supported()
+    asked = asked or Asked()
     existing = state.load(name)
-    simulated = fake_nodes or (existing is not None and "kwok" in read_processes(existing))
-    checks.require_resources(state.folder_of(name), image=image, simulated=simulated)
+    settings = asked.merged(existing.settings if existing else [Settings()])
+    simulated = fake_nodes or (existing is not None and "kwok" in read_processes(existing.control_plane))
+    checks.require_resources(state.folder_of(name), image=image, simulated=simulated, nodes=len(settings))
     store = _prepare(progress, image, simulated)
     with cluster_lock(name, progress):
         cluster = state.load(name) or _create(name)
-        images.clone(cluster, store)
-        cluster.record("cgroup", cluster.cgroup)
-        cgroups.create(cluster.cgroup)
+        cluster.settings = asked.merged(cluster.settings)
+        cluster.save()
+        for node in cluster.nodes:
+            images.clone(node, store)
+            cluster.record("cgroup", node.cgroup)
+            cgroups.create(node.cgroup)
         pki.create(cluster)
         servers.write_configuration(cluster)
         write_shim(cluster)
-        pid = node.start(cluster)
-        network.connect(cluster, pid)
+        running = _start_nodes(cluster)
         _start_servers(cluster, progress, simulated=simulated)
         if image:
-            images.load_project(cluster, pid, store, progress)
+            images.load_project(running, store, progress)
     return cluster
+
+
+def _start_nodes(cluster: State) -> list[tuple[Node, int]]:
+    """Start and connect all nodes; returns each with its first process."""
+    first = cluster.control_plane
+    router = node_process.start(first)
+    network.connect(cluster, router)
+    return [(first, router), *((node, start_node(node, router)) for node in cluster.nodes[1:])]
+
+
+def start_node(node: Node, router: int) -> int:
+    """Start a node beyond the first, and connect it; returns its first process."""
+    pid = node_process.start(node)
+    network.join(node, pid, router)
+    network.restore(node, router)
+    return pid
 
 
 def _create(name: str) -> State:
@@ -100,46 +132,68 @@ def _prepare(progress: Progress, image: bool, simulated: bool) -> Path:
 
 
 def _start_servers(cluster: State, progress: Progress, *, simulated: bool) -> None:
+    first = cluster.control_plane
     running = servers.control_plane(cluster)
-    specs = {name: server.process_spec() for name, server in running.items()}
-    set_processes(cluster, read_processes(cluster) | specs)
+    set_processes(first, read_processes(first) | specs_of(running))
     progress("starting the API server")
     ready = ("get", "--raw", "/readyz")
     wait_for(
-        cluster,
+        first,
         "the API server",
         "kube-apiserver",
         lambda: kubectl(cluster, *ready, check=False).returncode == 0,
     )
-    wait_for(cluster, "the cluster's objects", "kube-apiserver", lambda: _apply_objects(cluster))
-    running |= servers.workers(cluster)
+    wait_for(first, "the cluster's objects", "kube-apiserver", lambda: _apply_objects(cluster))
+    running |= servers.clients(cluster)
     if simulated:
         running |= servers.simulated(cluster)
-    set_processes(cluster, {name: server.process_spec() for name, server in running.items()})
-    progress("starting the node")
+    set_processes(first, specs_of(running))
+    for node in cluster.nodes[1:]:
+        set_processes(node, specs_of(servers.of_node(node)))
+    progress("starting the node" if len(cluster.nodes) == 1 else f"starting {len(cluster.nodes)} nodes")
     operator = f"http://{cluster.node_address}:8082/readyz"
-    wait_for(cluster, "the node", "kubelet", lambda: node_is_ready(cluster))
-    wait_for(cluster, "the cluster's DNS", "coredns", lambda: dns_is_ready(cluster))
-    wait_for(cluster, "KubeRay's operator", "ray-operator", lambda: is_healthy(operator))
+    wait_until_ready(cluster, cluster.nodes)
+    wait_for(first, "the cluster's DNS", "coredns", lambda: dns_is_ready(cluster))
+    wait_for(first, "KubeRay's operator", "ray-operator", lambda: is_healthy(operator))
 
 
-def set_processes(cluster: State, specs: dict[str, object]) -> None:
+def wait_until_ready(cluster: State, awaited: Sequence[Node]) -> None:
+    """Wait until nodes are registered, apply their labels and taints, and wait until they accept pods."""
+
+    def registered(node: Node) -> bool:
+        return node.name in nodes.read(cluster)
+
+    def ready(node: Node) -> bool:
+        return nodes.is_ready(node, nodes.read(cluster).get(node.name, {}))
+
+    for node in awaited:
+        wait_for(node, f"node {node.name}", "kubelet", partial(registered, node))
+    nodes.apply_settings(cluster, awaited)
+    for node in awaited:
+        wait_for(node, f"node {node.name}", "kubelet", partial(ready, node))
+
+
+def specs_of(running: Mapping[str, Server]) -> dict[str, object]:
+    return {name: server.process_spec() for name, server in running.items()}
+
+
+def set_processes(node: Node, specs: dict[str, object]) -> None:
     """Write the servers that the node runs, by name; the node restarts those whose specification changed."""
-    if specs != read_processes(cluster):
-        write_whole(cluster.file("processes.json"), json.dumps(specs, indent=1) + "\n", 0o600)
+    if specs != read_processes(node):
+        write_whole(node.file("processes.json"), json.dumps(specs, indent=1) + "\n", 0o600)
 
 
-def read_processes(cluster: State) -> dict[str, object]:
+def read_processes(node: Node) -> dict[str, object]:
     """The specifications of the servers that the node runs, by name."""
     try:
-        specs: dict[str, object] = json.loads(cluster.file("processes.json").read_text())
+        specs: dict[str, object] = json.loads(node.file("processes.json").read_text())
     except FileNotFoundError:
         return {}
     return specs
 
 
 def wait_for(
-    cluster: State, what: str, server: str, condition: Callable[[], bool], limit: float = LIMIT_S
+    node: Node, what: str, server: str, condition: Callable[[], bool], limit: float = LIMIT_S
 ) -> None:
     """Wait until a condition is true.
 
@@ -149,7 +203,7 @@ def wait_for(
     deadline = time.monotonic() + limit
     while not condition():
         if time.monotonic() > deadline:
-            log = cluster.file("logs", f"{server}.log")
+            log = node.file("logs", f"{server}.log")
             lines = log.read_text(errors="replace").strip().splitlines()[-3:] if log.exists() else []
             raise TrainfleetError(
                 f"{what} did not become ready in {limit:.0f} s",
@@ -164,14 +218,6 @@ def _apply_objects(cluster: State) -> bool:
     done = kubectl(cluster, "apply", *flags, "-f", "-", check=False, stdin=document)
     cluster.file("logs", "objects.log").write_text(done.stdout + done.stderr)
     return done.returncode == 0
-
-
-def node_is_ready(cluster: State) -> bool:
-    """Whether the kubelet reports that the node accepts pods."""
-    path = "{.status.conditions[?(@.type=='Ready')].status}"
-    return (
-        kubectl(cluster, "get", "node", cluster.node, "-o", f"jsonpath={path}", check=False).stdout == "True"
-    )
 
 
 def dns_is_ready(cluster: State) -> bool:
@@ -210,8 +256,9 @@ def remove_cluster(name: str, progress: Progress) -> bool:
             shutil.rmtree(state.folder_of(name), ignore_errors=True)
             return False
         progress("stopping the node")
-        if any(resource.kind == "node" for resource in cluster.resources):
-            node.stop(cluster)
+        for resource in reversed(cluster.resources):  # the first node, which links the others, last
+            if resource.kind == "node":
+                node_process.stop(resource.name)
         for resource in cluster.resources:
             if resource.kind == "link":
                 network.remove(resource.name)

@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
 
 DEFAULT_NAME = "local"
+MOST_NODES = 8
+"""The address range of pods is divided among this many nodes."""
 SHADOWED = ("/run", "/var/run", "/var/lib", "/var/log", "/proc", "/sys")
 """Folders that the node mounts over: this machine's contents are not visible in the node."""
 _FILE = "state.json"
@@ -36,14 +38,27 @@ class Resource:
 
 
 @dataclass
+class Settings:
+    """The labels, taints and stand-in devices that `up` was asked to give to one node."""
+
+    labels: dict[str, str] = field(default_factory=dict)
+    taints: list[str] = field(default_factory=list)
+    """As in kubectl: `KEY[=VALUE]:EFFECT`."""
+    devices: dict[str, int] = field(default_factory=dict)
+    """The number of devices by resource."""
+
+
+@dataclass
 class State:
-    """One cluster: its folder, its network, and the resources that it created."""
+    """One cluster: its folder, its network, its nodes, and the resources that it created."""
 
     name: str
     folder: Path
     network: IPv4Network
     token: str
     resources: list[Resource] = field(default_factory=list)
+    settings: list[Settings] = field(default_factory=lambda: [Settings()])
+    """One entry per real node."""
 
     def file(self, *parts: str) -> Path:
         return self.folder.joinpath(*parts)
@@ -57,33 +72,33 @@ class State:
         return f"trainfleet-{self.name}"
 
     @property
-    def node(self) -> str:
-        """The name of the one real node."""
-        return f"{self.context}-node"
+    def nodes(self) -> list[Node]:
+        """The real nodes; the first runs the control plane."""
+        return [Node(self, number) for number in range(1, len(self.settings) + 1)]
+
+    @property
+    def control_plane(self) -> Node:
+        return Node(self, 1)
 
     @property
     def link(self) -> str:
-        """The machine's end of the link to the node."""
+        """The machine's end of the link to the cluster."""
         return f"tf-{self.name}"
 
     @property
-    def cgroup(self) -> str:
-        return f"trainfleet-{self.name}"
-
-    @property
     def host_address(self) -> IPv4Address:
-        """This machine's address as the node and its pods see it."""
-        return self.network[1]
+        """This machine's address as nodes and pods see it."""
+        return self.control_plane.gateway
 
     @property
     def node_address(self) -> IPv4Address:
-        """The node's address, at which the API server answers."""
-        return self.network[2]
+        """The address of the first node, at which the API server answers."""
+        return self.control_plane.address
 
     @property
     def registries(self) -> Path:
         """A folder per image registry, HOST:PORT, with its CA certificate in ca.crt (containerd's hosts.md).
-        The node reads it at each pull.
+        The nodes read it at each pull.
         """
         return self.file("config", "registries")
 
@@ -111,6 +126,7 @@ class State:
             "network": str(self.network),
             "token": self.token,
             "made": [{"kind": resource.kind, "name": resource.name} for resource in self.resources],
+            "nodes": [asdict(settings) for settings in self.settings],
         }
         write_whole(self.file(_FILE), json.dumps(document, indent=1) + "\n", 0o600)
 
@@ -125,6 +141,61 @@ class State:
                 parent.rmdir()
             except OSError:
                 break
+
+
+@dataclass(frozen=True)
+class Node:
+    """A real node. The first one runs the control plane and routes the packets of the others, and its folder
+    is the cluster's.
+    """
+
+    cluster: State
+    number: int
+    """From 1."""
+
+    @property
+    def short(self) -> str:
+        """The name without the cluster's: `node`, `node2`, `node3`."""
+        return "node" if self.number == 1 else f"node{self.number}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.cluster.context}-{self.short}"
+
+    @property
+    def folder(self) -> Path:
+        return self.cluster.folder if self.number == 1 else self.cluster.file("nodes", self.short)
+
+    def file(self, *parts: str) -> Path:
+        return self.folder.joinpath(*parts)
+
+    @property
+    def token(self) -> str:
+        """The argument by which the node's processes are found."""
+        return self.cluster.token if self.number == 1 else f"{self.cluster.token}-{self.number}"
+
+    @property
+    def cgroup(self) -> str:
+        name = f"trainfleet-{self.cluster.name}"
+        return name if self.number == 1 else f"{name}-{self.number}"
+
+    @property
+    def gateway(self) -> IPv4Address:
+        """The other end of the node's link: this machine for the first node, the first node for others."""
+        return self.cluster.network[4 * self.number - 3]
+
+    @property
+    def address(self) -> IPv4Address:
+        return self.cluster.network[4 * self.number - 2]
+
+    @property
+    def pods(self) -> IPv4Network:
+        """The addresses of the node's pods."""
+        return list(self.cluster.pods.subnets(MOST_NODES.bit_length() - 1))[self.number - 1]
+
+    @property
+    def settings(self) -> Settings:
+        return self.cluster.settings[self.number - 1]
 
 
 def folder_of(name: str) -> Path:
@@ -176,7 +247,9 @@ def load(name: str) -> State | None:
     try:
         document = json.loads((folder / _FILE).read_text())
         resources = [Resource(entry["kind"], entry["name"]) for entry in document["made"]]
-        return State(name, folder, IPv4Network(document["network"]), document["token"], resources)
+        network, token = IPv4Network(document["network"]), document["token"]
+        settings = [Settings(**entry) for entry in document.get("nodes", [{}])]
+        return State(name, folder, network, token, resources, settings)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:

@@ -8,10 +8,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from trainfleet.local_cluster import node, pins, state
-from trainfleet.local_cluster.kubectl import kubectl
-from trainfleet.local_cluster.start import dns_is_ready, node_is_ready
-from trainfleet.local_cluster.state import State
+from trainfleet.local_cluster import network, nodes, pins, state
+from trainfleet.local_cluster import node as node_process
+from trainfleet.local_cluster.node_settings import STAND_INS
+from trainfleet.local_cluster.start import dns_is_ready
+from trainfleet.local_cluster.state import Node, State
 
 VERSIONS = {
     **dict.fromkeys(
@@ -22,7 +23,7 @@ VERSIONS = {
     "kwok": pins.KWOK,
 }
 PRESSURES = {"DiskPressure": "disk", "MemoryPressure": "memory", "PIDPressure": "process numbers"}
-"""The pressure conditions of a node: under pressure cluster accepts no new pods, and evicts some."""
+"""The pressure conditions of a node: under pressure, it accepts no new pods and evicts some."""
 _DEBIAN = {"containerd": "containerd", "etcd": "etcd-server"}
 
 
@@ -46,30 +47,41 @@ def cluster_status(name: str) -> dict[str, Any]:
         "this_machine": str(cluster.host_address),
         "api": f"https://{cluster.node_address}:6443",
     }
-    pid = node.pid_of(cluster)
-    document["servers"] = _servers(cluster, pid) if pid else []
+    running = [(node, pid) for node in cluster.nodes if (pid := node_process.pid_of(node)) is not None]
+    document["servers"] = [row for node, pid in running for row in _servers(node, pid)]
     document["memory_mib"] = sum(row["memory_mib"] for row in document["servers"])
-    if pid and cluster.kubeconfig.exists():
-        document["nodes"] = _nodes(cluster)
-        running = bool(document["servers"]) and all(row["running"] for row in document["servers"])
-        healthy = running and not any(row["short_of"] for row in document["nodes"])
-        document["ready"] = healthy and node_is_ready(cluster) and dns_is_ready(cluster)
+    if running and running[0][0].number == 1 and cluster.kubeconfig.exists():
+        document["nodes"] = _nodes(cluster, running[0][1])
+        document["ready"] = _is_ready(cluster, document) and dns_is_ready(cluster)
     return document
 
 
-def _servers(cluster: State, pid: int) -> list[dict[str, Any]]:
+def _is_ready(cluster: State, document: dict[str, Any]) -> bool:
+    """Whether all servers run and all real nodes accept pods."""
+    ready = {row["name"] for row in document["nodes"] if row["ready"] and not row["short_of"]}
+    servers = document["servers"]
+    return all(row["running"] for row in servers) and ready >= {node.name for node in cluster.nodes}
+
+
+def log_name(node: Node, server: str) -> str:
+    """The name of a server in the table and for `logs`."""
+    return server if node.number == 1 else f"{node.short}/{server}"
+
+
+def _servers(node: Node, pid: int) -> list[dict[str, Any]]:
     running: dict[str, dict[str, Any]] = {}
     with contextlib.suppress(OSError, ValueError):
-        running = json.loads(cluster.file("running.json").read_text())
+        running = json.loads(node.file("running.json").read_text())
     host_pids = _host_pids(pid)
-    rows = [{"name": "init", "version": "", "running": True, "starts": 1, "memory_mib": memory_mib(pid)}]
+    init = {"version": "", "running": True, "starts": 1, "memory_mib": memory_mib(pid)}
+    rows: list[dict[str, Any]] = [{"name": log_name(node, "init"), **init}]
     for name, process in running.items():
         host_pid = host_pids.get(process["pid"])
         version = VERSIONS[name].version if name in VERSIONS else _debian_version(_DEBIAN.get(name, ""))
         memory = memory_mib(host_pid) if host_pid else 0
         rows.append(
             {
-                "name": name,
+                "name": log_name(node, name),
                 "version": version,
                 "running": host_pid is not None,
                 "starts": process["starts"],
@@ -109,24 +121,33 @@ def _debian_version(package: str) -> str:
     return done.stdout if done.returncode == 0 else ""
 
 
-def _nodes(cluster: State) -> list[dict[str, Any]]:
-    done = kubectl(cluster, "get", "nodes", "-o", "json", check=False, timeout=20)
-    if done.returncode:
-        return []
-    return [
-        {
-            "name": item["metadata"]["name"],
-            "ready": any(
-                row["type"] == "Ready" and row["status"] == "True"
-                for row in item["status"].get("conditions", ())
-            ),
-            "simulated": item["metadata"].get("annotations", {}).get("kwok.x-k8s.io/node") == "fake",
-            "short_of": [
-                PRESSURES[row["type"]]
-                for row in item["status"].get("conditions", ())
-                if row["type"] in PRESSURES and row["status"] == "True"
-            ],
-            "gpus": int(item["status"].get("capacity", {}).get("nvidia.com/gpu", 0)),
-        }
-        for item in json.loads(done.stdout)["items"]
-    ]
+def _nodes(cluster: State, router: int) -> list[dict[str, Any]]:
+    """A row per Node object, and one per real node that has none."""
+    documents = nodes.read(cluster)
+    real = {node.name: node for node in cluster.nodes}
+    return [_node_row(name, documents.get(name, {}), real.get(name), router) for name in real | documents]
+
+
+def _node_row(name: str, document: dict[str, Any], node: Node | None, router: int) -> dict[str, Any]:
+    metadata, status = document.get("metadata", {}), document.get("status", {})
+    true = {row["type"] for row in status.get("conditions", ()) if row["status"] == "True"}
+    allocatable = status.get("allocatable", {})
+    return {
+        "name": name,
+        "state": _state(node, router),
+        "ready": nodes.is_ready(node, document) if node else "Ready" in true,
+        "simulated": metadata.get("annotations", {}).get("kwok.x-k8s.io/node") == "fake",
+        "zone": metadata.get("labels", {}).get("topology.kubernetes.io/zone", ""),
+        "short_of": [word for condition, word in PRESSURES.items() if condition in true],
+        "gpus": int(status.get("capacity", {}).get("nvidia.com/gpu", 0)),
+        "devices": {name: int(allocatable[name]) for name in STAND_INS if name in allocatable},
+    }
+
+
+def _state(node: Node | None, router: int) -> str:
+    """What a node does: runs, cut off, stopped, or simulated."""
+    if node is None:
+        return "simulated"
+    if node_process.pid_of(node) is None:
+        return "stopped"
+    return "cut off" if node.number > 1 and network.is_cut(node, router) else "runs"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trainfleet.console import EXIT_CODES
+from trainfleet.local_cluster.cli.cluster_node import node
+from trainfleet.local_cluster.cli.options import AsJson, Name, load_state, running_nodes, show_progress
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from trainfleet.local_cluster.state import State
     from trainfleet.local_cluster.store import Store
 
@@ -20,13 +20,15 @@ cluster = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help=f"""A real one-node Kubernetes on this machine (Linux, root), without Docker and without a network.
+    help=f"""A real Kubernetes on this machine (Linux, root), without Docker and without a network.
 
 For tests, CI and demonstrations. Pass the context of an existing cluster to `trainfleet launch` instead.
 
 [bold]Examples[/]
 
     trainfleet cluster up
+
+    trainfleet cluster up --nodes 3
 
     trainfleet cluster up --nodes-like outputs.json
 
@@ -39,10 +41,7 @@ For tests, CI and demonstrations. Pass the context of an existing cluster to `tr
 {EXIT_CODES}""",
 )
 
-Name = Annotated[
-    str, typer.Option("--name", help="The name of the cluster; its context is `trainfleet-NAME`.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+cluster.add_typer(node, name="node")
 
 
 @cluster.command()
@@ -67,9 +66,33 @@ def up(  # noqa: PLR0917 - one per flag
             help="Simulate one node with this number of GPUs and these labels; repeatable.",
         ),
     ] = None,
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            "--nodes",
+            min=1,
+            help="The number of real nodes; more than before adds nodes.",
+            show_default="1, or what the cluster has",
+        ),
+    ] = None,
+    devices: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NODE:]RESOURCE=N[,...]",
+            help="Offer stand-ins for devices, such as nvidia.com/gpu, on all nodes or one; repeatable.",
+        ),
+    ] = None,
+    node_label: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NODE:]KEY=VALUE", help="Label all nodes or one; repeatable."),
+    ] = None,
+    node_taint: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NODE:]KEY[=VALUE]:EFFECT", help="Taint all nodes or one; repeatable."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start the cluster, or resume an interrupted start: servers, node, DNS, storage, KubeRay, training
+    """Start the cluster, or resume an interrupted start: servers, nodes, DNS, storage, KubeRay, training
     image.
 
     The first start builds Kubernetes from its pins (10 minutes on two cores); later ones take half a minute.
@@ -80,6 +103,8 @@ def up(  # noqa: PLR0917 - one per flag
 
     trainfleet cluster up --install --no-image
 
+    trainfleet cluster up --nodes 3 --devices nvidia.com/gpu=8 --node-taint node2:spot=true:NoSchedule
+
     trainfleet cluster up --nodes-like aws-prod.json --fake-node big:8:skypilot.co/accelerator=h100
 
     export KUBECONFIG=$(trainfleet cluster kubeconfig)
@@ -88,16 +113,18 @@ def up(  # noqa: PLR0917 - one per flag
 
     from trainfleet.console import out, print_json
     from trainfleet.local_cluster import checks, fake_nodes
+    from trainfleet.local_cluster.node_settings import Asked
     from trainfleet.local_cluster.start import start_cluster
 
     started = time.monotonic()
     checks.require_supported()
-    nodes = fake_nodes.from_flags(nodes_like or [], fake_node or [])
+    simulated = fake_nodes.from_flags(nodes_like or [], fake_node or [])
+    asked = Asked(nodes, node_label or [], node_taint or [], devices or [])
     if install and (packages := checks.missing_packages(image)):
-        _progress(f"installing {', '.join(packages)}")
+        show_progress(f"installing {', '.join(packages)}")
         checks.install(packages)
-    state = start_cluster(name, _progress, image=image, fake_nodes=bool(nodes))
-    fake_nodes.apply(state, nodes)
+    state = start_cluster(name, show_progress, image=image, fake_nodes=bool(simulated), asked=asked)
+    fake_nodes.apply(state, simulated)
     seconds = time.monotonic() - started
     document = {"name": state.name, "context": state.context, "kubeconfig": str(state.kubeconfig)}
     if as_json:
@@ -119,12 +146,12 @@ def down(name: Name = "local") -> None:
     from trainfleet.console import out
     from trainfleet.local_cluster.start import remove_cluster
 
-    out().print("removed" if remove_cluster(name, _progress) else f"there is no cluster {name}")
+    out().print("removed" if remove_cluster(name, show_progress) else f"there is no cluster {name}")
 
 
 @cluster.command()
 def status(name: Name = "local", as_json: AsJson = False) -> None:
-    """Show each server with its number of starts and its memory. Exit code 1 unless the cluster is ready.
+    """Show each server with its starts and memory, and each node. Exit code 1 unless the cluster is ready.
 
     [bold]Examples[/]
 
@@ -133,6 +160,7 @@ def status(name: Name = "local", as_json: AsJson = False) -> None:
       trainfleet cluster status --json
     """
     from trainfleet.console import out, print_json
+    from trainfleet.local_cluster.cli.tables import nodes_table, servers_table
     from trainfleet.local_cluster.state import up_command
     from trainfleet.local_cluster.status import cluster_status
 
@@ -140,7 +168,8 @@ def status(name: Name = "local", as_json: AsJson = False) -> None:
     if as_json:
         print_json(document)
     elif document["exists"]:
-        out().print(_table(document))
+        out().print(servers_table(document))
+        out().print(nodes_table(document))
     else:
         out().print(f"there is no cluster {name}: `{up_command(name)}`")
     if not document["ready"]:
@@ -162,13 +191,18 @@ def kubeconfig(
 
       trainfleet cluster kubeconfig --show > local.kubeconfig
     """
-    state = _load(name)
+    state = load_state(name)
     typer.echo(state.kubeconfig.read_text() if show else str(state.kubeconfig))
 
 
 @cluster.command()
 def logs(
-    server: Annotated[str, typer.Argument(help="The server; without one, the servers are listed.")] = "",
+    server: Annotated[
+        str,
+        typer.Argument(
+            help="The server, with its node unless that is the first; without one, the servers are listed."
+        ),
+    ] = "",
     name: Name = "local",
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="The number of lines to show.")] = 50,
     follow: Annotated[
@@ -183,25 +217,27 @@ def logs(
 
       trainfleet cluster logs kubelet -n 100
 
+      trainfleet cluster logs node2/kubelet
+
       trainfleet cluster logs ray-operator --follow
     """
     import subprocess
 
     from trainfleet.errors import InputError, Problem
+    from trainfleet.local_cluster.status import log_name
     from trainfleet.suggestions import did_you_mean
 
-    folder = _load(name).file("logs")
-    known = sorted(path.stem for path in folder.glob("*.log"))
+    known = {
+        log_name(each, path.stem): path
+        for each in load_state(name).nodes
+        for path in sorted(each.file("logs").glob("*.log"))
+    }
     if not server:
         typer.echo("\n".join(known))
         return
     if server not in known:
-        raise InputError(
-            "no such server", [Problem(server, "has no log", did_you_mean(server, known) or ", ".join(known))]
-        )
-    subprocess.run(
-        ["tail", "-n", str(lines), *(["-F"] if follow else []), str(folder / f"{server}.log")], check=False
-    )
+        raise InputError("no such server", [Problem(server, "has no log", did_you_mean(server, known))])
+    subprocess.run(["tail", "-n", str(lines), *(["-F"] if follow else []), str(known[server])], check=False)
 
 
 @cluster.command()
@@ -211,7 +247,7 @@ def load(
     ],
     name: Name = "local",
 ) -> None:
-    """Load another image into the cluster, which reaches no registry. Pods use it with `imagePullPolicy:
+    """Load another image into each node that runs, from a file instead of a registry. Pods use it with `imagePullPolicy:
     IfNotPresent`.
 
     [bold]Examples[/]
@@ -221,12 +257,12 @@ def load(
     from trainfleet.errors import InputError, Problem
     from trainfleet.local_cluster import images
 
-    pid = _node_pid(_load(name))
+    running = running_nodes(load_state(name))
     if not archive.is_file():
         raise InputError(
             "no such image", [Problem(str(archive), "is not a file", "write it with `docker save`")]
         )
-    typer.echo(images.load_archive(pid, archive).strip())
+    typer.echo(images.load_archive(running, archive).strip())
 
 
 @cluster.command()
@@ -270,8 +306,8 @@ def store(
     from trainfleet.errors import InputError, Problem
     from trainfleet.local_cluster import store as stores
 
-    state = _load(name)
-    pid = _node_pid(state)
+    state = load_state(name)
+    pid = running_nodes(state)[0][1]
     data = (folder or user_data_path("trainfleet") / "stores" / name).resolve()
     if data.exists() and not data.is_dir():
         raise InputError(
@@ -303,58 +339,7 @@ def _instructions(state: State, namespace: str, served: Store, data: Path) -> st
     )
 
 
-def _load(name: str) -> State:
-    from trainfleet.errors import InputError, Problem
-    from trainfleet.local_cluster import state
-
-    found = state.load(name)
-    if found is None:
-        problem = Problem("--name", f"there is no cluster {name}", state.up_command(name))
-        raise InputError("no such cluster", [problem])
-    return found
-
-
-def _node_pid(state: State) -> int:
-    """The node's first process."""
-    from trainfleet.errors import InputError, Problem
-    from trainfleet.local_cluster import node
-    from trainfleet.local_cluster.state import up_command
-
-    pid = node.pid_of(state)
-    if pid is None:
-        raise InputError(
-            "the cluster does not run",
-            [Problem("--name", f"{state.name} is stopped", up_command(state.name))],
-        )
-    return pid
-
-
-def _table(document: dict[str, Any]) -> Table:
-    from rich.table import Table
-
-    ready = "ready" if document["ready"] else "not ready"
-    title = [f"{document['context']}: {ready}, {document['memory_mib']} MiB"]
-    title += [
-        f"{row['name']} is short of {', '.join(row['short_of'])}: it accepts no new pods"
-        for row in document["nodes"]
-        if row["short_of"]
-    ]
-    table = Table(title="\n".join(title), title_justify="left")
-    for heading in ("server", "version", "state", "starts", "MiB"):
-        table.add_column(heading, justify="right" if heading in ("starts", "MiB") else "left")
-    for row in document["servers"]:
-        state = "[green]runs[/]" if row["running"] else "[red]stopped[/]"
-        table.add_row(row["name"], row["version"], state, str(row["starts"]), str(row["memory_mib"]))
-    return table
-
-
 def _print_plain(text: str) -> None:
     from trainfleet.console import out
 
     out().print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _progress(text: str) -> None:
-    from trainfleet.console import err
-
-    err().print(text, markup=False, soft_wrap=True)

@@ -65,7 +65,7 @@ def built_in(name: str) -> Target:
                 )
             ],
         )
-    if node.pid_of(it) is None or not builds.executable(pins.KUBE).is_file():
+    if node.pid_of(it.control_plane) is None or not builds.executable(pins.KUBE).is_file():
         raise InputError("the cluster is not running", [Problem("--on-cluster", f"{name} is stopped", start)])
     kubectl = (
         str(builds.executable(pins.KUBE)),

@@ -27,7 +27,7 @@ def clean(target: Target) -> list[str]:
     if target.built_in is not None and (it := target.built_in):
         processes = json.loads(it.file("processes.json").read_text())
         if any(str(login(it)) in part for part in processes[SERVER]["command"]):
-            set_processes(it, {**processes, SERVER: servers.workers(it)[SERVER].process_spec()})
+            set_processes(it.control_plane, {**processes, SERVER: servers.clients(it)[SERVER].process_spec()})
             removed.append("KubeRay's operator with the stack's flags")
         login(it).unlink(missing_ok=True)
     if refused:

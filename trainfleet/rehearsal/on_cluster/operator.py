@@ -159,7 +159,7 @@ class Operator:
         starts = self._starts()
         if self._settings()[SERVER] == server:
             return
-        set_processes(self.it, {**self._settings(), SERVER: server})
+        set_processes(self.it.control_plane, {**self._settings(), SERVER: server})
         api = self.applier.api
         ready = f"http://{self.it.node_address}:8082/readyz"
         if not api.wait(lambda: self._starts() != starts and is_healthy(ready), READY_S):
