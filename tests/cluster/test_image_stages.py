@@ -38,9 +38,11 @@ def test_a_build_replaces_a_folder_without_its_program(
     assert pins.COREDNS not in builds.missing()
 
 
-def test_kwok_is_built_only_for_simulated_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_optional_program_is_built_only_when_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert set(builds.missing(simulated=True)) - set(builds.missing(simulated=False)) == {pins.KWOK}
+    assert set(builds.missing()) - set(builds.missing(set())) == {pins.KWOK, pins.DEVICE_PLUGIN}
 
 
 @pytest.mark.parametrize(

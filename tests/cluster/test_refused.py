@@ -143,11 +143,11 @@ def test_the_required_disk_depends_on_what_must_be_built(
     image: bool,
     expected: float,
 ) -> None:
-    monkeypatch.setattr(checks, "missing", lambda simulated: list(unbuilt))
+    monkeypatch.setattr(checks, "missing", lambda optional: list(unbuilt))
     monkeypatch.setattr(
         checks.images, "store_folder", lambda image: tmp_path if image_there else tmp_path / "none"
     )
-    assert checks.disk_gib(image, True) == expected
+    assert checks.disk_gib(image, pins.OPTIONAL) == expected
 
 
 def test_a_range_that_overlaps_a_route_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,13 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from trainfleet.errors import Problem, TrainfleetError
 from trainfleet.local_cluster.node import ISOLATED
-from trainfleet.local_cluster.pins import KUBE, KWOK, PROGRAMS, RAY_OPERATOR, Program
+from trainfleet.local_cluster.pins import KUBE, OPTIONAL, PROGRAMS, RAY_OPERATOR, Program
 from trainfleet.toolchain import build_lock, cache_folder, find_go, run_go
 
 Progress = Callable[[str], None]
@@ -34,23 +34,23 @@ def executable(program: Program) -> Path:
     return folder_of(program) / program.name
 
 
-def missing(simulated: bool = True) -> list[Program]:
-    """The programs that have not been built yet; kwok is needed only for simulated nodes."""
+def missing(optional: Set[Program] = OPTIONAL) -> list[Program]:
+    """The programs that have not been built yet, with these of the optional ones."""
     return [
         program
         for program in PROGRAMS
-        if (simulated or program is not KWOK) and not executable(program).is_file()
+        if program not in OPTIONAL - optional and not executable(program).is_file()
     ]
 
 
-def build_all(progress: Progress, simulated: bool = True) -> None:
+def build_all(progress: Progress, optional: Set[Program] = OPTIONAL) -> None:
     """Build the missing programs, two at a time.
 
     Raises:
         MissingToolError: Go is missing and cannot be downloaded.
         TrainfleetError: a build failed; finished builds are kept.
     """
-    todo = missing(simulated)
+    todo = missing(optional)
     if not todo:
         return
     cache_folder().mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Set
 from pathlib import Path
 
 import psutil
@@ -15,6 +16,7 @@ import psutil
 from trainfleet.errors import MissingToolError, Problem, TrainfleetError
 from trainfleet.local_cluster import cgroups, images
 from trainfleet.local_cluster.builds import missing
+from trainfleet.local_cluster.pins import OPTIONAL, Program
 from trainfleet.local_cluster.state import shadowed_by
 from trainfleet.toolchain import cache_folder
 
@@ -91,7 +93,7 @@ def apt_command(packages: list[str]) -> str:
 
 
 def require_resources(
-    state_folder: Path, *, image: bool = True, simulated: bool = True, nodes: int = 1
+    state_folder: Path, *, image: bool = True, optional: Set[Program] = OPTIONAL, nodes: int = 1
 ) -> None:
     """Check packages, memory, disk space, the kernel and the folders.
 
@@ -107,7 +109,7 @@ def require_resources(
     if available < needed:
         what = f"{available:.1f} GiB are free, the cluster needs {needed:g}"
         problems.append(Problem("memory", what, "stop other programs, or use a larger machine"))
-    problems += _disk_problems(state_folder, disk_gib(image, simulated))
+    problems += _disk_problems(state_folder, disk_gib(image, optional))
     problems += [
         Problem(str(path), f"is hidden from the node, which has its own {mount}", "use another folder")
         for path in (cache_folder(), Path(sys.prefix), Path(__file__))
@@ -128,9 +130,9 @@ def _disk_problems(state_folder: Path, needed_gib: float) -> list[Problem]:
     return []
 
 
-def disk_gib(image: bool, simulated: bool) -> float:
+def disk_gib(image: bool, optional: Set[Program]) -> float:
     """The disk space that the cluster needs, with what has to be built for it first."""
-    programs = sum(DISK_GIB.get(program.name, OTHER_GIB) for program in missing(simulated))
+    programs = sum(DISK_GIB.get(program.name, OTHER_GIB) for program in missing(optional))
     unbuilt = image and not images.store_folder(image).is_dir()
     return SPARE_GIB + programs + (DISK_GIB["image"] if unbuilt else 0.0)
 

@@ -69,4 +69,7 @@ RAY_OPERATOR = Program(
     "github.com/ray-project/kuberay/ray-operator",
 )
 KWOK = Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok")
-PROGRAMS = (KUBE, COREDNS, RAY_OPERATOR, KWOK)
+DEVICE_PLUGIN = Program("device-plugin", "device-plugin", ".", "k8s.io/kubelet")
+PROGRAMS = (KUBE, COREDNS, RAY_OPERATOR, KWOK, DEVICE_PLUGIN)
+OPTIONAL = frozenset({KWOK, DEVICE_PLUGIN})
+"""Built only when they are asked for: kwok for simulated nodes, the device plugin for stand-in devices."""

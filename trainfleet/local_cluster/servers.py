@@ -84,7 +84,12 @@ def of_node(node: Node) -> dict[str, Server]:
     kubelet = ["kubelet", config("kubelet"), f"--config={node.file('config', 'kubelet.yaml')}"]
     kubelet += [f"--hostname-override={node.name}", f"--node-ip={node.address}"]
     kubelet += [f"--node-labels=trainfleet.io/cluster={node.cluster.name}"]
-    return runtime(node) | {"kube-proxy": _kube(*proxy), "kubelet": _kube(*kubelet)}
+    running = runtime(node) | {"kube-proxy": _kube(*proxy), "kubelet": _kube(*kubelet)}
+    if devices := node.settings.devices:
+        plugin = str(builds.executable(pins.DEVICE_PLUGIN))
+        counts = (f"{resource}={count}" for resource, count in devices.items())
+        running["device-plugin"] = Server([plugin, *counts])
+    return running
 
 
 def control_plane(state: State) -> dict[str, Server]:

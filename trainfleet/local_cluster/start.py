@@ -10,7 +10,7 @@ import json
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -22,11 +22,23 @@ from filelock import FileLock, Timeout
 
 from trainfleet.errors import Problem, TrainfleetError
 from trainfleet.files import write_whole
-from trainfleet.local_cluster import builds, cgroups, checks, images, network, nodes, pki, servers, state
+from trainfleet.local_cluster import (
+    builds,
+    cgroups,
+    checks,
+    images,
+    network,
+    nodes,
+    pins,
+    pki,
+    servers,
+    state,
+)
 from trainfleet.local_cluster import node as node_process
 from trainfleet.local_cluster.kubectl import kubectl, write_shim
 from trainfleet.local_cluster.node_settings import Asked
 from trainfleet.local_cluster.objects import objects
+from trainfleet.local_cluster.pins import Program
 from trainfleet.local_cluster.servers import Server
 from trainfleet.local_cluster.state import Node, Settings, State
 from trainfleet.toolchain import cache_folder
@@ -72,8 +84,11 @@ def start_cluster(
     existing = state.load(name)
     settings = asked.merged(existing.settings if existing else [Settings()])
     simulated = fake_nodes or (existing is not None and "kwok" in read_processes(existing.control_plane))
-    checks.require_resources(state.folder_of(name), image=image, simulated=simulated, nodes=len(settings))
-    store = _prepare(progress, image, simulated)
+    optional = {pins.KWOK} if simulated else set()
+    if any(each.devices for each in settings):
+        optional.add(pins.DEVICE_PLUGIN)
+    checks.require_resources(state.folder_of(name), image=image, optional=optional, nodes=len(settings))
+    store = _prepare(progress, image, optional)
     with cluster_lock(name, progress):
         cluster = state.load(name) or _create(name)
         cluster.settings = asked.merged(cluster.settings)
@@ -115,12 +130,12 @@ def _create(name: str) -> State:
         return state.create(name, network.choose(taken))
 
 
-def _prepare(progress: Progress, image: bool, simulated: bool) -> Path:
+def _prepare(progress: Progress, image: bool, optional: Set[Program]) -> Path:
     """Build the programs and the images in parallel: one is bound by CPU, the other by disk and network.
     Returns the image store.
     """
     with ThreadPoolExecutor(2) as pool:
-        programs = pool.submit(builds.build_all, progress, simulated)
+        programs = pool.submit(builds.build_all, progress, optional)
         store = pool.submit(images.prepare, progress, image)
         try:
             programs.result()

@@ -21,6 +21,7 @@ VERSIONS = {
     "coredns": pins.COREDNS,
     "ray-operator": pins.RAY_OPERATOR,
     "kwok": pins.KWOK,
+    "device-plugin": pins.DEVICE_PLUGIN,
 }
 PRESSURES = {"DiskPressure": "disk", "MemoryPressure": "memory", "PIDPressure": "process numbers"}
 """The pressure conditions of a node: under pressure, it accepts no new pods and evicts some."""

@@ -247,7 +247,7 @@ def load(
     ],
     name: Name = "local",
 ) -> None:
-    """Load another image into each node that runs, from a file instead of a registry. Pods use it with `imagePullPolicy:
+    """Load another image from a file into each node that runs. Pods use it with `imagePullPolicy:
     IfNotPresent`.
 
     [bold]Examples[/]
