@@ -95,7 +95,7 @@ def until(done: Callable[[], Any], what: str, limit: float = 120.0) -> Any:
     return found
 
 
-def _with_kubectl(here: Cluster) -> Cluster:
+def with_kubectl(here: Cluster) -> Cluster:
     """Append the cluster's kubectl to PATH: tests and SkyPilot call it."""
     os.environ["PATH"] += f":{here.state.file('bin')}"
     return here
@@ -107,12 +107,12 @@ def cluster() -> Iterator[Cluster]:
     if given := os.environ.get("TRAINFLEET_TEST_CLUSTER"):
         here = Cluster(given, trainfleet)
         assert here.status()["ready"], f"{given} is not up: trainfleet cluster up --name {given}"
-        yield _with_kubectl(here)
+        yield with_kubectl(here)
         return
     trainfleet("cluster", "down", "--name", NAME)
     done = trainfleet("cluster", "up", "--name", NAME, timeout=2700)
     assert done.returncode == 0, done.stderr
-    yield _with_kubectl(Cluster(NAME, trainfleet))
+    yield with_kubectl(Cluster(NAME, trainfleet))
     assert trainfleet("cluster", "down", "--name", NAME).returncode == 0
 
 

@@ -129,7 +129,7 @@ def test_only_a_changed_base_is_imported_before_the_project(
     source = tmp_path / "module.py"
     source.write_text("one = 1\n")
 
-    def load(_it: State, _pid: int, reference: str, layers: list[oci.Layer], _how: oci.Settings) -> None:
+    def load(_nodes: object, reference: str, layers: list[oci.Layer], _how: oci.Settings) -> None:
         loaded.append((reference, [each.digest for each in layers if each.file is not None]))
 
     monkeypatch.setattr(images, "load", load)

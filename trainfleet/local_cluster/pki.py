@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -41,14 +42,14 @@ def client_subjects(state: State) -> dict[str, str]:
 
 def create(state: State) -> None:
     """Create the certificates and kubeconfigs, unless they exist."""
-    _create_folder(state.file("pki"), lambda work: _certificates(state, work))
+    _create_folder(state.file("pki"), partial(_certificates, state))
     api = f"https://{state.node_address}:6443"
     for name in client_subjects(state):
         if name != "kubelet-client":
             target = state.kubeconfig if name == "admin" else state.file("config", f"{name}.kubeconfig")
             _write_kubeconfig(state.control_plane, target, name, api if name == "admin" else LOOPBACK)
     for node in state.nodes[1:]:
-        _create_folder(node.file("pki"), lambda work, node=node: _node_certificates(node, work))
+        _create_folder(node.file("pki"), partial(_node_certificates, node))
         for name in ("kubelet", "kube-proxy"):
             _write_kubeconfig(node, node.file("config", f"{name}.kubeconfig"), name, api)
 
