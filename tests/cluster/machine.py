@@ -33,7 +33,9 @@ def seen(name: str) -> dict[str, Any]:
             ["nft", "list", "ruleset"], capture_output=True, text=True, check=True
         ).stdout,
         "forwarding": Path("/proc/sys/net/ipv4/ip_forward").read_text(),
-        "cgroups": [str(path) for path in cgroups.existing(f"trainfleet-{name}")],
+        "cgroups": [
+            str(path) for root in cgroups.hierarchies() for path in sorted(root.glob(f"trainfleet-{name}*"))
+        ],
         "hosts": Path("/etc/hosts").read_text(),
         "resolver": Path("/etc/resolv.conf").read_text(),
         "folders": {

@@ -95,8 +95,14 @@ def working() -> bool:
 MOMENTS: list[Callable[[], bool]] = [begun, grouped, alive, linked, serving, working]
 
 
-def killed_when(moment: Callable[[], bool]) -> set[str]:
-    """Start `up` and send SIGKILL when a condition holds. Returns the namespaces of the node, if any."""
+def joined() -> bool:
+    """Whether the kubelet of a second node has started."""
+    it = state.load(NAME)
+    return it is not None and len(it.nodes) > 1 and it.nodes[1].file("logs", "kubelet.log").exists()
+
+
+def killed_when(moment: Callable[[], bool], *options: str) -> set[str]:
+    """Start `up` and send SIGKILL when a condition holds. Returns the namespaces of the first node, if any."""
     command = [
         str(Path(sys.executable).with_name("trainfleet")),
         "cluster",
@@ -104,6 +110,7 @@ def killed_when(moment: Callable[[], bool]) -> set[str]:
         "--name",
         NAME,
         "--no-image",
+        *options,
     ]
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
@@ -179,6 +186,24 @@ def test_a_killed_node_restarts_with_its_objects(before: dict[str, Any]) -> None
     assert not here.status()["ready"]
     assert trainfleet("cluster", "up", "--name", NAME, "--no-image").returncode == 0
     assert here.kubectl("get", "namespace", "kept", "-o", "name") == "namespace/kept\n"
+
+
+@pytest.mark.slow
+def test_a_killed_start_of_several_nodes_resumes_gains_a_node_and_leaves_nothing(
+    before: dict[str, Any],
+) -> None:
+    killed_when(joined, "--nodes", "2")
+    here = Cluster(NAME, trainfleet)
+    for number, options in ((2, ()), (3, ("--nodes", "3"))):
+        done = trainfleet("cluster", "up", "--name", NAME, "--no-image", *options)
+        assert done.returncode == 0, done.stderr
+        assert here.status()["ready"]
+        assert [row["ready"] for row in here.status()["nodes"]] == [True] * number
+    pids = [node.pid_of(each) for each in here.state.nodes]
+    inside = {name for pid in pids if pid is not None for name in namespaces(pid)}
+    assert len(inside) == 9, "no namespace is shared"
+    assert trainfleet("cluster", "down", "--name", NAME).returncode == 0
+    assert_gone(before, inside)
 
 
 def test_down_without_a_cluster_reports_it(before: dict[str, Any]) -> None:

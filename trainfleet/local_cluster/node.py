@@ -85,6 +85,7 @@ def start(node: Node, *, die_with_parent: bool = False) -> int:
 def _launch(node: Node, prefix: Sequence[str]) -> subprocess.Popen[bytes]:
     command = [*prefix, "unshare", *_NAMESPACES, "--fork", "--kill-child", "--mount-proc"]
     command += [sys.executable, "-I", "-S", str(INIT), str(node.folder), node.token, node.name]
+    command += [str(node.cluster.file("var", "lib", "volumes"))]
     environment = {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": "/root",
