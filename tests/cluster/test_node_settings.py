@@ -10,7 +10,7 @@ import pytest
 
 from trainfleet.errors import InputError
 from trainfleet.local_cluster import life_cycle, nodes, servers, state
-from trainfleet.local_cluster.node_settings import Asked
+from trainfleet.local_cluster.node_settings import NodeOptions
 from trainfleet.local_cluster.state import MOST_NODES, Settings, State
 
 
@@ -43,7 +43,7 @@ def test_settings_survive_in_the_state_file_and_an_older_file_has_one_node(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     it = state.create("local", IPv4Network("10.213.0.0/16"))
-    it.settings = Asked(2, ["disk=fast"], ["node2:spot:NoExecute"], ["rdma/ib=2"]).merged(it.settings)
+    it.settings = NodeOptions(2, ["disk=fast"], ["node2:spot:NoExecute"], ["rdma/ib=2"]).merged(it.settings)
     it.save()
     again = state.load("local")
     assert again is not None
@@ -57,37 +57,39 @@ def test_settings_survive_in_the_state_file_and_an_older_file_has_one_node(
     assert older.settings == [Settings()]
 
 
-def test_a_later_up_adds_to_what_was_asked_before() -> None:
-    asked = Asked(3, ["a=1", "node3:a=3"], ["node2:x=1:NoSchedule"], ["nvidia.com/gpu=8", "node2:rdma/ib=1"])
-    before = asked.merged([Settings()])
+def test_a_later_up_adds_to_earlier_ones() -> None:
+    options = NodeOptions(
+        3, ["a=1", "node3:a=3"], ["node2:x=1:NoSchedule"], ["nvidia.com/gpu=8", "node2:rdma/ib=1"]
+    )
+    before = options.merged([Settings()])
     assert [each.labels for each in before] == [{"a": "1"}, {"a": "1"}, {"a": "3"}]
     assert [each.devices.get("rdma/ib") for each in before] == [None, 1, None]
-    after = Asked(None, ["node2:b=2"], ["x=2:NoSchedule", "x=2:NoExecute"]).merged(before)
+    after = NodeOptions(None, ["node2:b=2"], ["x=2:NoSchedule", "x=2:NoExecute"]).merged(before)
     assert after[1].labels == {"a": "1", "b": "2"}
     assert [each.taints for each in after] == [["x=2:NoSchedule", "x=2:NoExecute"]] * 3
     assert before[1].taints == ["x=1:NoSchedule"], "the argument is not changed"
 
 
 @pytest.mark.parametrize(
-    ("asked", "existing", "where", "what", "fix"),
+    ("options", "existing", "where", "what", "fix"),
     [
-        (Asked(2), 3, "--nodes", "the cluster has 3 nodes", "cluster down"),
-        (Asked(9), 1, "--nodes", "9 are more than 8", "at most 8"),
-        (Asked(labels=["node2:a=b"]), 1, "--node-label", "names node2", "a larger --nodes"),
-        (Asked(labels=["a"]), 1, "--node-label", "'a' does not have the form", "node2:disk=fast"),
-        (Asked(labels=["a=b c"]), 1, "--node-label", "does not have the form", "node2:disk=fast"),
-        (Asked(taints=["a=b"]), 1, "--node-taint", "does not have the form", ":NoSchedule"),
-        (Asked(taints=["a=b:Never"]), 1, "--node-taint", "does not have the form", ":NoSchedule"),
-        (Asked(devices=["amd.com/gpu=1"]), 1, "--devices", "no stand-in for 'amd.com/gpu'", "rdma/ib"),
-        (Asked(devices=["nvidia.com/gpu=65"]), 1, "--devices", "no number from 0 to 64", "=8"),
-        (Asked(devices=["nvidia.com/gpu"]), 1, "--devices", "no number", "=8"),
+        (NodeOptions(2), 3, "--nodes", "the cluster has 3 nodes", "cluster down"),
+        (NodeOptions(9), 1, "--nodes", "9 are more than 8", "at most 8"),
+        (NodeOptions(labels=["node2:a=b"]), 1, "--node-label", "names node2", "a larger --nodes"),
+        (NodeOptions(labels=["a"]), 1, "--node-label", "'a' does not have the form", "node2:disk=fast"),
+        (NodeOptions(labels=["a=b c"]), 1, "--node-label", "does not have the form", "node2:disk=fast"),
+        (NodeOptions(taints=["a=b"]), 1, "--node-taint", "does not have the form", ":NoSchedule"),
+        (NodeOptions(taints=["a=b:Never"]), 1, "--node-taint", "does not have the form", ":NoSchedule"),
+        (NodeOptions(devices=["amd.com/gpu=1"]), 1, "--devices", "no stand-in for 'amd.com/gpu'", "rdma/ib"),
+        (NodeOptions(devices=["nvidia.com/gpu=65"]), 1, "--devices", "no number from 0 to 64", "=8"),
+        (NodeOptions(devices=["nvidia.com/gpu"]), 1, "--devices", "no number", "=8"),
     ],
 )
 def test_a_mistake_is_refused_with_its_option(
-    asked: Asked, existing: int, where: str, what: str, fix: str
+    options: NodeOptions, existing: int, where: str, what: str, fix: str
 ) -> None:
     with pytest.raises(InputError) as refused:
-        asked.merged([Settings() for _ in range(existing)])
+        options.merged([Settings() for _ in range(existing)])
     (problem,) = refused.value.problems
     assert problem.where == where
     assert what in problem.what
@@ -96,7 +98,7 @@ def test_a_mistake_is_refused_with_its_option(
 
 def test_all_mistakes_are_reported_at_once() -> None:
     with pytest.raises(InputError) as refused:
-        Asked(1, ["a"], ["b"], ["rdma/ib=x,efa=1"]).merged([Settings(), Settings()])
+        NodeOptions(1, ["a"], ["b"], ["rdma/ib=x,efa=1"]).merged([Settings(), Settings()])
     assert [problem.where for problem in refused.value.problems] == [
         "--nodes",
         "--node-label",

@@ -31,7 +31,7 @@ def find(cluster: State, name: str) -> Node:
     if node.number == 1:
         what = "runs the control plane and routes the packets of the other nodes"
         others = ", ".join(list(known)[1:]) or up_command(cluster.name, "--nodes", "3")
-        raise InputError("this node cannot be taken away", [Problem(name, what, others)])
+        raise InputError("this node cannot be stopped alone", [Problem(name, what, others)])
     return node
 
 

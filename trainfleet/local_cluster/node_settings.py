@@ -1,7 +1,7 @@
-"""What `cluster up` asks of its nodes: their number, and the labels, taints and devices of each.
+"""The options of `cluster up` for its nodes: their number, and the labels, taints and devices of each.
 
-A text applies to all nodes, or to the one that it begins with: `node2:KEY=VALUE`. What was asked once is kept
-in the cluster's state, so that an interrupted or repeated `up` need not be given it again.
+A text applies to all nodes, or to the one that it begins with: `node2:KEY=VALUE`. The settings are kept in
+the cluster's state, so an interrupted or repeated `up` does not need the options again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EXAMPLES = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class NodeOptions:
     """The options of one `up`: `number` is None where the option was not given."""
 
     number: int | None = None
@@ -40,7 +40,7 @@ class Asked:
     devices: Sequence[str] = field(default=())
 
     def merged(self, existing: Sequence[Settings]) -> list[Settings]:
-        """The settings of each node, with what was asked before.
+        """The settings of each node, with those of earlier calls.
 
         Raises:
             InputError: with every mistake: the number is out of range or smaller than before, a text has not
@@ -60,7 +60,7 @@ class Asked:
             for text in texts:
                 problems += _apply(option, text, settings)
         if problems:
-            raise InputError("the nodes cannot be made as asked", problems)
+            raise InputError("not valid options for the nodes", problems)
         return settings
 
     def _number_problems(self, existing: int) -> list[Problem]:
@@ -73,7 +73,7 @@ class Asked:
 
 
 def _apply(option: str, text: str, settings: Sequence[Settings]) -> list[Problem]:
-    """Add what a text asks to the settings; returns what is wrong with it."""
+    """Add a text to the settings; returns what is wrong with it."""
     found = {"--node-label": _LABEL, "--node-taint": _TAINT, "--devices": _DEVICES}[option].fullmatch(text)
     if found is None:
         return [Problem(option, f"{text!r} does not have the form of the example", EXAMPLES[option])]

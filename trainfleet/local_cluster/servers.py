@@ -239,7 +239,7 @@ def _kubelet(node: Node) -> dict[str, Any]:
 
 
 def as_taint(text: str) -> dict[str, str]:
-    """The taint that `KEY[=VALUE]:EFFECT` stands for."""
+    """The taint of the text `KEY[=VALUE]:EFFECT`."""
     pair, _, effect = text.rpartition(":")
     key, _, value = pair.partition("=")
     return {"key": key, "value": value, "effect": effect}

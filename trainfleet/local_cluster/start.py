@@ -36,7 +36,7 @@ from trainfleet.local_cluster import (
 )
 from trainfleet.local_cluster import node as node_process
 from trainfleet.local_cluster.kubectl import kubectl, write_shim
-from trainfleet.local_cluster.node_settings import Asked
+from trainfleet.local_cluster.node_settings import NodeOptions
 from trainfleet.local_cluster.objects import objects
 from trainfleet.local_cluster.pins import Program
 from trainfleet.local_cluster.servers import Server
@@ -70,19 +70,19 @@ def start_cluster(
     *,
     image: bool = True,
     fake_nodes: bool = False,
-    asked: Asked | None = None,
+    node_options: NodeOptions | None = None,
 ) -> State:
     """Start a cluster, unless it runs, and return its state once it is ready.
 
     Raises:
-        InputError: fewer nodes are asked than the cluster has, or something is asked of a node that it lacks.
+        InputError: fewer nodes are requested than the cluster has, or settings of a node that it lacks.
         MissingToolError: this machine cannot run it; lists what is missing.
         TrainfleetError: a server does not start; with the end of its log.
     """
     checks.require_supported()
-    asked = asked or Asked()
+    node_options = node_options or NodeOptions()
     existing = state.load(name)
-    settings = asked.merged(existing.settings if existing else [Settings()])
+    settings = node_options.merged(existing.settings if existing else [Settings()])
     simulated = fake_nodes or (existing is not None and "kwok" in read_processes(existing.control_plane))
     optional = {pins.KWOK} if simulated else set()
     if any(each.devices for each in settings):
@@ -91,7 +91,7 @@ def start_cluster(
     store = _prepare(progress, image, optional)
     with cluster_lock(name, progress):
         cluster = state.load(name) or _create(name)
-        cluster.settings = asked.merged(cluster.settings)
+        cluster.settings = node_options.merged(cluster.settings)
         cluster.save()
         for node in cluster.nodes:
             images.clone(node, store)

@@ -39,7 +39,7 @@ class Resource:
 
 @dataclass
 class Settings:
-    """The labels, taints and stand-in devices that `up` was asked to give to one node."""
+    """The labels, taints and stand-in devices of one node, from the options of `up`."""
 
     labels: dict[str, str] = field(default_factory=dict)
     taints: list[str] = field(default_factory=list)

@@ -113,17 +113,19 @@ def up(  # noqa: PLR0917 - one per flag
 
     from trainfleet.console import out, print_json
     from trainfleet.local_cluster import checks, fake_nodes
-    from trainfleet.local_cluster.node_settings import Asked
+    from trainfleet.local_cluster.node_settings import NodeOptions
     from trainfleet.local_cluster.start import start_cluster
 
     started = time.monotonic()
     checks.require_supported()
     simulated = fake_nodes.from_flags(nodes_like or [], fake_node or [])
-    asked = Asked(nodes, node_label or [], node_taint or [], devices or [])
+    node_options = NodeOptions(nodes, node_label or [], node_taint or [], devices or [])
     if install and (packages := checks.missing_packages(image)):
         show_progress(f"installing {', '.join(packages)}")
         checks.install(packages)
-    state = start_cluster(name, show_progress, image=image, fake_nodes=bool(simulated), asked=asked)
+    state = start_cluster(
+        name, show_progress, image=image, fake_nodes=bool(simulated), node_options=node_options
+    )
     fake_nodes.apply(state, simulated)
     seconds = time.monotonic() - started
     document = {"name": state.name, "context": state.context, "kubeconfig": str(state.kubeconfig)}

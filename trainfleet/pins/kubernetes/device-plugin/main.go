@@ -78,7 +78,7 @@ func (p *plugin) Allocate(_ context.Context, request *api.AllocateRequest) (*api
 	return response, nil
 }
 
-// serve listens before the kubelet is told, because it connects at once.
+// serve listens before it registers, because the kubelet connects at once.
 func (p *plugin) serve() error {
 	if err := os.Remove(p.socket()); err != nil && !os.IsNotExist(err) {
 		return err
