@@ -9,7 +9,7 @@ import typer
 
 from trainfleet.console import EXIT_CODES
 from trainfleet.local_cluster.cli.cluster_node import node
-from trainfleet.local_cluster.cli.options import AsJson, Name, load_state, running_nodes, show_progress
+from trainfleet.local_cluster.cli.options import AsJson, Name, load_state, progress_line, running_nodes
 
 if TYPE_CHECKING:
     from trainfleet.local_cluster.state import State
@@ -120,12 +120,13 @@ def up(  # noqa: PLR0917 - one per flag
     checks.require_supported()
     simulated = fake_nodes.from_flags(nodes_like or [], fake_node or [])
     node_options = NodeOptions(nodes, node_label or [], node_taint or [], devices or [])
-    if install and (packages := checks.missing_packages(image)):
-        show_progress(f"installing {', '.join(packages)}")
-        checks.install(packages)
-    state = start_cluster(
-        name, show_progress, image=image, fake_nodes=bool(simulated), node_options=node_options
-    )
+    with progress_line() as progress:
+        if install and (packages := checks.missing_packages(image)):
+            progress(f"installing {', '.join(packages)}")
+            checks.install(packages)
+        state = start_cluster(
+            name, progress, image=image, fake_nodes=bool(simulated), node_options=node_options
+        )
     fake_nodes.apply(state, simulated)
     seconds = time.monotonic() - started
     document = {"name": state.name, "context": state.context, "kubeconfig": str(state.kubeconfig)}
@@ -148,7 +149,9 @@ def down(name: Name = "local") -> None:
     from trainfleet.console import out
     from trainfleet.local_cluster.start import remove_cluster
 
-    out().print("removed" if remove_cluster(name, show_progress) else f"there is no cluster {name}")
+    with progress_line() as progress:
+        existed = remove_cluster(name, progress)
+    out().print("removed" if existed else f"there is no cluster {name}")
 
 
 @cluster.command()

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trainfleet.console import EXIT_CODES
-from trainfleet.local_cluster.cli.options import Name, load_state, show_progress
+from trainfleet.local_cluster.cli.options import Name, load_state, progress_line
 
 node = typer.Typer(
     add_completion=False,
@@ -47,7 +47,8 @@ def stop(which: Which, name: Name = "local") -> None:
     from trainfleet.local_cluster import life_cycle
 
     found = life_cycle.find(load_state(name), which)
-    life_cycle.stop(found, show_progress)
+    with progress_line() as progress:
+        life_cycle.stop(found, progress)
     typer.echo(f"{found.name} is stopped")
 
 
@@ -62,7 +63,8 @@ def start(which: Which, name: Name = "local") -> None:
     from trainfleet.local_cluster import life_cycle
 
     found = life_cycle.find(load_state(name), which)
-    life_cycle.start(found, show_progress)
+    with progress_line() as progress:
+        life_cycle.start(found, progress)
     typer.echo(f"{found.name} is ready")
 
 
@@ -85,5 +87,6 @@ def cut(
     from trainfleet.local_cluster import life_cycle
 
     found = life_cycle.find(load_state(name), which)
-    life_cycle.cut(found, seconds, show_progress)
+    with progress_line() as progress:
+        life_cycle.cut(found, seconds, progress)
     typer.echo(f"{found.name} is cut off for {seconds} s")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -41,7 +43,30 @@ def running_nodes(state: State) -> list[tuple[Node, int]]:
     return found
 
 
-def show_progress(text: str) -> None:
+@contextmanager
+def progress_line() -> Iterator[Callable[[str], None]]:
+    """Show the progress of a block: on a terminal as one line that is updated, else a line per message.
+
+    Messages `NAME: ...` of parallel builds share the line. A message without a name replaces all of them.
+    """
+    from rich.text import Text
+
     from trainfleet.console import err
 
-    err().print(text, markup=False, soft_wrap=True)
+    console = err()
+    if not console.is_terminal:
+        yield lambda text: console.print(text, markup=False, soft_wrap=True)
+        return
+    latest: dict[str, str] = {}
+
+    def update(text: str) -> None:
+        name, named, _ = text.partition(": ")
+        if not named:
+            latest.clear()
+        latest[name if named else ""] = text
+        line = Text("; ".join(latest.values()))
+        line.truncate(console.width - 3, overflow="ellipsis")  # a longer one would wrap
+        status.update(line)
+
+    with console.status("") as status:
+        yield update
