@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainfleet.console import EXIT_CODES
+from trainfleet.local_cluster.cli import up_options
 from trainfleet.local_cluster.cli.cluster_node import node
 from trainfleet.local_cluster.cli.options import AsJson, Name, load_state, progress_line, running_nodes
 
@@ -52,44 +53,12 @@ def up(  # noqa: PLR0917 - one per flag
         bool,
         typer.Option("--image/--no-image", help="Build the training image `localhost/trainfleet:local` too."),
     ] = True,
-    nodes_like: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="OUTPUTS.json",
-            help="Simulate a node of each node group in stack outputs (labels, taints, GPUs); repeatable.",
-        ),
-    ] = None,
-    fake_node: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME:GPUS[:KEY=VALUE,...]",
-            help="Simulate one node with this number of GPUs and these labels; repeatable.",
-        ),
-    ] = None,
-    nodes: Annotated[
-        int | None,
-        typer.Option(
-            "--nodes",
-            min=1,
-            help="The number of real nodes; more than before adds nodes.",
-            show_default="1, or what the cluster has",
-        ),
-    ] = None,
-    devices: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[NODE:]RESOURCE=N[,...]",
-            help="Offer stand-ins for devices, such as nvidia.com/gpu, on all nodes or one; repeatable.",
-        ),
-    ] = None,
-    node_label: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[NODE:]KEY=VALUE", help="Label all nodes or one; repeatable."),
-    ] = None,
-    node_taint: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[NODE:]KEY[=VALUE]:EFFECT", help="Taint all nodes or one; repeatable."),
-    ] = None,
+    nodes_like: up_options.NodesLike = None,
+    fake_node: up_options.FakeNode = None,
+    nodes: up_options.Nodes = None,
+    devices: up_options.Devices = None,
+    node_label: up_options.NodeLabel = None,
+    node_taint: up_options.NodeTaint = None,
     as_json: AsJson = False,
 ) -> None:
     """Start the cluster, or resume an interrupted start: servers, nodes, DNS, storage, KubeRay, training
