@@ -80,6 +80,30 @@ def _regions(cloud: Cloud, machine: Machine | None) -> list[str]:
     ]
 
 
+RECEIVERS: list[dict[str, Any]] = [
+    {"name": "chat", "kind": "slack", "secret": "alerts-slack", "channel": "#ml"},
+    {"name": "pager", "kind": "pagerduty", "secret": "alerts-pager", "severities": ["critical"]},
+    {
+        "name": "mail",
+        "kind": "email",
+        "to": ["ml@example.com"],
+        "sender": "alerts@example.com",
+        "smarthost": "smtp.example.com:587",
+    },
+]
+
+
+@st.composite
+def _monitoring(draw: st.DrawFn) -> dict[str, Any]:
+    enabled = draw(st.booleans())
+    receivers = draw(st.lists(st.sampled_from(RECEIVERS), unique_by=lambda each: str(each["name"])))
+    return {
+        "enabled": enabled,
+        "retention_days": draw(st.integers(1, 90)),
+        **({"receivers": receivers} if enabled else {}),
+    }
+
+
 @st.composite
 def specs(
     draw: Draw,
@@ -192,7 +216,7 @@ def _common(draw: Draw, cloud: Cloud, environments: tuple[str, ...]) -> Document
             "names": draw(st.lists(st.sampled_from(["hf-token", "wandb-key", "x" * 24]), unique=True))
         },
         "layer": layer,
-        "monitoring": {"enabled": draw(st.booleans()), "retention_days": draw(st.integers(1, 90))},
+        "monitoring": draw(_monitoring()),
         "tags": draw(
             st.dictionaries(st.sampled_from(["team", "cost-center"]), st.sampled_from(["ml", "1234", ""]))
         ),
