@@ -198,6 +198,8 @@ class CloudSupport:
     """How many minor versions a node pool may be older than the control plane; 0 = pools follow it."""
     drain_minutes: int = 0
     """How long an upgrade waits for the pods of a node: their budgets and their grace period; 0 = unknown."""
+    fast_image_pull: bool = False
+    """Whether pools can pull and unpack layers in parallel."""
     image_release: str = ""
     """Pattern of a release of the node image that a pool can be pinned to; empty = the cloud has none."""
     rules: tuple[Rule, ...] = ()

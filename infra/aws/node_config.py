@@ -62,9 +62,9 @@ def network_cards(machine: Machine) -> tuple[NetworkCard, ...]:
     )
 
 
-def user_data(machine: Machine, *, fabric: bool = False) -> str | None:
-    """User data (base64) that joins the machine's NVMe disks into one array for containers, and with a fabric
-    lets containers lock memory; None for neither.
+def user_data(machine: Machine, *, fabric: bool = False, fast_image_pull: bool = False) -> str | None:
+    """User data (base64) that joins the machine's NVMe disks into one array for containers, with a fabric
+    lets containers lock memory, and selects SOCI's parallel pull; None for none of them.
 
     EKS merges this NodeConfig with its own, which has the cluster's name and certificate. Source:
     awslabs/amazon-eks-ami nodeadm/doc/examples.md (modifying container RLIMITs).
@@ -74,6 +74,9 @@ def user_data(machine: Machine, *, fabric: bool = False) -> str | None:
         spec["instance"] = {"localStorage": {"strategy": "RAID0"}}
     if fabric:
         spec["containerd"] = {"baseRuntimeSpec": {"process": {"rlimits": [OPEN_FILES, LOCKED_MEMORY]}}}
+    if fast_image_pull:
+        # nodeadm/internal/api/feature_gates.go. The array, if there is one, also holds SOCI's folder.
+        spec["featureGates"] = {"FastImagePull": True}
     if not spec:
         return None
     config = {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec}
@@ -112,6 +115,7 @@ def node_config(
     capacity: Capacity = Capacity.ON_DEMAND,
     reservation: str = "",
     fabric: tuple[pulumi.Input[str], pulumi.Input[str]] | None = None,
+    fast_image_pull: bool = False,
     placement: aws.ec2.LaunchTemplatePlacementArgsDict | None = None,
 ) -> aws.ec2.LaunchTemplate:
     """The launch template of a node group.
@@ -125,6 +129,7 @@ def node_config(
         capacity: on demand, spot or a reservation.
         reservation: ID of the reservation or capacity block; empty for none.
         fabric: the cluster's and the fabric's security group, for nodes with EFA.
+        fast_image_pull: whether nodes pull and unpack layers in parallel.
         placement: the placement group, by name or id; None for none.
     """
     _, market_type, target = purchase_options(capacity, reservation)
@@ -135,7 +140,12 @@ def node_config(
         update_default_version=True,
         # EKS requires it here for capacity blocks, and rejects it here and on the group at once.
         instance_type=machine.instance_type if capacity is Capacity.CAPACITY_BLOCK else None,
-        block_device_mappings=[{"device_name": "/dev/xvda", "ebs": _root_volume(disk_gib, disk_key)}],
+        block_device_mappings=[
+            {
+                "device_name": "/dev/xvda",
+                "ebs": _root_volume(disk_gib, disk_key, fast=fast_image_pull and not machine.local_nvme_gb),
+            }
+        ],
         metadata_options={
             "http_endpoint": "enabled",
             "http_tokens": "required",
@@ -153,7 +163,7 @@ def node_config(
         }
         if target
         else None,
-        user_data=user_data(machine, fabric=fabric is not None),
+        user_data=user_data(machine, fabric=fabric is not None, fast_image_pull=fast_image_pull),
         tag_specifications=[{"resource_type": kind, "tags": tags} for kind in TAGGED],
         tags=component.tags(f"{what}-template"),
         # NOTE: a node group follows the template's latest version. Without this, a new owner or team tag
@@ -162,8 +172,13 @@ def node_config(
     )
 
 
-def _root_volume(gib: int, key: pulumi.Input[str]) -> aws.ec2.LaunchTemplateBlockDeviceMappingEbsArgsDict:
-    return {
+def _root_volume(
+    gib: int, key: pulumi.Input[str], *, fast: bool
+) -> aws.ec2.LaunchTemplateBlockDeviceMappingEbsArgsDict:
+    """The root volume. Parallel pulls are slower than sequential ones below 600 MiB/s, and AWS measured them
+    at 1,000 MiB/s and 16,000 IOPS.
+    """
+    volume: aws.ec2.LaunchTemplateBlockDeviceMappingEbsArgsDict = {
         "volume_type": "gp3",
         "volume_size": gib,
         "throughput": 500,  # four times the default: a training image is ten gigabytes and more
@@ -171,6 +186,7 @@ def _root_volume(gib: int, key: pulumi.Input[str]) -> aws.ec2.LaunchTemplateBloc
         "kms_key_id": key,
         "delete_on_termination": "true",
     }
+    return {**volume, "throughput": 1000, "iops": 16_000} if fast else volume
 
 
 def _interfaces(

@@ -214,6 +214,7 @@ class GpuPools(PlatformComponent):
                 capacity=pool.capacity,
                 reservation=pool.reservation,
                 fabric=fabric,
+                fast_image_pull=pool.fast_image_pull,
                 placement=self._placement(pool, machine),
             )
         template = self._templates[pool.family]

@@ -117,6 +117,7 @@ SUPPORT = CloudSupport(
     # EKS user guide, Kubernetes versions, FAQ; EKS API, UpdateNodegroupVersion, releaseVersion
     pool_skew=3,
     drain_minutes=15,  # EKS user guide, managed node update behavior: PodEvictionFailure
+    fast_image_pull=True,
     image_release=r"(1\.\d{2})\.\d+-\d{8}",
     allocatable=node_allocatable,
     rules=RULES,

@@ -212,6 +212,10 @@ class GpuPool(Part):
     """The zone of a compact or reserved pool. Empty = the platform's first zone."""
     disk_gib: int = Field(200, ge=50, le=16384)
     """Size of the root disk of a node, which holds container images."""
+    fast_image_pull: bool = False
+    """Pull and unpack the layers of an image in parallel, with a faster root disk where the machine has no
+    local one (aws; experimental). A change replaces the nodes.
+    """
     version: str = Field("", pattern=r"^(1\.\d{2})?$", examples=["1.34"])
     """Kubernetes version of the nodes, to upgrade them later than the control plane (aws, azure). Empty =
     the control plane's.

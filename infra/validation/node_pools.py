@@ -233,6 +233,14 @@ def placement_group_belongs(spec: PlatformSpec) -> Iterator[Finding]:
             yield Finding((*path, "placement_group"), what, "leave it out", reads)
 
 
+def fast_image_pull_belongs(spec: PlatformSpec) -> Iterator[Finding]:
+    """Only EKS's own node groups have the feature gate. GKE streams images on every pool already."""
+    for path, pool in pools(spec):
+        if pool.fast_image_pull and not (support(spec.cloud).fast_image_pull and pool.kind == "nodes"):
+            what = f"has no effect on pools of kind `{pool.kind}` on {spec.cloud}"
+            yield Finding((*path, "fast_image_pull"), what, "leave it out", (CLOUD, (*path, "kind")))
+
+
 def reservations_are_not_shared(spec: PlatformSpec) -> Iterator[Finding]:
     """Two pools with one reservation would each count all of it."""
     seen: dict[str, Path] = {}

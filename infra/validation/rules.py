@@ -52,6 +52,7 @@ COMMON_RULES: tuple[Rule, ...] = (
     node_pools.price_is_known,
     node_pools.reservation_belongs,
     node_pools.placement_group_belongs,
+    node_pools.fast_image_pull_belongs,
     node_pools.reservations_are_not_shared,
     node_pools.blocks_start_empty,
     node_pools.labels_are_free,

@@ -132,6 +132,16 @@ CASES = [
             ({"cloud": "azure", "gpu_pools[0].capacity": "reserved"}, "of kind `nodes` on azure"),
         )
     ),
+    *(
+        Case(
+            "fast_image_pull_belongs",
+            {**other, "gpu_pools[0].fast_image_pull": True},
+            "gpu_pools[0].fast_image_pull",
+            f"has no effect on pools of kind `nodes` on {cloud} -> leave it out",
+            {"gpu_pools[0].fast_image_pull": True},
+        )
+        for cloud, other in (("gcp", GOOGLE), ("azure", {"cloud": "azure"}))
+    ),
     Case("region_is_named", {"region": ""}, "region", "is missing", {"region": "eu-west-1"}),
     *(
         Case("aws_region_is_known", {"region": region}, "region", f"is in {partition}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import email
 import json
+from dataclasses import replace
 from typing import Any
 
 import pulumi
@@ -65,6 +66,33 @@ def test_user_data_joins_the_local_disks_in_a_form_that_eks_merges() -> None:
 
 def test_a_machine_without_local_disks_boots_as_it_is() -> None:
     assert node_config.user_data(machine("m7i.2xlarge")) is None
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "others"), [("g6.xlarge", set()), ("p5.48xlarge", {"instance"})]
+)
+def test_a_pool_with_fast_image_pull_selects_nodeadms_feature_gate(
+    instance_type: str, others: set[str]
+) -> None:
+    known = machine(instance_type)
+    user_data = node_config.user_data(
+        known if others else replace(known, local_nvme_gb=0), fast_image_pull=True
+    )
+    assert user_data is not None
+    (part,) = email.message_from_bytes(base64.b64decode(user_data)).get_payload()
+    spec = json.loads(part.get_payload())["spec"]
+    assert spec["featureGates"] == {"FastImagePull": True}
+    assert spec.keys() - {"featureGates"} == others
+
+
+def test_the_root_disk_of_fast_image_pull_is_fast_enough_for_it() -> None:
+    """EBS: gp3 has at most 0.25 MiB/s per IOPS and 500 IOPS per GiB; the smallest disk of a pool has 50."""
+    fast = node_config._root_volume(50, "key", fast=True)
+    slow = node_config._root_volume(50, "key", fast=False)
+    assert (fast["throughput"], slow["throughput"]) == (1000, 500)
+    assert fast["throughput"] / fast["iops"] <= 0.25
+    assert fast["iops"] <= 500 * 50
+    assert "iops" not in slow
 
 
 def test_containers_of_a_fabric_node_may_lock_memory_and_keep_their_open_files() -> None:
