@@ -140,12 +140,7 @@ def node_config(
         update_default_version=True,
         # EKS requires it here for capacity blocks, and rejects it here and on the group at once.
         instance_type=machine.instance_type if capacity is Capacity.CAPACITY_BLOCK else None,
-        block_device_mappings=[
-            {
-                "device_name": "/dev/xvda",
-                "ebs": _root_volume(disk_gib, disk_key, fast=fast_image_pull and not machine.local_nvme_gb),
-            }
-        ],
+        block_device_mappings=[_root_disk(machine, disk_gib, disk_key, fast=fast_image_pull)],
         metadata_options={
             "http_endpoint": "enabled",
             "http_tokens": "required",
@@ -170,6 +165,16 @@ def node_config(
         # would drain and replace every node. New nodes keep the tags with which the pool was created.
         opts=component.options(ignore_changes=["tagSpecifications"]),
     )
+
+
+def _root_disk(
+    machine: Machine, gib: int, key: pulumi.Input[str], *, fast: bool
+) -> aws.ec2.LaunchTemplateBlockDeviceMappingArgsDict:
+    """Images are on the machine's own disks where it has any."""
+    return {
+        "device_name": "/dev/xvda",
+        "ebs": _root_volume(gib, key, fast=fast and not machine.local_nvme_gb),
+    }
 
 
 def _root_volume(

@@ -213,17 +213,13 @@ class GpuPool(Part):
     disk_gib: int = Field(200, ge=50, le=16384)
     """Size of the root disk of a node, which holds container images."""
     fast_image_pull: bool = False
-    """Pull and unpack the layers of an image in parallel, with a faster root disk where the machine has no
-    local one (aws; experimental). A change replaces the nodes.
-    """
+    """Pull and unpack image layers in parallel (aws; experimental). A change replaces the nodes."""
     version: str = Field("", pattern=r"^(1\.\d{2})?$", examples=["1.34"])
     """Kubernetes version of the nodes, to upgrade them later than the control plane (aws, azure). Empty =
     the control plane's.
     """
     image_release: str = Field("", examples=["1.35.2-20261112"])
-    """Release of the node image (aws). Empty = the newest when the pool is created or upgraded. A change
-    replaces the nodes.
-    """
+    """Release of the node image (aws). Empty = the newest at creation or upgrade. A change replaces nodes."""
     labels: dict[str, str] = {}
     """Additional Kubernetes labels of the pool's nodes."""
 

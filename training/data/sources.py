@@ -113,7 +113,7 @@ def find_source(
         ]
         return Source(where, _group(where, pieces, tuple(columns), allow_empty, unit_bytes), key)
     files = [each for each in listing(where, glob) if keep is None or keep(each.name)]
-    pieces = [piece for file in files for piece in _cut(where, file, kind or _kind_of(file.name), unit_bytes)]
+    pieces = [piece for file in files for piece in _cut(where, file, kind or kind_of(file.name), unit_bytes)]
     listed = [[each.name, each.size, each.mtime_ns] for each in files]
     key = hashlib.sha256(
         json.dumps([where, kind, list(columns), allow_empty, unit_bytes, listed]).encode()
@@ -177,7 +177,8 @@ def _read(unit: Unit, piece: Piece, system: Any) -> Iterator[Row | BadInput]:
             yield from readers.dataset(unit.where, piece.path, piece.start, piece.end, unit.columns)
 
 
-def _kind_of(name: str) -> Kind:
+def kind_of(name: str) -> Kind:
+    """The kind of a file by its suffix."""
     return _SUFFIXES.get(PurePosixPath(name).suffix.lower(), "text")
 
 

@@ -15,6 +15,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -97,6 +98,20 @@ class RecipeView(Protocol):
     def workload(self) -> WorkloadSettings: ...
 
 
+@dataclass(frozen=True)
+class RawData:
+    """A folder, file or URL that a workload reads."""
+
+    where: str
+    glob: str = "**/*"
+    columns: tuple[str, ...] = ()
+    """Columns that a table must have."""
+    strict: bool = True
+    """Whether a row that cannot be used ends the run."""
+    key: str = "workload.data.source"
+    """The recipe's key of `where`."""
+
+
 class WorkloadSettings(Section):
     """The value of `workload:`; each workload defines a subclass.
 
@@ -109,6 +124,10 @@ class WorkloadSettings(Section):
 
     def check_recipe(self, recipe: RecipeView) -> Iterable[BrokenRule]:  # noqa: ARG002 - for subclasses
         """Broken rules between these settings and the rest of the recipe."""
+        return ()
+
+    def raw_data(self) -> Iterable[RawData]:
+        """The data that the workload reads. It is opened before a run on a cluster requests GPUs."""
         return ()
 
     @classmethod

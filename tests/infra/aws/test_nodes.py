@@ -68,9 +68,7 @@ def test_a_machine_without_local_disks_boots_as_it_is() -> None:
     assert node_config.user_data(machine("m7i.2xlarge")) is None
 
 
-@pytest.mark.parametrize(
-    ("instance_type", "others"), [("g6.xlarge", set()), ("p5.48xlarge", {"instance"})]
-)
+@pytest.mark.parametrize(("instance_type", "others"), [("g6.xlarge", set()), ("p5.48xlarge", {"instance"})])
 def test_a_pool_with_fast_image_pull_selects_nodeadms_feature_gate(
     instance_type: str, others: set[str]
 ) -> None:

@@ -27,6 +27,7 @@ from trainfleet.training.launch.remote import workload_check as checks
 from trainfleet.training.launch.remote.follower import Stopped, exit_code
 from trainfleet.training.launch.remote.workload_check import WorkloadCheck, workload_check
 from trainfleet.training.launch.sky import follow as sky_follow
+from trainfleet.training.recipe.load import dump, load_recipe
 
 CHECK = "/apis/batch/v1/namespaces/training/jobs/tf-lm-tiny-check"
 CHECK_POD = f"{PODS}/tf-lm-tiny-check-x"
@@ -324,6 +325,14 @@ def validated(folder: Path, recipe: str, code: str = "") -> tuple[int, list[dict
         command, env=env, cwd=folder, capture_output=True, text=True, check=False, timeout=120
     )
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def test_a_run_without_its_data_does_not_pass_the_check(tmp_path: Path) -> None:
+    text = dump(load_recipe("lm-tiny", [f"storage={tmp_path}/runs", f"workload.data.source={tmp_path}/none"]))
+    status, (event,) = validated(tmp_path, text)
+    assert status == 2
+    assert "workload.data.source" in str(event)
+    assert "does not exist" in str(event)
 
 
 def test_the_pod_validates_the_code_of_the_launch(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 """Runs in the pod of a workload check: fetches the run's code, imports its workload, validates the recipe
-with the workload's settings, and writes to the run's storage.
+with the workload's settings, writes to the run's storage, and reads the first row of its data.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ def validate(env: Mapping[str, str]) -> None:
     """Do what every worker of the run does first.
 
     Raises:
-        TrainfleetError: the code, the workload, the recipe or the storage is not usable in this image.
+        TrainfleetError: the code, the workload, the recipe, the storage or the data is not usable in this
+            image.
     """
     code_archive.use(env.get(CODE))
     # NOTE: these import user code, so the import path must be set before.
+    from trainfleet.training.data.first_row import check_first_row
     from trainfleet.training.recipe.load import load_recipe
     from trainfleet.training.workloads.settings import workload_of
 
@@ -43,6 +45,8 @@ def validate(env: Mapping[str, str]) -> None:
     workload_of(yaml.safe_load(file.read_text(encoding="utf-8"))["workload"]["name"])
     recipe = load_recipe(file)
     open_store(recipe.home_url(), RetryPolicy(attempts=STORE_TRIES)).probe()
+    for data in recipe.workload.raw_data():
+        check_first_row(data)
 
 
 def user_frames(error: BaseException | None) -> list[Problem]:

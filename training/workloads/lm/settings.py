@@ -10,7 +10,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from trainfleet.training.workloads.settings import BrokenRule, RecipeView, Section, WorkloadSettings
+from trainfleet.training.workloads.settings import (
+    BrokenRule,
+    RawData,
+    RecipeView,
+    Section,
+    WorkloadSettings,
+)
 
 
 class LoraSettings(Section):
@@ -97,6 +103,11 @@ class LmSettings(WorkloadSettings):
     name: Literal["lm"]
     model: GptSettings = GptSettings()
     data: TextSettings = TextSettings()
+
+    def raw_data(self) -> Iterator[RawData]:
+        data = self.data
+        if data.source != "stdlib":
+            yield RawData(data.source, data.glob, (data.column,), strict=data.integrity == "refuse")
 
     def check_recipe(self, recipe: RecipeView) -> Iterator[BrokenRule]:
         model, tokens = self.model, self.data.tokens

@@ -11,7 +11,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from trainfleet.training.workloads.settings import BrokenRule, RecipeView, Section, WorkloadSettings
+from trainfleet.training.workloads.settings import (
+    BrokenRule,
+    RawData,
+    RecipeView,
+    Section,
+    WorkloadSettings,
+)
 
 GERMAN = "abcdefghijklmnopqrstuvwxyzäöüß'"
 
@@ -98,6 +104,11 @@ class SpeechSettings(WorkloadSettings):
     name: Literal["speech"]
     model: SpeechModelSettings = SpeechModelSettings()
     data: SoundSettings = SoundSettings()
+
+    def raw_data(self) -> Iterator[RawData]:
+        data = self.data
+        if data.source != "spoken":
+            yield RawData(data.source, data.glob, (data.audio, data.text), strict=data.integrity == "refuse")
 
     def check_recipe(self, recipe: RecipeView) -> Iterator[BrokenRule]:
         model, data = self.model, self.data

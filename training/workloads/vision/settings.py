@@ -7,7 +7,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from trainfleet.training.workloads.settings import BrokenRule, RecipeView, Section, WorkloadSettings
+from trainfleet.training.workloads.settings import (
+    BrokenRule,
+    RawData,
+    RecipeView,
+    Section,
+    WorkloadSettings,
+)
 
 
 class ImageModelSettings(Section):
@@ -72,6 +78,11 @@ class VisionSettings(WorkloadSettings):
     name: Literal["vision"]
     model: ImageModelSettings = ImageModelSettings()
     data: ImageSettings = ImageSettings()
+
+    def raw_data(self) -> Iterator[RawData]:
+        data = self.data
+        if data.source != "digits":
+            yield RawData(data.source, data.glob, (data.image, data.label), strict=data.integrity == "refuse")
 
     def check_recipe(self, recipe: RecipeView) -> Iterator[BrokenRule]:  # noqa: ARG002 - only its own rules
         model, data = self.model, self.data
