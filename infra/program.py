@@ -89,7 +89,7 @@ def outputs(platform: Platform, spec: PlatformSpec) -> Mapping[str, Any]:
         if installed.priority_classes
         else [],
         "launcher_account": names.LAUNCHER_ACCOUNT if installed.launcher_access else "",
-        "launcher_token_secret": names.LAUNCHER_TOKEN if installed.launcher_access else "",
+        "launcher_token_secret": names.LAUNCHER_TOKEN if installed.launcher_token else "",
         "autoscaler": platform.autoscaler,
         "shared_volume": SHARED_CLAIM if platform.shared_filesystem else "",
         "secrets": list(spec.secrets.names),

@@ -1,8 +1,8 @@
 """Who may do what in the cluster: accounts bound to cloud identities, and the least permissions that a
 launcher needs.
 
-People and SkyPilot are members of the group `trainfleet:launchers`, or subjects of the cloud's login; a
-controller in a pod uses the account `launcher` and its token. They may run workloads in the training
+People are members of the group `trainfleet:launchers`, or subjects of the cloud's login. They may request
+tokens of the account `launcher` that last hours, for SkyPilot and CI. Both may run workloads in the training
 namespace and read nodes. Nobody is cluster-admin. SkyPilot's minimum:
 docs/source/cloud-setup/cloud-permissions/kubernetes.rst.
 """
@@ -29,6 +29,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 Rule = tuple[str, list[str], list[str]]
 """API group, resources, verbs."""
+Subjects = list[k8s.rbac.v1.SubjectArgs]
 
 LAUNCHER_RULES: tuple[Rule, ...] = (
     ("", ["pods", "services", "configmaps", "persistentvolumeclaims"], WRITE),
@@ -52,6 +53,9 @@ CLUSTER_RULES: tuple[Rule, ...] = (
     ("scheduling.k8s.io", ["priorityclasses"], READ),
     ("kueue.x-k8s.io", ["clusterqueues", "resourceflavors", "workloadpriorityclasses"], READ),
 )
+LOGIN_RULES: tuple[Rule, ...] = (("", ["serviceaccounts/token"], ["create"]),)
+RULE_NAMES = {"serviceaccounts/token": [LAUNCHER_ACCOUNT]}
+"""Objects to which the rule of a resource is limited, by the resource."""
 POD_RULES: tuple[Rule, ...] = (
     # A SkyPilot pod with `remote_identity` watches its own cluster and deletes it at the end.
     ("", ["pods"], ["get", "list", "delete"]),
@@ -74,7 +78,7 @@ class Access(pulumi.ComponentResource):
         for role, identity in sorted(identities.items()):
             self._account(role, identity)
         if features.launcher_access:
-            self._launchers(platform)
+            self._launchers(platform, features)
         for name, value in PRIORITIES.items() if features.priority_classes else ():
             k8s.scheduling.v1.PriorityClass(
                 f"{spec.name}-priority-{name.rpartition('-')[2]}",
@@ -101,7 +105,7 @@ class Access(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
         )
 
-    def _launchers(self, platform: Platform) -> None:
+    def _launchers(self, platform: Platform, features: LayerFeatures) -> None:
         options = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
         account = k8s.core.v1.ServiceAccount(
             f"{self._spec.name}-account-launcher",
@@ -109,33 +113,23 @@ class Access(pulumi.ComponentResource):
             automount_service_account_token=False,
             opts=options,
         )
-        k8s.core.v1.Secret(
-            f"{self._spec.name}-launcher-token",
-            # The cluster writes the token into the object, so the state has an empty secret.
-            metadata=k8s.meta.v1.ObjectMetaArgs(
-                name=LAUNCHER_TOKEN,
-                namespace=TRAINING_NAMESPACE,
-                annotations={"kubernetes.io/service-account.name": LAUNCHER_ACCOUNT},
-            ),
-            type="kubernetes.io/service-account-token",
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[account], delete_before_replace=True),
-        )
+        if features.launcher_token:
+            self._lasting_token(account)
         launcher = k8s.rbac.v1.SubjectArgs(
             kind="ServiceAccount", name=LAUNCHER_ACCOUNT, namespace=TRAINING_NAMESPACE
         )
+        group = k8s.rbac.v1.SubjectArgs(kind="Group", name=LAUNCHERS_GROUP, api_group=RBAC)
         people = [
             k8s.rbac.v1.SubjectArgs(kind=subject.kind, name=subject.name, api_group=RBAC)
             for subject in platform.launchers
         ]
-        subjects = [
-            k8s.rbac.v1.SubjectArgs(kind="Group", name=LAUNCHERS_GROUP, api_group=RBAC),
-            launcher,
-            *people,
-        ]
+        subjects = [group, launcher, *people]
         trainer = k8s.rbac.v1.SubjectArgs(
             kind="ServiceAccount", name=TRAINING_SERVICE_ACCOUNT, namespace=TRAINING_NAMESPACE
         )
         self._role("launcher", "trainfleet-launcher", LAUNCHER_RULES, subjects, options)
+        # NOTE: not for the account itself, whose tokens would then renew themselves for ever.
+        self._role("launcher-login", "trainfleet-launcher-login", LOGIN_RULES, [group, *people], options)
         self._role("training-pod", "trainfleet-training-pod", POD_RULES, [trainer], options)
         everywhere = k8s.meta.v1.ObjectMetaArgs(name="trainfleet-launcher")
         reader = k8s.rbac.v1.ClusterRole(
@@ -152,12 +146,25 @@ class Access(pulumi.ComponentResource):
             opts=_after(options, reader),
         )
 
+    def _lasting_token(self, account: k8s.core.v1.ServiceAccount) -> None:
+        k8s.core.v1.Secret(
+            f"{self._spec.name}-launcher-token",
+            # The cluster writes the token into the object, so the state has an empty secret.
+            metadata=k8s.meta.v1.ObjectMetaArgs(
+                name=LAUNCHER_TOKEN,
+                namespace=TRAINING_NAMESPACE,
+                annotations={"kubernetes.io/service-account.name": LAUNCHER_ACCOUNT},
+            ),
+            type="kubernetes.io/service-account-token",
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[account], delete_before_replace=True),
+        )
+
     def _role(
         self,
         what: str,
         name: str,
         rules: tuple[Rule, ...],
-        subjects: list[k8s.rbac.v1.SubjectArgs],
+        subjects: Subjects,
         options: pulumi.ResourceOptions,
     ) -> None:
         """A role of the training namespace, bound to its subjects."""
@@ -176,7 +183,9 @@ class Access(pulumi.ComponentResource):
 
 def _rules(rules: tuple[Rule, ...]) -> list[k8s.rbac.v1.PolicyRuleArgs]:
     return [
-        k8s.rbac.v1.PolicyRuleArgs(api_groups=[group], resources=resources, verbs=verbs)
+        k8s.rbac.v1.PolicyRuleArgs(
+            api_groups=[group], resources=resources, verbs=verbs, resource_names=RULE_NAMES.get(resources[0])
+        )
         for group, resources, verbs in rules
     ]
 

@@ -36,6 +36,8 @@ class LayerFeatures:
     network_policies: bool
     priority_classes: bool
     launcher_access: bool
+    launcher_token: bool
+    """Whether the launcher's account has a token that never expires."""
     storage_class: bool
     secrets: bool
     certificates: Literal["own-ca", "cert-manager", "none"]
@@ -86,6 +88,7 @@ def layer_features(platform: Platform, spec: PlatformSpec) -> LayerFeatures:
         network_policies=layer.network_policies,
         priority_classes=layer.priority_classes,
         launcher_access=layer.launcher_access,
+        launcher_token=layer.launcher_access and layer.launcher_token,
         storage_class=layer.storage_classes
         and "storage-class" not in provides
         and bool(platform.storage_class_provisioner),

@@ -21,11 +21,13 @@ PRIORITIES = {"trainfleet-high": 100_000, "trainfleet-normal": 10_000, "trainfle
 """Priority classes of pods, and of workloads in the queue. Only `high` preempts."""
 
 LAUNCHER_ACCOUNT = "launcher"
-"""Service account in the training namespace for SkyPilot's controllers, which cannot run a login command
-(skypilot#4379).
+"""Service account in the training namespace. People request tokens of it that last hours; SkyPilot's
+controllers cannot run a login command (skypilot#4379).
 """
 LAUNCHER_TOKEN = "launcher-token"
-"""The Secret that the cluster fills with that account's token."""
+"""With `layer.launcher_token`, the Secret that the cluster fills with a token of that account that never
+expires.
+"""
 
 SECRET_STORE = "cloud"
 """The external-secrets ClusterSecretStore of the cloud's secret manager."""

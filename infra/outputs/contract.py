@@ -139,9 +139,9 @@ class PlatformOutputs(Output):
     priority_classes: list[str]
     """From highest to lowest; empty = the layer installed none."""
     launcher_account: str
-    """Service account in the namespace for launchers that cannot run a login command, or empty."""
+    """Service account in the namespace of which launchers request short-lived tokens, or empty."""
     launcher_token_secret: str
-    """Secret in the namespace with that account's token, or empty."""
+    """Secret in the namespace with a token of that account that never expires, or empty (the default)."""
     autoscaler: str
     """SkyPilot's `autoscaler` setting for this context: generic, gke, karpenter or empty."""
     shared_volume: str

@@ -183,9 +183,7 @@ class GpuPool(Part):
     max_nodes: int = Field(1, ge=1)
     """Maximum number of nodes."""
     kind: Literal["nodes", "hyperpod"] = "nodes"
-    """nodes: the cloud's own node pool. hyperpod: a SageMaker HyperPod instance group on the same cluster
-    (aws).
-    """
+    """nodes: the cloud's own node pool. hyperpod: SageMaker HyperPod on the same cluster (aws)."""
     capacity: Capacities = Capacity.ON_DEMAND
     """How the nodes are bought. A list is in order of preference, for example [reserved, spot, on-demand]:
     the pool has a node group for each, up to `max_nodes` each, and `min_nodes` is of the first.
@@ -306,7 +304,9 @@ class Layer(Part):
     priority_classes: bool = True
     """Create priority classes for trainings: high, normal, low."""
     launcher_access: bool = True
-    """Create the role of launchers, and an account with a token for SkyPilot's controllers."""
+    """Create the role of launchers, and their account `launcher`, whose tokens end after hours."""
+    launcher_token: bool = False
+    """Create a Secret with a token that never ends, for a team's SkyPilot API server: `launcher-token`."""
     storage_classes: bool = True
     """Create the encrypted default storage class."""
     certificates: Literal["own-ca", "cert-manager", "none"] = "own-ca"

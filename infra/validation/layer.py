@@ -46,6 +46,17 @@ def launchers_have_their_role(spec: PlatformSpec) -> Iterator[Finding]:
         )
 
 
+def a_launcher_token_has_its_account(spec: PlatformSpec) -> Iterator[Finding]:
+    """The token is one of the account that `launcher_access` creates."""
+    if spec.layer.launcher_token and not spec.layer.launcher_access:
+        yield Finding(
+            ("layer", "launcher_token"),
+            "is a token of an account that launcher_access: false does not create",
+            "false, or layer.launcher_access: true",
+            (("layer", "launcher_access"),),
+        )
+
+
 def receivers_have_their_sender(spec: PlatformSpec) -> Iterator[Finding]:
     """Alertmanager is part of monitoring, and has one configuration."""
     monitoring = spec.monitoring

@@ -61,6 +61,7 @@ COMMON_RULES: tuple[Rule, ...] = (
     layer.receivers_have_their_sender,
     layer.receivers_are_complete,
     layer.launchers_have_their_role,
+    layer.a_launcher_token_has_its_account,
     services.launchers_are_not_admins,
     services.operator_is_known,
     services.ray_can_authenticate,

@@ -6,7 +6,6 @@ The launcher accounts of both namespaces have the rights that a stack grants.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import shutil
@@ -171,7 +170,7 @@ class Place:
         """The same place with another token in every context."""
         document = yaml.safe_load((self.folder / "access").read_text())
         for user in document["users"]:
-            user["user"]["token"] = token
+            user["user"] = {"token": token}
         (self.folder / "stale").write_text(yaml.safe_dump(document))
         return replace(self, env={**self.env, "KUBECONFIG": str(self.folder / "stale")})
 
@@ -198,13 +197,11 @@ def granted(namespace: str) -> list[dict[str, Any]]:
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}
         return {"subjects": [subject], "roleRef": reference}
 
-    token = {"annotations": {"kubernetes.io/service-account.name": "launcher"}}
     everywhere = f"{namespace}-launcher"
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
         made("ServiceAccount", "launcher"),
         made("ServiceAccount", "trainer", automountServiceAccountToken=False),
-        made("Secret", "launcher-token", type="kubernetes.io/service-account-token", metadata=token),
         made("Secret", "s3-keys", stringData={"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}),
         made("Role", "launcher", RBAC, rules=rules(LAUNCHER_RULES)),
         made("RoleBinding", "launcher", RBAC, **bound("launcher", "launcher")),
@@ -232,7 +229,6 @@ def contract(cluster: Cluster, namespace: str, store: Store) -> dict[str, Any]:
         "kubeconfig": access,
         "service_account": "trainer",
         "launcher_account": "launcher",
-        "launcher_token_secret": "launcher-token",
     }
     return external_cluster(namespace, namespace, LOCAL, store.url).model_copy(update=changes).model_dump()
 
@@ -260,11 +256,6 @@ def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             for namespace in (NEAR, FAR):
                 cluster.apply(*granted(namespace))
                 (folder / f"{namespace}.json").write_text(json.dumps(contract(cluster, namespace, store)))
-            for namespace in (NEAR, FAR):
-                token = ("-n", namespace, "get", "secret", "launcher-token", "-o", "jsonpath={.data.token}")
-                until(
-                    functools.partial(cluster.kubectl, *token), "the cluster writes the launcher's token", 60
-                )
             done = here.call(
                 "sky", "setup", "--stack", f"{NEAR}.json", "--stack", f"{FAR}.json", "--managed", "--yes"
             )

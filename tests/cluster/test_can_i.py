@@ -5,7 +5,6 @@ The local stack is applied to the cluster. Some tests also try what a quota, Pod
 
 from __future__ import annotations
 
-import base64
 import json
 import tomllib
 from collections.abc import Iterator
@@ -16,13 +15,14 @@ import pytest
 
 from tests.cluster.conftest import Cluster, until
 from tests.cluster.stack import NAMESPACES, api_of, applied
+from trainfleet.infra.outputs.launcher_token import request_token
 from trainfleet.rehearsal.on_cluster.api import Api, ApiError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 TABLE: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("can_i.toml").read_text())["account"]
 REVIEW = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 Right = tuple[str, str, str]
-"""Group, resource with its subresource, verb."""
+"""Group, resource with its subresource and an object's name, verb."""
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,9 @@ def questions(row: str) -> Iterator[tuple[str, Right]]:
 
 def may(api: Api, account: dict[str, Any], namespace: str, right: Right) -> bool:
     group, resource, verb = right
-    kind, _, part = resource.partition("/")
+    kind, part, name, *_ = [*resource.split("/"), "", ""]
     asked = {"namespace": namespace, "group": group, "resource": kind, "subresource": part, "verb": verb}
+    asked |= {"name": name} if name else {}
     spec = {"user": account["name"], "groups": groups_of(account), "resourceAttributes": asked}
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
     return bool(api.request("POST", REVIEW, body=body)["status"]["allowed"])
@@ -123,13 +124,13 @@ def test_an_account_has_no_rights_beyond_the_table(
 
 
 def as_launcher(cluster: Cluster, api: Api, *arguments: str, given: dict[str, Any]) -> str:
-    """Run kubectl with only the launcher's token and return its output."""
-    secret = until(
-        lambda: (api.get("/api/v1/namespaces/training/secrets/launcher-token") or {}).get("data"),
-        "the launcher's token",
-    )
+    """Run kubectl with only a requested token of the launcher and return its output."""
+    until(lambda: api.get("/api/v1/namespaces/training/serviceaccounts/launcher"), "the launcher's account")
+    login = ["--kubeconfig", str(cluster.state.kubeconfig)]
+    token = request_token(login, "training", "launcher", 0.2, cluster.name)
+    assert token.expires is not None, "the token never ends"
     document = json.loads(json.dumps(_kubeconfig(cluster)))
-    document["users"][0]["user"] = {"token": base64.b64decode(secret["token"]).decode()}
+    document["users"][0]["user"] = {"token": token.value}
     path = cluster.state.file("config", "launcher-of-a-test.kubeconfig")
     path.write_text(json.dumps(document))
     try:
@@ -146,6 +147,14 @@ def as_launcher(cluster: Cluster, api: Api, *arguments: str, given: dict[str, An
 def _kubeconfig(cluster: Cluster) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(cluster.kubectl("config", "view", "--raw", "-o", "json"))
     return found
+
+
+def test_a_requested_token_cannot_request_the_next_one(cluster: Cluster, api: Api) -> None:
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}}
+    path = "/api/v1/namespaces/training/serviceaccounts/launcher/token"
+    output = as_launcher(cluster, api, "create", "--raw", path, given=review)
+    assert 'serviceaccounts "launcher" is forbidden' in output
+    assert 'cannot create resource "serviceaccounts/token"' in output
 
 
 def pod(namespace: str, **container: Any) -> dict[str, Any]:

@@ -11,8 +11,9 @@ import json
 import pytest
 import yaml
 
+from tests.cluster.conftest import until
 from tests.cluster.launches import document, losses
-from tests.cluster.sky_place import FAR, NEAR, TWO, Place, place
+from tests.cluster.sky_place import FAR, NEAR, TWO, Place, granted, place
 from tests.training.user_code import FEW_STEPS, write_page
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
@@ -20,9 +21,11 @@ __all__ = ["place"]
 TINY_POD = ("scaling.workers=1", "scaling.cpus_per_worker=0.25")
 
 
-def test_the_contexts_use_only_the_launcher_token_and_are_ready(place: Place) -> None:
+def test_the_contexts_request_tokens_of_the_launcher_and_are_ready(place: Place) -> None:
     access = yaml.safe_load((place.folder / "access").read_text())
-    assert all(list(user["user"]) == ["token"] for user in access["users"])
+    users = {user["name"]: user["user"] for user in access["users"]}
+    for each in access["contexts"]:
+        assert list(users[each["context"]["user"]]) == ["exec"]
     done = place.call(
         "sky", "check", "--stack", f"{NEAR}.json", "--stack", f"{FAR}.json", "--quick", "--json"
     )
@@ -40,6 +43,21 @@ def test_an_invalid_token_is_reported_before_anything_starts(place: Place) -> No
     assert "no context can be used" in launched.stderr
     assert launched.stderr.count("its token is not valid") == 2
     assert not place.pods(NEAR, FAR)
+
+
+def test_tokens_that_are_revoked_are_reported_and_renewed_by_a_setup(place: Place) -> None:
+    check = ("sky", "check", "--stack", f"{FAR}.json", "--quick")
+    assert place.call(*check).returncode == 0
+    place.cluster.kubectl("-n", FAR, "delete", "serviceaccount", "launcher")
+    place.cluster.apply(*granted(FAR))
+    # The API server keeps what it knows of a token for ten seconds.
+    until(lambda: "its token is not valid" in place.call(*check).stderr, "the token is revoked", 60)
+    done = place.call(
+        "sky", "setup", "--stack", f"{NEAR}.json", "--stack", f"{FAR}.json", "--managed", "--yes"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("a token that ends at") == 2
+    assert place.call(*check).returncode == 0
 
 
 @pytest.mark.deep

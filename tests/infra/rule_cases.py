@@ -815,6 +815,13 @@ CASES = [
         {"layer.launcher_access": False},
     ),
     Case(
+        "a_launcher_token_has_its_account",
+        {"layer.launcher_token": True, "layer.launcher_access": False},
+        "layer.launcher_token",
+        "is a token of an account that launcher_access: false does not create",
+        {"layer.launcher_access": False},
+    ),
+    Case(
         "aws_people_are_roles",
         {"kubernetes.launchers": [OWNER]},
         "kubernetes.launchers[0]",

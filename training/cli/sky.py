@@ -12,10 +12,13 @@ import typer
 
 from trainfleet.console import EXIT_CODES
 from trainfleet.errors import InputError, Problem
+from trainfleet.infra.outputs.launcher_token import HOURS, LEAST_HOURS, MOST_HOURS
 from trainfleet.training.cli.options import AliasedCommand, Json, Stacks
 
 if TYPE_CHECKING:
     from trainfleet.training.launch.platform_outputs import NamedPlatform, PlatformOutputs
+    from trainfleet.training.launch.sky.configure import Change
+    from trainfleet.training.launch.sky.kubeconfig import Requested
 
 HELP = f"""Configure SkyPilot for the platforms' clusters, and check that it can use them.
 
@@ -34,7 +37,17 @@ TokenFile = Annotated[
     typer.Option(
         "--token-file",
         metavar="STACK=FILE",
-        help="The launcher's token of that stack, instead of fetching it.",
+        help="A token of that stack's launcher, instead of requesting tokens when they are needed.",
+    ),
+]
+Hours = Annotated[
+    float | None,
+    typer.Option(
+        "--hours",
+        help="How long a requested token lasts; a new one is then requested. Default: 8.",
+        min=LEAST_HOURS,
+        max=MOST_HOURS,
+        show_default=False,
     ),
 ]
 Kubeconfig = Annotated[
@@ -75,6 +88,7 @@ sky = typer.Typer(
 def setup(  # noqa: PLR0917 - Typer passes options by name
     stack: Stacks = None,
     token_file: TokenFile = None,
+    hours: Hours = None,
     kubeconfig: Kubeconfig = None,
     replace: Replace = False,
     managed: Managed = False,
@@ -84,9 +98,9 @@ def setup(  # noqa: PLR0917 - Typer passes options by name
 ) -> None:
     """Write the platforms' contexts into the kubeconfig, and their settings into SkyPilot's configuration.
 
-    A context uses the token of the platform's restricted launcher account, which is fetched with your own
-    cloud login. The difference is shown first. Your own settings and comments stay. Both files are written,
-    or none.
+    A context logs in as the platform's restricted launcher account, with tokens that end after hours. New
+    ones are requested with your own cloud login, as long as that is valid. The difference is shown first.
+    Your own settings and comments stay. Both files are written, or none.
 
     [bold]Examples[/]
 
@@ -102,19 +116,15 @@ def setup(  # noqa: PLR0917 - Typer passes options by name
     if undo:
         _undo(yes, as_json)
         return
-    found = configure.prepare(
-        _with_tokens(load_platforms(stack or ()), token_file or []),
-        os.environ,
-        kubeconfig=kubeconfig,
-        replace=replace,
-        managed=managed,
-    )
+    platforms = _with_logins(load_platforms(stack or ()), token_file or [], hours)
+    found = configure.prepare(platforms, os.environ, kubeconfig=kubeconfig, replace=replace, managed=managed)
     files = [str(change.file) for change in found.changes]
+    tokens = _first_tokens(platforms, found.changes[0])
     if found.empty:
         _report(
             {"written": [], "contexts": list(found.contexts)},
             as_json,
-            [f"{' and '.join(files)} are up to date"],
+            [f"{' and '.join(files)} are up to date", *tokens],
         )
         return
     differences = [change.difference() for change in found.changes if not change.empty]
@@ -128,6 +138,7 @@ def setup(  # noqa: PLR0917 - Typer passes options by name
     lines = [
         *(f"written: {file}" for file in written),
         f"contexts: {', '.join(found.contexts)}",
+        *tokens,
         *_next_steps(kubeconfig, managed),
     ]
     _report({"written": written, "contexts": list(found.contexts)}, as_json, lines)
@@ -136,10 +147,12 @@ def setup(  # noqa: PLR0917 - Typer passes options by name
 def _undo(yes: bool, as_json: bool) -> None:
     """Restore the files from before the first setup."""
     from trainfleet.training.launch.sky import configure
+    from trainfleet.training.launch.sky.login import forget
 
     changes = configure.undo(os.environ)
     _confirm([change.difference() for change in changes if not change.empty], yes, as_json)
     configure.apply_undo(changes, os.environ)
+    forget(os.environ)
     _report(
         {"undone": [str(change.file) for change in changes]},
         as_json,
@@ -198,11 +211,14 @@ def check(
         raise TrainfleetError("some contexts cannot be used", problems)
 
 
-def _with_tokens(
-    named_platforms: list[NamedPlatform], texts: list[str]
-) -> list[tuple[PlatformOutputs, str | None]]:
-    """Each platform with its token, from its file or its cluster; None where the user has a context."""
-    from trainfleet.training.launch.sky.kubeconfig import fetch_token, read_token, uses_own_context
+def _with_logins(
+    named_platforms: list[NamedPlatform], texts: list[str], hours: float | None
+) -> list[tuple[PlatformOutputs, str | Requested | None]]:
+    """Each platform with a token from its file, or as one whose tokens are requested; None where the user has
+    a context.
+    """
+    from trainfleet.infra.outputs.launcher_token import read_token
+    from trainfleet.training.launch.sky.kubeconfig import Requested, uses_own_context
     from trainfleet.training.launch.sky.run_spec import by_name
 
     platforms = by_name(named_platforms)
@@ -224,17 +240,72 @@ def _with_tokens(
             for name in unnamed
         ]
         raise InputError("a platform has no cluster", problems)
-    return [
-        (
-            outputs,
-            read_token(files[name])
-            if name in files
-            else None
-            if uses_own_context(outputs)
-            else fetch_token(outputs),
-        )
-        for name, outputs in platforms
-    ]
+    found: list[tuple[PlatformOutputs, str | Requested | None]] = []
+    for name, outputs in platforms:
+        if name in files:
+            found.append((outputs, read_token(files[name])))
+        else:
+            found.append((outputs, None if uses_own_context(outputs) else Requested(hours or HOURS)))
+    if hours is not None and not any(isinstance(login, Requested) for _, login in found):
+        what = "has no effect: no token of these platforms is requested"
+        raise InputError("an option has no effect", [Problem("--hours", what, "leave it out")])
+    return found
+
+
+def _first_tokens(
+    platforms: list[tuple[PlatformOutputs, str | Requested | None]], kubeconfig: Change
+) -> list[str]:
+    """Request the first token of each platform with the kubeconfig as it will be, and say when it ends.
+
+    Raises:
+        TrainfleetError: a cluster does not grant one.
+    """
+    import yaml
+
+    from trainfleet.errors import TrainfleetError
+    from trainfleet.training.launch.sky.config import context_name
+    from trainfleet.training.launch.sky.kubeconfig import Requested
+    from trainfleet.training.launch.sky.login import credential
+
+    document, lines, problems = yaml.safe_load(kubeconfig.after or "") or {}, [], []
+    for outputs, login in platforms:
+        if isinstance(login, Requested):
+            name, account = context_name(outputs), outputs.launcher_account
+            try:
+                granted = credential(document, name, account, login.hours, os.environ, fresh=True)
+            except TrainfleetError as error:
+                problems += list(error.problems)
+            else:
+                lines.append(f"{name}: a token that {granted.end()}; renewed while your cloud login is valid")
+    if problems:
+        raise TrainfleetError("cannot get a token; nothing was written", problems)
+    return lines
+
+
+@sky.command(cls=AliasedCommand, epilog=EXIT_CODES)
+def token(
+    context: Annotated[str, typer.Option(metavar="NAME", help="A context that `sky setup` wrote.")],
+    kubeconfig: Annotated[Path, typer.Option(metavar="FILE", help="The kubeconfig that has it.")],
+    account: Annotated[str, typer.Option(metavar="NAME", help="The service account.")] = "launcher",
+    hours: Annotated[
+        float, typer.Option(help="How long a new token lasts.", min=LEAST_HOURS, max=MOST_HOURS)
+    ] = HOURS,
+) -> None:
+    """Print a token of the launcher for kubectl, which calls this for the contexts of `sky setup`.
+
+    A token is kept in ~/.kube/cache/trainfleet until shortly before its end.
+
+    [bold]Examples[/]
+
+    trainfleet sky token --kubeconfig ~/.kube/config --context prod-eu-west-1
+    """
+    import json
+
+    from trainfleet.training.launch.sky.kubeconfig import read_kubeconfig
+    from trainfleet.training.launch.sky.login import credential, exec_credential
+
+    found = credential(read_kubeconfig(kubeconfig), context, account, hours, os.environ)
+    sys.stdout.write(json.dumps(exec_credential(found)) + "\n")
 
 
 def _confirm(differences: list[str], yes: bool, as_json: bool) -> None:

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -23,6 +24,10 @@ class ApiServer:
     port: int = 0
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    granted: list[str] = field(default_factory=list)
+    """Tokens that were requested and not revoked."""
+    lasts: timedelta = timedelta(hours=8)
+    """How long it lets a token last at most."""
 
     @property
     def url(self) -> str:
@@ -75,6 +80,30 @@ def _issue_certificate(server: ApiServer) -> None:
     )
 
 
+FORBIDDEN = {"kind": "Status", "reason": "Forbidden", "message": "forbidden", "code": 403}
+
+
+def _body(request: BaseHTTPRequestHandler) -> bytes:
+    """The body of a request. `kubectl create --raw` sends it in chunks."""
+    if request.headers.get("Transfer-Encoding") != "chunked":
+        return request.rfile.read(int(request.headers["Content-Length"]))
+    parts = []
+    while length := int(request.rfile.readline(), 16):
+        parts.append(request.rfile.read(length))
+        request.rfile.readline()
+    request.rfile.readline()
+    return b"".join(parts)
+
+
+def _granted(server: ApiServer, request: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a TokenRequest, whose token `server` accepts from now on."""
+    server.granted.append(f"granted.{len(server.granted)}.token")
+    end = datetime.now(UTC) + min(timedelta(seconds=request["spec"]["expirationSeconds"]), server.lasts)
+    status = {"token": server.granted[-1], "expirationTimestamp": f"{end:%Y-%m-%dT%H:%M:%SZ}"}
+    kind = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1"}
+    return {**kind, "metadata": {}, "spec": request["spec"], "status": status}
+
+
 def _handler(server: ApiServer) -> type[BaseHTTPRequestHandler]:
     """The handler of requests for the objects of a server."""
 
@@ -83,19 +112,31 @@ def _handler(server: ApiServer) -> type[BaseHTTPRequestHandler]:
             self._answer(200 if self._may() else 401, server.objects.get(self.path.partition("?")[0]))
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            path = f"{self.path.partition('?')[0]}/{body['metadata']['name']}"
             if not self._may():
                 self._answer(401, None)
-            elif path in server.objects:
+                return
+            body = json.loads(_body(self))
+            if self.path.partition("?")[0].endswith("/token"):
+                self._grant(body)
+                return
+            path = f"{self.path.partition('?')[0]}/{body['metadata']['name']}"
+            if path in server.objects:
                 self._answer(409, {"kind": "Status", "code": 409})
             else:
                 server.objects[path] = body
                 self._answer(201, body)
 
+        def _grant(self, body: dict[str, Any]) -> None:
+            """Answer a TokenRequest, which a granted token may not make."""
+            if self.headers.get("Authorization") == f"Bearer {server.token}":
+                self._answer(201, _granted(server, body))
+            else:
+                self._answer(403, FORBIDDEN)
+
         def _may(self) -> bool:
             server.asked.append(f"{self.command} {self.path}")
-            return self.headers.get("Authorization") == f"Bearer {server.token}"
+            valid = [server.token, *server.granted]
+            return self.headers.get("Authorization") in [f"Bearer {token}" for token in valid]
 
         def _answer(self, status: int, body: dict[str, Any] | None) -> None:
             missing = {

@@ -37,7 +37,7 @@ SWITCHES: dict[str, tuple[dict[str, Any], set[str]]] = {
     ),
     "launcher_access": (
         {"layer": {"launcher_access": False}},
-        {"lab-launcher", "lab-launcher-token", "lab-account-launcher", "lab-training-pods"},
+        {"lab-launcher", "lab-launcher-login", "lab-account-launcher", "lab-training-pods"},
     ),
     "storage_classes": ({"layer": {"storage_classes": False}}, {"lab-storage-class"}),
     "certificates": (

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shutil
 import stat
 import subprocess
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,11 @@ import yaml
 from tests.infra.kubernetes.api_server import ApiServer, api_server
 from tests.infra.test_contract import PLATFORM
 from trainfleet.errors import InputError, MissingToolError, TrainfleetError
-from trainfleet.infra.cli import kubeconfig
-from trainfleet.infra.cli.kubeconfig import USER, fetch_token, with_token
+from trainfleet.infra.cli.kubeconfig import USER, with_token
 from trainfleet.infra.kubernetes.names import LAUNCHER_TOKEN
+from trainfleet.infra.outputs import launcher_token
 from trainfleet.infra.outputs.contract import load_outputs
+from trainfleet.infra.outputs.launcher_token import request_token, secret_token
 
 Trainfleet = Callable[..., subprocess.CompletedProcess[str]]
 TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJsYXVuY2hlciJ9.c2lnbmVk"
@@ -93,6 +96,7 @@ def test_the_file_has_the_token_no_command_and_one_reader(
         "context": "prod",
         "namespace": "training",
         "user": USER,
+        "expires": None,
     }
     assert TOKEN not in done.stdout + done.stderr
 
@@ -167,9 +171,9 @@ def test_a_platform_without_a_cluster_to_trust_is_refused(text: str, message: st
 
 
 def test_without_kubectl_it_says_what_else_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubeconfig.shutil, "which", lambda _: None)
+    monkeypatch.setattr(launcher_token.shutil, "which", lambda _: None)
     with pytest.raises(MissingToolError, match="--token-file"):
-        fetch_token("mine", "training")
+        request_token(["--context", "mine"], "training", "launcher", 8, "mine")
 
 
 @pytest.fixture
@@ -206,17 +210,59 @@ def secret(**data: str) -> dict[str, Any]:
 
 
 @needs_kubectl
-def test_the_token_is_fetched_over_tls_by_the_callers_own_login(
+@pytest.mark.parametrize(("flags", "most", "hours"), [((), 24, 8), (("--hours", "2"), 24, 2), ((), 1, 1)])
+def test_a_token_is_requested_by_the_callers_own_login_and_says_when_it_ends(
+    served: ApiServer,
+    trainfleet: Trainfleet,
+    platform: Path,
+    tmp_path: Path,
+    flags: tuple[str, ...],
+    most: int,
+    hours: int,
+) -> None:
+    served.lasts = timedelta(hours=most)
+    target = tmp_path / "launcher.kubeconfig"
+    call = ("kubeconfig", "--platform", str(platform), "--from-cluster", "mine", "--output", str(target))
+    done = trainfleet(*call, *flags, KUBECONFIG=str(tmp_path / "config"))
+    assert done.returncode == 0, done.stderr
+    assert yaml.safe_load(target.read_text())["users"][0]["user"] == {"token": served.granted[0]}
+    assert "POST /api/v1/namespaces/training/serviceaccounts/launcher/token" in " ".join(served.asked)
+    assert served.granted[0] not in done.stdout + done.stderr
+    message = " ".join(done.stderr.split())
+    assert "To renew it, run this command again" in message
+    reported = re.search(r"that ends at (\S+ \S+) UTC", message)
+    assert reported
+    left = datetime.fromisoformat(f"{reported[1]}+00:00") - datetime.now(UTC)
+    assert abs(left - timedelta(hours=hours)) < timedelta(minutes=10)
+
+
+@needs_kubectl
+def test_the_token_that_never_ends_is_read_where_the_platform_has_one(
     served: ApiServer, trainfleet: Trainfleet, platform: Path, tmp_path: Path
 ) -> None:
     served.objects[SECRET] = secret(token=TOKEN, namespace="training")
     target = tmp_path / "launcher.kubeconfig"
     call = ("kubeconfig", "--platform", str(platform), "--from-cluster", "mine", "--output", str(target))
-    done = trainfleet(*call, KUBECONFIG=str(tmp_path / "config"))
+    done = trainfleet(*call, "--long-lived", KUBECONFIG=str(tmp_path / "config"))
     assert done.returncode == 0, done.stderr
     assert yaml.safe_load(target.read_text())["users"][0]["user"] == {"token": TOKEN}
-    assert any(SECRET in asked for asked in served.asked)
+    assert "never ends" in done.stderr
     assert TOKEN not in done.stdout + done.stderr
+    without = {**PLATFORM, "launcher_token_secret": "", "kubeconfig": exec_kubeconfig(CLUSTER)}
+    platform.write_text(json.dumps({"platform": without}))
+    refused = trainfleet(*call, "--long-lived", KUBECONFIG=str(tmp_path / "config"))
+    assert refused.returncode == 2
+    assert "layer.launcher_token: true" in refused.stderr
+
+
+def test_options_that_exclude_each_other_are_rejected(
+    trainfleet: Trainfleet, platform: Path, token: Path, tmp_path: Path
+) -> None:
+    call = ("kubeconfig", "--platform", str(platform), "--output", str(tmp_path / "x"))
+    done = trainfleet(*call, "--token-file", str(token), "--hours", "2", "--long-lived")
+    assert done.returncode == 2
+    assert "--hours: has no effect with --token-file" in done.stderr
+    assert "--long-lived: has no effect with --token-file" in done.stderr
 
 
 @needs_kubectl
@@ -228,12 +274,24 @@ def test_a_cluster_that_gives_no_token_is_named_with_its_answer(
     served: ApiServer, context: str, message: str
 ) -> None:
     with pytest.raises(TrainfleetError, match=message) as raised:
-        fetch_token(context, "training")
+        secret_token(["--context", context], "training", LAUNCHER_TOKEN, context)
     assert raised.value.problems[0].where == context
+
+
+@needs_kubectl
+def test_a_login_that_may_request_no_token_is_reported(
+    served: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = request_token(["--context", "mine"], "training", "launcher", 8, "mine")
+    document = json.loads((tmp_path / "config").read_text())
+    document["users"][0]["user"] = {"token": first.value}
+    (tmp_path / "config").write_text(json.dumps(document))
+    with pytest.raises(TrainfleetError, match="once the stack is applied with this release"):
+        request_token(["--context", "mine"], "training", "launcher", 8, "mine")
 
 
 @needs_kubectl
 def test_a_secret_that_is_still_empty_is_reported(served: ApiServer) -> None:
     served.objects[SECRET] = secret()
     with pytest.raises(TrainfleetError, match="is still empty"):
-        fetch_token("mine", "training")
+        secret_token(["--context", "mine"], "training", LAUNCHER_TOKEN, "mine")

@@ -64,8 +64,6 @@ def test_every_chart_gets_a_typed_document_and_no_module_of_values_knows_pulumis
 def test_no_value_is_a_secret() -> None:
     for name, inputs in whole().of("Release").items():
         assert not [key for key in keys(inputs["values"]) if SECRET_KEY.search(key)], name
-    assert not whole().inputs["lab-launcher-token"].get("data")
-    assert not whole().inputs["lab-launcher-token"].get("stringData")
 
 
 def test_grafana_has_no_account_and_so_no_password() -> None:
@@ -186,8 +184,25 @@ def test_skypilots_documented_minimum_is_granted() -> None:
     assert "*" not in text
 
 
-def test_the_token_is_filled_by_the_cluster() -> None:
-    secret = whole().inputs["lab-launcher-token"]
+def test_only_people_may_request_a_token_of_the_launcher() -> None:
+    """A token of the account must not be able to request the next one: it would never end."""
+    (rule,) = whole().inputs["lab-launcher-login"]["rules"]
+    assert (rule["resources"], rule["verbs"], rule["resourceNames"]) == (
+        ["serviceaccounts/token"],
+        ["create"],
+        ["launcher"],
+    )
+    subjects = whole().inputs["lab-launcher-logins"]["subjects"]
+    assert "trainfleet:launchers" in {subject["name"] for subject in subjects}
+    assert not [subject for subject in subjects if subject["kind"] == "ServiceAccount"]
+
+
+def test_a_token_that_never_ends_is_created_on_request_and_filled_by_the_cluster() -> None:
+    assert "lab-launcher-token" not in whole().inputs
+    planned = plan({"layer": {"launcher_token": True}})
+    secret = planned.inputs["lab-launcher-token"]
+    assert not secret.get("data")
+    assert not secret.get("stringData")
     assert secret["type"] == "kubernetes.io/service-account-token"
     assert secret["metadata"]["annotations"] == {"kubernetes.io/service-account.name": "launcher"}
     assert whole().inputs["lab-account-launcher"]["automountServiceAccountToken"] is False

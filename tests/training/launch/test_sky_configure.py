@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.training.launch.saved_platforms import STACKS, outputs
 from trainfleet.errors import InputError
 from trainfleet.files import write_whole
+from trainfleet.infra.outputs.launcher_token import checked_token
 from trainfleet.training.launch.remote.storage_env import SHARED_MOUNT
 from trainfleet.training.launch.sky import configure
 from trainfleet.training.launch.sky.config import (
@@ -25,7 +26,7 @@ from trainfleet.training.launch.sky.config import (
     context_name,
     merged,
 )
-from trainfleet.training.launch.sky.kubeconfig import checked_token, masked, uses_own_context, with_context
+from trainfleet.training.launch.sky.kubeconfig import masked, uses_own_context, with_context
 from trainfleet.training.launch.sky.yaml_edit import changed
 
 TOKEN = "header.payload.signature"
@@ -344,7 +345,7 @@ def test_unreadable_plug_ins_are_kept(env: dict[str, str]) -> None:
 )
 def test_a_contract_without_an_address_is_rejected(kubeconfig: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
-        with_context({}, outputs("aws-dev", kubeconfig=kubeconfig), TOKEN)
+        with_context({}, outputs("aws-dev", kubeconfig=kubeconfig), TOKEN, file=Path("config"))
 
 
 def test_two_platforms_with_one_context_are_rejected(env: dict[str, str]) -> None:

@@ -125,7 +125,7 @@ def _explanation(error: ApiError, cluster: Cluster) -> tuple[str, str, str, str]
             return "the cluster does not answer", name, message, fix
         case 401:
             what = "your login has expired, or is not valid for this cluster"
-            return "the cluster rejects your login", name, what, "log in again"
+            return "the cluster rejects your login", name, what, cluster.renew
         case 404 if "namespaces" in message:
             what = f"{cluster.namespace} is not in {name}"
             return "no such namespace", "--namespace", what, "create it, or apply the stack"

@@ -18,6 +18,12 @@ Result = TypeVar("Result")
 MANAGER = "trainfleet"
 TIMEOUT_S = 20.0
 RETRY_FOR_S = 300.0
+CLOUD_LOGINS = {
+    "aws": "aws sso login",
+    "gke-gcloud-auth-plugin": "gcloud auth login",
+    "kubelogin": "az login",
+}
+"""How to log in to a cloud again, by the login command of its kubeconfig."""
 PLURALS = {
     "ConfigMap": ("/api/v1", "configmaps"),
     "Job": ("/apis/batch/v1", "jobs"),
@@ -49,8 +55,12 @@ class ApiError(TrainfleetError):
 class Cluster:
     """A cluster, and the namespace in it that a run uses."""
 
-    def __init__(self, api: Any, namespace: str, name: str) -> None:
+    def __init__(
+        self, api: Any, namespace: str, name: str, renew: str = "log in to the cluster again"
+    ) -> None:
         self._api, self.namespace, self.name = api, namespace, name
+        self.renew = renew
+        """How the user gets a new login."""
 
     def request(
         self,
@@ -213,12 +223,18 @@ class Cluster:
                 _request_timeout=(TIMEOUT_S, timeout),
             )
         except ApiException as error:
-            raise rejection(error.status or 0, error.reason or "", error.body) from error
+            raise self._rejection(error.status or 0, error.reason, error.body) from error
         except Exception as error:
             raise ApiError(0, "", f"{self.name}: {_short(error)}") from error
         if response.status >= 400:
-            raise rejection(response.status, response.reason or "", response.data)
+            raise self._rejection(response.status, response.reason, response.data)
         return response
+
+    def _rejection(self, status: int, reason: str | None, body: Any) -> ApiError:
+        if status == 401:
+            message = f"the login of {self.name} has ended or is not valid: {self.renew}"
+            return ApiError(status, reason or "", message)
+        return rejection(status, reason or "", body)
 
 
 def _lines(response: Any) -> Iterator[str]:
@@ -292,7 +308,20 @@ def connect(context: str | None, kubeconfig: str, kube_context: str, namespace: 
         import urllib3
 
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-    return Cluster(client.ApiClient(settings), namespace, name)
+    return Cluster(client.ApiClient(settings), namespace, name, _renewal(known.get(name), kubeconfig))
+
+
+def _renewal(context: Document | None, kubeconfig: str) -> str:
+    """How the user of a context gets a new login; without a context, that of the contract."""
+    user = str((context or {}).get("user", ""))
+    if user.startswith("trainfleet-launcher-"):
+        return "log in to the cloud, then trainfleet sky setup --stack FILE"
+    if user == "trainfleet-launcher":
+        return "write its kubeconfig again with trainfleet kubeconfig"
+    found = [
+        command for name, command in CLOUD_LOGINS.items() if context is None and f'"{name}"' in kubeconfig
+    ]
+    return found[0] if found else "log in to the cluster again"
 
 
 def contexts() -> tuple[dict[str, Document], str]:

@@ -22,6 +22,7 @@ from trainfleet.infra.outputs.contract import PlatformOutputs
 from trainfleet.training.launch.sky import yaml_edit
 from trainfleet.training.launch.sky.config import context_config, context_name, merged
 from trainfleet.training.launch.sky.kubeconfig import (
+    Requested,
     context_names,
     kubeconfig_path,
     masked,
@@ -85,14 +86,15 @@ def plugins_path(env: Mapping[str, str]) -> Path:
 
 
 def prepare(
-    platforms: Sequence[tuple[PlatformOutputs, str | None]],
+    platforms: Sequence[tuple[PlatformOutputs, str | Requested | None]],
     env: Mapping[str, str],
     *,
     kubeconfig: Path | None = None,
     replace: bool = False,
     managed: bool = False,
 ) -> Setup:
-    """The changes for these platforms, each with the launcher's token, or None where its context exists.
+    """The changes for these platforms, each with the launcher's token, or how long requested ones last,
+    or None where its context exists.
 
     Raises:
         InputError: a file cannot be read, two platforms have one context, or a context is missing or is the
@@ -105,7 +107,7 @@ def prepare(
     problems: list[Problem] = []
     for outputs, token in platforms:
         if token is not None:
-            document = with_context(document, outputs, token, replace=replace)
+            document = with_context(document, outputs, token, file=access, replace=replace)
         elif context_name(outputs) not in context_names(document):
             what = f"has no context `{context_name(outputs)}`, and the platform has no login of its own"
             problems.append(

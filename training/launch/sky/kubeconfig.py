@@ -1,30 +1,39 @@
-"""A platform's context in the kubeconfig that SkyPilot reads. It logs in with the launcher's token.
+"""A platform's context in the kubeconfig that SkyPilot reads. It logs in as the platform's launcher: by
+`trainfleet sky token`, which requests tokens with the user's cloud login, or with a token from a file.
 
-Login commands (aws, gcloud, kubelogin) are missing where SkyPilot's API server and its managed jobs run
-(skypilot#4379).
+Login commands (aws, gcloud, kubelogin) are missing where a team's SkyPilot API server and pods of managed
+jobs run (skypilot#4379); there a token is needed.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-import shutil
-import subprocess
-import tempfile
+import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
+from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs
+from trainfleet.infra.outputs.launcher_token import cluster_address
 from trainfleet.training.launch.sky.config import context_name
 
 USER = "trainfleet-launcher"
-TIMEOUT_S = 60
-_ADDRESS = ("server", "certificate-authority-data", "certificate-authority", "tls-server-name")
+# NOTE: SkyPilot knows the owner of its clusters by this name (sky/clouds/kubernetes.py).
+LOGIN_USER = "trainfleet-login"
+"""The user who requests tokens: the login of the contract."""
+CREDENTIAL_VERSION = "client.authentication.k8s.io/v1"
+
+
+@dataclass(frozen=True)
+class Requested:
+    """A context whose tokens are requested when they are needed."""
+
+    hours: float
 
 
 def kubeconfig_path(env: Mapping[str, str]) -> Path:
@@ -64,16 +73,21 @@ def context_names(document: Mapping[str, Any]) -> list[str]:
 
 
 def with_context(
-    document: Mapping[str, Any], outputs: PlatformOutputs, token: str, *, replace: bool = False
+    document: Mapping[str, Any],
+    outputs: PlatformOutputs,
+    token: str | Requested,
+    *,
+    file: Path,
+    replace: bool = False,
 ) -> dict[str, Any]:
-    """The kubeconfig with the platform's context in it, which logs in with `token`.
+    """The kubeconfig, of the path `file`, with the platform's context in it, which logs in with `token`.
 
     Raises:
         InputError: the outputs have no cluster's address, or the user has another login in a context of this
             name and `replace` is not set.
     """
     name = context_name(outputs)
-    cluster = _cluster(outputs)
+    cluster = cluster_address(outputs.kubeconfig, f"{outputs.name}.kubeconfig")
     user = f"{USER}-{name}"
     theirs = next((each for each in document.get("contexts") or [] if each.get("name") == name), None)
     if theirs is not None and (theirs.get("context") or {}).get("user") != user and not replace:
@@ -82,12 +96,18 @@ def with_context(
         fix = "--kubeconfig FILE for another file, or --replace to overwrite it (--undo restores it)"
         raise InputError("a context of yours has this name", [Problem("kubeconfig", what, fix)])
     context = {"cluster": name, "user": user, "namespace": outputs.namespace}
+    if isinstance(token, Requested):
+        login = {"exec": _token_command(outputs, file, token.hours)}
+        asks = {"name": f"{LOGIN_USER}-{name}", "user": json.loads(outputs.kubeconfig)["users"][0]["user"]}
+        users = _put(document.get("users"), asks)
+    else:
+        login, users = {"token": token}, list(document.get("users") or [])
     return {
         "apiVersion": "v1",
         "kind": "Config",
         **document,
         "clusters": _put(document.get("clusters"), {"name": name, "cluster": cluster}),
-        "users": _put(document.get("users"), {"name": user, "user": {"token": token}}),
+        "users": _put(users, {"name": user, "user": login}),
         "contexts": _put(document.get("contexts"), {"name": name, "context": context}),
         "current-context": document.get("current-context") or name,
     }
@@ -106,72 +126,25 @@ def uses_own_context(outputs: PlatformOutputs) -> bool:
     return not any(each.get("user") for each in users)
 
 
-def fetch_token(outputs: PlatformOutputs) -> str:
-    """Read the launcher's token from the cluster, with the contract's login.
-
-    Raises:
-        MissingToolError: kubectl is missing.
-        TrainfleetError: the cluster does not answer, or has no such Secret.
-    """
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        raise MissingToolError(
-            "cannot fetch the token",
-            [Problem("kubectl", "is not on the path", "install it, or use --token-file")],
-        )
-    path = f"/api/v1/namespaces/{outputs.namespace}/secrets/{outputs.launcher_token_secret}"
-    with tempfile.TemporaryDirectory() as folder:
-        login = ["--kubeconfig", str(_own_login(outputs, Path(folder)))]
-        command = [kubectl, *login, f"--request-timeout={TIMEOUT_S // 2}s", "get", "--raw", path]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
-        except subprocess.TimeoutExpired as error:
-            raise TrainfleetError(
-                "cannot fetch the token",
-                [Problem(outputs.kube_context, f"did not answer within {TIMEOUT_S} s")],
-            ) from error
-    if done.returncode != 0:
-        message = (done.stderr.strip() or "kubectl failed").splitlines()[-1]
-        fix = "log in to the cloud, or use --token-file; a private endpoint answers only in its network"
-        raise TrainfleetError("cannot fetch the token", [Problem(outputs.kube_context, message, fix)])
-    data = (json.loads(done.stdout).get("data") or {}).get("token", "")
-    where = f"secret {outputs.namespace}/{outputs.launcher_token_secret}"
-    if not data:
-        raise TrainfleetError(
-            "cannot fetch the token", [Problem(where, "is still empty", "try again in a moment")]
-        )
-    return checked_token(base64.b64decode(data).decode(), where)
-
-
-def read_token(path: Path) -> str:
-    """The token in a file.
-
-    Raises:
-        InputError: there is no such file, or it has no token.
-    """
-    try:
-        return checked_token(path.read_text(encoding="utf-8").strip(), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        what = (error.strerror if isinstance(error, OSError) else None) or "is not text"
-        raise InputError("cannot read the token", [Problem(str(path), what)]) from error
-
-
-def checked_token(token: str, where: str) -> str:
-    """Check that a token has the three parts of a service account's token.
-
-    Raises:
-        InputError: it does not; the cluster would answer with 401 much later.
-    """
-    if token.count(".") != 2 or not all(token.split(".")) or any(letter.isspace() for letter in token):
-        raise InputError(
-            "cannot use the token",
-            [
-                Problem(
-                    where, "is not a service account's token", "three parts separated by dots, on one line"
-                )
-            ],
-        )
-    return token
+def _token_command(outputs: PlatformOutputs, file: Path, hours: float) -> dict[str, Any]:
+    """The credential plugin of a context: this program (client.authentication.k8s.io, client-go)."""
+    # -P: a folder `trainfleet` where kubectl runs must not be imported.
+    program = ["-P", "-m", "trainfleet", "sky", "token", "--kubeconfig", str(file.absolute())]
+    which = [
+        "--context",
+        context_name(outputs),
+        "--account",
+        outputs.launcher_account,
+        "--hours",
+        f"{hours:g}",
+    ]
+    return {
+        "apiVersion": CREDENTIAL_VERSION,
+        "command": sys.executable,
+        "args": [*program, *which, "--hours", f"{hours:g}"],
+        "interactiveMode": "Never",
+        "installHint": "this context was written by `trainfleet sky setup`; run it again",
+    }
 
 
 def masked(document: Mapping[str, Any]) -> str:
@@ -187,40 +160,6 @@ def masked(document: Mapping[str, Any]) -> str:
         return [hide(member) for member in value] if isinstance(value, list) else value
 
     return yaml.safe_dump(hide(document), sort_keys=False, width=150) if document else ""
-
-
-def _cluster(outputs: PlatformOutputs) -> dict[str, Any]:
-    try:
-        cluster = json.loads(outputs.kubeconfig)["clusters"][0]["cluster"]
-        found = {key: cluster[key] for key in _ADDRESS if key in cluster}
-        server = str(found["server"])
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        what = (
-            "has no cluster address"
-            if outputs.kubeconfig
-            else "is empty: the stack was created without a kubeconfig"
-        )
-        raise InputError(
-            "cannot write a context",
-            [Problem(f"{outputs.name}.kubeconfig", what, "pulumi up, then save its outputs again")],
-        ) from error
-    if not server.startswith("https://"):
-        raise InputError(
-            "cannot write a context",
-            [
-                Problem(
-                    f"{outputs.name}.kubeconfig", f"a token is not sent to {server}", "an address with https"
-                )
-            ],
-        )
-    return found
-
-
-def _own_login(outputs: PlatformOutputs, folder: Path) -> Path:
-    file = folder / "config"
-    file.touch(mode=0o600)
-    file.write_text(outputs.kubeconfig, encoding="utf-8")
-    return file
 
 
 def _put(entries: list[dict[str, Any]] | None, entry: dict[str, Any]) -> list[dict[str, Any]]:

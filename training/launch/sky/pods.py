@@ -54,13 +54,21 @@ def context_problem(context: str, namespace: str, required: Iterable[PlatformObj
     if done.returncode == 0:
         return _missing_objects(context, namespace, required) or None
     message = (done.stderr.strip() or done.stdout.strip() or "kubectl failed").splitlines()[-1]
+    if "getting credentials" in message:
+        return f"its login grants no token: {_plugin_error(done.stderr)}"
     if "does not exist" in message and "context" in message:
         return f"there is no context `{context}` in the kubeconfig: `trainfleet sky setup` writes it"
     if "nauthorized" in message or "logged in" in message:
-        return "its token is not valid or expired: `trainfleet sky setup` writes a new one"
+        return "its token is not valid or has ended: `trainfleet sky setup` gets a new one"
     if message == "no":
         return f"its user may not create pods in {namespace}"
     return f"the cluster does not answer ({message})"
+
+
+def _plugin_error(text: str) -> str:
+    """What the login command printed before kubectl's own messages."""
+    lines = [" ".join(line.split()) for line in text.splitlines() if "getting credentials" not in line]
+    return next(reversed([line for line in lines if line]), "log in to the cloud again")
 
 
 def _missing_objects(context: str, namespace: str, required: Iterable[PlatformObject]) -> str:
