@@ -83,6 +83,7 @@ def outputs(platform: Platform, spec: PlatformSpec) -> Mapping[str, Any]:
         "service_account": TRAINING_SERVICE_ACCOUNT,
         "training_identity": training.cloud_identity if training else "",
         "pod_labels": training.labels if training else {},
+        "pod_template": {"head": spec.pod_template.head, "workers": spec.pod_template.workers},
         # NOTE: only if the layer installs one. A job in a queue that does not exist waits forever.
         "queue": names.QUEUE if installed.queue else "",
         "priority_classes": sorted(names.PRIORITIES, key=names.PRIORITIES.__getitem__, reverse=True)

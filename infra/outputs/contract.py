@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from trainfleet.errors import InputError, Problem
 from trainfleet.pydantic_messages import explain, shown
 
-CONTRACT_VERSION = 3
+CONTRACT_VERSION = 4
 
 
 class Output(BaseModel):
@@ -102,6 +102,13 @@ class RayCertificates(Output):
     """Environment of every process that connects to Ray."""
 
 
+class PodPatches(Output):
+    """The platform's changes of the pods of runs: strategic merge patches of pod templates."""
+
+    head: dict[str, Any] = {}
+    workers: dict[str, Any] = {}
+
+
 class PlatformOutputs(Output):
     """The outputs of a stack, for launchers."""
 
@@ -134,6 +141,8 @@ class PlatformOutputs(Output):
     """The cloud identity of that account: role ARN, service account e-mail, client id; empty on local."""
     pod_labels: dict[str, str]
     """Labels that give training pods that identity."""
+    pod_template: PodPatches = PodPatches()
+    """Applied to the pods of every run, before the recipe's."""
     queue: str
     """Kueue local queue, or empty."""
     priority_classes: list[str]
@@ -191,7 +200,12 @@ def _to_3(document: dict[str, Any]) -> dict[str, Any]:
     return {"storage_secret": "", **document, **({"pools": grown} if isinstance(pools, list) else {})}
 
 
-MIGRATIONS: dict[int, Migration] = {1: _to_2, 2: _to_3}
+def _to_4(document: dict[str, Any]) -> dict[str, Any]:
+    """Version 3 changed no pods."""
+    return {"pod_template": {"head": {}, "workers": {}}, **document}
+
+
+MIGRATIONS: dict[int, Migration] = {1: _to_2, 2: _to_3, 3: _to_4}
 """By version: the migration to the next one. Raise CONTRACT_VERSION together with a new step."""
 
 _STACK_TYPE = "pulumi:pulumi:Stack"

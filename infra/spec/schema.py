@@ -15,6 +15,7 @@ from pydantic import Discriminator, Field, Tag
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.identities import Identities
 from trainfleet.infra.spec.part import Day, Email, Name, Part, Range, Share
+from trainfleet.infra.spec.pod_template import PodTemplate
 from trainfleet.infra.spec.receivers import Receiver, SecretName
 
 
@@ -292,9 +293,7 @@ class Layer(Part):
     gpu_plugin: bool = True
     """Install the GPU device plugin, unless the cloud provides it."""
     rdma_plugin: bool = True
-    """Install the plugin of the machines' fabric (EFA, RoCE, InfiniBand) if a pool uses it, unless the cloud
-    provides it.
-    """
+    """Install the plugin of a fabric (EFA, RoCE, InfiniBand) that a pool uses, unless the cloud has one."""
     gpu_metrics: bool = True
     """Install the DCGM exporter, unless the cloud provides it."""
     autoscaler: bool = True
@@ -383,6 +382,7 @@ class PlatformSpec(Part):
     """The GPU pools."""
     storage: Storage = Storage()
     ray: Ray = Ray()
+    pod_template: PodTemplate = PodTemplate()
     queue: Queue = Queue()
     secrets: Secrets = Secrets()
     layer: Layer = Layer()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trainfleet.infra.spec.receivers import NOBODY
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.validation.finding import Finding
+from trainfleet.pod_patches import patch_problems
 
 
 def certificates_are_signed(spec: PlatformSpec) -> Iterator[Finding]:
@@ -55,6 +56,14 @@ def a_launcher_token_has_its_account(spec: PlatformSpec) -> Iterator[Finding]:
             "false, or layer.launcher_access: true",
             (("layer", "launcher_access"),),
         )
+
+
+def pods_are_changed_by_valid_patches(spec: PlatformSpec) -> Iterator[Finding]:
+    """The launchers apply the patches, and set image, command, GPUs and their own labels themselves."""
+    given = {"head": spec.pod_template.head, "workers": spec.pod_template.workers}
+    for problem in patch_problems({role: patch for role, patch in given.items() if patch}):
+        role = problem.where.partition(".")[0]
+        yield Finding(("pod_template", role), f"{problem.where}: {problem.what}", problem.fix)
 
 
 def receivers_have_their_sender(spec: PlatformSpec) -> Iterator[Finding]:

@@ -62,6 +62,7 @@ COMMON_RULES: tuple[Rule, ...] = (
     layer.receivers_are_complete,
     layer.launchers_have_their_role,
     layer.a_launcher_token_has_its_account,
+    layer.pods_are_changed_by_valid_patches,
     services.launchers_are_not_admins,
     services.operator_is_known,
     services.ray_can_authenticate,

@@ -815,6 +815,13 @@ CASES = [
         {"layer.launcher_access": False},
     ),
     Case(
+        "pods_are_changed_by_valid_patches",
+        {"pod_template.workers": {"spec": {"containers": [{"name": "trainer", "image": "mine:1"}]}}},
+        "pod_template.workers",
+        "workers.spec.containers[0].image: is set by the launcher",
+        {"pod_template.workers": {"spec": {"containers": [{"name": "trainer", "tty": True}]}}},
+    ),
+    Case(
         "a_launcher_token_has_its_account",
         {"layer.launcher_token": True, "layer.launcher_access": False},
         "layer.launcher_token",

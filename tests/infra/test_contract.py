@@ -60,6 +60,7 @@ PLATFORM: dict[str, Any] = {
     "service_account": "trainer",
     "training_identity": "arn:aws:iam::111122223333:role/trainer",
     "pod_labels": {},
+    "pod_template": {"head": {}, "workers": {"spec": {"priority": 1}}},
     "queue": "training",
     "priority_classes": ["high", "low"],
     "launcher_account": "launcher",

@@ -110,6 +110,7 @@ def start(
     _require_price(launcher, recipe)
     if not launcher.remote and (problems := endpoints(recipe.notifications, env)[1]):
         raise InputError("notifications cannot be sent", problems)
+    _require_pods(launcher, recipe, request.on)
     launcher.check(recipe, target)
     storage = RunStorage(recipe, target.run_dir, lambda *_: None)
     with locked(target.run_dir, fresh=request.fresh):
@@ -335,6 +336,14 @@ def _require_price(launcher: Launcher[Any], recipe: Recipe) -> None:
         fix = "limits.max_hours, or leave it out"
         problem = Problem("limits.max_usd", "this machine has no price", fix)
         raise InputError("the run's limit cannot be kept", [problem])
+
+
+def _require_pods(launcher: Launcher[Any], recipe: Recipe, on: str) -> None:
+    """Reject changes of pods where there are none."""
+    changes = {"head": recipe.pod_template.head, "workers": recipe.pod_template.workers}
+    if any(changes.values()) and "pod_template" not in launcher.options_model.model_fields:
+        problem = Problem("pod_template", f"--on {on} has no pods", "pod_template={}, or --on kuberay")
+        raise InputError("the run's pods cannot be changed", [problem])
 
 
 def _require_torch(on: str) -> None:

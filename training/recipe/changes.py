@@ -9,6 +9,7 @@ FREE_KEYS = (
     "scaling",
     "limits",
     "notifications",
+    "pod_template",
     "log",
     "storage",
     "checkpoint.keep_last",

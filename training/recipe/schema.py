@@ -319,6 +319,15 @@ class ControllersConfig(Section):
     )
 
 
+class PodTemplate(Section):
+    """Changes of the run's pods on Kubernetes, as `--pod-template` has them: strategic merge patches of pod
+    templates. Applied after those of the stack.
+    """
+
+    head: dict[str, Any] = Field({}, description="Of Ray's head (KubeRay).")
+    workers: dict[str, Any] = Field({}, description="Of the pods that train. Their container is `trainer`.")
+
+
 class Recipe(Section):
     """A training run, declared."""
 
@@ -360,6 +369,7 @@ class Recipe(Section):
     scaling: ScalingConfig = ScalingConfig()
     limits: Limits = Limits()
     notifications: Notifications = Notifications()
+    pod_template: PodTemplate = PodTemplate()
     publish: PublishConfig = PublishConfig()
     tune: TuneConfig | None = Field(None, description="A hyperparameter search over this recipe's keys.")
     storage: str = Field(

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError, create_model
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.pod_patches import patch_problems
 from trainfleet.pydantic_messages import explain, part_at, path_text
 from trainfleet.suggestions import did_you_mean, nearest
 from trainfleet.training.recipe.schema import Recipe
@@ -95,6 +96,7 @@ def _broken_rules(recipe: Recipe) -> Iterator[tuple[list[KeyPath], str, str]]:
         _optimizer_rules,
         _storage_rules,
         _notification_rules,
+        _pod_rules,
     )
     for rules in schema_rules:
         for reads, what, fix in rules(recipe):
@@ -166,6 +168,13 @@ def _notification_rules(recipe: Recipe) -> Iterable[BrokenRule]:
             what,
             "notifications.webhook, or leave it out",
         )
+
+
+def _pod_rules(recipe: Recipe) -> Iterable[BrokenRule]:
+    given = {"head": recipe.pod_template.head, "workers": recipe.pod_template.workers}
+    for problem in patch_problems({role: patch for role, patch in given.items() if patch}):
+        role, _, rest = problem.where.partition(".")
+        yield f"pod_template.{role}", f"{rest} {problem.what}".lstrip(), problem.fix
 
 
 def _metric_rules(recipe: Recipe) -> Iterable[BrokenRule]:

@@ -28,11 +28,11 @@ def document(
     found: Recipe,
     *stacks: str,
     managed: bool = False,
-    patch: Mapping[str, Any] | None = None,
+    patches: tuple[dict[str, Any], ...] = (),
     **options: Any,
 ) -> dict[str, Any]:
     plan = make_plan(found, platforms(*stacks), PlanOptions(**options))
-    settings = TaskOptions(found.name, managed, TOKEN, patch=patch or {})
+    settings = TaskOptions(found.name, managed, TOKEN, patches=patches)
     return task_document(found, plan.possible, dict(platforms(*stacks)), settings)
 
 

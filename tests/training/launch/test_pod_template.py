@@ -13,16 +13,21 @@ import yaml
 
 from tests.training.launch.fake_api import FakeApi
 from tests.training.launch.kuberay_follower import check
-from tests.training.launch.kuberay_launches import run_spec
-from tests.training.launch.sky_tasks import document, recipe
+from tests.training.launch.kuberay_launches import outputs, run_spec
+from tests.training.launch.sky_tasks import document, platforms, recipe
 from trainfleet.errors import InputError
+from trainfleet.infra.outputs.contract import PodPatches
+from trainfleet.training.launch.base import find
 from trainfleet.training.launch.kuberay.launcher import checked_run
 from trainfleet.training.launch.kuberay.manifest import ray_job
 from trainfleet.training.launch.kuberay.pods import head_pod, worker_pod
 from trainfleet.training.launch.remote.pod_template import load, merged
 from trainfleet.training.launch.remote.workload_check import workload_check
 from trainfleet.training.launch.sky.options import SkyOptions
-from trainfleet.training.launch.sky.run_spec import _patch
+from trainfleet.training.launch.sky.plan import PlanOptions, make_plan
+from trainfleet.training.launch.sky.run_spec import run_patches
+from trainfleet.training.launch.sky.task import TaskOptions, task_document
+from trainfleet.training.launch.supervise import _require_pods
 
 PAGE = """
 workers:
@@ -122,7 +127,7 @@ def test_the_pods_of_skypilot_get_the_changes(file: str) -> None:
     """SkyPilot merges the container without a name into its own, and adds the others."""
     plain, task = (
         document(recipe("scaling.workers=8"), "aws-prod", **more)
-        for more in ({}, {"patch": load(file).workers})
+        for more in ({}, {"patches": (load(file).workers,)})
     )
     for before, after in zip(plain["resources"]["ordered"], task["resources"]["ordered"], strict=True):
         one, other = (
@@ -138,7 +143,7 @@ def test_the_pods_of_skypilot_get_the_changes(file: str) -> None:
 
 def test_skypilot_has_no_head_to_change(file: str) -> None:
     with pytest.raises(InputError, match=r"pods.yaml: head: SkyPilot's pods are equal"):
-        _patch(SkyOptions(pod_template=file))
+        run_patches(recipe(), SkyOptions(pod_template=file))
 
 
 @pytest.mark.parametrize(
@@ -235,3 +240,108 @@ def test_a_cluster_that_exists_is_not_changed(api: FakeApi, file: str) -> None:
     check(cluster="shared")
     with pytest.raises(InputError, match=r"--pod-template: the pods of shared exist already"):
         check(cluster="shared", pod_template=file)
+
+
+def patched(**container: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "trainer", **container}]}}
+
+
+def env(name: str, value: str) -> dict[str, Any]:
+    return {"env": [{"name": name, "value": value}]}
+
+
+STACK = PodPatches(
+    head=patched(**env("WHO", "stack")),
+    workers={"spec": {"terminationGracePeriodSeconds": 300, **patched(**env("WHO", "stack"))["spec"]}},
+)
+OVERRIDE = (
+    "pod_template.workers.spec={terminationGracePeriodSeconds: 600, containers: [{name: trainer, env: %s}]}"
+)
+
+
+def test_the_recipe_changes_what_the_stack_changed_and_the_option_what_the_recipe_changed(file: str) -> None:
+    """The stack sets WHO and 300 s, the recipe OTHER and 600 s, the file NCCL_DEBUG and 1260 s."""
+    platform = outputs().model_copy(update={"pod_template": STACK})
+    recipes = OVERRIDE % "[{name: OTHER, value: recipe}, {name: WHO, value: recipe}]"
+    cases: list[tuple[tuple[str, ...], dict[str, Any], dict[str, str], int]] = [
+        ((), {}, {"WHO": "stack"}, 300),
+        ((recipes,), {}, {"WHO": "recipe", "OTHER": "recipe"}, 600),
+        ((), {"pod_template": file}, {"WHO": "stack", "NCCL_DEBUG": "INFO"}, 1260),
+        (
+            (recipes,),
+            {"pod_template": file},
+            {"WHO": "recipe", "OTHER": "recipe", "NCCL_DEBUG": "INFO"},
+            1260,
+        ),
+    ]
+    for overrides, options, variables, seconds in cases:
+        spec = worker_pod(run_spec(*overrides, platform=platform, **options))["spec"]
+        found = {each["name"]: each.get("value") for each in spec["containers"][0]["env"]}
+        assert variables.items() <= found.items(), overrides
+        assert {"WHO", "OTHER", "NCCL_DEBUG"} & found.keys() == variables.keys(), overrides
+        assert spec["terminationGracePeriodSeconds"] == seconds
+    head = head_pod(run_spec(platform=platform))["spec"]["containers"][0]
+    assert named(head["env"], "WHO")["value"] == "stack"
+
+
+def test_a_later_patch_deletes_what_an_earlier_one_added() -> None:
+    platform = outputs().model_copy(update={"pod_template": STACK})
+    spec = worker_pod(run_spec(OVERRIDE % "[{name: WHO, $patch: delete}]", platform=platform))["spec"]
+    assert "WHO" not in [each["name"] for each in spec["containers"][0]["env"]]
+
+
+def test_the_pods_of_skypilot_get_the_changes_of_their_own_platform() -> None:
+    changed = recipe("scaling.workers=8", OVERRIDE % "[{name: OTHER, value: recipe}]")
+    patches = run_patches(changed, SkyOptions())
+    stacks = platforms("aws-prod", "gcp-prod")
+    stacks[0] = (stacks[0][0], stacks[0][1].model_copy(update={"pod_template": STACK}))
+    plan = make_plan(changed, stacks, PlanOptions())
+    task = task_document(
+        changed, plan.possible, dict(stacks), TaskOptions("a", False, "token", patches=patches)
+    )
+    seen = set()
+    for resource in task["resources"]["ordered"]:
+        spec = resource["_cluster_config_overrides"]["kubernetes"]["pod_config"]["spec"]
+        names = {each["name"] for each in spec["containers"][0]["env"]}
+        assert "OTHER" in names
+        assert ("WHO" in names) == resource["infra"].startswith("k8s/trainfleet-prod-us-east-2"), resource
+        seen.add("WHO" in names)
+    assert seen == {True, False}
+
+
+def test_the_workload_check_gets_the_changes_of_the_stack() -> None:
+    platform = outputs().model_copy(update={"pod_template": STACK})
+    check = workload_check(checked_run(run_spec(platform=platform)), "always")
+    assert check is not None
+    (container,) = check.job["spec"]["template"]["spec"]["containers"]
+    assert named(container["env"], "WHO")["value"] == "stack"
+
+
+def test_a_head_in_a_recipe_is_rejected_by_skypilot() -> None:
+    changed = recipe("pod_template.head={spec: {priority: 1}}")
+    with pytest.raises(InputError, match=r"pod_template.head: SkyPilot's pods are equal"):
+        run_patches(changed, SkyOptions())
+
+
+def test_a_mistake_in_a_recipe_is_reported_with_its_key() -> None:
+    with pytest.raises(InputError, match=r"pod_template.workers.*image.*is set by the launcher"):
+        recipe("pod_template.workers={spec: {containers: [{name: trainer, image: mine}]}}")
+
+
+@pytest.mark.parametrize("on", ["local", "torchrun", "ray-up"])
+def test_a_recipe_that_changes_pods_is_rejected_where_there_are_none(on: str) -> None:
+    changed = recipe("pod_template.workers={spec: {priority: 1}}")
+    with pytest.raises(InputError, match=f"pod_template: --on {on} has no pods"):
+        _require_pods(find(on), changed, on)
+    _require_pods(find(on), recipe(), on)
+    _require_pods(find("kuberay"), changed, "kuberay")
+    _require_pods(find("sky"), changed, "sky")
+
+
+def test_a_cluster_that_exists_keeps_the_changes_of_the_stack_and_rejects_those_of_a_recipe(
+    api: FakeApi,
+) -> None:
+    api.objects["/apis/ray.io/v1/namespaces/training/rayclusters/shared"] = {"metadata": {"name": "shared"}}
+    platform = outputs().model_copy(update={"pod_template": STACK})
+    assert run_spec(platform=platform).templates.of_run == ()
+    assert run_spec(OVERRIDE % "[]", platform=platform).templates.of_run == ("pod_template",)

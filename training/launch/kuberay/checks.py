@@ -13,7 +13,6 @@ from trainfleet.training.launch.kuberay.run_spec import RunSpec
 from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster
 from trainfleet.training.launch.remote.platform_objects import PlatformObject, missing, platform_objects
 from trainfleet.training.launch.remote.pod_diagnostics import exceeded_quota
-from trainfleet.training.launch.remote.pod_template import PodTemplates
 
 KUBERAY = "1.6"
 UNSUPPORTED = "unsupported KubeRay version"
@@ -63,10 +62,10 @@ def ready_for(cluster: Cluster, run: RunSpec) -> None:
     existing = cluster.get("RayJob", run.job)
     if existing is not None and state_of(existing) not in ENDED:
         raise already_running(run, cluster)
-    if run.templates != PodTemplates() and run.cluster and cluster.get("RayCluster", run.cluster):
-        fix = "leave it out, or name another --cluster"
-        problem = Problem("--pod-template", f"the pods of {run.cluster} exist already", fix)
-        raise InputError("the launch cannot change these pods", [problem])
+    if run.templates.of_run and run.cluster and cluster.get("RayCluster", run.cluster):
+        what, fix = f"the pods of {run.cluster} exist already", "leave it out, or name another --cluster"
+        problems = [Problem(name, what, fix) for name in run.templates.of_run]
+        raise InputError("the launch cannot change these pods", problems)
     try:
         documents = [
             files(run),

@@ -94,7 +94,7 @@ def checked_run(run: RunSpec) -> CheckedRun:
         env=run.env,
         ca=run.ca,
         code=run.code,
-        patch=for_check(run.templates.workers),
+        patches=for_check(run.templates.workers),
     )
 
 

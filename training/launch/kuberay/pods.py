@@ -18,7 +18,7 @@ from trainfleet.training.launch.remote.pod_settings import (
     restricted,
     variables,
 )
-from trainfleet.training.launch.remote.pod_template import grace_seconds, merged
+from trainfleet.training.launch.remote.pod_template import grace_seconds, with_patches
 from trainfleet.training.launch.remote.ray_job import (
     AGENT_PORT,
     CLIENT_PORT,
@@ -82,7 +82,7 @@ def head_pod(run: RunSpec) -> Document:
             {"name": "serve", "containerPort": SERVE_PORT},
         ],
     )
-    return merged(template, run.templates.head, "ray-head")
+    return with_patches(template, run.templates.head, "ray-head")
 
 
 def worker_pod(run: RunSpec) -> Document:
@@ -105,7 +105,7 @@ def worker_pod(run: RunSpec) -> Document:
     # The spread would outweigh the order of the node groups: it would fill one node of each.
     if run.pods > 1 and not (pool and pool.groups):
         spec["topologySpreadConstraints"] = [_spread(run)]
-    return merged(template, run.templates.workers, "ray-worker")
+    return with_patches(template, run.templates.workers, "ray-worker")
 
 
 def head_resources(run: RunSpec) -> Document:
@@ -177,8 +177,8 @@ def labels(run: RunSpec) -> dict[str, str]:
 def _template(run: RunSpec, role: str, resources: Document, ports: list[Document]) -> Document:
     outputs = run.outputs
     gpus = int(resources.get("limits", {}).get(GPU, "0"))
-    patch = run.templates.head if role == "head" else run.templates.workers
-    grace = grace_seconds(patch, STOP_GRACE_S[role])
+    patches = run.templates.head if role == "head" else run.templates.workers
+    grace = grace_seconds(patches, STOP_GRACE_S[role])
     mounts: list[Document] = [
         {"name": "shm", "mountPath": "/dev/shm"},
         {"name": "scratch", "mountPath": "/tmp"},

@@ -151,7 +151,7 @@ def resolve(recipe: Recipe, target: Target, options: KubeRayOptions, env: Mappin
         within_s=options.within_s,
         allow_changes=target.request.allow_changes,
         code=target.code_url,
-        templates=pod_template.load(options.pod_template),
+        templates=pod_template.collect(outputs, recipe.pod_template, options.pod_template),
     )
 
 

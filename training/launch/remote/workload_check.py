@@ -25,7 +25,7 @@ from trainfleet.training.launch.remote.follower import (
 from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster, retry_unreachable
 from trainfleet.training.launch.remote.log_stream import Line, parse
 from trainfleet.training.launch.remote.pod_settings import environment, pod_security, restricted, variables
-from trainfleet.training.launch.remote.pod_template import merged
+from trainfleet.training.launch.remote.pod_template import with_patches
 from trainfleet.training.launch.remote.ray_job import FILES_FOLDER, RECIPE_FILE
 from trainfleet.training.launch.remote.storage_env import SHARED_MOUNT
 from trainfleet.training.recipe.load import dump
@@ -73,7 +73,7 @@ class CheckedRun:
     """The URL of the user's code, or empty."""
     secret_values: dict[str, str] = field(default_factory=dict)
     """Variables whose values are secret."""
-    patch: Document = field(default_factory=dict)
+    patches: tuple[Document, ...] = ()
     """The user's changes of the pod (`pod_template.for_check`)."""
 
 
@@ -95,7 +95,7 @@ def workload_check(run: CheckedRun, when: When) -> WorkloadCheck | None:
     labels = {"app.kubernetes.io/managed-by": "trainfleet", "trainfleet.io/check": run.recipe.name}
     metadata = {"name": name, "namespace": run.namespace, "labels": labels}
     pod = {"metadata": {"labels": {**labels, **run.outputs.pod_labels}}, "spec": _pod(run, name)}
-    pod = merged(pod, run.patch, CONTAINER)
+    pod = with_patches(pod, run.patches, CONTAINER)
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",

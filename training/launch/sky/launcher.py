@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainfleet.training.launch.base import Launcher
 from trainfleet.training.launch.remote.platform_objects import platform_objects, pod_secrets
-from trainfleet.training.launch.remote.pod_template import for_check, load
+from trainfleet.training.launch.remote.pod_template import for_check
 from trainfleet.training.launch.remote.storage_env import authority, forwarded, require_reachable
 from trainfleet.training.launch.remote.workload_check import CheckedRun, WorkloadCheck, workload_check
 from trainfleet.training.launch.request import Target
@@ -19,7 +19,7 @@ from trainfleet.training.launch.sky.configure import config_path
 from trainfleet.training.launch.sky.messages import SkySpec
 from trainfleet.training.launch.sky.options import SkyOptions
 from trainfleet.training.launch.sky.pods import context_problem
-from trainfleet.training.launch.sky.run_spec import RunSpec, resolve
+from trainfleet.training.launch.sky.run_spec import RunSpec, resolve, run_patches
 from trainfleet.training.launch.sky.server import ensure_server
 from trainfleet.training.launch.sky.skypilot import parse, require_skypilot, to_yaml
 from trainfleet.training.launch.sky.task import cluster_name, left_out, redacted
@@ -93,7 +93,7 @@ class Sky(Launcher[SkyOptions]):
                 ca=authority(os.environ),
                 code=target.code_url,
                 secret_values={name: os.environ[name] for name in options.secrets},
-                patch=for_check(load(options.pod_template).workers),
+                patches=for_check([outputs.pod_template.workers, *run_patches(recipe, options)]),
             )
             if check := workload_check(checked, options.workload_check):
                 found[each.context] = check

@@ -75,20 +75,24 @@ def resolve(recipe: Recipe, target: Target, options: SkyOptions, env: Mapping[st
         settings=forwarded(env) | {name: value for name, value in settings.items() if value},
         authority=authority(env),
         from_secrets=options.from_secrets,
-        patch=_patch(options),
+        patches=run_patches(recipe, options),
     )
     task = task_document(recipe, plan.possible, dict(platforms), task_options)
     return RunSpec(task, plan, dict(platforms))
 
 
-def _patch(options: SkyOptions) -> dict[str, Any]:
-    """The user's changes of the pods, which are equal: SkyPilot's first pod is also a worker."""
-    templates = pod_template.load(options.pod_template)
-    if templates.head:
-        what = "SkyPilot's pods are equal: each of them trains"
-        problem = Problem(f"{options.pod_template}: head", what, "only `workers:`")
-        raise InputError("SkyPilot cannot run this as requested", [problem])
-    return templates.workers
+def run_patches(recipe: Recipe, options: SkyOptions) -> tuple[dict[str, Any], ...]:
+    """The run's changes of the pods, which are equal: SkyPilot's first pod is also a worker.
+
+    Raises:
+        InputError: a change of the head.
+    """
+    option = pod_template.load(options.pod_template)
+    heads = {"pod_template.head": recipe.pod_template.head, f"{options.pod_template}: head": option.head}
+    what = "SkyPilot's pods are equal: each of them trains"
+    if problems := [Problem(where, what, "only `workers:`") for where, head in heads.items() if head]:
+        raise InputError("SkyPilot cannot run this as requested", problems)
+    return tuple(each for each in (recipe.pod_template.workers, option.workers) if each)
 
 
 def _without_effect(recipe: Recipe, target: Target, options: SkyOptions) -> list[Problem]:

@@ -16,7 +16,7 @@ from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.training.launch.remote.fabric import fabric_settings
 from trainfleet.training.launch.remote.node_groups import group_affinity
 from trainfleet.training.launch.remote.pod_settings import variables
-from trainfleet.training.launch.remote.pod_template import CONTAINER, merged
+from trainfleet.training.launch.remote.pod_template import CONTAINER, with_patches
 from trainfleet.training.launch.remote.run_price import price_variable
 from trainfleet.training.launch.sky.plan import CLOSED, Candidate, Plan
 from trainfleet.training.launch.sky.pod_size import pod_size
@@ -43,7 +43,7 @@ class TaskOptions:
         settings: variables that are not secret: the addresses of stores, and the launch's own.
         authority: certificates (PEM) of a private store's CA, or empty.
         from_secrets: Secrets of the namespace whose keys become variables of the pods.
-        patch: the user's changes of the pods.
+        patches: the run's changes of the pods, after those of the platform.
     """
 
     name: str
@@ -53,7 +53,7 @@ class TaskOptions:
     settings: Mapping[str, str] = field(default_factory=dict)
     authority: str = ""
     from_secrets: tuple[str, ...] = ()
-    patch: Mapping[str, Any] = field(default_factory=dict)
+    patches: tuple[dict[str, Any], ...] = ()
 
 
 def task_document(
@@ -175,7 +175,8 @@ def _resources(
     if price := variables(price_variable(candidate.usd_per_hour)):
         container["env"] = [*container.get("env", []), *price]
     container["name"] = CONTAINER
-    overrides["pod_config"] = pod = merged(overrides["pod_config"], dict(options.patch), CONTAINER)
+    patches = [each for each in (outputs.pod_template.workers, *options.patches) if each]
+    overrides["pod_config"] = pod = with_patches(overrides["pod_config"], patches, CONTAINER)
     # SkyPilot merges a container without a name into its own, and adds those with one.
     (own,) = (each for each in pod["spec"]["containers"] if each["name"] == CONTAINER)
     del own["name"]
