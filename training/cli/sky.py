@@ -12,8 +12,8 @@ import typer
 
 from trainfleet.console import EXIT_CODES
 from trainfleet.errors import InputError, Problem
-from trainfleet.infra.outputs.launcher_token import HOURS, LEAST_HOURS, MOST_HOURS
 from trainfleet.training.cli.options import AliasedCommand, Json, Stacks
+from trainfleet.training.launch.sky.tokens import HOURS, LEAST_HOURS, MOST_HOURS
 
 if TYPE_CHECKING:
     from trainfleet.training.launch.platform_outputs import NamedPlatform, PlatformOutputs
@@ -217,9 +217,9 @@ def _with_logins(
     """Each platform with a token from its file, or as one whose tokens are requested; None where the user has
     a context.
     """
-    from trainfleet.infra.outputs.launcher_token import read_token
     from trainfleet.training.launch.sky.kubeconfig import Requested, uses_own_context
     from trainfleet.training.launch.sky.run_spec import by_name
+    from trainfleet.training.launch.sky.tokens import read_token
 
     platforms = by_name(named_platforms)
     files = {}
