@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from ipaddress import IPv4Network
 from itertools import combinations
 from pathlib import Path
@@ -145,3 +146,33 @@ def test_pods_of_a_lost_node_move_sooner_only_where_another_node_exists() -> Non
 )
 def test_a_taint_is_read_as_kubectl_reads_it(text: str, taint: dict[str, str]) -> None:
     assert servers.as_taint(text) == taint
+
+
+@pytest.mark.parametrize(
+    ("runs", "started", "reported", "status", "ready"),
+    [
+        (True, 100, "1970-01-01T00:01:40Z", "True", True),
+        (True, 101, "1970-01-01T00:01:40Z", "True", False),
+        (True, 100, "1970-01-01T00:01:40Z", "Unknown", False),
+        (True, None, "1970-01-01T00:01:40Z", "True", False),
+        (False, 100, "1970-01-01T00:01:40Z", "True", False),
+    ],
+    ids=["reported since its start", "reported before", "lost", "starting", "stopped"],
+)
+def test_a_node_is_ready_once_its_kubelet_has_reported_since_its_start(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    runs: bool,
+    started: int | None,
+    reported: str,
+    status: str,
+    ready: bool,
+) -> None:
+    node = cluster(1, tmp_path).nodes[0]
+    monkeypatch.setattr(nodes.node_process, "pid_of", lambda _: 1 if runs else None)
+    if started is not None:
+        node.file("ready").touch()
+        os.utime(node.file("ready"), (started, started + 0.5))
+    condition = {"type": "Ready", "status": status, "lastHeartbeatTime": reported}
+    assert nodes.is_ready(node, {"status": {"conditions": [condition]}}) is ready
+    assert not nodes.is_ready(node, {})

@@ -27,7 +27,7 @@ def is_ready(node: Node, document: dict[str, Any]) -> bool:
     """Whether a node runs, and its kubelet has reported since its start that it accepts pods. The report of
     a node that was lost remains until the control plane notices.
     """
-    if node_process.pid_of(node) is None:
+    if node_process.pid_of(node) is None or not node.file("ready").exists():
         return False
     started = int(node.file("ready").stat().st_mtime)
     return any(
