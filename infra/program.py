@@ -99,7 +99,19 @@ def outputs(platform: Platform, spec: PlatformSpec) -> Mapping[str, Any]:
         "ray_tls": spec.ray.tls,
         "ray_token_auth": spec.ray.token_auth,
         "ray_certificates": ray_certificates() if installed.certificates != "none" else None,
+        "ray_redis": ray_redis(spec),
     }
+
+
+def ray_redis(spec: PlatformSpec) -> Mapping[str, Any] | None:
+    """The Redis for Ray's control store, as the contract's `RayRedis`."""
+    redis = spec.ray.redis
+    if redis.mode == "none":
+        return None
+    own = redis.mode == "in-cluster"
+    address = f"redis://{names.REDIS}.{TRAINING_NAMESPACE}.svc:{names.REDIS_PORT}" if own else redis.address
+    secret = names.REDIS if own else redis.password_secret
+    return {"address": address, "password_secret": secret, "password_key": names.REDIS_PASSWORD_KEY}
 
 
 def ray_certificates() -> Mapping[str, Any]:

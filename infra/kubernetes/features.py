@@ -41,6 +41,7 @@ class LayerFeatures:
     storage_class: bool
     secrets: bool
     certificates: Literal["own-ca", "cert-manager", "none"]
+    redis: bool
     monitoring: bool
     logs: bool
     node_problems: bool
@@ -96,6 +97,7 @@ def layer_features(platform: Platform, spec: PlatformSpec) -> LayerFeatures:
         and bool(platform.secret_store)
         and "secrets" in platform.identities,
         certificates=layer.certificates if spec.ray.tls else "none",
+        redis=spec.ray.redis.mode == "in-cluster",
         monitoring=spec.monitoring.enabled,
         logs=layer.logs
         and "logs" not in provides

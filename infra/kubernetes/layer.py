@@ -20,6 +20,7 @@ from trainfleet.infra.kubernetes.kuberay import KubeRay
 from trainfleet.infra.kubernetes.monitoring import Monitoring
 from trainfleet.infra.kubernetes.nodes import Nodes
 from trainfleet.infra.kubernetes.queue import Queue
+from trainfleet.infra.kubernetes.redis import Redis
 from trainfleet.infra.kubernetes.storage import Storage
 from trainfleet.infra.platform import Platform
 from trainfleet.infra.spec.schema import PlatformSpec
@@ -27,7 +28,7 @@ from trainfleet.infra.spec.schema import PlatformSpec
 
 class ClusterLayer(pulumi.ComponentResource):
     """Isolation, access, storage, monitoring, GPU, nodes, autoscaler, KubeRay, queue, external secrets,
-    certificates.
+    certificates, Redis.
     """
 
     def __init__(
@@ -66,4 +67,6 @@ class ClusterLayer(pulumi.ComponentResource):
         )
         self.secrets = ExternalSecrets(platform, spec, features, after_access)
         self.certificates = Certificates(platform, spec, features, after_isolation)
+        if features.redis:
+            self.redis = Redis(platform, spec, features, after_storage)
         self.register_outputs({})

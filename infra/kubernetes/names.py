@@ -50,4 +50,9 @@ RAY_TLS_ENVIRONMENT = {
 }
 """Environment of every process that connects to Ray, after the init container has run."""
 
+REDIS, REDIS_PORT, REDIS_PASSWORD_KEY = "ray-redis", 6379, "password"
+"""The Redis for Ray's control store in the training namespace: StatefulSet, service, and the Secret with its
+password.
+"""
+
 STORAGE_CLASS = "trainfleet-encrypted"

@@ -109,6 +109,16 @@ class PodPatches(Output):
     workers: dict[str, Any] = {}
 
 
+class RayRedis(Output):
+    """A Redis that Ray clusters may use for their control store (GCS fault tolerance)."""
+
+    address: str
+    """redis://HOST:PORT, or rediss:// with TLS."""
+    password_secret: str
+    """Secret in the namespace, or empty: no password."""
+    password_key: str
+
+
 class PlatformOutputs(Output):
     """The outputs of a stack, for launchers."""
 
@@ -162,6 +172,8 @@ class PlatformOutputs(Output):
     ray_token_auth: bool
     ray_certificates: RayCertificates | None
     """None without ray_tls."""
+    ray_redis: RayRedis | None
+    """None = Ray clusters have no external control store."""
 
 
 Migration = Callable[[dict[str, Any]], dict[str, Any]]
@@ -201,8 +213,8 @@ def _to_3(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _to_4(document: dict[str, Any]) -> dict[str, Any]:
-    """Version 3 changed no pods."""
-    return {"pod_template": {"head": {}, "workers": {}}, **document}
+    """Version 3 changed no pods, and had no Redis."""
+    return {"pod_template": {"head": {}, "workers": {}}, "ray_redis": None, **document}
 
 
 MIGRATIONS: dict[int, Migration] = {1: _to_2, 2: _to_3, 3: _to_4}
@@ -270,6 +282,7 @@ def partly_known(name: str, cloud: str, **known: Any) -> PlatformOutputs:
         "ray_tls": False,
         "ray_token_auth": True,
         "ray_certificates": None,
+        "ray_redis": None,
         "trainfleet_version": version("trainfleet"),
     }
     nothing = dict.fromkeys(texts, "") | {field: [] for field in lists} | rest

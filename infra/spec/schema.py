@@ -16,6 +16,7 @@ from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.identities import Identities
 from trainfleet.infra.spec.part import Day, Email, Name, Part, Range, Share
 from trainfleet.infra.spec.pod_template import PodTemplate
+from trainfleet.infra.spec.ray import Ray
 from trainfleet.infra.spec.receivers import Receiver, SecretName
 
 
@@ -252,21 +253,6 @@ class Storage(Part):
     """`cloud: local` only: URL of the existing object store for runs (s3://, gs://, az:// or file://)."""
     secret: str = Field("", pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$", examples=["s3-keys"])
     """`cloud: local` only: the Secret in `training` whose keys pods get as variables, for that store."""
-
-
-class Ray(Part):
-    """Ray and its operator."""
-
-    operator: str = Field("1.6.0", pattern=r"^\d+\.\d+\.\d+$", examples=["1.6.0"])
-    """Version of the KubeRay operator, three numbers."""
-    version: str = Field("2.60.0", pattern=r"^\d+\.\d+\.\d+$", examples=["2.60.0"])
-    """Version of Ray in the training image, three numbers."""
-    tls: bool = True
-    """Encrypt Ray's internal traffic."""
-    token_auth: bool = True
-    """Require a token for Ray's endpoints."""
-    image: str = ""
-    """Container image of training pods. Empty = this release's image in the platform's registry."""
 
 
 class Queue(Part):

@@ -23,6 +23,29 @@ def certificates_are_signed(spec: PlatformSpec) -> Iterator[Finding]:
         )
 
 
+def redis_is_whole(spec: PlatformSpec) -> Iterator[Finding]:
+    """An existing Redis has an address and may have a password. The layer creates neither for it."""
+    redis = spec.ray.redis
+    if redis.mode == "existing" and not redis.address:
+        yield Finding(("ray", "redis", "address"), "is missing", "redis://HOST:PORT, or mode: in-cluster")
+    for field in ("address", "password_secret"):
+        if redis.mode != "existing" and field in redis.model_fields_set and redis.model_dump()[field]:
+            yield Finding(
+                ("ray", "redis", field),
+                f"has no effect with mode: {redis.mode}",
+                "leave it out, or mode: existing",
+                (("ray", "redis", "mode"),),
+            )
+    for field in ("image", "storage_gib"):
+        if redis.mode != "in-cluster" and field in redis.model_fields_set:
+            yield Finding(
+                ("ray", "redis", field),
+                f"has no effect with mode: {redis.mode}",
+                "leave it out, or mode: in-cluster",
+                (("ray", "redis", "mode"),),
+            )
+
+
 def queue_has_its_operator(spec: PlatformSpec) -> Iterator[Finding]:
     """Kueue's RayJob integration watches KubeRay's resources. Its controller does not start without their
     definitions.

@@ -57,6 +57,7 @@ COMMON_RULES: tuple[Rule, ...] = (
     node_pools.blocks_start_empty,
     node_pools.labels_are_free,
     layer.certificates_are_signed,
+    layer.redis_is_whole,
     layer.queue_has_its_operator,
     layer.receivers_have_their_sender,
     layer.receivers_are_complete,

@@ -118,9 +118,9 @@ def prestarted(place: Place) -> bool:
     return any("rank" in each for each in found) and all("ready" in each for each in found if "rank" in each)
 
 
-def saved_steps(place: Place) -> list[int]:
+def saved_steps(place: Place, run: str = RUN) -> list[int]:
     """The steps of the complete checkpoints in the store."""
-    folder = place.store.folder / "runs" / "runs" / RUN / "checkpoints"
+    folder = place.store.folder / "runs" / "runs" / run / "checkpoints"
     return sorted(int(file.parent.name.partition("-")[2]) for file in folder.glob(f"step-*/{MARKER}"))
 
 

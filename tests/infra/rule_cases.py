@@ -745,6 +745,27 @@ CASES = [
         {"layer.certificates": "none", "ray.tls": False},
     ),
     Case(
+        "redis_is_whole",
+        {"ray.redis": {"mode": "existing"}},
+        "ray.redis.address",
+        "is missing -> redis://HOST:PORT",
+        {"ray.redis": {"mode": "existing", "address": "redis://r:6379", "password_secret": "keys"}},
+    ),
+    Case(
+        "redis_is_whole",
+        {"ray.redis": {"address": "redis://r:6379"}},
+        "ray.redis.address",
+        "no effect with mode: none",
+        {"ray.redis": {"mode": "in-cluster", "storage_gib": 2}},
+    ),
+    Case(
+        "redis_is_whole",
+        {"ray.redis": {"mode": "existing", "address": "redis://r:6379", "storage_gib": 2}},
+        "ray.redis.storage_gib",
+        "no effect with mode: existing -> leave it out",
+        {"ray.redis": {"mode": "existing", "address": "redis://r:6379"}},
+    ),
+    Case(
         "receivers_have_their_sender",
         {"monitoring": {"enabled": False, "alertmanager_secret": "alerts"}},
         "monitoring.alertmanager_secret",

@@ -81,6 +81,7 @@ PLATFORM: dict[str, Any] = {
         "mount": "/etc/ray/tls",
         "environment": {"RAY_USE_TLS": "1"},
     },
+    "ray_redis": None,
 }
 SIGNATURE = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270"}
 

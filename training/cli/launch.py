@@ -15,6 +15,7 @@ from trainfleet.training.cli.launch_options import (
     Context,
     Detach,
     FromSecrets,
+    GcsFaultTolerance,
     Hosts,
     Identity,
     Idle,
@@ -28,6 +29,8 @@ from trainfleet.training.cli.launch_options import (
     Pool,
     Price,
     Print,
+    Redis,
+    RedisSecret,
     Secrets,
     Spec,
     Spot,
@@ -127,6 +130,9 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     from_secret: FromSecrets = None,  # noqa: ARG001
     pod_template: PodTemplate = None,  # noqa: ARG001
     workload_check: WorkloadCheck = "auto",  # noqa: ARG001
+    gcs_fault_tolerance: GcsFaultTolerance = "auto",  # noqa: ARG001
+    redis: Redis = None,  # noqa: ARG001
+    redis_secret: RedisSecret = None,  # noqa: ARG001
     managed: Managed = False,  # noqa: ARG001
     nodes: Nodes = 1,  # noqa: ARG001
     spot: Spot = True,  # noqa: ARG001
@@ -157,10 +163,7 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
         allow_changes=tuple(allow or ()),
         options=parse_options(on, given_options(ctx)) if clusters is None else None,
     )
-    if clusters is not None:
-        launch_on_clusters(request, clusters, given_options(ctx), show=show or write is not None)
-        return
-    _start(request, show=show or write is not None)
+    _start(request, clusters, ctx, show=show or write is not None)
 
 
 COMMON = (
@@ -200,7 +203,10 @@ def _plain(parameter: str, value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _start(request: Request, *, show: bool) -> None:
+def _start(request: Request, clusters: str | None, ctx: typer.Context, *, show: bool) -> None:
+    if clusters is not None:
+        launch_on_clusters(request, clusters, given_options(ctx), show=show)
+        return
     if show:
         import sys
 

@@ -159,6 +159,33 @@ WorkloadCheck = Annotated[
         rich_help_panel=KUBERNETES,
     ),
 ]
+GcsFaultTolerance = Annotated[
+    Literal["auto", "always", "never"],
+    typer.Option(
+        "--gcs-fault-tolerance",
+        help="kuberay: keep Ray's control store in Redis, so that a lost head costs no step. auto: with "
+        "--redis. always: or do not start. never.",
+        rich_help_panel=KUBERNETES,
+    ),
+]
+Redis = Annotated[
+    str | None,
+    typer.Option(
+        "--redis",
+        metavar="ADDRESS",
+        help="kuberay: a Redis for Ray's control store, instead of the platform's: redis://HOST:PORT.",
+        rich_help_panel=KUBERNETES,
+    ),
+]
+RedisSecret = Annotated[
+    str | None,
+    typer.Option(
+        "--redis-secret",
+        metavar="SECRET",
+        help="kuberay: the Secret with the password of --redis, under the key `password`.",
+        rich_help_panel=KUBERNETES,
+    ),
+]
 Managed = Annotated[
     bool,
     typer.Option(

@@ -123,7 +123,7 @@ def stop_command(  # noqa: PLR0917 - Typer passes options by name
             parser=minutes,
             help="How long saving may take: minutes, or a unit as in 90s, 5m. (Before 0.2: seconds.)",
         ),
-    ] = 3.0,
+    ] = 10.0,
     stack: Stack = None,
     context: Context = None,
     namespace: Namespace = None,

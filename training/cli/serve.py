@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -25,6 +25,9 @@ LOCAL_ONLY, KUBERAY_ONLY = (
         "image": "--image",
         "pool": "--pool",
         "from_secret": "--from-secret",
+        "gcs_fault_tolerance": "--gcs-fault-tolerance",
+        "redis": "--redis",
+        "redis_secret": "--redis-secret",
         "show": "--print",
     },
 )
@@ -158,6 +161,33 @@ FromSecret = Annotated[
         rich_help_panel=CLUSTER,
     ),
 ]
+GcsFaultTolerance = Annotated[
+    Literal["auto", "always", "never"],
+    typer.Option(
+        "--gcs-fault-tolerance",
+        help="Keep Ray's control store in Redis, so that requests are served while a lost head is replaced. "
+        "auto: if there is a Redis. always: or create nothing. never.",
+        rich_help_panel=CLUSTER,
+    ),
+]
+Redis = Annotated[
+    str | None,
+    typer.Option(
+        "--redis",
+        metavar="ADDRESS",
+        help="A Redis for Ray's control store, instead of the stack's: redis://HOST:PORT.",
+        rich_help_panel=CLUSTER,
+    ),
+]
+RedisSecret = Annotated[
+    str | None,
+    typer.Option(
+        "--redis-secret",
+        metavar="SECRET",
+        help="The Secret with the password of --redis, under the key `password`.",
+        rich_help_panel=CLUSTER,
+    ),
+]
 Print = Annotated[
     bool,
     typer.Option(
@@ -188,6 +218,9 @@ def serve_command(  # noqa: PLR0917 - Typer passes options by name
     image: Image = None,
     pool: Pool = None,
     from_secret: FromSecret = None,
+    gcs_fault_tolerance: GcsFaultTolerance = "auto",
+    redis: Redis = None,
+    redis_secret: RedisSecret = None,
     show: Print = False,
     as_json: JsonAtEnd = False,
 ) -> None:
@@ -213,7 +246,14 @@ def serve_command(  # noqa: PLR0917 - Typer passes options by name
 
     secrets = tuple(from_secret or ())
     cluster = KubeRayOptions(
-        context=context, namespace=namespace, image=image, pool=pool, from_secrets=secrets
+        context=context,
+        namespace=namespace,
+        image=image,
+        pool=pool,
+        from_secrets=secrets,
+        gcs_fault_tolerance=gcs_fault_tolerance,
+        redis=redis,
+        redis_secret=redis_secret,
     )
     options = ServiceOptions(source, which, replicas, limits.model_dump(), name, stack, cluster)
     serve_on_kuberay(options, show=show, as_json=as_json)

@@ -131,10 +131,12 @@ def configuration(start_within: str) -> Configuration:
         managed_jobs_namespace_selector=Selector({"kubernetes.io/metadata.name": TRAINING_NAMESPACE}),
         # A job that was admitted but cannot start returns its quota.
         wait_for_pods_ready=WaitForPods(start_within, "15m", False),
-        # RayJob for KubeRay, pod for SkyPilot. NOTE: not raycluster: a RayJob's cluster would be queued
-        # twice (ray-project/kuberay#4064), and a RayService's suspended and resumed forever (#4739). Both
-        # are therefore outside the quota; docs/clouds.md says so.
-        integrations=Frameworks(("batch/job", "ray.io/rayjob", "pod")),
+        # RayJob and RayCluster for KubeRay, pod for SkyPilot. Kueue skips the cluster of a RayJob that it
+        # manages (FindAncestorJobManagedByKueue in pkg/controller/jobframework of this version; before, it
+        # was queued twice: ray-project/kuberay#4064). NOTE: not rayservice: Kueue then suspends the
+        # RayService, and KubeRay 1.6 never resumes its cluster (#4686). Its cluster has the label and is
+        # queued by itself, since Kueue passes over an owner whose integration is disabled.
+        integrations=Frameworks(("batch/job", "ray.io/rayjob", "ray.io/raycluster", "pod")),
         # A request for a resource without a quota is never admitted; these are not scarce.
         resources=QuotaResources(
             ("ephemeral-storage", "hugepages-", "smarter-devices/", "networking.gke.io")

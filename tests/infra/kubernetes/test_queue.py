@@ -113,7 +113,12 @@ def test_the_local_queue_and_the_priorities_carry_the_names_that_launchers_use()
 
 def test_kueue_queues_ray_jobs_and_pods_but_not_their_own_clusters() -> None:
     configuration = json.loads(plan().values("lab-kueue")["managerConfig"]["controllerManagerConfigYaml"])
-    assert configuration["integrations"]["frameworks"] == ["batch/job", "ray.io/rayjob", "pod"]
+    assert configuration["integrations"]["frameworks"] == [
+        "batch/job",
+        "ray.io/rayjob",
+        "ray.io/raycluster",
+        "pod",
+    ]
     assert configuration["managedJobsNamespaceSelector"] == {
         "matchLabels": {"kubernetes.io/metadata.name": "training"}
     }

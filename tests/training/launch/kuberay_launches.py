@@ -106,6 +106,7 @@ def outputs(**changes: Any) -> PlatformOutputs:
         "ray_tls": True,
         "ray_token_auth": True,
         "ray_certificates": TLS,
+        "ray_redis": None,
     }
     return PlatformOutputs.model_validate(document | changes)
 

@@ -195,6 +195,7 @@ def test_a_queue_is_reported_and_its_time_does_not_count(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     polls: list[bool] = []
+    api.objects["/apis/kueue.x-k8s.io"] = {"versions": [{"version": "v1beta1"}]}
 
     def kueue(api: FakeApi) -> None:
         if JOB in api.objects:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.training.launch.fake_api import JOB, FakeApi
 from tests.training.launch.kuberay_follower import LOG, follower, running, status
+from trainfleet.errors import TrainfleetError
 from trainfleet.training.launch.kuberay import follow
 from trainfleet.training.launch.remote.follower import exit_code
 from trainfleet.training.launch.remote.kubernetes import ApiError, retry_unreachable
@@ -123,12 +124,19 @@ def test_retries_end_after_their_time_limit() -> None:
         retry_unreachable(call, lambda _: None, retry_for_s=0.05, wait_s=0.01)
 
 
-@pytest.mark.parametrize("queue", ["training", ""])
-def test_a_long_lived_cluster_outside_the_queue_is_reported(
-    queue: str, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+def test_a_long_lived_cluster_waits_in_the_queue_for_as_long_as_it_needs(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, output = follower(monkeypatch, cluster="shared-ray")
-    run.spec.queue = queue
+    run.spec.queue, run.spec.within_s = "training", 0.0
     run._create()
-    assert any(each["kind"] == "RayCluster" for each in api.objects.values())
-    assert (follow.UNQUEUED in output.notes()) == bool(queue)
+    (cluster,) = [each for each in api.objects.values() if each["kind"] == "RayCluster"]
+    job = {**api.objects[JOB], "status": {"jobDeploymentStatus": "Initializing"}}
+    cluster["spec"]["suspend"] = True  # as Kueue's webhook sets it
+    api.objects["/apis/kueue.x-k8s.io"] = {"versions": [{"version": "v1beta2"}]}
+    run._poll(job)
+    assert output.notes().splitlines()[-1] == "queued in `training`"
+    cluster["spec"]["suspend"] = False
+    run._poll(job)
+    with pytest.raises(TrainfleetError, match="did not get its machines in time"):
+        run._poll(job)

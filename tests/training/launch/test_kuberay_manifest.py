@@ -56,6 +56,8 @@ RUNS = {
     "store of one's own": lambda: run_spec(
         env={"TRAINFLEET_S3_ENDPOINT": "https://10.0.0.5:9000", "AWS_REGION": "here"}
     ),
+    "control store in Redis": lambda: run_spec(redis="redis://10.0.0.7", redis_secret="redis-password"),
+    "long-lived with Redis": lambda: run_spec(cluster="shared-ray", redis="redis://10.0.0.7"),
     "with secrets": lambda: run_spec(from_secrets=("s3-keys",)),
 }
 CASES = pytest.mark.parametrize("case", sorted(RUNS))
@@ -188,6 +190,23 @@ def test_the_run_has_its_queue_and_priority() -> None:
     assert not any("kueue" in key for key in ray_job(RUNS["any cluster"]())["metadata"]["labels"])
 
 
+def test_what_outlives_a_run_is_in_the_queue_and_a_run_on_it_is_not_queued_again() -> None:
+    run = run_spec(cluster="shared-ray")
+    label = ("kueue.x-k8s.io/queue-name", "training")
+    service = ray_service(run, "serve", source="s3://b/runs/x", which="best", limits={})
+    for document in (ray_cluster(run), service):
+        assert label in document["metadata"]["labels"].items(), document["kind"]
+        # Kueue rejects a cluster that grows by itself, and a worker group of this name.
+        cluster = document["spec"].get("rayClusterConfig", document["spec"])
+        assert "enableInTreeAutoscaling" not in cluster
+        assert "head" not in {each["groupName"] for each in cluster["workerGroupSpecs"]}
+    assert label not in ray_job(run)["metadata"]["labels"].items()
+    assert (
+        label
+        not in ray_cluster(run_spec(cluster="a", platform=outputs(queue="")))["metadata"]["labels"].items()
+    )
+
+
 def test_pods_have_the_workload_identity_and_no_cluster_token() -> None:
     for template in templates(ray_job(RUNS["cpu"]())["spec"]["rayClusterSpec"]):
         assert template["metadata"]["labels"]["azure.workload.identity/use"] == "true"
@@ -232,9 +251,6 @@ def test_a_long_lived_cluster_is_created_once_and_runs_are_submitted_to_it() -> 
     assert spec["clusterSelector"] == {"ray.io/cluster": "shared-ray"}
     assert not {"rayClusterSpec", "backoffLimit", "shutdownAfterJobFinishes"} & spec.keys(), (
         "KubeRay rejects them together with clusterSelector"
-    )
-    assert "kueue.x-k8s.io/queue-name" not in ray_cluster(RUNS["long-lived"]())["metadata"]["labels"], (
-        "Kueue is configured to ignore Ray clusters, so the label would promise what does not happen"
     )
 
 

@@ -31,7 +31,14 @@ KUBERNETES: dict[str, Any] = {
     "workload_check": ["always", "never"],
 }
 OPTIONS: dict[str, dict[str, Any]] = {
-    "kuberay": REMOTE | KUBERNETES | {"cluster": "shared"},
+    "kuberay": REMOTE
+    | KUBERNETES
+    | {
+        "cluster": "shared",
+        "gcs_fault_tolerance": ["always", "never"],
+        "redis": "redis://10.0.0.7:6379",
+        "redis_secret": "redis-password",
+    },
     "sky": REMOTE
     | KUBERNETES
     | {
@@ -124,6 +131,8 @@ def is_redundant(name: str, options: dict[str, Any], *, gpus: bool) -> bool:
             return not spot_pools
         case "spot":
             return "pool" in options
+        case "gcs_fault_tolerance":  # --redis implies it, and without a Redis there is none
+            return options[name] == "never" or "redis" in options
         case "workload_check":
             return options[name] == "never" and (not gpus or "cluster" in options)
     return False

@@ -66,6 +66,8 @@ def ready_for(cluster: Cluster, run: RunSpec) -> None:
         what, fix = f"the pods of {run.cluster} exist already", "leave it out, or name another --cluster"
         problems = [Problem(name, what, fix) for name in run.templates.of_run]
         raise InputError("the launch cannot change these pods", problems)
+    if run.cluster and (differs := _store_of_existing(cluster, run)):
+        raise InputError("the launch cannot change this Ray cluster", [differs])
     try:
         documents = [
             files(run),
@@ -77,6 +79,19 @@ def ready_for(cluster: Cluster, run: RunSpec) -> None:
                 cluster.create(document, dry_run=True)
     except ApiError as error:
         raise explain(error, cluster) from error
+
+
+def _store_of_existing(cluster: Cluster, run: RunSpec) -> Problem | None:
+    """What is wrong if an existing long-lived cluster and this launch differ in where drivers run."""
+    existing = cluster.get("RayCluster", str(run.cluster))
+    if existing is None:
+        return None
+    has = "gcsFaultToleranceOptions" in existing.get("spec", {})
+    if has == (run.gcs_store is not None):
+        return None
+    what = f"{run.cluster} exists already {'with' if has else 'without'} GCS fault tolerance"
+    fix = "--gcs-fault-tolerance always, or --redis" if has else "leave it out, or name another --cluster"
+    return Problem("--gcs-fault-tolerance", what, fix)
 
 
 def already_running(run: RunSpec, cluster: Cluster) -> InputError:
@@ -105,7 +120,16 @@ def _missing_objects(cluster: Cluster, run: RunSpec) -> list[Problem]:
             return error.status != 404
         return True
 
-    return missing(platform_objects(run.outputs, run.secrets), run.namespace, exists)
+    return missing(_required(run), run.namespace, exists)
+
+
+def _required(run: RunSpec) -> list[PlatformObject]:
+    """What the run's pods refer to."""
+    found = platform_objects(run.outputs, run.secrets)
+    if run.gcs_store and run.gcs_store.secret:
+        fix = "the platform's Job `ray-redis-password` creates it, or you do for a Redis of yours"
+        found.append(PlatformObject("secrets", run.gcs_store.secret, fix, created_later=True))
+    return found
 
 
 def explain(error: ApiError, cluster: Cluster) -> TrainfleetError:

@@ -28,6 +28,7 @@ from trainfleet.training.launch.remote.follower import (
 )
 from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster, connect, retry_unreachable
 from trainfleet.training.launch.remote.log_stream import Line
+from trainfleet.training.launch.remote.queue_state import why_queued
 from trainfleet.training.launch.remote.workload_check import check_workload
 from trainfleet.training.runtime.events import EventSink
 from trainfleet.training.runtime.progress import duration
@@ -41,7 +42,6 @@ IMAGE_TIMEOUT_S = 90.0
 LAST_LINES_S = 15.0
 """How long to wait for the end of the log once KubeRay reports the end of the run."""
 SETTING_UP = "setting up: Ray starts the workers"
-UNQUEUED = "a long-lived Ray cluster is outside the queue: its quota does not count these machines"
 
 
 class Follower:
@@ -109,8 +109,6 @@ class Follower:
                 elif document["kind"] == "RayCluster":
                     if self.cluster.get("RayCluster", document["metadata"]["name"]) is None:
                         self.cluster.apply(document)
-                        if self.spec.queue:
-                            self.note(UNQUEUED)
                 else:
                     metadata = {**document["metadata"], **({"ownerReferences": [owner]} if owner else {})}
                     self._apply({**document, "metadata": metadata})
@@ -202,6 +200,7 @@ class Follower:
     def _poll(self, job: dict[str, Any]) -> None:
         """See how far the run is, and report why it waits."""
         self.ray_cluster = self.spec.cluster or job.get("status", {}).get("rayClusterName") or ""
+        queued = self._queued(job)
         pods, submitters = self._ray_pods(), self._submitters()
         self.log.watch(submitters)
         if self.stepped:
@@ -210,24 +209,32 @@ class Follower:
         waited = time.monotonic() - self._began
         if not is_handled(job) and waited > OPERATOR_TIMEOUT_S:
             raise self._no_operator()
-        text = self._why_waiting(job, pods, submitters) or self._phase(job)
+        text = self._why_waiting(queued, pods, submitters) or self._phase(job)
         self.note(text)
         self._restarts = {pod["metadata"]["name"]: pod_diagnostics.restarts(pod) for pod in pods}
         self._reject_hopeless([*pods, *submitters])
-        waited = self._waited_for_machines(job)
+        waited = self._waited_for_machines(queued)
         if waited > self.spec.within_s and not self.started and not self.spec.attach:
             fix = "--within MINUTES waits longer; --pool NAME tries another pool"
             problem = Problem(self.spec.tried, f"after {duration(waited)}: {text}", fix)
             raise TrainfleetError("the run did not get its machines in time", [problem])
 
-    def _waited_for_machines(self, job: dict[str, Any]) -> float:
+    def _queued(self, job: dict[str, Any]) -> dict[str, Any] | None:
+        """What the queue holds back, the RayJob or the long-lived cluster; None once it is admitted."""
+        if not self.spec.cluster:
+            found: dict[str, Any] | None = job
+        elif self.spec.queue and self._admitted is None:
+            name = self.spec.cluster
+            found = retry_unreachable(lambda: self.cluster.get("RayCluster", name), self.note)
+        else:
+            found = None
+        return found if found is not None and found.get("spec", {}).get("suspend") else None
+
+    def _waited_for_machines(self, queued: dict[str, Any] | None) -> float:
         """Seconds since the run was admitted; a queue may hold it back for as long as it needs."""
-        if job.get("spec", {}).get("suspend"):
-            self._admitted = None
-            return 0.0
-        if self._admitted is None:
-            self._admitted = time.monotonic()
-        return time.monotonic() - self._admitted
+        now = time.monotonic()
+        self._admitted = None if queued is not None else self._admitted or now
+        return now - (self._admitted or now)
 
     def _phase(self, job: dict[str, Any]) -> str:
         if self.started:
@@ -235,11 +242,13 @@ class Follower:
         return "setting up" if is_handled(job) else "waiting for KubeRay's operator"
 
     def _why_waiting(
-        self, job: dict[str, Any], pods: list[dict[str, Any]], submitters: list[dict[str, Any]]
+        self,
+        queued: dict[str, Any] | None,
+        pods: list[dict[str, Any]],
+        submitters: list[dict[str, Any]],
     ) -> str:
-        if job.get("spec", {}).get("suspend"):
-            owned = [each for each in self._items("Workload") if _owns(job, each)]
-            return pod_diagnostics.queued(owned[0] if owned else None, self.spec.queue)
+        if queued is not None:
+            return retry_unreachable(lambda: why_queued(self.cluster, queued, self.spec.queue), self.note)
         expected = self.spec.pods + 1
         if not self.spec.cluster and len(pods) < expected and self.ray_cluster:
             events = self._items("Event", fields=f"involvedObject.name={self.ray_cluster}")
@@ -368,11 +377,6 @@ def _owner(job: dict[str, Any]) -> dict[str, Any]:
         "name": metadata["name"],
         "uid": metadata["uid"],
     }
-
-
-def _owns(job: dict[str, Any], workload: dict[str, Any]) -> bool:
-    owners = workload.get("metadata", {}).get("ownerReferences", [])
-    return any(each.get("uid") == job["metadata"]["uid"] for each in owners)
 
 
 def _print(text: str) -> None:

@@ -24,8 +24,8 @@ class KubeRay(Launcher[KubeRayOptions]):
 
     remote = True
     detachable = True
-    grace_seconds = 180.0
-    """A run that is asked to stop uploads its checkpoint first."""
+    grace_seconds = 600.0
+    """A run that is asked to stop uploads its checkpoint: 70 billion parameters with Adam are 840 GB."""
     options_model = KubeRayOptions
 
     def check(self, recipe: Recipe, target: Target) -> None:
@@ -70,7 +70,7 @@ class KubeRay(Launcher[KubeRayOptions]):
             job=run.job,
             launch=run.launch,
             cluster=run.cluster,
-            pods=run.pods,
+            pods=run.ray_pods - 1,
             queue=run.outputs.queue,
             tried=", ".join(filter(None, [run.outputs.name or run.context or "", pool])),
             objects=run_objects(run),

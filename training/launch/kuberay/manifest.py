@@ -8,6 +8,7 @@ import yaml
 
 from trainfleet.training.launch.kuberay.pods import (
     Document,
+    driver_pod,
     head_pod,
     labels,
     mutual_tls,
@@ -18,6 +19,7 @@ from trainfleet.training.launch.kuberay.run_spec import RunSpec
 from trainfleet.training.launch.remote import ray_job as job
 from trainfleet.training.launch.remote.pod_settings import restricted
 from trainfleet.training.launch.remote.ray_job import (
+    DRIVER,
     ENTRYPOINT,
     JOB_FILE,
     OBJECT_STORE_BYTES,
@@ -36,7 +38,7 @@ PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 SUBMIT_TRIES = 50
 """Restarts of the submitter's container: each is a head that was lost, or an image that starts slowly."""
 SHUT_DOWN_AFTER_S = 0
-WORKERS = "workers"
+WORKERS, DRIVERS = "workers", "drivers"
 
 
 def run_objects(run: RunSpec) -> list[Document]:
@@ -52,7 +54,7 @@ def disruption_budget(run: RunSpec) -> Document:
     `maxUnavailable` allows no eviction at all (Kubernetes documentation, arbitrary workloads and selectors).
     """
     selected = {"ray.io/cluster": run.cluster} if run.cluster else {"trainfleet.io/run": run.recipe.name}
-    others = run.min_pods if run.autoscaled else run.pods
+    others = run.ray_pods - 1 - (run.pods - run.min_pods if run.autoscaled else 0)
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -149,9 +151,25 @@ def cluster_spec(run: RunSpec) -> Document:
             }
         ],
     }
+    if run.driver_pod:
+        spec["workerGroupSpecs"].append(_drivers(run, start))
+    if run.gcs_store:
+        spec["gcsFaultToleranceOptions"] = run.gcs_store.options()
     if run.autoscaled:
         spec |= {"enableInTreeAutoscaling": True, "autoscalerOptions": _autoscaler(run)}
     return spec
+
+
+def _drivers(run: RunSpec, start: dict[str, str]) -> Document:
+    """One pod without CPUs for Ray, so that no rank trains there."""
+    return {
+        "groupName": DRIVERS,
+        "replicas": 1,
+        "minReplicas": 1,
+        "maxReplicas": 1,
+        "rayStartParams": {**start, "num-cpus": "0", "resources": f"'{{\"{DRIVER}\": 1}}'"},
+        "template": driver_pod(run),
+    }
 
 
 def _autoscaler(run: RunSpec) -> Document:
@@ -191,7 +209,7 @@ def submitted_job(run: RunSpec) -> RayJob:
     variables = {} if run.cluster else {events.RAY_FOR_RUN: "1"}
     variables |= {CODE: run.code} if run.code else {}
     variables |= price_variable(run.usd_per_hour)
-    return job.ray_job(run.recipe.name, run.launch, run.allow_changes, variables)
+    return job.ray_job(run.recipe.name, run.launch, run.allow_changes, variables, driver_pod=run.driver_pod)
 
 
 def _ca(run: RunSpec) -> dict[str, str]:
@@ -208,8 +226,8 @@ def _config_map(run: RunSpec, name: str, data: dict[str, str]) -> Document:
 
 
 def ray_cluster(run: RunSpec) -> Document:
-    """A Ray cluster that outlives its runs; `--cluster NAME` trains on it. It is in no queue
-    (infra/kubernetes/values/queue.py).
+    """A Ray cluster that outlives its runs; `--cluster NAME` trains on it. The queue admits it as a whole,
+    and skips the RayJobs that select it.
     """
     spec = cluster_spec(run)
     return {
@@ -218,14 +236,17 @@ def ray_cluster(run: RunSpec) -> Document:
         "metadata": {
             "name": run.cluster,
             "namespace": run.namespace,
-            "labels": {"app.kubernetes.io/managed-by": "trainfleet"},
+            "labels": {"app.kubernetes.io/managed-by": "trainfleet", **queue_labels(run)},
         },
         "spec": spec,
     }
 
 
 def ray_service(run: RunSpec, name: str, *, source: str, which: str, limits: dict[str, Any]) -> Document:
-    """A served model, with one replica per worker. KubeRay replaces it without downtime when it changes."""
+    """A served model, with one replica per worker. KubeRay replaces it without downtime when it changes.
+
+    KubeRay copies its labels to its RayCluster, which the queue admits.
+    """
     scaling = run.recipe.scaling
     application = {
         "name": "trainfleet",
@@ -250,7 +271,7 @@ def ray_service(run: RunSpec, name: str, *, source: str, which: str, limits: dic
         "metadata": {
             "name": name,
             "namespace": run.namespace,
-            "labels": {"app.kubernetes.io/managed-by": "trainfleet"},
+            "labels": {"app.kubernetes.io/managed-by": "trainfleet", **queue_labels(run)},
         },
         "spec": {
             "serveConfigV2": yaml.safe_dump(config, sort_keys=False),

@@ -20,6 +20,7 @@ class KubeRaySpec(FollowerSpec):
     cluster: str | None
     """A long-lived Ray cluster; None: one of the run's own."""
     pods: int
+    """Of the Ray cluster, besides the head."""
     queue: str
     tried: str
     """The cluster and pool, for messages."""

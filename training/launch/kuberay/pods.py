@@ -23,6 +23,7 @@ from trainfleet.training.launch.remote.ray_job import (
     AGENT_PORT,
     CLIENT_PORT,
     DASHBOARD_PORT,
+    DRIVER,
     FILES_FOLDER,
     HEAD_PORT,
     METRICS_PORT,
@@ -47,19 +48,27 @@ CHECKPOINT_WAIT_S = 480
 """
 SHUTDOWN_MARGIN_S = 60
 """What of a worker's grace period is left for Ray."""
-STOP_GRACE_S = {"head": 45, "worker": CHECKPOINT_WAIT_S + SHUTDOWN_MARGIN_S}
+STOP_GRACE_S = {"head": 45, DRIVER: 45, "worker": CHECKPOINT_WAIT_S + SHUTDOWN_MARGIN_S}
 """NOTE: less than the clouds wait for a node (CloudSupport.drain_minutes), and less than the ten minutes of
 the cluster autoscaler (max-graceful-termination-sec); a longer one would be cut off or block the upgrade."""
 RANKS_FOLDER = "/tmp/trainfleet-ranks"
-SHUTDOWN_S = {"head": 2, "worker": 20}
+SHUTDOWN_S = {"head": 2, DRIVER: 2, "worker": 20}
 """How long Ray's processes may take to shut down. The head's control store alone takes 7 s to shut down
 gracefully, which every run that lost its head would wait for, so the head gets less."""
-RECONNECT_S = 6
-"""How long a worker tries to reach a lost head before it restarts. Ray's default of a minute is most of a
-recovery.
-
-NOTE: it must end before the next head answers (after about 10 s), which does not know the workers of the last
-one: such a worker would hang for most of a minute."""
+RECONNECT_S = 120
+"""How long a worker tries to reach a head that does not answer before it restarts; with GCS fault tolerance
+KubeRay sets 600."""
+SELF_CHECK_S = 2
+"""How often a worker asks its head whether it is known there. A head that replaced a lost one answers no, and
+the worker restarts; a head that does not answer says nothing (Ray's `raylet_liveness_self_check_interval_ms`,
+a minute by default)."""
+HEALTH_CHECKS = {
+    "RAY_health_check_period_ms": "3000",
+    "RAY_health_check_timeout_ms": "3000",
+    "RAY_health_check_failure_threshold": "25",
+}
+"""After 75 s in which a worker does not answer, the head counts it as lost. Ray's default is 5 failures of 3
+to 13 s each: a network cut of less than a minute would restart the worker."""
 WAIT_FOR_HEAD = (
     f"trap 'exit 143' TERM; until (exec 3<>/dev/tcp/$FQ_RAY_IP/{HEAD_PORT}) 2>/dev/null; "
     "do sleep 0.2; done; trap - TERM"
@@ -82,7 +91,23 @@ def head_pod(run: RunSpec) -> Document:
             {"name": "serve", "containerPort": SERVE_PORT},
         ],
     )
+    template["spec"]["containers"][0]["env"] += variables(HEALTH_CHECKS)
     return with_patches(template, run.templates.head, "ray-head")
+
+
+def _reconnect(run: RunSpec) -> dict[str, str]:
+    """Variables of a pod that joins a head: what it does when the head is lost or cut off."""
+    own = {} if run.gcs_store else {"RAY_gcs_rpc_server_reconnect_timeout_s": str(RECONNECT_S)}
+    return {"RAY_raylet_liveness_self_check_interval_ms": str(1000 * SELF_CHECK_S), **own}
+
+
+def driver_pod(run: RunSpec) -> Document:
+    """The pod of drivers, where the head may be lost without them. It has the changes of the head's pod."""
+    template = _template(run, DRIVER, driver_resources(), ports=[])
+    container = template["spec"]["containers"][0]
+    container["args"] = [WAIT_FOR_HEAD]
+    container["env"] += variables(_reconnect(run))
+    return with_patches(template, run.templates.head, container["name"])
 
 
 def worker_pod(run: RunSpec) -> Document:
@@ -91,9 +116,7 @@ def worker_pod(run: RunSpec) -> Document:
     pool = run.pool
     spec, metadata = template["spec"], template["metadata"]
     spec["containers"][0]["args"] = [WAIT_FOR_HEAD]
-    spec["containers"][0]["env"] += variables(
-        {"RAY_gcs_rpc_server_reconnect_timeout_s": str(RECONNECT_S), pod_drain.RANKS: RANKS_FOLDER}
-    )
+    spec["containers"][0]["env"] += variables(_reconnect(run) | {pod_drain.RANKS: RANKS_FOLDER})
     if pool is not None:
         spec["nodeSelector"] = dict(pool.node_selector)
         spec["tolerations"] = [dict(each) for each in pool.tolerations]
@@ -117,6 +140,14 @@ def head_resources(run: RunSpec) -> Document:
     return {
         "requests": {"cpu": f"{round(cpus * 1000)}m", "memory": f"{memory}Gi"},
         "limits": {"memory": f"{3 * memory}Gi"},
+    }
+
+
+def driver_resources() -> Document:
+    """The resources of the pod of drivers: the least that a head needs, which holds a driver elsewhere."""
+    return {
+        "requests": {"cpu": f"{round(HEAD_CPUS * 1000)}m", "memory": f"{HEAD_GIB}Gi"},
+        "limits": {"memory": f"{3 * HEAD_GIB}Gi"},
     }
 
 
@@ -177,7 +208,7 @@ def labels(run: RunSpec) -> dict[str, str]:
 def _template(run: RunSpec, role: str, resources: Document, ports: list[Document]) -> Document:
     outputs = run.outputs
     gpus = int(resources.get("limits", {}).get(GPU, "0"))
-    patches = run.templates.head if role == "head" else run.templates.workers
+    patches = run.templates.workers if role == "worker" else run.templates.head
     grace = grace_seconds(patches, STOP_GRACE_S[role])
     mounts: list[Document] = [
         {"name": "shm", "mountPath": "/dev/shm"},
@@ -187,7 +218,9 @@ def _template(run: RunSpec, role: str, resources: Document, ports: list[Document
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi" if gpus else "1Gi"}},
         {"name": "scratch", "emptyDir": {}},
     ]
-    if run.ca:
+    # NOTE: a head whose state is in Redis opens no store, and its cleanup Job has the same volumes: the run's
+    # ConfigMap is deleted before it.
+    if run.ca and not (role == "head" and run.driver_pod and not run.cluster):
         mounts.append({"name": "files", "mountPath": FILES_MOUNT, "readOnly": True})
         volumes.append({"name": "files", "configMap": {"name": run.cluster or run.job}})
     if outputs.shared_volume:

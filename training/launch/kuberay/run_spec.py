@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
+from trainfleet.training.launch.kuberay.gcs_store import GcsStore, gcs_store
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
 from trainfleet.training.launch.kuberay.worker_size import worker_size
 from trainfleet.training.launch.platform_outputs import external_cluster
@@ -60,6 +61,20 @@ class RunSpec:
     """The URL of the user's code, or empty."""
     templates: PodTemplates = field(default_factory=PodTemplates)
     """The user's changes of the pods."""
+    gcs_store: GcsStore | None = None
+    """What survives the head, if anything."""
+    serving: bool = False
+    """Whether its cluster serves a model, and has no drivers."""
+
+    @property
+    def driver_pod(self) -> bool:
+        """Whether drivers have a pod of their own, and survive the head."""
+        return self.gcs_store is not None and not self.serving
+
+    @property
+    def ray_pods(self) -> int:
+        """The pods of the Ray cluster: the head, the workers, and that of drivers."""
+        return 1 + self.pods + (1 if self.driver_pod else 0)
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -97,21 +112,22 @@ def job_name(run: str) -> str:
     return f"{name[: MAX_NAME_LENGTH - 9]}-{hashlib.sha256(run.encode()).hexdigest()[:8]}"
 
 
-def resolve(recipe: Recipe, target: Target, options: KubeRayOptions, env: Mapping[str, str]) -> RunSpec:
+def resolve(
+    recipe: Recipe,
+    target: Target,
+    options: KubeRayOptions,
+    env: Mapping[str, str],
+    *,
+    serving: bool = False,
+) -> RunSpec:
     """What a launch runs, and where.
+
+    `serving`: for `trainfleet serve`, which keeps Ray's control store in Redis where the platform has one.
 
     Raises:
         InputError: everything that is missing or does not fit, at once.
     """
     outputs, problems = _outputs(target, options)
-    image = options.image or outputs.image
-    namespace = options.namespace or outputs.namespace
-    if not target.platforms and options.context is not None:
-        problems += [
-            Problem(option, "is missing: no stack defines it for this context", f"add {option}")
-            for option, value in (("--namespace", namespace), ("--image", image))
-            if not value
-        ]
     problems += unreachable(recipe.storage, env)
     pool, pool_problems = choose_pool(
         recipe, outputs, options.pool, lambda each: not _oversized(recipe, each)
@@ -121,23 +137,22 @@ def resolve(recipe: Recipe, target: Target, options: KubeRayOptions, env: Mappin
     pods = -(-recipe.scaling.workers // per_pod)
     gpus = per_pod if recipe.scaling.use_gpu else 0
     problems += [*pool_problems, *too_many_nodes(recipe, pool), *_oversized(recipe, pool), *ca_problems]
-    if options.cluster and options.workload_check == "always":
-        what = f"the pods of {options.cluster} are not created by this run, and have an image of their own"
-        problems.append(Problem("--workload-check always", what, "leave it out, or leave out --cluster"))
     price = usd_per_hour(pool, pods)
     problems += _unreported(recipe, outputs, options)
     problems += unpriced(recipe, price, f"pool {pool.name}" if pool else "nodes without a pool")
     if why := unusable_fabric(pool, gpus, pods):
         fix = "--pool with another pool, or `interconnect: none` in the spec of the pool"
         problems.append(Problem("--pool", why, fix))
+    store, store_problems = gcs_store(options, outputs, default=serving)
+    problems += store_problems
     if problems:
         raise InputError("the cluster cannot run this as requested", problems)
     return RunSpec(
         recipe=recipe,
         outputs=outputs,
         context=options.context,
-        namespace=namespace,
-        image=image,
+        namespace=options.namespace or outputs.namespace,
+        image=options.image or outputs.image,
         pool=pool,
         per_pod=per_pod,
         pods=pods,
@@ -152,6 +167,8 @@ def resolve(recipe: Recipe, target: Target, options: KubeRayOptions, env: Mappin
         allow_changes=target.request.allow_changes,
         code=target.code_url,
         templates=pod_template.collect(outputs, recipe.pod_template, options.pod_template),
+        gcs_store=store,
+        serving=serving,
     )
 
 
@@ -169,8 +186,11 @@ def _oversized(recipe: Recipe, pool: PoolOutput | None) -> list[Problem]:
 
 
 def _outputs(target: Target, options: KubeRayOptions) -> tuple[PlatformOutputs, list[Problem]]:
-    """The platform, or what is known of the cluster behind `--context`."""
+    """The platform, or what is known of the cluster behind `--context`, and mistakes in the options."""
     problems = []
+    if options.cluster and options.workload_check == "always":
+        what = f"the pods of {options.cluster} are not created by this run, and have an image of their own"
+        problems.append(Problem("--workload-check always", what, "leave it out, or leave out --cluster"))
     if len(target.platforms) > 1:
         fix = "name one; `--on sky` chooses between several"
         problems.append(Problem("--stack", "a run on KubeRay is on one cluster", fix))
@@ -179,5 +199,11 @@ def _outputs(target: Target, options: KubeRayOptions) -> tuple[PlatformOutputs, 
     if options.context is None:
         fix = "--stack OUTPUTS.json, or --context NAME --namespace NS --image REF"
         problems.append(Problem("--stack", "which cluster?", fix))
+    else:
+        problems += [
+            Problem(option, "is missing: no stack defines it for this context", f"add {option}")
+            for option, value in (("--namespace", options.namespace), ("--image", options.image))
+            if not value
+        ]
     bare = external_cluster("", options.namespace or "", options.image or "", "")
     return bare.model_copy(update={"cloud": "", "ray_version": RAY_VERSION}), problems

@@ -60,7 +60,7 @@ def serve_on_kuberay(options: ServiceOptions, *, show: bool, as_json: bool) -> N
         options=cluster_options,
     )
     platforms = tuple(load_platforms(request.stacks)) if request.stacks else ()
-    run = resolve(recipe, Target(request, platforms, Path()), cluster_options, os.environ)
+    run = resolve(recipe, Target(request, platforms, Path()), cluster_options, os.environ, serving=True)
     name = full_name[:MAX_NAME_LENGTH].rstrip("-")
     objects = [
         *files_of_service(run),

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from trainfleet.training.launch.remote import pod_diagnostics
 from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster
 from trainfleet.training.launch.remote.ray_job import stop_file
 
+CONTAINER = "ray-worker"
+AT_ONCE = 16
+
 
 def ask_ranks(cluster: Cluster, pods: list[dict[str, Any]], launch: str) -> int:
-    """Ask every rank to save and end, by creating the stop file in its pod; how many pods were asked."""
-    asked = 0
-    for pod in pods:
-        # Running is enough: on a busy machine a pod that trains may not be marked ready.
-        if pod_diagnostics.node_type(pod) == "worker" and pod.get("status", {}).get("phase") == "Running":
-            with contextlib.suppress(ApiError):
-                cluster.execute(pod["metadata"]["name"], "ray-worker", ["touch", stop_file(launch)])
-                asked += 1
-    return asked
+    """Ask the ranks to save and end, by creating the stop file in their pods; how many pods were asked.
+
+    One rank that sees the file stops all of them, but a pod of an elastic run may have none: all are asked,
+    at once, so that pods that do not answer cost one time-out.
+    """
+
+    def ask(pod: str) -> bool:
+        try:
+            cluster.execute(pod, CONTAINER, ["touch", stop_file(launch)])
+        except ApiError:
+            return False
+        return True
+
+    # Running is enough: on a busy machine a pod that trains may not be marked ready. The pod of drivers,
+    # which has no rank, has another container.
+    names = [
+        pod["metadata"]["name"]
+        for pod in pods
+        if pod.get("status", {}).get("phase") == "Running"
+        and CONTAINER in [each["name"] for each in pod.get("spec", {}).get("containers", [])]
+    ]
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        return sum(threads.map(ask, names))

@@ -36,7 +36,6 @@ PLURALS = {
     "RayCluster": ("/apis/ray.io/v1", "rayclusters"),
     "RayJob": ("/apis/ray.io/v1", "rayjobs"),
     "RayService": ("/apis/ray.io/v1", "rayservices"),
-    "Workload": ("/apis/kueue.x-k8s.io/v1beta1", "workloads"),
 }
 
 
@@ -162,7 +161,7 @@ class Cluster:
         from kubernetes import client
         from kubernetes.stream import stream
 
-        call = client.CoreV1Api(self._api).connect_get_namespaced_pod_exec
+        call = client.CoreV1Api(self._client()).connect_get_namespaced_pod_exec
         try:
             return str(
                 stream(
@@ -181,22 +180,23 @@ class Cluster:
         except Exception as error:  # websocket's own, and ApiException
             reason = str(error).strip().splitlines()[0][:160] if str(error) else repr(error)
             raise ApiError(0, "", f"cannot run a command in {pod} ({reason})") from error
-        finally:
-            # `stream` replaces the client's `request` permanently (kubernetes-client/python#1750).
-            self._api.request = type(self._api).request.__get__(self._api)
 
     def forward(self, pod: str, port: int) -> Any:
         """A socket to a port of a pod, through the API server."""
         from kubernetes import client
         from kubernetes.stream import portforward
 
-        connect = client.CoreV1Api(self._api).connect_get_namespaced_pod_portforward
+        connect = client.CoreV1Api(self._client()).connect_get_namespaced_pod_portforward
         try:
             return portforward(connect, pod, self.namespace, ports=str(port)).socket(port)
         except Exception as error:
             raise ApiError(0, "", f"no connection to {pod}:{port} ({str(error).strip()[:160]})") from error
-        finally:
-            self._api.request = type(self._api).request.__get__(self._api)
+
+    def _client(self) -> Any:
+        """A client for one stream. `stream` replaces the client's `request` for its duration
+        (kubernetes-client/python#1750), and other threads are using the shared one.
+        """
+        return type(self._api)(self._api.configuration)
 
     def _path(self, kind: str) -> str:
         group, plural = PLURALS[kind]

@@ -25,6 +25,9 @@ METRICS_PORT, DASHBOARD_PORT, HEAD_PORT, CLIENT_PORT, SERVE_PORT, AGENT_PORT = (
     8000,
     52365,
 )
+DRIVER, DRIVER_SHARE = "driver", 0.001
+"""A resource of the pod of drivers, and how much of it one driver reserves: a long-lived cluster has several.
+"""
 OBJECT_STORE_BYTES = 200 * 2**20
 """Small, because the loop sends nothing through Ray's object store."""
 
@@ -35,10 +38,22 @@ class RayJob(Message):
     entrypoint: str
     env: dict[str, str]
     metadata: dict[str, str]
+    resources: dict[str, float] = {}
+    """What Ray reserves for the driver, which places it; empty: on the head."""
 
 
-def ray_job(run: str, launch: str, allow_changes: Sequence[str], variables: Mapping[str, str]) -> RayJob:
-    """The job of a run, with further `variables` of its driver. No secret is among them."""
+def ray_job(
+    run: str,
+    launch: str,
+    allow_changes: Sequence[str],
+    variables: Mapping[str, str],
+    *,
+    driver_pod: bool = False,
+) -> RayJob:
+    """The job of a run, with further `variables` of its driver. No secret is among them.
+
+    `driver_pod`: whether the cluster has a pod for drivers, which offers DRIVER.
+    """
     env = {
         events.EVENTS: events.STDOUT,
         events.LAUNCH: launch,
@@ -50,7 +65,8 @@ def ray_job(run: str, launch: str, allow_changes: Sequence[str], variables: Mapp
         **({events.ALLOW_CHANGES: ",".join(allow_changes)} if allow_changes else {}),
         **variables,
     }
-    return RayJob(entrypoint=ENTRYPOINT, env=env, metadata={"run": run})
+    resources = {DRIVER: DRIVER_SHARE} if driver_pod else {}
+    return RayJob(entrypoint=ENTRYPOINT, env=env, metadata={"run": run}, resources=resources)
 
 
 def stop_file(launch: str) -> str:

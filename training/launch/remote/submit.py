@@ -32,6 +32,9 @@ CONNECT_S = 3.0
 """Timeout of a connection. The address of a head that is gone does not answer, and TCP would wait 2 minutes.
 """
 POLL_S = 2.0
+LOST_DRIVER = ("JOB_SUPERVISOR_ACTOR_DIED", "JOB_SUPERVISOR_ACTOR_START_FAILURE")
+"""Why Ray says that a job failed whose driver's pod was lost (ray.dashboard.modules.job.common.JobErrorType).
+"""
 
 
 class Submitter:
@@ -56,7 +59,8 @@ class Submitter:
                 self._submit(client)
                 self._seen = time.monotonic()
                 asyncio.run(self._print_lines_of(client, head))
-                if (status := client.get_job_status(self.name)).is_terminal():
+                status = client.get_job_status(self.name)
+                if status.is_terminal() and not self._driver_was_lost(client):
                     if status.value == "FAILED":
                         self._notify(str(client.get_job_info(self.name).message or "Ray gives no reason"))
                     return 0
@@ -82,6 +86,16 @@ class Submitter:
             last = " ".join(text.split())[-MAX_REASON:]
             launch = env[events.LAUNCH]
             notify_failure(recipe, run_dir, launch, os.environ, text=last, on_dropped=_warn)
+
+    def _driver_was_lost(self, client: Any) -> bool:
+        """Whether the job ended because its driver's pod did. It is then deleted, to be submitted again.
+
+        NOTE: KubeRay ends a RayJob whose job has failed only after the submitter has ended (K8sJobMode).
+        """
+        lost = bool(self._job.resources) and client.get_job_info(self.name).error_type in LOST_DRIVER
+        if lost:
+            client.delete_job(self.name)
+        return lost
 
     def _endpoint(self) -> tuple[str, int]:
         parts = urlsplit(self.address)
@@ -121,6 +135,7 @@ class Submitter:
                 submission_id=self.name,
                 runtime_env={"env_vars": self._variables},
                 metadata=self._job.metadata,
+                **({"entrypoint_resources": self._job.resources} if self._job.resources else {}),
             )
             known = {each.submission_id: each for each in client.list_jobs()}
         attempt = str(known[self.name].start_time)
