@@ -34,7 +34,9 @@ def check_first_row(data: RawData) -> None:
     if data.where.startswith(HUB) or readers.is_saved_dataset(data.where):
         return
     try:
-        problem = _read_prepared(data.where) if _is_prepared(data.where) else _file_problem(data)
+        if _is_prepared(data.where):
+            return _read_prepared(data.where)
+        problem = _file_problem(data)
     except InputError as error:
         problems = [Problem(f"{data.key} {each.where}", each.what, each.fix) for each in error.problems]
         raise InputError(error.summary, problems) from error
@@ -50,7 +52,7 @@ def _is_prepared(where: str) -> bool:
 
 
 def _read_prepared(where: str) -> None:
-    """Preparation rejects a split without rows."""
+    """Read a row of each split. Preparation rejects a split without rows."""
     prepared = open_prepared(where)
     for split in SPLITS:
         prepared.blocks(split).rows([0])
