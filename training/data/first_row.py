@@ -35,7 +35,8 @@ def check_first_row(data: RawData) -> None:
         return
     try:
         if _is_prepared(data.where):
-            return _read_prepared(data.where)
+            _read_prepared(data.where)
+            return
         problem = _file_problem(data)
     except InputError as error:
         problems = [Problem(f"{data.key} {each.where}", each.what, each.fix) for each in error.problems]
