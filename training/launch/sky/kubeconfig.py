@@ -97,7 +97,7 @@ def with_context(
         raise InputError("a context of yours has this name", [Problem("kubeconfig", what, fix)])
     context = {"cluster": name, "user": user, "namespace": outputs.namespace}
     if isinstance(token, Requested):
-        login = {"exec": _token_command(outputs, file, token.hours)}
+        login: dict[str, Any] = {"exec": _token_command(outputs, file, token.hours)}
         asks = {"name": f"{LOGIN_USER}-{name}", "user": json.loads(outputs.kubeconfig)["users"][0]["user"]}
         users = _put(document.get("users"), asks)
     else:

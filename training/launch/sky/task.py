@@ -13,10 +13,11 @@ from typing import Any
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
+from trainfleet.pod_patches import CONTAINER
 from trainfleet.training.launch.remote.fabric import fabric_settings
 from trainfleet.training.launch.remote.node_groups import group_affinity
 from trainfleet.training.launch.remote.pod_settings import variables
-from trainfleet.training.launch.remote.pod_template import CONTAINER, with_patches
+from trainfleet.training.launch.remote.pod_template import with_patches
 from trainfleet.training.launch.remote.run_price import price_variable
 from trainfleet.training.launch.sky.plan import CLOSED, Candidate, Plan
 from trainfleet.training.launch.sky.pod_size import pod_size
