@@ -12,10 +12,10 @@ from inspect import cleandoc
 from itertools import pairwise
 from pathlib import Path
 
-from trainfleet.infra.spec import identities, pod_template, ray, schema
+from trainfleet.infra.spec import identities, pod_template, ray, receivers, schema
 from trainfleet.infra.spec.part import Part
 
-MODULES = (identities, pod_template, ray, schema)
+MODULES = (identities, pod_template, ray, receivers, schema)
 """Parts before what contains them."""
 
 
