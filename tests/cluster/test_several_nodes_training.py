@@ -29,7 +29,7 @@ def worker_nodes(place: Place) -> dict[str, str]:
 
 def test_ddp_over_three_nodes_has_the_losses_of_torchrun(place: Place) -> None:
     template = place.folder / "spread.json"
-    template.write_text(json.dumps({"spec": {"topologySpreadConstraints": [SPREAD]}}))
+    template.write_text(json.dumps({"workers": {"spec": {"topologySpreadConstraints": [SPREAD]}}}))
     there = place.launch("spread", *THREE, "--pod-template", str(template), "--json")
     assert there.returncode == 0, there.stderr
     nodes = worker_nodes(place)
