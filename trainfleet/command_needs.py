@@ -19,6 +19,7 @@ _ENGINE = (CLOUD, "engine")
 _MACHINE = ("cpus", "memory", "shared-memory", "run-disk", "gpu")
 _TRACKERS = ("extra-mlflow", "extra-wandb")
 _MODELS = ("extra-hf", "extra-speech", "extra-vision")
+_LAUNCHERS = ("extra-kuberay", "extra-sky")
 _CLOUD_TOOLS = ("aws", "gke-gcloud-auth-plugin", "kubelogin")
 _REGISTRY_LOGINS = ("aws", "gcloud", "az")
 
@@ -31,12 +32,12 @@ NEEDS: dict[str, Needs] = {
     "kubeconfig": Needs(("kubectl",), _CLOUD_TOOLS),
     "data": Needs(("extra-train",), (*_MODELS, "run-disk")),
     "train": Needs(("extra-train",), (*_MODELS, *_TRACKERS, *_MACHINE)),
-    "launch": Needs(("extra-train",), (*_MODELS, *_TRACKERS, *_MACHINE, "extra-sky", *_CLOUD_TOOLS)),
+    "launch": Needs(("extra-train",), (*_MODELS, *_TRACKERS, *_MACHINE, *_LAUNCHERS, *_CLOUD_TOOLS)),
     "plan": Needs(),
     "sky": Needs(("extra-sky", "kubectl", "socat", "nc", "rsync", "ssh"), _CLOUD_TOOLS),
-    "fabric": Needs((), _CLOUD_TOOLS),
-    "runs": Needs((), _CLOUD_TOOLS),
-    "dashboard": Needs((), _CLOUD_TOOLS),
+    "fabric": Needs(("extra-kuberay",), _CLOUD_TOOLS),
+    "runs": Needs((), ("extra-kuberay", *_CLOUD_TOOLS)),
+    "dashboard": Needs(("extra-kuberay",), _CLOUD_TOOLS),
     "tune": Needs(("extra-train", "extra-tune"), (*_MODELS, *_TRACKERS, *_MACHINE)),
     "evaluate": Needs(("extra-train",), (*_MODELS, *_MACHINE)),
     "publish": Needs(("extra-train",), _MODELS),

@@ -36,6 +36,7 @@ EXTRAS = {
     "requests": "azure",
     "safetensors": "hf",
     "sklearn": "vision",
+    "kubernetes": "kuberay",
     "sky": "sky",
     "soundfile": "speech",
     "tensorboard": "train",

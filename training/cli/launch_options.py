@@ -99,7 +99,7 @@ ClusterName = Annotated[
     typer.Option(
         "--cluster",
         metavar="NAME",
-        help="kuberay, ray-up: train on this long-lived Ray cluster; created if it does not exist.",
+        help="kuberay, ray-up, sky: train on this long-lived cluster; created if it does not exist.",
         rich_help_panel=REMOTE,
     ),
 ]
@@ -109,8 +109,8 @@ Idle = Annotated[
         "--idle",
         metavar="MINUTES",
         parser=minutes,
-        help="ray-up: the head deletes the machines after this long without a run, as in 90, 2h. With"
-        " --cluster 4h by default.",
+        help="ray-up: the head deletes the machines after this long without a run, as in 90, 2h; with"
+        " --cluster 4h by default. sky, with --cluster: SkyPilot deletes the cluster; 30 by default.",
         rich_help_panel=REMOTE,
     ),
 ]

@@ -24,10 +24,6 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
             "SSL_CERT_FILE",
         ):
             monkeypatch.delenv(name, raising=False)
-        # kube_config reads KUBECONFIG at import
-        monkeypatch.setattr(
-            "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig")
-        )
         yield server
 
 

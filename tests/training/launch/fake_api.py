@@ -46,6 +46,8 @@ class FakeApi:
         self.on_request: Callable[[FakeApi], Any] = lambda api: None
         self.asked: list[tuple[str, str]] = []
         self.address = ""
+        self.allowed = True
+        """Whether the caller may do what it asks about."""
 
     def answer(self, method: str, target: str, body: dict[str, Any] | None) -> tuple[int, bytes]:
         """The status and document of one call."""
@@ -57,6 +59,8 @@ class FakeApi:
             return _refused(*self.refusals[method, path])
         if path.endswith("/log"):
             return 200, self.logs.get(path.split("/")[-2], "").encode()
+        if path.endswith("/selfsubjectaccessreviews"):
+            return 201, json.dumps({"status": {"allowed": self.allowed}}).encode()
         if method == "POST" and body is not None:
             path = f"{path}/{body['metadata']['name']}"
             if path in self.objects:

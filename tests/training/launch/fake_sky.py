@@ -14,6 +14,7 @@ ORDER = {
     "task": {"resources": {"ordered": [{"infra": "k8s/near"}, {"infra": "k8s/far"}]}, "run": "true"},
     "cluster": "tf-night",
     "run": "night",
+    "selector": "trainfleet.io/run=night",
     "managed": False,
     "detach": False,
     "within_s": 600.0,
@@ -45,20 +46,41 @@ class FakeSky(SimpleNamespace):
             log=LOG if log is None else log,
             failure=failure,
             live=live or [],
+            queued=[],
+            StatusRefreshMode=SimpleNamespace(AUTO="auto"),
             blocked=threading.Event(),
         )
 
-    def status(self, cluster_names: list[str]) -> str:
+    def status(self, cluster_names: list[str], **_: Any) -> str:
         self.calls.append(("status", *cluster_names))
         return "status"
 
     def launch(self, task: Any, **options: Any) -> str:
         self.calls.append(("launch", options["cluster_name"], options["down"]))
+        self.idle = options["idle_minutes_to_autostop"]
         return "launch"
+
+    def exec(self, task: Any, cluster_name: str) -> str:
+        self.calls.append(("exec", cluster_name))
+        self.task = task
+        return "exec"
+
+    def queue(self, cluster_name: str, **_: Any) -> str:
+        return "queue"
+
+    def autostop(self, cluster_name: str, idle_minutes: int, down: bool) -> str:
+        self.calls.append(("autostop", cluster_name, idle_minutes, down))
+        return "autostop"
+
+    def cancel(self, cluster_name: str, job_ids: list[int]) -> str:
+        self.calls.append(("cancel_job", cluster_name, *job_ids))
+        return "cancel_job"
 
     def get(self, request: str) -> Any:
         if request == "job_status":
             return {1: self.state()}
+        if request == "queue":
+            return self.queued
         return self.live if request == "status" else None
 
     def state(self) -> Any:

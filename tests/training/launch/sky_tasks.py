@@ -29,10 +29,11 @@ def document(
     *stacks: str,
     managed: bool = False,
     patches: tuple[dict[str, Any], ...] = (),
+    cluster: str | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     plan = make_plan(found, platforms(*stacks), PlanOptions(**options))
-    settings = TaskOptions(found.name, managed, TOKEN, patches=patches)
+    settings = TaskOptions(found.name, managed, TOKEN, patches=patches, cluster=cluster)
     return task_document(found, plan.possible, dict(platforms(*stacks)), settings)
 
 

@@ -47,6 +47,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "spot": False,
         "prices": {"aws-prod/l4": 500.0},
         "secrets": ("PLANTED_KEY",),
+        "cluster": "shared",
+        "idle_s": 600.0,
     },
     "ray-up": REMOTE
     | {

@@ -1,4 +1,4 @@
-"""What a run's pods refer to is looked for before they are requested, with kubectl and with the API alike."""
+"""What a run's pods refer to is looked for before they are requested."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.training.launch.fake_api import NAMESPACE, FakeApi
 from tests.training.launch.fake_sky import FakeSky, driven
 from tests.training.launch.saved_platforms import FOLDER, STACKS, outputs
 from tests.training.launch.sky_tasks import recipe
@@ -45,29 +46,25 @@ def test_what_a_job_of_the_platform_creates_is_waited_for(
 
 
 def test_what_a_platform_lacks_is_found_before_skypilot_starts(
-    reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, api: FakeApi
 ) -> None:
-    """kubectl answers like an API server on which the Job of Ray's authority has not run."""
-    program = tmp_path / "kubectl"
-    program.write_text(
-        "#!/bin/sh\n"
-        'case "$*" in *"get secrets ray-ca"*) echo "Error from server (NotFound): no" >&2; exit 1;; esac\n'
-        'case "$*" in *"get secrets hidden"*) echo "Error from server (Forbidden): no" >&2; exit 1;; esac\n'
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    """The Job of Ray's authority has not run. What the user may not read counts as present."""
+    api.refusals["GET", f"{NAMESPACE}/secrets/hidden"] = (403, "secrets is forbidden")
     monkeypatch.setattr(contexts, "context_problem", pods.context_problem)
     monkeypatch.setattr(objects.time, "sleep", lambda seconds: None)
     platform = outputs("aws-prod", storage_secret="hidden")
     required = platform_objects(platform, pod_secrets(platform, ()))
     assert [each.name for each in required if each.kind == "secrets"] == ["hidden", "ray-ca"]
+    for each in required:
+        if each.name not in ("hidden", "ray-ca"):
+            api.objects[f"{NAMESPACE}/{each.kind}/{each.name}"] = {}
     sky = FakeSky()
     rows = [vars(each) for each in required]
     with pytest.raises(TrainfleetError, match=r"secrets/ray-ca is not in namespace training .*Job `ray-ca`"):
-        driven(reported, sky, contexts={"near": "training"}, required={"near": rows}).run()
+        driven(reported, sky, contexts={"fake": "training"}, required={"fake": rows}).run()
     assert sky.calls == []
-    program.write_text("#!/bin/sh\n")
-    assert driven(reported, sky, contexts={"near": "training"}, required={"near": rows}).run() == 0
+    api.objects[f"{NAMESPACE}/secrets/ray-ca"] = {}
+    assert driven(reported, sky, contexts={"fake": "training"}, required={"fake": rows}).run() == 0
 
 
 @pytest.mark.parametrize("stack", STACKS)

@@ -193,7 +193,7 @@ def test_the_time_in_a_queue_does_not_count(
         spec = next(looks, {})
         if not spec:
             admitted.append(True)
-        return [("near", {"metadata": {"uid": "1", "name": f"{run}-head"}, "spec": spec, "status": FULL})]
+        return [("near", {"metadata": {"uid": "1", "name": "night-head"}, "spec": spec, "status": FULL})]
 
     class Waiting(FakeSky):
         def stream_and_get(self, request: str, output_stream: Any) -> Any:
@@ -247,7 +247,7 @@ def test_a_stop_request_is_passed_to_the_pods(
             return super().tail_logs(name, job, follow, output_stream)
 
     def ask(contexts: dict[str, str], run: str) -> int:
-        assert (list(contexts), run) == (["near", "far"], "night")
+        assert (list(contexts), run) == (["near", "far"], "trainfleet.io/run=night")
         asked.set()
         return 2
 
@@ -354,25 +354,3 @@ def test_a_failure_is_explained_once(text: str, says: str) -> None:
 def test_only_changes_are_reported() -> None:
     assert note_of("Launching on Kubernetes ctx-a.") == "requesting pods from ctx-a"
     assert note_of("some chatter") is None
-
-
-@pytest.mark.parametrize(
-    ("output", "why"),
-    [
-        ('error: context "gone" does not exist', "there is no context `gone` in the kubeconfig"),
-        ("error: You must be logged in to the server (Unauthorized)", "its token is not valid"),
-        ("no", "its user may not create pods in training"),
-        (
-            "Unable to connect to the server: dial tcp 10.0.0.1:443: i/o timeout",
-            "the cluster does not answer",
-        ),
-    ],
-)
-def test_the_error_of_a_context_is_explained(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output: str, why: str
-) -> None:
-    program = tmp_path / "kubectl"
-    program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{output}\nEND\nexit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert why in (pods.context_problem("gone", "training") or "")

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.training.launch.sky_tasks import document, recipe, resolved
+from tests.training.launches import wait_for
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.sky.options import SkyOptions
 
@@ -163,3 +164,21 @@ def test_pods_get_the_certificate_authority_of_a_private_store_and_no_key(tmp_pa
     done = pods.start(made["run"], rank=0)
     assert done.wait(timeout=60) == 0
     assert (tmp_path / "home0" / "trainfleet" / "ca.crt").read_text().strip() == certificate
+
+
+def test_a_pod_that_outlives_its_runs_takes_one_at_a_time_and_keeps_nothing(
+    tmp_path: Path, pods: Pods
+) -> None:
+    script = document(recipe(), "aws-prod", cluster="shared")["run"].replace("--wait 30", "--wait 0.2")
+    old = tmp_path / "home0" / "trainfleet" / "checkpoint-of-another-run"
+    session = tmp_path / "ray" / "session_1"
+    for each in (old, session):
+        each.mkdir(parents=True)
+    first = pods.start(script, rank=0, RAY_TMPDIR=str(tmp_path), RAY_DOES="sleep 60")
+    wait_for(lambda: not old.exists() and not session.exists(), "the leftovers are deleted")
+    second = pods.start(script, rank=0, RAY_TMPDIR=str(tmp_path))
+    assert "another run is using this pod" in second.communicate(timeout=60)[0]
+    assert (second.returncode, first.poll()) == (1, None)
+    os.killpg(first.pid, signal.SIGKILL)
+    third = pods.start(script, rank=0, RAY_TMPDIR=str(tmp_path))
+    assert third.wait(timeout=60) == 0

@@ -11,7 +11,11 @@ from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetE
 from trainfleet.training.launch.kuberay.manifest import files, ray_cluster, ray_job
 from trainfleet.training.launch.kuberay.run_spec import RunSpec
 from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster
-from trainfleet.training.launch.remote.platform_objects import PlatformObject, missing, platform_objects
+from trainfleet.training.launch.remote.platform_objects import (
+    PlatformObject,
+    missing_objects,
+    platform_objects,
+)
 from trainfleet.training.launch.remote.pod_diagnostics import exceeded_quota
 
 KUBERAY = "1.6"
@@ -57,7 +61,7 @@ def ready_for(cluster: Cluster, run: RunSpec) -> None:
         MissingToolError: KubeRay does not support a field of the run.
     """
     reach(cluster, run.namespace)
-    if problems := _missing_objects(cluster, run):
+    if problems := missing_objects(cluster, _required(run)):
         raise InputError("the cluster lacks what the run's pods need", problems)
     existing = cluster.get("RayJob", run.job)
     if existing is not None and state_of(existing) not in ENDED:
@@ -110,17 +114,6 @@ def is_handled(job: dict[str, Any]) -> bool:
 def state_of(job: dict[str, Any]) -> str:
     """A RayJob's jobDeploymentStatus; empty until an operator has seen it."""
     return str(job.get("status", {}).get("jobDeploymentStatus") or "")
-
-
-def _missing_objects(cluster: Cluster, run: RunSpec) -> list[Problem]:
-    def exists(each: PlatformObject) -> bool:
-        try:
-            cluster.request("GET", f"/api/v1/namespaces/{run.namespace}/{each.kind}/{each.name}")
-        except ApiError as error:
-            return error.status != 404
-        return True
-
-    return missing(_required(run), run.namespace, exists)
 
 
 def _required(run: RunSpec) -> list[PlatformObject]:

@@ -5,11 +5,15 @@ The package `kubernetes` takes a second to import, so it is imported on first us
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from trainfleet.console import install_hint
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
 
 Document = dict[str, Any]
@@ -276,7 +280,7 @@ def connect(context: str | None, kubeconfig: str, kube_context: str, namespace: 
         from kubernetes import client, config
         from kubernetes.config.config_exception import ConfigException
     except ModuleNotFoundError as error:
-        problem = Problem("kubernetes", "is not installed", "pip install 'trainfleet[sky]'")
+        problem = Problem("kubernetes", "is not installed", install_hint("kuberay"))
         raise MissingToolError("a package for Kubernetes is missing", [problem]) from error
 
     known, current = contexts()
@@ -285,9 +289,11 @@ def connect(context: str | None, kubeconfig: str, kube_context: str, namespace: 
     name = context or kube_context or current
     try:
         if name in known:
-            config.load_kube_config(context=name, client_configuration=settings)
+            with _login_errors(name):
+                config.load_kube_config(_kubeconfig(), context=name, client_configuration=settings)
         elif context is None and kubeconfig.strip() not in ("", "{}"):
-            config.load_kube_config_from_dict(json.loads(kubeconfig), client_configuration=settings)
+            with _login_errors(name):
+                config.load_kube_config_from_dict(json.loads(kubeconfig), client_configuration=settings)
         else:
             from trainfleet.suggestions import did_you_mean
 
@@ -324,13 +330,40 @@ def _renewal(context: Document | None, kubeconfig: str) -> str:
     return found[0] if found else "log in to the cluster again"
 
 
+def _kubeconfig() -> str:
+    """The user's kubeconfig. The client reads KUBECONFIG at its import, and takes an empty one for a file."""
+    return os.environ.get("KUBECONFIG") or "~/.kube/config"
+
+
+@contextlib.contextmanager
+def _login_errors(name: str) -> Iterator[None]:
+    """Raise what a login command reports: the client only logs it, and then calls without a login.
+
+    Raises:
+        InputError: the command failed, or is missing.
+    """
+    messages: list[str] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+    if messages:
+        lines = [" ".join(line.split()) for line in messages[-1].splitlines() if line.strip()]
+        what = f"its login grants no token: {lines[-1] if lines else 'it printed nothing'}"
+        raise InputError("cannot log in to the cluster", [Problem(name, what, "log in to the cloud again")])
+
+
 def contexts() -> tuple[dict[str, Document], str]:
     """The contexts of the user's kubeconfig by name, and the one in use."""
     from kubernetes import config
     from kubernetes.config.config_exception import ConfigException
 
     try:
-        found, current = config.list_kube_config_contexts()
+        found, current = config.list_kube_config_contexts(_kubeconfig())
     except (ConfigException, TypeError):
         return {}, ""
     return {each["name"]: dict(each.get("context") or {}) for each in found or []}, (current or {}).get(

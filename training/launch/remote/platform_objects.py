@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from trainfleet.errors import Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs
+from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster
 
 APPLY = "apply the stack again"
 AUTHORITY_WAIT_S = 30.0
@@ -44,6 +45,19 @@ def platform_objects(outputs: PlatformOutputs, secrets: Iterable[str]) -> list[P
         fix = f"the platform's Job `{name}` creates it: kubectl -n {outputs.namespace} describe jobs {name}"
         found.append(PlatformObject("secrets", name, fix, created_later=True))
     return [each for each in found if each.name]
+
+
+def missing_objects(cluster: Cluster, required: Iterable[PlatformObject]) -> list[Problem]:
+    """The objects that do not exist in the cluster's namespace. What may not be read counts as present."""
+
+    def exists(each: PlatformObject) -> bool:
+        try:
+            cluster.request("GET", f"/api/v1/namespaces/{cluster.namespace}/{each.kind}/{each.name}")
+        except ApiError as error:
+            return error.status != 404
+        return True
+
+    return missing(required, cluster.namespace, exists)
 
 
 def missing(

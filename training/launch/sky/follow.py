@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet import process
-from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.errors import Problem, TrainfleetError
 from trainfleet.training.launch.remote.follower import STOPPED, Stopped, detach_requested, stop_requested
 from trainfleet.training.launch.remote.kubernetes import connect
 from trainfleet.training.launch.remote.workload_check import check_workload
@@ -30,11 +30,10 @@ from trainfleet.training.launch.sky.messages import SkySpec
 from trainfleet.training.launch.sky.pods import Waits, ask_to_stop
 from trainfleet.training.launch.sky.recovery import RecoveryWatcher, describe, list_pods
 from trainfleet.training.launch.sky.skypilot import parse
+from trainfleet.training.launch.sky.submission import submission
 from trainfleet.training.runtime import events
 from trainfleet.training.runtime.subprocess_jobs import send_error
 
-IDLE_MINUTES = 5
-"""After this long without a task SkyPilot deletes the pods."""
 POLL_S = 1.0
 PODS_POLL_S = 3.0
 """How often a managed job's pods are listed, to date their loss."""
@@ -82,6 +81,7 @@ class Follower:
 
     def __post_init__(self) -> None:
         self.job_state = JobState(self.sky, self._log, self._note, self.over.wait)
+        self.submission = submission(self.spec, self.sky, self.job_state, self._note)
 
     @property
     def name(self) -> str:
@@ -95,7 +95,7 @@ class Follower:
             TrainfleetError: it could not be started; nothing is left of it.
         """
         contexts = usable_contexts(self.spec, self.send)
-        self._reject_second_launch()
+        self.submission.require_free()
         self._check_workload(contexts[0])
         threading.Thread(target=self._watch_stop_and_time, daemon=True, name="sky-watch").start()
         self.launched = True
@@ -117,7 +117,7 @@ class Follower:
         finally:
             self.over.set()
             if self.launched:
-                self._note("taking the pods down")
+                self._note("canceling the job" if self.spec.kept else "taking the pods down")
                 self._wait(self.delete())
 
     def _detach(self) -> None:
@@ -133,11 +133,7 @@ class Follower:
             if self.request is not None and not self.placed.is_set():
                 self.sky.get(self.sky.api_cancel(self.request, silent=True))
         with contextlib.suppress(Exception):
-            if self.spec.managed:
-                from sky import jobs
-
-                return jobs.cancel(name=self.name)
-            return self.sky.down(self.name)
+            return self.submission.delete(self.job)
         return None
 
     def _wait(self, request: Any) -> None:
@@ -152,19 +148,6 @@ class Follower:
             waiter.start()
             waiter.join(DOWN_TIMEOUT_S)
 
-    def _reject_second_launch(self) -> None:
-        """Two launches of one name would share a cluster."""
-        if self.spec.managed:
-            live = [record for record in self.job_state.live_jobs() if record.job_name == self.name]
-        else:
-            status = self.sky.get(self.sky.status(cluster_names=[self.name]))
-            live = [record for record in status if record is not None]
-        if live:
-            self.launched = False
-            fix = f"wait for it, or use --run NAME; to end it: {self.spec.end_command()}"
-            problem = Problem(self.name, "SkyPilot has a run of this name", fix)
-            raise InputError("this run is already in progress", [problem])
-
     def _check_workload(self, context: str) -> None:
         """Validate the workload on the first cluster that is tried."""
         if check := self.spec.checks.get(context):
@@ -173,25 +156,16 @@ class Follower:
 
     def _launch(self) -> int:
         """The job's number, once it is queued on pods (managed: once its controller has it)."""
-        task = parse(self.spec.task)
         stream = EventStream(lambda _: None, self._log)
         self._note("asking SkyPilot")
         try:
-            if self.spec.managed:
-                from sky import jobs
-
-                self.request = jobs.launch(task, name=self.name)
-                found, _ = self.sky.stream_and_get(self.request, output_stream=stream)
-                return int(found[0])
-            self.request = self.sky.launch(
-                task, cluster_name=self.name, idle_minutes_to_autostop=IDLE_MINUTES, down=True
-            )
-            job, _ = self.sky.stream_and_get(self.request, output_stream=stream)
+            self.request = self.submission.submit(parse)
+            answer = self.sky.stream_and_get(self.request, output_stream=stream)
         except TrainfleetError:
             raise
         except Exception as error:
             raise self._failure(error) from error
-        return int(job)
+        return self.submission.job_of(answer)
 
     def _failure(self, error: Exception) -> TrainfleetError:
         lines = str(error).splitlines()
@@ -229,6 +203,7 @@ class Follower:
             )
             stream.finish()
             if stream.exit_code is not None:
+                self.launched = self.launched and not self.spec.kept
                 return stream.exit_code
             if self.stopping and not self.stepped:
                 raise TrainfleetError("stopped before the first step; its pods are deleted")
@@ -289,7 +264,7 @@ class Follower:
 
         watcher = RecoveryWatcher(
             self.spec.task["num_nodes"],
-            lambda: list_pods(self.spec.contexts, self.spec.run),
+            lambda: list_pods(self.spec.contexts, self.spec.selector),
             noticed,
             recovered,
         )
@@ -323,7 +298,7 @@ class Follower:
         The time in a queue does not count.
         """
         began = looked = time.monotonic()
-        waits = Waits(self.spec.contexts, self.spec.run, self._note)
+        waits = Waits(self.spec.contexts, self.spec.selector, self._note)
         while not self.over.wait(POLL_S):
             if detach_requested() and self.request is not None:
                 self._detach()
@@ -339,7 +314,7 @@ class Follower:
                 self.send("warning", text=f"no pods within {within}: canceling the request")
             if late or (stop_requested() and not self.stopping):
                 self.stopping = True
-                if not self.stepped or not ask_to_stop(self.spec.contexts, self.spec.run):
+                if not self.stepped or not ask_to_stop(self.spec.contexts, self.spec.selector):
                     self.delete()
                 if late:
                     return

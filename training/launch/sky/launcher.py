@@ -16,13 +16,14 @@ from trainfleet.training.launch.remote.storage_env import authority, forwarded, 
 from trainfleet.training.launch.remote.workload_check import CheckedRun, WorkloadCheck, workload_check
 from trainfleet.training.launch.request import Target
 from trainfleet.training.launch.sky.configure import config_path
+from trainfleet.training.launch.sky.kept_cluster import CLUSTER_LABEL
 from trainfleet.training.launch.sky.messages import SkySpec
 from trainfleet.training.launch.sky.options import SkyOptions
 from trainfleet.training.launch.sky.pods import context_problem
 from trainfleet.training.launch.sky.run_spec import RunSpec, resolve, run_patches
 from trainfleet.training.launch.sky.server import ensure_server
 from trainfleet.training.launch.sky.skypilot import parse, require_skypilot, to_yaml
-from trainfleet.training.launch.sky.task import cluster_name, left_out, redacted
+from trainfleet.training.launch.sky.task import RUN_LABEL, cluster_name, left_out, redacted
 from trainfleet.training.recipe.schema import Recipe
 
 
@@ -53,6 +54,7 @@ class Sky(Launcher[SkyOptions]):
         options = self.options(target)
         run = resolve(recipe, target, options, os.environ)
         contexts = {each.context: run.platforms[each.platform].namespace for each in run.plan.possible}
+        label = CLUSTER_LABEL if options.cluster else RUN_LABEL
         if any(context_problem(context, namespace) is None for context, namespace in contexts.items()):
             # Now, because the launcher ends what its later child processes leave behind, and SkyPilot's
             # server must outlive the launch.
@@ -62,9 +64,12 @@ class Sky(Launcher[SkyOptions]):
             detach=options.detach,
             within_s=options.within_s,
             task=run.task,
-            cluster=cluster_name(recipe.name),
+            cluster=options.cluster or cluster_name(recipe.name),
             run=recipe.name,
             managed=options.managed,
+            kept=options.cluster is not None,
+            idle_minutes=options.idle_minutes,
+            selector=f"{label}={options.cluster or recipe.name}",
             contexts=contexts,
             required={
                 each.context: platform_objects(outputs, pod_secrets(outputs, options.from_secrets))
@@ -95,6 +100,6 @@ class Sky(Launcher[SkyOptions]):
                 secret_values={name: os.environ[name] for name in options.secrets},
                 patches=for_check([outputs.pod_template.workers, *run_patches(recipe, options)]),
             )
-            if check := workload_check(checked, options.workload_check):
+            if check := workload_check(checked, "never" if options.cluster else options.workload_check):
                 found[each.context] = check
         return found

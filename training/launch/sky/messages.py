@@ -17,6 +17,12 @@ class SkySpec(FollowerSpec):
     """The name of the SkyPilot cluster, or of the managed job."""
     run: str
     managed: bool
+    kept: bool = False
+    """Whether the cluster outlives the run."""
+    idle_minutes: int | None = None
+    """After how long without a task SkyPilot deletes the pods; None: as the cluster has it."""
+    selector: str
+    """The label that selects the pods."""
     contexts: dict[str, str]
     """The contexts of the kubeconfig that are tried, with the namespace in each."""
     required: dict[str, list[PlatformObject]]
@@ -33,9 +39,13 @@ class SkySpec(FollowerSpec):
             return f"sky jobs logs{number or f' --name {self.cluster}'}"
         return f"sky logs {self.cluster}{number}"
 
-    def end_command(self) -> str:
-        """SkyPilot's command that ends the run and deletes its pods."""
-        return f"sky jobs cancel --name {self.cluster}" if self.managed else f"sky down {self.cluster}"
+    def end_command(self, job: int | None = None) -> str:
+        """SkyPilot's command that ends the run and deletes its pods, unless its cluster outlives it."""
+        if self.managed:
+            return f"sky jobs cancel --name {self.cluster}"
+        if self.kept:
+            return f"sky cancel {self.cluster}" + ("" if job is None else f" {job}")
+        return f"sky down {self.cluster}"
 
     def how_to_follow(self, job: int | None) -> list[str]:
         """Lines for the user of a run that the launcher no longer follows."""
@@ -44,5 +54,5 @@ class SkySpec(FollowerSpec):
         return [
             f"{what} {self.cluster}",
             f"follow it  {self.follow_command(job)}",
-            f"stop it    {self.end_command()}",
+            f"stop it    {self.end_command(job)}",
         ]

@@ -1,111 +1,74 @@
-"""Calls kubectl, which SkyPilot needs too: whether a context works, what a run's pods wait for, and to stop
-them.
-"""
+"""Asks the clusters themselves: whether a context works, what a run's pods wait for, and to stop them."""
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainfleet.errors import MissingToolError, Problem
-from trainfleet.training.launch.remote.platform_objects import PlatformObject, missing
+from trainfleet.errors import InputError
+from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster, connect
+from trainfleet.training.launch.remote.platform_objects import PlatformObject, missing_objects
 from trainfleet.training.launch.remote.pod_diagnostics import pod_wait
-from trainfleet.training.launch.sky.task import RUN_LABEL
 
-TIMEOUT_S = 15
-LIST_TIMEOUT_S = 5.0
 QUEUED = "queued: Kueue has not admitted the run yet"
 STOP_FILE = "/tmp/trainfleet-stop"
 
 
-def kubectl(context: str, *arguments: str, timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
-    """Call kubectl; a call that takes too long fails.
-
-    Raises:
-        MissingToolError: kubectl is missing.
-    """
-    program = shutil.which("kubectl")
-    if program is None:
-        raise MissingToolError(
-            "kubectl is not installed",
-            [Problem("kubectl", "is not on the path", "install it; SkyPilot needs it, and socat and nc")],
-        )
-    command = [program, "--context", context, f"--request-timeout={timeout_s:.0f}s", *arguments]
-    try:
-        return subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=timeout_s + 5,
-            stdin=subprocess.DEVNULL,
-        )
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 1, "", f"no answer within {timeout_s:.0f} s")
-
-
 def context_problem(context: str, namespace: str, required: Iterable[PlatformObject] = ()) -> str | None:
     """Why the context cannot be used, or what the pods need and the cluster lacks; None if it can be used."""
-    done = kubectl(context, "auth", "can-i", "create", "pods", "--namespace", namespace)
-    if done.returncode == 0:
-        return _missing_objects(context, namespace, required) or None
-    message = (done.stderr.strip() or done.stdout.strip() or "kubectl failed").splitlines()[-1]
-    if "getting credentials" in message:
-        return f"its login grants no token: {_plugin_error(done.stderr)}"
-    if "does not exist" in message and "context" in message:
+    try:
+        cluster = connect(context, "", "", namespace)
+        if not _may_create_pods(cluster):
+            return f"its user may not create pods in {namespace}"
+    except InputError as error:
+        if "unknown cluster" not in str(error):
+            return "; ".join(each.what for each in error.problems)
         return f"there is no context `{context}` in the kubeconfig: `trainfleet sky setup` writes it"
-    if "nauthorized" in message or "logged in" in message:
-        return "its token is not valid or has ended: `trainfleet sky setup` gets a new one"
-    if message == "no":
-        return f"its user may not create pods in {namespace}"
-    return f"the cluster does not answer ({message})"
+    except ApiError as error:
+        if error.status == 401:
+            return "its token is not valid or has ended: `trainfleet sky setup` gets a new one"
+        return f"the cluster does not answer ({error.message})"
+    found = missing_objects(cluster, required)
+    return "; ".join(f"{each.where} {each.what} ({each.fix})" for each in found) or None
 
 
-def _plugin_error(text: str) -> str:
-    """What the login command printed before kubectl's own messages."""
-    lines = [" ".join(line.split()) for line in text.splitlines() if "getting credentials" not in line]
-    return next(reversed([line for line in lines if line]), "log in to the cloud again")
+def _may_create_pods(cluster: Cluster) -> bool:
+    attributes = {"namespace": cluster.namespace, "verb": "create", "resource": "pods"}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer = cluster.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=review)
+    return bool(answer["status"]["allowed"])
 
 
-def _missing_objects(context: str, namespace: str, required: Iterable[PlatformObject]) -> str:
-    def exists(each: PlatformObject) -> bool:
-        done = kubectl(context, "get", each.kind, each.name, "--namespace", namespace, "--output", "name")
-        return "(NotFound)" not in done.stderr
-
-    found = missing(required, namespace, exists)
-    return "; ".join(f"{each.where} {each.what} ({each.fix})" for each in found)
-
-
-def live_pods(contexts: Mapping[str, str], run: str) -> list[tuple[str, dict[str, Any]]] | None:
-    """The pods of a run that are not being deleted, with their context; None if no cluster answers."""
+def live_pods(contexts: Mapping[str, str], selector: str) -> list[tuple[str, dict[str, Any]]] | None:
+    """The selected pods that are not being deleted, with their context; None if no cluster answers."""
     found: list[tuple[str, dict[str, Any]]] = []
     answers = 0
-    selector = f"{RUN_LABEL}={run}"
     for context, namespace in contexts.items():
-        scope = ("--namespace", namespace, "--selector", selector, "--output", "json")
-        done = kubectl(context, "get", "pods", *scope, timeout_s=LIST_TIMEOUT_S)
-        if done.returncode == 0:
+        with contextlib.suppress(ApiError, InputError):
+            pods = connect(context, "", "", namespace).items("Pod", selector)
             answers += 1
-            found += [(context, each) for each in json.loads(done.stdout)["items"] if _is_live(each)]
+            found += [(context, each) for each in pods if _is_live(each)]
     return found if answers else None
 
 
 @dataclass
 class Waits:
-    """Reports what the pods of a run wait for, each time that it changes."""
+    """Reports what the selected pods wait for, each time that it changes."""
 
     contexts: Mapping[str, str]
-    run: str
+    selector: str
     note: Callable[[str], Any]
     last: str = ""
 
     def report(self) -> bool:
         """Look at the pods; whether Kueue holds back all of them."""
-        pods = live_pods(self.contexts, self.run) or []
+        pods = live_pods(self.contexts, self.selector) or []
         held = bool(pods) and all(_is_queued(each) for _, each in pods)
         text = QUEUED if held else _why_waiting(each for _, each in pods)
         if text and text != self.last:
@@ -134,15 +97,12 @@ def _is_live(pod: Mapping[str, Any]) -> bool:
     return "deletionTimestamp" not in pod["metadata"] and phase in ("Pending", "Running")
 
 
-def ask_to_stop(contexts: Mapping[str, str], run: str) -> int:
+def ask_to_stop(contexts: Mapping[str, str], selector: str) -> int:
     """Ask the run's ranks to save and end after their step, on every cluster; how many pods were asked."""
     asked = 0
-    for context, namespace in contexts.items():
-        scope = ("--namespace", namespace)
-        listed = kubectl(
-            context, "get", "pods", *scope, "--selector", f"{RUN_LABEL}={run}", "--output", "name"
-        )
-        for pod in listed.stdout.split():
-            done = kubectl(context, "exec", *scope, pod, "--container", "ray-node", "--", "touch", STOP_FILE)
-            asked += done.returncode == 0
+    for context, pod in live_pods(contexts, selector) or []:
+        with contextlib.suppress(ApiError, InputError):
+            cluster = connect(context, "", "", contexts[context])
+            cluster.execute(str(pod["metadata"]["name"]), "ray-node", ["touch", STOP_FILE])
+            asked += 1
     return asked

@@ -129,9 +129,9 @@ def describe(recovery: Mapping[str, Any]) -> str:
     return f"{where} in {recovery['whole']:.0f} s: {pods}, {loop}"
 
 
-def list_pods(contexts: Mapping[str, str], run: str) -> list[Pod] | None:
-    """The pods of a run that are not being deleted; None if no cluster answers."""
-    pods = live_pods(contexts, run)
+def list_pods(contexts: Mapping[str, str], selector: str) -> list[Pod] | None:
+    """The selected pods that are not being deleted; None if no cluster answers."""
+    pods = live_pods(contexts, selector)
     if pods is None:
         return None
     return [

@@ -1,5 +1,6 @@
 # Runs in every pod. SkyPilot's own Ray (port 6380) is not touched; the run has its own (port 6379).
 set -euo pipefail
+@CLEAN@
 mkdir -p "$HOME/trainfleet"
 cd "$HOME/trainfleet"
 touch ray.log

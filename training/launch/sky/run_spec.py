@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from trainfleet.training.launch.sky.task import TaskOptions, task_document
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runtime import events
 from trainfleet.training.runtime.code_archive import CODE
+
+CLUSTER_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ def resolve(recipe: Recipe, target: Target, options: SkyOptions, env: Mapping[st
         authority=authority(env),
         from_secrets=options.from_secrets,
         patches=run_patches(recipe, options),
+        cluster=options.cluster,
     )
     task = task_document(recipe, plan.possible, dict(platforms), task_options)
     return RunSpec(task, plan, dict(platforms))
@@ -102,6 +106,7 @@ def _without_effect(recipe: Recipe, target: Target, options: SkyOptions) -> list
     problems = [
         Problem(flag, "a stack defines its own", "leave it out, or leave out --stack") for flag in named
     ]
+    problems += _of_clusters(options)
     if recipe.scaling.use_gpu:
         if options.nodes != 1:
             what = "is for recipes without GPUs: the machines of the pool decide how many pods a run has"
@@ -117,6 +122,27 @@ def _without_effect(recipe: Recipe, target: Target, options: SkyOptions) -> list
             if value
         ),
     ]
+
+
+def _of_clusters(options: SkyOptions) -> list[Problem]:
+    """What a cluster that outlives its runs rules out, and what it alone has."""
+    name = options.cluster
+    if name is None:
+        what = "a run without --cluster deletes its pods at its end"
+        return (
+            [Problem("--idle", what, "leave it out, or add --cluster NAME")] if options.idle_minutes else []
+        )
+    problems = []
+    if not CLUSTER_NAME.fullmatch(name) or name.startswith("tf-"):
+        what = "a name has at most 40 of a-z, 0-9 and -, begins with a letter, and not with tf-, as runs do"
+        problems.append(Problem(f"--cluster {name}", what, "such as --cluster shared"))
+    if options.managed:
+        what = "SkyPilot moves a managed job to pods of its own, which end with it"
+        problems.append(Problem("--managed", what, "leave it out, or leave out --cluster"))
+    if options.workload_check == "always":
+        what = f"the pods of {name} check the workload themselves, within seconds"
+        problems.append(Problem("--workload-check always", what, "leave it out, or leave out --cluster"))
+    return problems
 
 
 def _platforms(target: Target, options: SkyOptions) -> list[tuple[str, PlatformOutputs]]:

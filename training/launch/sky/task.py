@@ -19,6 +19,7 @@ from trainfleet.training.launch.remote.node_groups import group_affinity
 from trainfleet.training.launch.remote.pod_settings import variables
 from trainfleet.training.launch.remote.pod_template import with_patches
 from trainfleet.training.launch.remote.run_price import price_variable
+from trainfleet.training.launch.sky.kept_cluster import CLUSTER_LABEL, SETTINGS_LABEL, settings_digest
 from trainfleet.training.launch.sky.plan import CLOSED, Candidate, Plan
 from trainfleet.training.launch.sky.pod_size import pod_size
 from trainfleet.training.recipe.load import dump
@@ -30,6 +31,11 @@ RUN_LABEL = "trainfleet.io/run"
 MAX_NAME_LENGTH = 40
 """SkyPilot truncates a cluster's name at 42 characters on Kubernetes."""
 TOKEN = "RAY_AUTH_TOKEN"
+CLEAN = """# These pods outlive their runs: one at a time, and nothing of the previous one is left.
+exec 9> "$HOME/trainfleet.lock"
+flock --wait 30 9 || { echo "another run is using this pod" >&2; exit 1; }
+rm -rf "$HOME/trainfleet" "${RAY_TMPDIR:-/tmp}/ray" /tmp/trainfleet-stop
+"""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class TaskOptions:
         authority: certificates (PEM) of a private store's CA, or empty.
         from_secrets: Secrets of the namespace whose keys become variables of the pods.
         patches: the run's changes of the pods, after those of the platform.
+        cluster: the cluster that outlives the run, or None.
     """
 
     name: str
@@ -55,6 +62,12 @@ class TaskOptions:
     authority: str = ""
     from_secrets: tuple[str, ...] = ()
     patches: tuple[dict[str, Any], ...] = ()
+    cluster: str | None = None
+
+    @property
+    def pod_label(self) -> dict[str, str]:
+        """The label that selects the pods."""
+        return {RUN_LABEL: self.name} if self.cluster is None else {CLUSTER_LABEL: self.cluster}
 
 
 def task_document(
@@ -87,7 +100,7 @@ def task_document(
         "resources": {"ordered": resources} if len(resources) > 1 else resources[0],
         "envs": {**options.settings, **({"RAY_AUTH_MODE": "token"} if token else {})},
         "secrets": {**options.secrets, **({TOKEN: options.token} if token else {})},
-        "run": run_script(recipe, same[0], options.authority),
+        "run": run_script(recipe, same[0], options.authority, kept=options.cluster is not None),
     }
     return {key: value for key, value in document.items() if value != {}}
 
@@ -117,8 +130,11 @@ def redacted(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def run_script(recipe: Recipe, candidate: Candidate, authority: str = "") -> str:
-    """What each pod runs: Ray across the pods, and `python -m trainfleet.training.run` on the first."""
+def run_script(recipe: Recipe, candidate: Candidate, authority: str = "", *, kept: bool = False) -> str:
+    """What each pod runs: Ray across the pods, and `python -m trainfleet.training.run` on the first.
+
+    `kept`: whether the pods outlive the run, and may hold what earlier runs left.
+    """
     text = (files("trainfleet.training.launch.sky") / "run.sh").read_text(encoding="utf-8")
     document = dump(recipe).rstrip("\n")
     mark = "END_OF_RECIPE"
@@ -132,6 +148,7 @@ def run_script(recipe: Recipe, candidate: Candidate, authority: str = "") -> str
     )
     values = {
         "@AUTHORITY@\n": trust,
+        "@CLEAN@\n": CLEAN if kept else "",
         "@CPUS@": str(math.ceil(pod_size(recipe, candidate.nodes).cpus)),
         "@MARK@": mark,
         "@RECIPE@": document,
@@ -162,7 +179,7 @@ def _resources(
         "cpus": size.cpus,
         "memory": int(size.memory_gib) + twins,
         "image_id": f"docker:{outputs.image}",
-        "labels": {RUN_LABEL: options.name},
+        "labels": options.pod_label,
     }
     if candidate.accelerator:
         found["accelerators"] = f"{candidate.accelerator}:{candidate.gpus_per_node}"
@@ -172,7 +189,7 @@ def _resources(
     container: dict[str, Any] = {"resources": {"limits": {"memory": f"{found['memory']}G"}}}
     if options.from_secrets:
         container["envFrom"] = [{"secretRef": {"name": name}} for name in options.from_secrets]
-    overrides = _overrides(options.name, outputs, pool, candidate, container)
+    overrides = _overrides(options.pod_label, outputs, pool, candidate, container)
     if price := variables(price_variable(candidate.usd_per_hour)):
         container["env"] = [*container.get("env", []), *price]
     container["name"] = CONTAINER
@@ -181,24 +198,29 @@ def _resources(
     # SkyPilot merges a container without a name into its own, and adds those with one.
     (own,) = (each for each in pod["spec"]["containers"] if each["name"] == CONTAINER)
     del own["name"]
+    if options.cluster is not None:
+        found["labels"] = found["labels"] | {SETTINGS_LABEL: settings_digest(overrides)}
     found["_cluster_config_overrides"] = {"kubernetes": overrides}
     return found
 
 
 def _overrides(
-    name: str,
+    label: Mapping[str, str],
     outputs: PlatformOutputs,
     pool: PoolOutput | None,
     candidate: Candidate,
     container: dict[str, Any],
 ) -> dict[str, Any]:
-    """The pod settings of this pool, in addition to the context's, which apply to all pods of run `name`."""
+    """The pod settings of this pool, in addition to the context's, which apply to all pods.
+
+    `label` selects the pods of the run.
+    """
     if pool is None:
         return {"pod_config": {"spec": {"containers": [container]}}}
     spec: dict[str, Any] = {"nodeSelector": dict(pool.node_selector)}
     if pool.tolerations:
         spec["tolerations"] = [dict(each) for each in pool.tolerations]
-    if affinity := group_affinity(pool, {RUN_LABEL: name}, candidate.nodes):
+    if affinity := group_affinity(pool, dict(label), candidate.nodes):
         spec["affinity"] = affinity
     # SkyPilot's `network_tier: best` would add host folders and capabilities, which the namespace rejects.
     fabric = fabric_settings(pool, candidate.gpus_per_node, candidate.nodes)

@@ -1,0 +1,53 @@
+"""Whether a context can be used, and what the pods of a run wait for, from a server that answers as
+Kubernetes does.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.training.launch.fake_api import NAMESPACE, PODS, FakeApi
+from trainfleet.training.launch.remote.platform_objects import PlatformObject
+from trainfleet.training.launch.sky.pods import ask_to_stop, context_problem, live_pods
+
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+SECRET = PlatformObject("secrets", "s3-keys", "create it")
+
+
+def test_a_context_that_answers_and_has_what_the_pods_need_can_be_used(api: FakeApi) -> None:
+    api.objects[f"{NAMESPACE}/secrets/s3-keys"] = {}
+    assert context_problem("fake", "training", [SECRET]) is None
+
+
+@pytest.mark.parametrize(
+    ("refusal", "why"),
+    [
+        ((401, "Unauthorized"), "its token is not valid or has ended: `trainfleet sky setup` gets a new one"),
+        ((503, "etcd is down"), "the cluster does not answer (etcd is down)"),
+    ],
+)
+def test_the_error_of_a_context_is_explained(api: FakeApi, refusal: tuple[int, str], why: str) -> None:
+    api.refusals["POST", REVIEWS] = refusal
+    assert context_problem("fake", "training") == why
+
+
+def test_missing_rights_contexts_and_objects_are_named(api: FakeApi) -> None:
+    assert context_problem("fake", "training", [SECRET]) == (
+        "secrets/s3-keys is not in namespace training (create it)"
+    )
+    assert "there is no context `gone` in the kubeconfig" in (context_problem("gone", "training") or "")
+    api.allowed = False
+    assert context_problem("fake", "training") == "its user may not create pods in training"
+
+
+def test_only_pods_that_live_are_listed_and_a_context_that_is_gone_is_passed_over(api: FakeApi) -> None:
+    for name, phase in (("a", "Running"), ("b", "Succeeded")):
+        api.objects[f"{PODS}/{name}"] = {"metadata": {"name": name}, "status": {"phase": phase}}
+    found = live_pods({"gone": "training", "fake": "training"}, "trainfleet.io/run=night")
+    assert [(context, pod["metadata"]["name"]) for context, pod in found or []] == [("fake", "a")]
+    assert live_pods({"gone": "training"}, "trainfleet.io/run=night") is None
+
+
+def test_a_pod_that_cannot_be_asked_to_stop_does_not_count(api: FakeApi) -> None:
+    api.objects[f"{PODS}/a"] = {"metadata": {"name": "a"}, "status": {"phase": "Running"}}
+    assert ask_to_stop({"fake": "training"}, "trainfleet.io/run=night") == 0

@@ -1,0 +1,158 @@
+"""How SkyPilot gets a run's task, and how it is taken back.
+
+The task runs on a cluster of its own, as a managed job, or on a cluster that outlives it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from trainfleet.errors import InputError, Problem
+from trainfleet.training.launch.sky.job_state import JobState
+from trainfleet.training.launch.sky.kept_cluster import fitting, misfits
+from trainfleet.training.launch.sky.messages import SkySpec
+from trainfleet.training.launch.sky.options import IDLE_MINUTES
+
+IDLE_AFTER_RUN = 5
+"""Minutes without a task after which SkyPilot deletes the pods of a run."""
+
+
+@dataclass
+class Submission(ABC):
+    """One task, and SkyPilot's client."""
+
+    spec: SkySpec
+    sky: Any
+    state: JobState
+    note: Callable[[str], Any]
+
+    @abstractmethod
+    def require_free(self) -> None:
+        """Check that no other run has the name or the cluster.
+
+        Raises:
+            InputError: one has, or the cluster does not fit the run.
+        """
+
+    @abstractmethod
+    def submit(self, parse: Callable[[dict[str, Any]], Any]) -> Any:
+        """Hand the task over; the request. `parse` makes SkyPilot's task of a document."""
+
+    def job_of(self, answer: Any) -> int:
+        """The job's number in the answer to the request."""
+        return int(answer[0])
+
+    @abstractmethod
+    def delete(self, job: int | None) -> Any:
+        """Request the deletion of what was started; the request."""
+
+    def _taken(self) -> InputError:
+        fix = f"wait for it, or use --run NAME; to end it: {self.spec.end_command()}"
+        problem = Problem(self.spec.cluster, "SkyPilot has a run of this name", fix)
+        return InputError("this run is already in progress", [problem])
+
+
+class OwnCluster(Submission):
+    """A SkyPilot cluster that is deleted after the run."""
+
+    def require_free(self) -> None:
+        """Two launches of one name would share a cluster."""
+        if any(self.sky.get(self.sky.status(cluster_names=[self.spec.cluster]))):
+            raise self._taken()
+
+    def submit(self, parse: Callable[[dict[str, Any]], Any]) -> Any:
+        return self.sky.launch(
+            parse(self.spec.task),
+            cluster_name=self.spec.cluster,
+            idle_minutes_to_autostop=IDLE_AFTER_RUN,
+            down=True,
+        )
+
+    def delete(self, job: int | None) -> Any:  # noqa: ARG002 - the whole cluster
+        return self.sky.down(self.spec.cluster)
+
+
+class ManagedJob(Submission):
+    """A job whose controller replaces lost pods."""
+
+    def require_free(self) -> None:
+        if any(record.job_name == self.spec.cluster for record in self.state.live_jobs()):
+            raise self._taken()
+
+    def submit(self, parse: Callable[[dict[str, Any]], Any]) -> Any:
+        from sky import jobs
+
+        return jobs.launch(parse(self.spec.task), name=self.spec.cluster)
+
+    def job_of(self, answer: Any) -> int:
+        return int(answer[0][0])
+
+    def delete(self, job: int | None) -> Any:  # noqa: ARG002 - the name is unique
+        from sky import jobs
+
+        return jobs.cancel(name=self.spec.cluster)
+
+
+@dataclass
+class KeptCluster(Submission):
+    """A SkyPilot cluster that the first run creates, and that later runs use one after the other."""
+
+    record: Any = None
+    """SkyPilot's record of the cluster, if it is up."""
+
+    def require_free(self) -> None:
+        name = self.spec.cluster
+        # AUTO asks for the pods of clusters with a limit of idle time, which may have been deleted since.
+        status = self.sky.status(
+            cluster_names=[name], refresh=self.sky.StatusRefreshMode.AUTO, all_users=True
+        )
+        queue = self.sky.queue(name, skip_finished=True, all_users=True)
+        (record,) = [each for each in self.sky.get(status) if each is not None] or [None]
+        if record is None or record.status.value != "UP":
+            return
+        if problems := misfits(record, self.spec):
+            raise InputError(f"the run does not fit the cluster {name}", problems)
+        if live := self.sky.get(queue):
+            what = f"runs {live[0].job_name} as job {live[0].job_id}; it takes one run at a time"
+            fix = f"wait for it, or name another --cluster; to end it: sky cancel {name} {live[0].job_id}"
+            raise InputError("the cluster is in use", [Problem(name, what, fix)])
+        self.record = record
+
+    def submit(self, parse: Callable[[dict[str, Any]], Any]) -> Any:
+        name, idle = self.spec.cluster, self.spec.idle_minutes
+        if self.record is None:
+            idle = IDLE_MINUTES if idle is None else idle
+            self.note(f"creating the cluster {name}, {_stays(name, idle)}")
+            return self.sky.launch(
+                parse(self.spec.task), cluster_name=name, idle_minutes_to_autostop=idle, down=True
+            )
+        if idle is not None and idle != self.record.autostop:
+            self.sky.get(self.sky.autostop(name, idle, down=True))
+        self.note(f"on the cluster {name}, {_stays(name, self.record.autostop if idle is None else idle)}")
+        return self.sky.exec(parse(fitting(self.record, self.spec.task)), cluster_name=name)
+
+    def delete(self, job: int | None) -> Any:
+        """Cancel the job. A cluster that this run was to create, and that has not run it, is deleted."""
+        name = self.spec.cluster
+        if job is None and self.record is None:
+            return self.sky.down(name)
+        if job is None:
+            # The request was canceled, perhaps after it had queued the job.
+            live = self.sky.get(self.sky.queue(name, skip_finished=True))
+            jobs = [each.job_id for each in live if each.job_name == self.spec.task["name"]]
+        else:
+            jobs = [job]
+        return self.sky.cancel(name, job_ids=jobs) if jobs else None
+
+
+def _stays(name: str, idle: int) -> str:
+    return f"which is deleted {idle} minutes after its last run; sooner: sky down {name}"
+
+
+def submission(spec: SkySpec, sky: Any, state: JobState, note: Callable[[str], Any]) -> Submission:
+    """How this run is submitted."""
+    kind = ManagedJob if spec.managed else KeptCluster if spec.kept else OwnCluster
+    return kind(spec, sky, state, note)
