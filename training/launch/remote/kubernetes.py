@@ -5,9 +5,7 @@ The package `kubernetes` takes a second to import, so it is imported on first us
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +13,7 @@ from typing import Any, TypeVar
 
 from trainfleet.console import install_hint
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
+from trainfleet.training.launch.remote.login_errors import login_errors
 
 Document = dict[str, Any]
 Result = TypeVar("Result")
@@ -289,10 +288,10 @@ def connect(context: str | None, kubeconfig: str, kube_context: str, namespace: 
     name = context or kube_context or current
     try:
         if name in known:
-            with _login_errors(name):
+            with login_errors(name):
                 config.load_kube_config(_kubeconfig(), context=name, client_configuration=settings)
         elif context is None and kubeconfig.strip() not in ("", "{}"):
-            with _login_errors(name):
+            with login_errors(name):
                 config.load_kube_config_from_dict(json.loads(kubeconfig), client_configuration=settings)
         else:
             from trainfleet.suggestions import did_you_mean
@@ -333,28 +332,6 @@ def _renewal(context: Document | None, kubeconfig: str) -> str:
 def _kubeconfig() -> str:
     """The user's kubeconfig. The client reads KUBECONFIG at its import, and takes an empty one for a file."""
     return os.environ.get("KUBECONFIG") or "~/.kube/config"
-
-
-@contextlib.contextmanager
-def _login_errors(name: str) -> Iterator[None]:
-    """Raise what a login command reports: the client only logs it, and then calls without a login.
-
-    Raises:
-        InputError: the command failed, or is missing.
-    """
-    messages: list[str] = []
-    handler = logging.Handler(logging.ERROR)
-    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
-    root = logging.getLogger()
-    root.addHandler(handler)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-    if messages:
-        lines = [" ".join(line.split()) for line in messages[-1].splitlines() if line.strip()]
-        what = f"its login grants no token: {lines[-1] if lines else 'it printed nothing'}"
-        raise InputError("cannot log in to the cluster", [Problem(name, what, "log in to the cloud again")])
 
 
 def contexts() -> tuple[dict[str, Document], str]:
