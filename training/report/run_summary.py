@@ -24,6 +24,7 @@ from trainfleet.training.runs.limits import Used, used_by
 from trainfleet.training.runs.reader import MARKER, Rows, last_lines, last_sign, read_rows, read_run
 from trainfleet.training.runs.schema import RunRecord
 from trainfleet.training.runs.storage import HOME
+from trainfleet.training.runtime.run_lock import is_locked
 from trainfleet.training.stores import NotFoundError, RetryPolicy, is_remote, open_store
 
 REPORT_RETRY = RetryPolicy(attempts=2, first_s=0.5, longest_s=2.0, stall_s=20.0)
@@ -317,7 +318,7 @@ def _read(folder: Path, place: str, *, remote: bool = False) -> RunSummary:
         rows,
         recipe,
         saved,
-        None if remote else _lock_held(folder),
+        None if remote else is_locked(folder),
         words,
         None if remote else last_sign(folder),
     )
@@ -357,19 +358,6 @@ def _checkpoints(home: str) -> list[CheckpointSummary] | None:
     except TrainfleetError:
         return None
     return found
-
-
-def _lock_held(run_dir: Path) -> bool:
-    """Whether a launcher holds the run's lock."""
-    from filelock import FileLock, Timeout
-
-    if not (run_dir / ".lock").exists():
-        return False
-    try:
-        with FileLock(run_dir / ".lock", timeout=0):
-            return False
-    except (Timeout, OSError):
-        return True
 
 
 def _mappings(value: Any) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from trainfleet.training.stores.lease import Lease
 
 READABLE = ("run.json", "recipe.yaml", "metrics.jsonl", "report.html")
 HOME = "home.json"
+LAUNCH = "launch.json"
+"""The last launch of a run below a URL, for other machines: it is stored before the run starts."""
 CODE_FOLDER = "code/"
 """Archives of the user's code, which are stored before the run starts."""
 NOTIFICATIONS = "notifications/"
@@ -69,6 +71,20 @@ class RunStorage:
             raise InputError("cannot write the run folder", problems) from error
         self._lease = lease
 
+    @property
+    def stop_requested(self) -> bool:
+        """Whether `trainfleet runs stop` has asked this launch, through the storage, to save and end."""
+        return self._lease is not None and self._lease.stop_requested
+
+    def record_launch(self, launch: Mapping[str, Any]) -> None:
+        """Store what other machines need to find this launch. A folder has it in run.json.
+
+        Raises:
+            StoreError: all attempts failed.
+        """
+        if self.store is not None:
+            self.store.put(LAUNCH, json.dumps(launch, indent=1).encode())
+
     def leave(self) -> None:
         """Release the write access."""
         if self._lease is not None:
@@ -101,9 +117,11 @@ class RunStorage:
         Raises:
             InputError: the store has a run.
         """
-        if self.store is not None and any(
-            not path.startswith((CODE_FOLDER, NOTIFICATIONS)) for path in self.store.sizes()
-        ):
+
+        def is_of_run(path: str) -> bool:
+            return path != LAUNCH and not path.startswith((CODE_FOLDER, NOTIFICATIONS))
+
+        if self.store is not None and any(map(is_of_run, self.store.sizes())):
             problem = Problem(
                 self.url,
                 "already contains a run, which cannot be moved aside in an object store",

@@ -18,6 +18,9 @@ LONGEST_ROOT = 15 if sys.platform == "darwin" else 19
 """Characters of the temporary folder that leave enough for the longest socket of Ray, which is
 `/tf-PID-RANDOM/ray/session_DATE_TIME_PID/sockets/plasma_store` below it."""
 
+TRY_S = 0.3
+"""How long a launch tries to lock a folder."""
+
 
 @contextlib.contextmanager
 def workspace() -> Iterator[Path]:
@@ -51,7 +54,8 @@ def locked(run_dir: Path, fresh: bool) -> Iterator[None]:
     lock: FileLock | None = None
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(run_dir / ".lock", timeout=0)
+        # Not at once: `trainfleet runs list` takes a free lock for a moment.
+        lock = FileLock(run_dir / ".lock", timeout=TRY_S)
         lock.acquire()
         if fresh and any(each.name != ".lock" for each in run_dir.iterdir()):
             run_dir.rename(run_dir.with_name(f"{run_dir.name}.{datetime.now(UTC):%Y%m%dT%H%M%S}"))
@@ -72,3 +76,16 @@ def locked(run_dir: Path, fresh: bool) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def is_locked(run_dir: Path) -> bool:
+    """Whether a launch on this machine holds the run's folder."""
+    from filelock import FileLock, Timeout
+
+    if not (run_dir / ".lock").exists():
+        return False
+    try:
+        with FileLock(run_dir / ".lock", timeout=0):
+            return False
+    except (Timeout, OSError):
+        return True

@@ -6,11 +6,13 @@ first, its marker last.
 
 from __future__ import annotations
 
+from trainfleet.training.stores.entry import Entry
 from trainfleet.training.stores.retry import RetryPolicy
 from trainfleet.training.stores.store import FileDigest, NotFoundError, Store, StoreError, open_store
 from trainfleet.training.stores.urls import StorageUrl, is_remote, parse
 
 __all__ = [
+    "Entry",
     "FileDigest",
     "NotFoundError",
     "RetryPolicy",

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.training.stores.entry import Entry
 from trainfleet.training.stores.retry import RetryPolicy
 from trainfleet.training.stores.urls import StorageUrl
 
@@ -83,6 +84,20 @@ class CloudBackend:
             for info in infos
             if info.type == FileType.File
         }
+
+    def entries(self, prefix: str) -> list[Entry]:
+        from pyarrow.fs import FileSelector, FileType
+
+        infos = self.client.get_file_info(FileSelector(self._at(prefix), allow_not_found=True))
+        return [
+            Entry(
+                info.base_name,
+                info.type == FileType.Directory,
+                info.size or 0,
+                None if info.mtime_ns is None else info.mtime_ns / 1e9,
+            )
+            for info in infos
+        ]
 
     def remove(self, paths: Iterable[str]) -> None:
         for path in paths:

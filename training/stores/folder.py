@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from trainfleet.training.stores.entry import Entry
+
 _PART = ".part"
 _CHUNK = 1 << 22
 
@@ -67,6 +69,15 @@ class FolderBackend:
                 with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                     path = Path(folder) / name
                     found[path.relative_to(self.root).as_posix()] = path.stat().st_size
+        return found
+
+    def entries(self, prefix: str) -> list[Entry]:
+        found = []
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.root / prefix) as listing:
+            for each in listing:
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    status = each.stat()
+                    found.append(Entry(each.name, each.is_dir(), status.st_size, status.st_mtime))
         return found
 
     def remove(self, paths: Iterable[str]) -> None:

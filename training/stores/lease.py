@@ -24,6 +24,11 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.training.stores.store import NotFoundError, Store, StoreError
 
 LEASE = "LEASE"
+STOP = "STOP"
+"""The file by which another process asks the holder to save and end: the `group` of its lease.
+
+A file of its own, because a change of the lease by someone else could undo a takeover.
+"""
 HEARTBEAT_S = 5.0
 STALE_AFTER_HEARTBEATS = 4
 SETTLE_S = 1.0
@@ -45,6 +50,8 @@ class Lease:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self.lost = False
+        self.stop_requested = False
+        """Whether another process has asked this launch to save and end."""
 
     def acquire(self, notify: Callable[[str, str], Any] = lambda *_: None) -> None:
         """Take the lease. Waits until an existing one is known to be stale.
@@ -106,6 +113,13 @@ class Lease:
                     return
                 if not self._ended.is_set():
                     self._write()
+                self._look_for_stop()
+
+    def _look_for_stop(self) -> None:
+        with contextlib.suppress(NotFoundError):
+            if not self.stop_requested and self.store.read(STOP).decode() == self.group:
+                self.stop_requested = True
+                self.store.remove([STOP])
 
     def _write(self) -> None:
         self._count += 1
@@ -135,6 +149,22 @@ class Lease:
         if (existing.get("host"), existing.get("boot")) != (platform.node(), _boot_id()) or not _boot_id():
             return False
         return not psutil.pid_exists(int(existing.get("pid", 0)))
+
+
+def request_stop(store: Store) -> bool:
+    """Ask the holder of a store's lease to save and end; whether there is one.
+
+    The holder looks every HEARTBEAT_S. A request that it does not read has no effect on later launches.
+
+    Raises:
+        StoreError: the store does not respond, or does not allow writing.
+    """
+    try:
+        group = str(json.loads(store.read(LEASE)).get("group", ""))
+    except (NotFoundError, ValueError, AttributeError):
+        return False
+    store.put(STOP, group.encode())
+    return True
 
 
 def _boot_id() -> str:

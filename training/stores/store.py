@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from trainfleet.errors import Problem, TrainfleetError
+from trainfleet.training.stores.entry import Entry
 from trainfleet.training.stores.error_messages import explain, redact_signature
 from trainfleet.training.stores.retry import RetryPolicy
 from trainfleet.training.stores.urls import parse
@@ -59,6 +60,7 @@ class Backend(Protocol):
     def read(self, path: str, offset: int, length: int | None) -> bytes: ...
     def chunks(self, path: str) -> Iterator[bytes]: ...
     def sizes(self, prefix: str) -> dict[str, int]: ...
+    def entries(self, prefix: str) -> list[Entry]: ...
     def remove(self, paths: Iterable[str]) -> None: ...
     def prune(self) -> None: ...
 
@@ -159,6 +161,10 @@ class Store:
     def sizes(self, prefix: str = "") -> dict[str, int]:
         """Bytes of every file below a folder of the store, by path; empty if the folder does not exist."""
         return self._try(lambda _: self.backend.sizes(prefix), "list", prefix)
+
+    def entries(self, prefix: str = "") -> dict[str, Entry]:
+        """What is directly in a folder of the store, by name; empty if the folder does not exist."""
+        return {each.name: each for each in self._try(lambda _: self.backend.entries(prefix), "list", prefix)}
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove files; missing ones are ignored."""

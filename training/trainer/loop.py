@@ -142,7 +142,7 @@ class _Run:
         samples = self.order.indices(state.position, size)
         result = self.stepper.compute_gradients(
             samples,
-            self.context.should_stop() or bool(self.writer and self.meter.reached()),
+            self.context.should_stop() or self.storage.stop_requested or self._is_at_limit(),
             self._preemption_check_due(),
             controllers.measures_noise(state.step),
         )
@@ -164,6 +164,9 @@ class _Run:
         throughput.samples += size
         throughput.steps += 1
         return result
+
+    def _is_at_limit(self) -> bool:
+        return bool(self.writer and self.meter.reached())
 
     def _done(self) -> bool:
         """Whether all samples are trained on: the planned steps times the recipe's batch."""
