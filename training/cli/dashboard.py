@@ -48,10 +48,8 @@ def dashboard_command(  # noqa: PLR0917 - Typer passes options by name
     import threading
 
     from trainfleet.console import err, out, print_json
-    from trainfleet.training.cli.connection import connect_to, rejections_explained
-    from trainfleet.training.launch.kuberay.forward import forwarded
-    from trainfleet.training.launch.kuberay.runs import head_of
-    from trainfleet.training.launch.kuberay.token import token_of
+    from trainfleet.training.launch.find_run import dashboard_of, required_token
+    from trainfleet.training.launch.remote.where import Where
 
     def report(text: str) -> None:
         err().print(text, markup=False)
@@ -59,15 +57,13 @@ def dashboard_command(  # noqa: PLR0917 - Typer passes options by name
     # SIGTERM ends it as Ctrl-C does. Without that, the client's certificate and key stay in the temporary
     # folder, where the Kubernetes client writes them and removes them at a normal exit only.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with rejections_explained(cluster := connect_to(stack, context, namespace, run)):
-        _, name = head_of(cluster, run)
-        secret = token_of(cluster, name) if token else None
-    with forwarded(cluster, lambda: head_of(cluster, name)[0], 8265, port, report) as local_port:
-        address = f"http://127.0.0.1:{local_port}"
+    with dashboard_of(run, Where(stack, context, namespace), port, report) as found:
+        secret = {"token": required_token(found)} if token else {}
         if as_json:
-            print_json({"address": address, "ray_cluster": name, **({"token": secret} if token else {})})
+            print_json({"address": found.address, "ray_cluster": found.ray_cluster, **secret})
         else:
-            out().print(f"{name}: {address} (Ctrl-C ends it)", markup=False, soft_wrap=True)
+            name = found.ray_cluster
+            out().print(f"{name}: {found.address} (Ctrl-C ends it)", markup=False, soft_wrap=True)
             if token:
-                out().print(f"token: {secret}", markup=False, soft_wrap=True)
+                out().print(f"token: {secret['token']}", markup=False, soft_wrap=True)
         threading.Event().wait()

@@ -11,11 +11,16 @@ if TYPE_CHECKING:
 
 def start_and_report(request: Request) -> None:
     """Start or resume a run, and report how it ended."""
-    from trainfleet.console import out, print_json
     from trainfleet.training.launch.supervise import start
 
-    outcome = start(request)
-    if request.json:
+    report_end(start(request), as_json=request.json)
+
+
+def report_end(outcome: Outcome, *, as_json: bool) -> None:
+    """Print how a launch ended."""
+    from trainfleet.console import out, print_json
+
+    if as_json:
         print_json(outcome.document)
         return
     console = out()

@@ -1,19 +1,29 @@
-"""`trainfleet runs`: list, read, follow and stop the runs in a Kubernetes cluster."""
+"""`trainfleet runs`: list, read, follow and stop the runs of every launcher."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trainfleet.console import EXIT_CODES
 from trainfleet.training.cli.options import AliasedCommand, Context, Json, Namespace, Run, Stack, minutes
 
-HELP = f"""List, read, follow and stop the runs in a Kubernetes cluster.
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainfleet.training.launch.control import RunControl
+    from trainfleet.training.launch.remote.where import Where
+    from trainfleet.training.runs.listing import Progress, RunInfo
+
+HELP = f"""List, read, follow and stop the runs of every launcher, from any machine.
 
 [bold]Examples[/]
 
-    trainfleet runs list --stack outputs.json
+    trainfleet runs list
+
+    trainfleet runs list --storage s3://my-bucket/runs
 
     trainfleet runs logs night-1 --context kind-kind --follow
 
@@ -29,38 +39,108 @@ runs = typer.Typer(
     help=HELP,
 )
 
+StorageUrls = Annotated[
+    list[str] | None,
+    typer.Option("--storage", metavar="DIR|URL", help="The runs below this folder or URL. May be repeated."),
+]
+StorageUrl = Annotated[
+    str | None,
+    typer.Option("--storage", metavar="DIR|URL", help="The run below this folder or URL, or the run's own."),
+]
+
 
 @runs.command("list", cls=AliasedCommand, epilog=EXIT_CODES)
 def list_command(
-    stack: Stack = None, context: Context = None, namespace: Namespace = None, as_json: Json = False
+    storage: StorageUrls = None,
+    stack: Stack = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    as_json: Json = False,
 ) -> None:
-    """List the runs of a namespace: state, age, and where the checkpoints are.
+    """List runs: state, step, age, launcher, owner and cost so far.
+
+    Without options these are the runs that were launched from this folder, on any launcher.
 
     [bold]Examples[/]
 
     trainfleet runs list
 
+    trainfleet runs list --storage s3://my-bucket/runs
+
     trainfleet runs list --stack outputs.json --json
     """
     from trainfleet.console import out, print_json
-    from trainfleet.training.cli.connection import connect_to, rejections_explained
-    from trainfleet.training.launch.kuberay.runs import list_runs
-    from trainfleet.training.runtime.progress import duration
+    from trainfleet.training.launch.find_run import RUNS, list_cluster
+    from trainfleet.training.launch.remote.where import Where
+    from trainfleet.training.runs.listing import list_folder
 
-    with rejections_explained(cluster := connect_to(stack, context, namespace)):
-        found = list_runs(cluster)
+    where, place = Where(stack, context, namespace), {}
+    _require_one_place(where, storage)
+    if storage:
+        found, empty = list_urls(storage), f"{', '.join(storage)} has no runs"
+    elif where.named or namespace is not None:
+        cluster = where.connect()
+        place = {"cluster": cluster.name, "namespace": cluster.namespace}
+        found, empty = list_cluster(cluster), f"{cluster.name} {cluster.namespace} has no runs"
+    else:
+        found = list_folder(RUNS, reading())
+        empty = f"{RUNS}/ has no runs; --stack, --context or --storage lists those of a cluster or store"
     if as_json:
-        documents = [run.document() for run in found]
-        print_json({"cluster": cluster.name, "namespace": cluster.namespace, "runs": documents})
+        print_json({**place, "runs": [run.document() for run in found]})
         return
     if not found:
-        out().print(f"{cluster.name} {cluster.namespace} has no runs", markup=False)
-    width = max((len(run.name) for run in found), default=0)
-    for run in found:
-        failed = run.state in ("failed", "rejected by KubeRay") and run.message
-        message = f"  {run.message.splitlines()[-1]}" if failed else ""
-        line = f"{run.name:<{width}}  {run.state:<12} {duration(run.age_s()):>7}  {run.storage}{message}"
+        out().print(empty, markup=False)
+        return
+    for line in table(found):
         out().print(line, markup=False, soft_wrap=True)
+
+
+def table(found: Sequence[RunInfo]) -> list[str]:
+    """The runs as lines, with a head."""
+    from trainfleet.training.runtime.progress import duration
+
+    rows = [("RUN", "STATE", "STEP", "AGE", "ON", "OWNER", "USD", "STORAGE")]
+    for run in found:
+        steps = f"/{run.steps}" if run.steps else ""
+        step, age = "-" if run.step is None else f"{run.step}{steps}", run.age_s()
+        message = f"  {run.message.splitlines()[-1]}" if run.message else ""
+        rows.append(
+            (
+                run.name,
+                run.state,
+                step,
+                "-" if age is None else duration(age),
+                run.launcher or "-",
+                run.owner or "-",
+                "-" if run.usd is None else f"{run.usd:,.2f}",
+                f"{run.home}{message}",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    return [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
+        for row in rows
+    ]
+
+
+def list_urls(urls: Sequence[str]) -> list[RunInfo]:
+    """The runs below several folders or URLs."""
+    from trainfleet.training.runs.listing import in_order, list_storage
+
+    return in_order([run for url in urls for run in list_storage(url.removeprefix("file://"), reading())])
+
+
+def reading() -> Progress:
+    """Shows on stderr how many runs were read, if there are many and a person waits."""
+    import sys
+
+    def show(done: int, total: int) -> None:
+        if total >= 100 and sys.stderr.isatty():
+            end = "\n" if done == total else ""
+            sys.stderr.write(f"\rread {done} of {total} runs{end}")
+            sys.stderr.flush()
+
+    return show
 
 
 @runs.command("logs", cls=AliasedCommand, epilog=EXIT_CODES)
@@ -70,6 +150,7 @@ def logs_command(  # noqa: PLR0917 - Typer passes options by name
     raw: Annotated[
         bool, typer.Option("--raw", help="Everything unchanged: events as JSON lines, and Ray's output.")
     ] = False,
+    storage: StorageUrl = None,
     stack: Stack = None,
     context: Context = None,
     namespace: Namespace = None,
@@ -82,18 +163,16 @@ def logs_command(  # noqa: PLR0917 - Typer passes options by name
 
     trainfleet runs logs night-1 --follow --context kind-kind
 
+    trainfleet runs logs night-1 --storage s3://my-bucket/runs
+
     trainfleet runs logs night-1 --raw | grep '"kind": "checkpoint"'
     """
     import sys
 
-    from trainfleet.training.cli.connection import connect_to, rejections_explained
-    from trainfleet.training.launch.kuberay.runs import find, lines
-
-    with rejections_explained(cluster := connect_to(stack, context, namespace, run)):
-        for line in lines(cluster, find(cluster, run), follow=follow):
-            if text := _shown(line, raw=raw):
-                sys.stdout.write(f"{text}\n")
-                sys.stdout.flush()
+    for line in control_named(run, storage, stack, context, namespace).lines(follow=follow):
+        if text := _shown(line, raw=raw):
+            sys.stdout.write(f"{text}\n")
+            sys.stdout.flush()
 
 
 def _shown(line: dict[str, Any] | str, *, raw: bool) -> str:
@@ -124,6 +203,7 @@ def stop_command(  # noqa: PLR0917 - Typer passes options by name
             help="How long saving may take: minutes, or a unit as in 90s, 5m. (Before 0.2: seconds.)",
         ),
     ] = 10.0,
+    storage: StorageUrl = None,
     stack: Stack = None,
     context: Context = None,
     namespace: Namespace = None,
@@ -139,52 +219,56 @@ def stop_command(  # noqa: PLR0917 - Typer passes options by name
 
     trainfleet runs stop night-1 --now --stack outputs.json
 
-    The name of a launch with --clusters stops its run on every cluster; --stack or --context names one.
+    trainfleet runs stop night-1 --storage s3://my-bucket/runs
+
+    The name of a launch with --clusters stops its run on every cluster; --stack, --context or --storage names
+    one run.
     """
     from trainfleet.console import print_json
     from trainfleet.errors import TrainfleetError
     from trainfleet.training.launch.clusters.group import runs_of
     from trainfleet.training.launch.clusters.stop import require_unambiguous, stop_all
+    from trainfleet.training.launch.find_run import find_run, in_folder
+    from trainfleet.training.launch.remote.where import Where
 
-    def stop_one(name: str) -> dict[str, Any]:
-        return _stop(name, (stack, context, namespace), now=now, within_s=within, as_json=as_json)
+    def stop_member(run_dir: Path) -> dict[str, Any]:
+        control = in_folder(run_dir) or find_run(run_dir.name, Where())
+        return _stop(control, now=now, within_s=within, as_json=as_json)
 
-    members = runs_of(run) if stack is None and context is None else []
+    members = runs_of(run) if stack is None and context is None and storage is None else []
     if not members:
-        document = stop_one(run)
+        control = control_named(run, storage, stack, context, namespace)
+        document = _stop(control, now=now, within_s=within, as_json=as_json)
         if as_json:
             print_json(document)
         return
-    require_unambiguous(run, members)
-    documents, problems = stop_all(members, stop_one)
+    require_unambiguous(run, [each.name for each in members])
+    documents, problems = stop_all(members, stop_member)
     if as_json:
         print_json({"name": run, "runs": documents})
     if problems:
         raise TrainfleetError("not every run was stopped", problems)
 
 
-def _stop(
-    run: str, where: tuple[str | None, str | None, str | None], *, now: bool, within_s: float, as_json: bool
-) -> dict[str, Any]:
-    """Stop one run on its cluster; returns what `--json` prints."""
+def _stop(control: RunControl, *, now: bool, within_s: float, as_json: bool) -> dict[str, Any]:
+    """Stop one run; returns what `--json` prints."""
     from trainfleet.console import err, out
-    from trainfleet.training.cli.connection import connect_to, rejections_explained
-    from trainfleet.training.launch.kuberay.runs import find, stop
+
+    name, home = control.ref.name, control.ref.home
 
     def report(text: str) -> None:
-        err().print(f"{run} {text}", markup=False)
+        err().print(f"{name} {text}", markup=False)
 
-    with rejections_explained(cluster := connect_to(*where, run)):
-        found = find(cluster, run)
-        how = stop(cluster, found, now=now, within_s=within_s, report=report)
+    how = control.stop(now=now, within_s=within_s, report=report)
     if not as_json:
-        out().print(f"{run} {how}; its checkpoints are in {found.storage}", markup=False, soft_wrap=True)
-    return {"run": run, "how": how, "storage": found.storage}
+        out().print(f"{name} {how}; its checkpoints are in {home}", markup=False, soft_wrap=True)
+    return {"run": name, "how": how, "storage": home}
 
 
 @runs.command("attach", cls=AliasedCommand, epilog=EXIT_CODES)
-def attach_command(
+def attach_command(  # noqa: PLR0917 - Typer passes options by name
     run: Run,
+    storage: StorageUrl = None,
     stack: Stack = None,
     context: Context = None,
     namespace: Namespace = None,
@@ -198,51 +282,44 @@ def attach_command(
 
     trainfleet runs attach night-1
 
+    trainfleet runs attach night-1 --storage s3://my-bucket/runs
+
     trainfleet runs attach night-1 --stack outputs.json --json
     """
     import tempfile
-    from pathlib import Path
 
-    from trainfleet.training.cli.connection import connect_to, launched_on, rejections_explained
-    from trainfleet.training.cli.outcome import start_and_report
-    from trainfleet.training.launch.kuberay.options import KubeRayOptions
-    from trainfleet.training.launch.kuberay.runs import code_of, find, recipe_of
-    from trainfleet.training.launch.request import Request
-    from trainfleet.training.runtime import code_archive
+    from trainfleet.training.cli.outcome import report_end, start_and_report
+    from trainfleet.training.launch.attach import attach
 
-    if stack is None and context is None:
-        stack, context, launched_in = launched_on(run)
-        namespace = namespace or launched_in
-    with rejections_explained(cluster := connect_to(stack, context, namespace)):
-        found = find(cluster, run)
-        text, code = recipe_of(cluster, found), code_of(cluster, found)
-    options = KubeRayOptions(
-        attach=True,
-        launch=found.launch,
-        cluster=found.ray_cluster if found.shared else None,
-        context=None if stack else cluster.name,
-        namespace=cluster.namespace,
-        image="as-launched",
-    )
+    control = control_named(run, storage, stack, context, namespace)
     with tempfile.TemporaryDirectory(prefix="trainfleet-") as folder:
-        file = Path(folder) / "recipe.yaml"
-        file.write_text(text, encoding="utf-8")
-        code_archive.use(code, f"{folder}/code")
-        request = Request(
-            str(file),
-            on="kuberay",
-            stacks=(stack,) if stack else (),
-            storage=_storage(text),
-            json=as_json,
-            options=options,
-            launched_code=code,
+        request = control.attach_request(Path(folder), as_json)
+        if request is not None:
+            start_and_report(request)
+        else:
+            report_end(attach(control, as_json=as_json), as_json=as_json)
+
+
+def control_named(
+    run: str, storage: str | None, stack: str | None, context: str | None, namespace: str | None
+) -> RunControl:
+    """The control of the run that a command names.
+
+    Raises:
+        InputError: there is no such run, or the options exclude each other.
+    """
+    from trainfleet.training.launch.find_run import find_run
+    from trainfleet.training.launch.remote.where import Where
+
+    where = Where(stack, context, namespace)
+    return find_run(run, where, storage)
+
+
+def _require_one_place(where: Where, storage: Sequence[str] | None) -> None:
+    from trainfleet.errors import InputError, Problem
+
+    if storage and (where.named or where.namespace is not None):
+        what = "lists a store, and --stack, --context and --namespace a cluster"
+        raise InputError(
+            "options that do not go together", [Problem("--storage", what, "leave out one of them")]
         )
-        start_and_report(request)
-
-
-def _storage(recipe: str) -> str | None:
-    """Where the run stores its checkpoints, which the stack's storage must not replace."""
-    import yaml
-
-    document: Any = yaml.safe_load(recipe)
-    return str(document["storage"]) if isinstance(document, dict) and "storage" in document else None

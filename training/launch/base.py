@@ -6,13 +6,18 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.suggestions import did_you_mean
 from trainfleet.training.launch.options import LaunchOptions
 from trainfleet.training.launch.request import Target
 from trainfleet.training.recipe.schema import Recipe
+
+if TYPE_CHECKING:
+    from trainfleet.training.launch.control import RunControl, RunRef
+    from trainfleet.training.launch.remote.kubernetes import Cluster
+    from trainfleet.training.runs.listing import RunInfo
 
 LAUNCHERS = {
     "local": "trainfleet.training.launch.local:Local",
@@ -60,6 +65,22 @@ class Launcher(ABC, Generic[Options]):
         on = target.request.on
         problem = Problem("--print", f"`--on {on}` runs on this machine", "leave out --print")
         raise InputError("nothing to print", [problem])
+
+    @abstractmethod
+    def control(self, ref: RunRef) -> RunControl:
+        """What `trainfleet runs` does with a run of this launcher."""
+
+    def runs_in(self, cluster: Cluster) -> list[RunInfo]:  # noqa: ARG002 - for launchers that override it
+        """The runs of this launcher in a namespace, whoever launched them.
+
+        Raises:
+            ApiError: the cluster rejects the request.
+        """
+        return []
+
+    def place(self, recipe: Recipe, target: Target) -> dict[str, Any]:  # noqa: ARG002 - as above
+        """What another machine needs to reach the run, such as its context; part of run.json."""
+        return {}
 
     def options(self, target: Target) -> Options:
         """The options of the request; the defaults where it has none."""

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from trainfleet.training.launch.base import Launcher
+from trainfleet.training.launch.control import RunControl, RunRef
 from trainfleet.training.launch.options import LaunchOptions
 from trainfleet.training.launch.request import Target
 from trainfleet.training.recipe.schema import Recipe
@@ -28,3 +29,9 @@ class Local(Launcher[LaunchOptions]):
     def command(self, recipe: Recipe, file: Path, target: Target) -> list[str]:  # noqa: ARG002
         """The command that trains the recipe in `file`."""
         return [sys.executable, "-m", "trainfleet.training.run", str(file)]
+
+    def control(self, ref: RunRef) -> RunControl:
+        """Through the run's folder and its launcher's process."""
+        from trainfleet.training.launch.local_control import LocalControl
+
+        return LocalControl(ref)

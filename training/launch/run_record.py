@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+import os
+import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.files import write_whole
 from trainfleet.training.launch.code import KEY
+from trainfleet.training.launch.owner import owner_of
 from trainfleet.training.launch.request import Target
 from trainfleet.training.recipe.changes import differences
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.recipe.validation import check
 from trainfleet.training.runs.reader import last_sign, read_recipe, read_rows, read_run
-from trainfleet.training.runs.storage import HOME
+from trainfleet.training.runs.storage import HOME, RunStorage
 from trainfleet.training.runtime import local_resources
 from trainfleet.training.runtime.subprocess_jobs import error_from
+from trainfleet.training.stores import StoreError, is_remote
 
 
 @dataclass
@@ -58,8 +64,13 @@ class Reported:
                 self.detached = fields
 
 
-def begin(before: Mapping[str, Any], recipe: Recipe, target: Target) -> list[dict[str, Any]]:
-    """Add this launch to run.json; returns all launches. A launch without a recorded end was killed."""
+def begin(
+    before: Mapping[str, Any], recipe: Recipe, target: Target, place: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Add this launch to run.json; returns all launches. A launch without a recorded end was killed.
+
+    `place` is what another machine needs to reach the run.
+    """
     request, run_dir = target.request, target.run_dir
     launches = [dict(each) for each in before.get("launches", [])]
     if launches and "status" not in launches[-1]:
@@ -71,17 +82,35 @@ def begin(before: Mapping[str, Any], recipe: Recipe, target: Target) -> list[dic
         "recipe": request.recipe,
         "workers": recipe.scaling.workers,
         "machine": local_resources.describe(),
+        **_where_from(before, recipe, target),
     }
     if target.code is not None:
         launch[KEY] = target.code.facts()
     if target.platform is not None:
         launch["platform"] = target.platform.facts()
     # `trainfleet runs` finds the run again by these.
-    place = request.options.place() if request.options is not None else {}
-    launch |= place | ({"stacks": [*request.stacks]} if request.stacks else {})
+    options = request.options.place() if request.options is not None else {}
+    launch |= options | ({"stacks": [*request.stacks]} if request.stacks else {})
+    if request.options is not None and request.options.follows_only:
+        launch["attached"] = True
+    elif place:
+        launch["place"] = dict(place)
     launches.append(launch)
     update(run_dir, {"launches": launches})
     return launches
+
+
+def _where_from(before: Mapping[str, Any], recipe: Recipe, target: Target) -> dict[str, Any]:
+    """Who launches, from which process, and where the run's files are."""
+    return {
+        "owner": owner_of(os.environ),
+        "host": platform.node(),
+        "pid": os.getpid(),
+        "pid_started": round(psutil.Process().create_time(), 2),
+        "folder": str(target.run_dir),
+        "storage": recipe.home_url() if is_remote(recipe.storage) else str(target.run_dir),
+        "starts_before": len(before.get("starts", [])),
+    }
 
 
 def end(
@@ -103,6 +132,18 @@ def end(
     if reported.result is not None:
         facts["result"] = reported.result
     update(run_dir, facts)
+
+
+def record_for_others(storage: RunStorage, launches: Sequence[Mapping[str, Any]]) -> str:
+    """Store the last launch next to the run, for `trainfleet runs` elsewhere; a warning if that failed."""
+    if launches[-1].get("attached"):
+        return ""
+    try:
+        storage.record_launch(launches[-1])
+    except StoreError as error:
+        reason = next((each.what for each in error.problems), error.summary)
+        return f"other machines cannot find this launch: {reason}"
+    return ""
 
 
 def update(run_dir: Path, facts: Mapping[str, Any]) -> None:

@@ -128,9 +128,10 @@ def start(
             require_something_left(recipe.limits, before.get("starts", []))
         if launched is not None:
             launched.upload()
-        launches = run_record.begin(before, recipe, target)
+        launches = run_record.begin(before, recipe, target, launcher.place(recipe, target))
         view = view or progress.display(request.json)
-        for text in filter(None, [warning, code.resumed_with(changed)]):
+        unseen = run_record.record_for_others(storage, launches)
+        for text in filter(None, [warning, code.resumed_with(changed), unseen]):
             view.handle({"kind": "warning", "text": text})
         return _Launch(launcher, recipe, target, env, view).run(launches, storage)
 
@@ -166,6 +167,7 @@ class _Launch:
         if reported.detached is not None:
             launches[-1] |= {"status": "detached", **reported.detached}
             run_record.update(run_dir, {"launches": launches})
+            run_record.record_for_others(storage, launches)
             return Outcome(run_dir, {"run": str(run_dir), "status": "detached", **reported.detached})
         seconds = time.monotonic() - self._began
         remote = self.launcher.remote
@@ -174,6 +176,7 @@ class _Launch:
             with _store_errors_ignored(status != "finished"):
                 storage.fetch()
         run_record.end(run_dir, launches, reported, status, seconds)
+        run_record.record_for_others(storage, launches)
         run_record.save_report(run_dir)
         # NOTE: a remote run that reported nothing sends nothing: the store may hold another launch's record.
         if not remote or reported.stepped or reported.result is not None:

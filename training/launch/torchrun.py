@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from trainfleet.training.launch.base import Launcher
+from trainfleet.training.launch.control import RunControl, RunRef
 from trainfleet.training.launch.options import LaunchOptions
 from trainfleet.training.launch.request import Target
 from trainfleet.training.recipe.schema import Recipe
@@ -26,3 +27,9 @@ class Torchrun(Launcher[LaunchOptions]):
         scaling = recipe.scaling
         agent = [sys.executable, "-m", "trainfleet.training.launch.torchrun_agent"]
         return [*agent, str(scaling.workers), str(scaling.restarts), str(file)]
+
+    def control(self, ref: RunRef) -> RunControl:
+        """Through the run's folder and its launcher's process."""
+        from trainfleet.training.launch.local_control import LocalControl
+
+        return LocalControl(ref)

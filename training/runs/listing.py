@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from trainfleet.training.stores import (
     is_remote,
     open_store,
 )
-from trainfleet.training.stores.lease import HEARTBEAT_S, LEASE
+from trainfleet.training.stores.lease import HEARTBEAT_S, LEASE, holder_is_alive
 
 RETRY = RetryPolicy(attempts=2, first_s=0.5, longest_s=2.0, stall_s=20.0)
 """Few retries: somebody waits for the answer."""
@@ -44,6 +44,13 @@ ENDED = ("finished", "stopped", "failed")
 ACTIVE = ("running", "starting", "not started")
 """States of a run that may still train without another launch."""
 
+Progress = Callable[[int, int], Any]
+"""Called with the number of runs that were read, and of all."""
+
+
+def _silent(_done: int, _total: int) -> None:
+    return None
+
 
 @dataclass(frozen=True)
 class RunInfo:
@@ -58,6 +65,7 @@ class RunInfo:
         usd: the cost so far; None if the price of its machines is unknown.
         message: why it failed, or why its files cannot be read.
         record, launch: run.json, and its last launch.
+        extra: further fields of its document, of a launcher.
     """
 
     name: str
@@ -70,6 +78,7 @@ class RunInfo:
     message: str = ""
     record: Mapping[str, Any] = field(default_factory=dict)
     launch: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def launcher(self) -> str:
@@ -104,6 +113,7 @@ class RunInfo:
             "storage": self.home,
             "place": dict(place) if isinstance(place, Mapping) else {},
             "message": self.message,
+            **self.extra,
         }
 
 
@@ -156,7 +166,7 @@ def read_info(
 
 def list_storage(
     url: str,
-    progress: Callable[[int, int], Any] = lambda done, total: None,
+    progress: Progress = _silent,
     wait: Callable[[float], Any] = time.sleep,
 ) -> list[RunInfo]:
     """The runs below a folder or URL, the oldest launch first. Calls `progress(read, all)`.
@@ -180,7 +190,7 @@ def list_storage(
 
 def list_folder(
     folder: Path,
-    progress: Callable[[int, int], Any] = lambda done, total: None,
+    progress: Progress = _silent,
     wait: Callable[[float], Any] = time.sleep,
 ) -> list[RunInfo]:
     """The runs that were launched into a folder of this machine; those elsewhere as their storage tells.
@@ -198,9 +208,7 @@ def list_folder(
         try:
             there = read_info(open_store(home, RETRY), name, wait=wait)
         except TrainfleetError as error:
-            return RunInfo(
-                **{**vars(here), "home": home, "state": "unknown", "message": _reason(error)},
-            )
+            return replace(here, home=home, state="unknown", message=_reason(error))
         return _merged(here, there, home)
 
     return in_order(read_all(read, names, progress))
@@ -216,7 +224,7 @@ def home_of(launch: Mapping[str, Any], run_dir: Path) -> str:
 def read_all(
     read: Callable[[str], RunInfo | None],
     names: Sequence[str],
-    progress: Callable[[int, int], Any] = lambda done, total: None,
+    progress: Progress = _silent,
 ) -> list[RunInfo]:
     """The results of `read(name)`, several at once; without the missing ones."""
     found = []
@@ -237,12 +245,12 @@ def _merged(here: RunInfo, there: RunInfo | None, home: str) -> RunInfo:
     """A run elsewhere: what its storage tells, and that a launcher here prepares it or has failed."""
     if there is None:
         state = "not started" if here.state == "lost" else here.state
-        return RunInfo(**{**vars(here), "home": home, "state": state})
+        return replace(here, home=home, state=state)
     launch = _newer(there.launch, here.launch) if here.launch else there.launch
     if there.state == "not started" and here.state in ("starting", "running", "failed", "interrupted"):
         state = "starting" if here.state == "running" else here.state
-        return RunInfo(**{**vars(there), "state": state, "message": here.message, "launch": launch})
-    return RunInfo(**{**vars(there), "launch": launch})
+        return replace(there, state=state, message=here.message, launch=launch)
+    return replace(there, launch=launch)
 
 
 def _newer(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -277,14 +285,16 @@ def _is_renewed(store: Store, lease: Entry | None, wait: Callable[[float], Any])
     """Whether the ranks renew the lease; None if there is none."""
     if lease is None:
         return None
+    before = _read_json(store, LEASE)
+    if (here := holder_is_alive(before)) is not None:
+        return here
     age = time.time() - (lease.modified or 0.0)
     if age < FRESH_S:
         return True
     if age > CLOCK_ERROR_S and lease.modified is not None:
         return False
-    before = _read_json(store, LEASE).get("count")
     wait(1.5 * HEARTBEAT_S)
-    return bool(_read_json(store, LEASE).get("count") != before)
+    return bool(_read_json(store, LEASE).get("count") != before.get("count"))
 
 
 def _last_row(store: Store, metrics: Entry | None) -> dict[str, Any] | None:

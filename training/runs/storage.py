@@ -146,23 +146,36 @@ class RunStorage:
                 "use --run NAME, or move the folder away",
             )
             raise InputError("this folder belongs to a run with another storage", [problem])
-        try:
-            remote = self.store.read(HOME)
-        except NotFoundError:
-            return False
-        if _uploads(_document(remote)) <= _uploads(here):
-            return False
-        for name in READABLE:
-            with contextlib.suppress(NotFoundError):
-                self.store.fetch(name, self.run_dir / name)
-        write_whole(self.run_dir / HOME, remote)
-        return True
+        return download(self.store, self.run_dir)
 
     def _local_home(self) -> dict[str, Any]:
-        try:
-            return _document((self.run_dir / HOME).read_bytes())
-        except OSError:
-            return {}
+        return _local_home(self.run_dir)
+
+
+def download(store: Store, run_dir: Path) -> bool:
+    """Download a run's readable files if the store's are newer; returns whether they were.
+
+    Raises:
+        StoreError: the store does not respond.
+    """
+    try:
+        remote = store.read(HOME)
+    except NotFoundError:
+        return False
+    if _uploads(_document(remote)) <= _uploads(_local_home(run_dir)):
+        return False
+    for name in READABLE:
+        with contextlib.suppress(NotFoundError):
+            store.fetch(name, run_dir / name)
+    write_whole(run_dir / HOME, remote)
+    return True
+
+
+def _local_home(run_dir: Path) -> dict[str, Any]:
+    try:
+        return _document((run_dir / HOME).read_bytes())
+    except OSError:
+        return {}
 
 
 def _document(data: bytes) -> dict[str, Any]:

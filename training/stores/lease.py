@@ -14,7 +14,7 @@ import platform
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -146,9 +146,14 @@ class Lease:
         """
         if self.group and existing.get("group") == self.group:
             return True
-        if (existing.get("host"), existing.get("boot")) != (platform.node(), _boot_id()) or not _boot_id():
-            return False
-        return not psutil.pid_exists(int(existing.get("pid", 0)))
+        return holder_is_alive(existing) is False
+
+
+def holder_is_alive(lease: Mapping[str, Any]) -> bool | None:
+    """Whether the process that holds a lease exists; None if it is on another machine."""
+    if (lease.get("host"), lease.get("boot")) != (platform.node(), _boot_id()) or not _boot_id():
+        return None
+    return psutil.pid_exists(int(lease.get("pid", 0)))
 
 
 def request_stop(store: Store) -> bool:

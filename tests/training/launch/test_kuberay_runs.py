@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from tests.training.launch.fake_api import JOB, JOBS, MAPS, PODS, FakeApi
 from tests.training.launch.kuberay_follower import LOG, cluster_of, pod, running
 from trainfleet.errors import InputError, TrainfleetError
-from trainfleet.training.cli.connection import launched_on
 from trainfleet.training.launch.kuberay import runs
 from trainfleet.training.launch.remote.ray_job import RayJob
+from trainfleet.training.launch.remote.where import Where
 from trainfleet.training.runtime.code_archive import CODE
 
 
@@ -67,16 +64,20 @@ def test_a_stop_deletes_the_run(api: FakeApi) -> None:
     assert JOB not in api.objects
 
 
-def test_a_run_is_found_where_it_was_launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs" / "night").mkdir(parents=True)
-    launches = [
-        {"on": "kuberay", "context": "old"},
-        {"on": "kuberay", "context": "kind-kind", "namespace": "mine"},
-    ]
-    (tmp_path / "runs" / "night" / "run.json").write_text(json.dumps({"launches": launches}))
-    assert launched_on("night") == (None, "kind-kind", "mine")
-    assert launched_on("day") == launched_on("../runs/night") == (None, None, None)
+@pytest.mark.parametrize(
+    ("named", "launch", "expected"),
+    [
+        (Where(), {"context": "kind-kind", "namespace": "mine"}, Where(None, "kind-kind", "mine")),
+        (Where(), {"place": {"context": "a", "namespace": "b"}}, Where(None, "a", "b")),
+        (Where(), {"stacks": ["o.json"], "place": {"context": "a", "namespace": "b"}}, Where("o.json")),
+        (Where(context="other"), {"context": "kind-kind", "namespace": "mine"}, Where(None, "other")),
+        (Where(), {}, Where()),
+    ],
+)
+def test_a_run_is_looked_for_where_it_was_launched(
+    named: Where, launch: dict[str, object], expected: Where
+) -> None:
+    assert named.or_of(launch) == expected
 
 
 def test_an_attached_run_has_the_code_of_its_launch(api: FakeApi) -> None:

@@ -64,11 +64,11 @@ def folder_of(name: str) -> Path:
     return (Path("runs") / f"{name}.clusters").absolute()
 
 
-def runs_of(name: str) -> list[tuple[str, str]]:
-    """The unfinished runs of a group that was launched from this folder, with their launchers."""
+def runs_of(name: str) -> list[Path]:
+    """The folders of the unfinished runs of a group that was launched from this folder."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         found = json.loads((folder_of(name) / STATE).read_text(encoding="utf-8"))["clusters"]
-        return [(Path(each["run"]).name, str(each["on"])) for each in found if each["status"] != "finished"]
+        return [Path(each["run"]) for each in found if each["status"] != "finished"]
     return []
 
 

@@ -7,16 +7,20 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from trainfleet.training.launch.base import Launcher
+from trainfleet.training.launch.control import RunControl, RunRef
 from trainfleet.training.launch.kuberay.messages import KubeRaySpec
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
 from trainfleet.training.launch.kuberay.run_spec import RunSpec, resolve
 from trainfleet.training.launch.remote.follower import Detached
+from trainfleet.training.launch.remote.kubernetes import Cluster
 from trainfleet.training.launch.remote.pod_template import for_check
 from trainfleet.training.launch.remote.workload_check import CheckedRun, workload_check
 from trainfleet.training.launch.request import Target
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.runs.listing import RunInfo
 
 
 class KubeRay(Launcher[KubeRayOptions]):
@@ -47,6 +51,25 @@ class KubeRay(Launcher[KubeRayOptions]):
         spec = file.with_name("kuberay.json")
         self.follower_spec(resolve(recipe, target, self.options(target), os.environ), target).write(spec)
         return [sys.executable, "-m", "trainfleet.training.launch.kuberay.follow", str(spec)]
+
+    def place(self, recipe: Recipe, target: Target) -> dict[str, Any]:
+        """Context, namespace and RayJob, and the Ray cluster if it outlives the run."""
+        run = resolve(recipe, target, self.options(target), os.environ)
+        context = run.context or run.outputs.kube_context
+        cluster = {"ray_cluster": run.cluster} if run.cluster else {}
+        return {"context": context, "namespace": run.namespace, "job": run.job, **cluster}
+
+    def control(self, ref: RunRef) -> RunControl:
+        """Through the cluster, else through the run's storage."""
+        from trainfleet.training.launch.kuberay.control import KubeRayControl
+
+        return KubeRayControl(ref)
+
+    def runs_in(self, cluster: Cluster) -> list[RunInfo]:
+        """The RayJobs of a namespace."""
+        from trainfleet.training.launch.kuberay.runs import list_runs
+
+        return [each.info() for each in list_runs(cluster)]
 
     def render(self, recipe: Recipe, target: Target) -> str:
         """The run's objects as YAML. Asks no cluster."""

@@ -107,6 +107,7 @@ def ray_job(run: RunSpec) -> Document:
             "labels": {**labels(run), **({} if run.cluster else queue_labels(run))},
             "annotations": {
                 "trainfleet.io/storage": run.recipe.home_url(),
+                "trainfleet.io/owner": run.owner,
                 "trainfleet.io/launch": run.launch,
             },
         },

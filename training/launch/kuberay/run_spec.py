@@ -11,6 +11,7 @@ from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.training.launch.kuberay.gcs_store import GcsStore, gcs_store
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
 from trainfleet.training.launch.kuberay.worker_size import worker_size
+from trainfleet.training.launch.owner import owner_of
 from trainfleet.training.launch.platform_outputs import external_cluster
 from trainfleet.training.launch.remote import pod_template
 from trainfleet.training.launch.remote.fabric import unusable_fabric
@@ -65,6 +66,7 @@ class RunSpec:
     """What survives the head, if anything."""
     serving: bool = False
     """Whether its cluster serves a model, and has no drivers."""
+    owner: str = ""
 
     @property
     def driver_pod(self) -> bool:
@@ -169,6 +171,7 @@ def resolve(
         templates=pod_template.collect(outputs, recipe.pod_template, options.pod_template),
         gcs_store=store,
         serving=serving,
+        owner=owner_of(env),
     )
 
 

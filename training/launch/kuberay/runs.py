@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
@@ -22,6 +21,7 @@ from trainfleet.training.launch.remote import pod_diagnostics
 from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster
 from trainfleet.training.launch.remote.log_stream import Line, Once, parse
 from trainfleet.training.launch.remote.ray_job import JOB_FILE, RECIPE_FILE, RayJob
+from trainfleet.training.runs.listing import RunInfo
 from trainfleet.training.runtime.code_archive import CODE
 
 SELECTOR = "app.kubernetes.io/managed-by=trainfleet"
@@ -54,22 +54,20 @@ class ClusterRun:
     shared: bool
     """Whether that Ray cluster outlives the run."""
     message: str
+    owner: str = ""
 
-    def document(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        return {
-            "run": self.name,
-            "state": self.state,
-            "since": self.since,
-            "storage": self.storage,
-            "job": self.job,
-            "ray_cluster": self.ray_cluster,
-            "message": self.message,
-        }
-
-    def age_s(self) -> float:
-        """Seconds since it was submitted."""
-        return (datetime.now(UTC) - datetime.fromisoformat(self.since.replace("Z", "+00:00"))).total_seconds()
+    def info(self) -> RunInfo:
+        """It as `trainfleet runs list` shows it."""
+        failed = self.state in ("failed", "rejected by KubeRay")
+        return RunInfo(
+            name=self.name,
+            home=self.storage,
+            state=self.state,
+            since=self.since,
+            message=self.message if failed else "",
+            launch={"on": "kuberay", "owner": self.owner, "place": {"job": self.job}},
+            extra={"job": self.job, "ray_cluster": self.ray_cluster},
+        )
 
 
 def list_runs(cluster: Cluster) -> list[ClusterRun]:
@@ -111,6 +109,7 @@ def _read(job: dict[str, Any]) -> ClusterRun:
         ray_cluster=str(status.get("rayClusterName") or selected),
         shared=bool(selected),
         message=str(status.get("message") or "").strip(),
+        owner=annotations.get("trainfleet.io/owner", ""),
     )
 
 

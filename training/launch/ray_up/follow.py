@@ -76,9 +76,9 @@ class Follower:
                 self.spec.detached.send(self.sink)
                 return 0
         except (Stopped, TrainfleetError):
-            self._delete_machines()
+            self.delete_machines()
             raise
-        self._delete_machines()
+        self.delete_machines()
         return code
 
     def _start_machines(self) -> None:
@@ -129,9 +129,13 @@ class Follower:
         self.spec.submit.write(folder / JOB_FILE)
         return folder
 
-    def _submitter(self, address: str) -> subprocess.Popen[Any]:
+    def submitter(self, address: str) -> subprocess.Popen[Any]:
+        """The process that submits the job unless the head has it, and prints the job's output."""
         command = [sys.executable, "-m", SUBMIT]
-        child = processes.start(command, stdout=subprocess.PIPE, env=self._environment(address))
+        return processes.start(command, stdout=subprocess.PIPE, env=self._environment(address))
+
+    def _submitter(self, address: str) -> subprocess.Popen[Any]:
+        child = self.submitter(address)
 
         def read(stream: IO[str]) -> None:
             for text in stream:
@@ -187,7 +191,7 @@ class Follower:
             case "crash":
                 self.crashed = True
             case "error":
-                self._delete_machines()  # first, because the launcher ends this process once it has the error
+                self.delete_machines()  # first, because the launcher ends this process once it has the error
         self.sink.send(line["kind"], **event_fields(line))
 
     def _check_stop_and_time(self, address: str = "") -> None:
@@ -237,7 +241,7 @@ class Follower:
         stop = stop_file(spec.launch)
         return cleanup_command(spec.name, spec.hosts[1:], spec.ssh_user, docker=spec.docker, stop_files=stop)
 
-    def _delete_machines(self) -> None:
+    def delete_machines(self) -> None:
         """Delete the machines; on hosts stop Ray and remove its files. A long-lived cluster stays."""
         if not self.up or self.spec.stays:
             return

@@ -7,9 +7,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from trainfleet.training.launch.base import Launcher
-from trainfleet.training.launch.ray_up.messages import RayUpSpec
+from trainfleet.training.launch.control import RunControl, RunRef
+from trainfleet.training.launch.ray_up.messages import SPEC, RayUpSpec
 from trainfleet.training.launch.ray_up.options import RayUpOptions
 from trainfleet.training.launch.ray_up.run_spec import RunSpec, resolve, state_folder
 from trainfleet.training.launch.remote.follower import Detached
@@ -35,8 +37,22 @@ class RayUp(Launcher[RayUpOptions]):
         """The command that starts the machines and follows the run."""
         spec = file.with_name("ray-up.json")
         run = resolve(recipe, target, self.options(target), os.environ)
-        _follower_spec(run, detach=self.options(target).detach).write(spec)
+        message = _follower_spec(run, detach=self.options(target).detach)
+        message.write(spec)
+        message.write(Path(message.file).with_name(SPEC))
         return [sys.executable, "-m", "trainfleet.training.launch.ray_up.follow", str(spec)]
+
+    def place(self, recipe: Recipe, target: Target) -> dict[str, Any]:
+        """The Ray cluster, its cloud or hosts, and its cluster file on this machine."""
+        run = resolve(recipe, target, self.options(target), os.environ)
+        file = str(state_folder(run.name) / "cluster.yaml")
+        return {"cluster": run.name, "cloud": run.cloud, "hosts": list(run.hosts), "file": file}
+
+    def control(self, ref: RunRef) -> RunControl:
+        """Through the cluster file on this machine, else through the run's storage."""
+        from trainfleet.training.launch.ray_up.control import RayUpControl
+
+        return RayUpControl(ref)
 
     def render(self, recipe: Recipe, target: Target) -> str:
         """The cluster file. With `--write FILE` it is written there, and the next steps are shown."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from trainfleet.training.launch.remote.follower import Detached, FollowerSpec
 from trainfleet.training.launch.remote.ray_job import RayJob
 
+SPEC = "follower.json"
+"""Where the message stays next to the cluster file, for `trainfleet runs`."""
+
 
 class RayUpSpec(FollowerSpec):
     """A run and its Ray cluster."""

@@ -61,9 +61,9 @@ def end(child: subprocess.Popen[Any]) -> None:
 
 
 @contextlib.contextmanager
-def tunnel(cluster_file: str, remote_port: int) -> Iterator[str]:
+def tunnel(cluster_file: str, remote_port: int, local_port: int = 0) -> Iterator[str]:
     """The head's dashboard on a port of this machine, by ssh, reopened when it breaks; yields its address."""
-    port = _free_port()
+    port = local_port or _free_port()
     closed = threading.Event()
     command = [*RAY, "dashboard", "--no-config-cache", "--port", str(port)]
     command += ["--remote-port", str(remote_port), cluster_file]

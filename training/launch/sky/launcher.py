@@ -8,8 +8,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from trainfleet.training.launch.base import Launcher
+from trainfleet.training.launch.control import RunControl, RunRef
+from trainfleet.training.launch.remote.kubernetes import Cluster
 from trainfleet.training.launch.remote.platform_objects import platform_objects, pod_secrets
 from trainfleet.training.launch.remote.pod_template import for_check
 from trainfleet.training.launch.remote.storage_env import authority, forwarded, require_reachable
@@ -19,12 +22,13 @@ from trainfleet.training.launch.sky.configure import config_path
 from trainfleet.training.launch.sky.kept_cluster import CLUSTER_LABEL
 from trainfleet.training.launch.sky.messages import SkySpec
 from trainfleet.training.launch.sky.options import SkyOptions
-from trainfleet.training.launch.sky.pods import context_problem
+from trainfleet.training.launch.sky.pods import SKY_LABEL, context_problem, runs_of
 from trainfleet.training.launch.sky.run_spec import RunSpec, resolve, run_patches
 from trainfleet.training.launch.sky.server import ensure_server
 from trainfleet.training.launch.sky.skypilot import parse, require_skypilot, to_yaml
 from trainfleet.training.launch.sky.task import RUN_LABEL, cluster_name, left_out, redacted
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.runs.listing import RunInfo
 
 
 class Sky(Launcher[SkyOptions]):
@@ -41,6 +45,28 @@ class Sky(Launcher[SkyOptions]):
         require_skypilot()
         require_reachable(recipe.storage, os.environ)
         resolve(recipe, target, self.options(target), os.environ)
+
+    def place(self, recipe: Recipe, target: Target) -> dict[str, Any]:
+        """The SkyPilot cluster or managed job, and the contexts that are tried, with their namespaces."""
+        options = self.options(target)
+        run = resolve(recipe, target, options, os.environ)
+        return {
+            "cluster": options.cluster or cluster_name(recipe.name),
+            "managed": options.managed,
+            "kept": options.cluster is not None,
+            "selector": f"{CLUSTER_LABEL if options.cluster else RUN_LABEL}={options.cluster or recipe.name}",
+            "contexts": {each.context: run.platforms[each.platform].namespace for each in run.plan.possible},
+        }
+
+    def control(self, ref: RunRef) -> RunControl:
+        """Through SkyPilot, the run's pods or its storage."""
+        from trainfleet.training.launch.sky.control import SkyControl
+
+        return SkyControl(ref)
+
+    def runs_in(self, cluster: Cluster) -> list[RunInfo]:
+        """The runs whose SkyPilot pods are in a namespace."""
+        return runs_of(cluster.items("Pod", f"{RUN_LABEL},{SKY_LABEL}"))
 
     def render(self, recipe: Recipe, target: Target) -> str:
         """The task as YAML, after SkyPilot's parser accepted it. Secrets are hidden."""

@@ -11,9 +11,13 @@ from trainfleet.errors import InputError
 from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster, connect
 from trainfleet.training.launch.remote.platform_objects import PlatformObject, missing_objects
 from trainfleet.training.launch.remote.pod_diagnostics import pod_wait
+from trainfleet.training.launch.sky.task import RUN_LABEL, STORAGE_ANNOTATION
+from trainfleet.training.runs.listing import RunInfo
 
 QUEUED = "queued: Kueue has not admitted the run yet"
 STOP_FILE = "/tmp/trainfleet-stop"
+SKY_LABEL = "skypilot-cluster-name"
+"""SkyPilot's label of a cluster's pods and services (sky/templates/kubernetes-ray.yml.j2)."""
 
 
 def context_problem(context: str, namespace: str, required: Iterable[PlatformObject] = ()) -> str | None:
@@ -106,3 +110,40 @@ def ask_to_stop(contexts: Mapping[str, str], selector: str) -> int:
             cluster.execute(str(pod["metadata"]["name"]), "ray-node", ["touch", STOP_FILE])
             asked += 1
     return asked
+
+
+def delete_pods(contexts: Mapping[str, str], selector: str) -> bool:
+    """Delete the pods and services of a run whose SkyPilot is on another machine; whether there were any.
+
+    SkyPilot finds both by the label of its cluster (sky/provision/kubernetes/instance.py).
+    """
+    found = False
+    for context, pod in live_pods(contexts, selector) or []:
+        cluster = connect(context, "", "", contexts[context])
+        name = pod["metadata"].get("labels", {}).get(SKY_LABEL, "")
+        with contextlib.suppress(ApiError):
+            for service in cluster.items("Service", f"{SKY_LABEL}={name}") if name else []:
+                cluster.delete("Service", str(service["metadata"]["name"]))
+            found = cluster.delete("Pod", str(pod["metadata"]["name"])) or found
+    return found
+
+
+def runs_of(pods: Iterable[Mapping[str, Any]]) -> list[RunInfo]:
+    """The runs that pods belong to: running once a pod runs, else waiting."""
+    by_run: dict[str, list[Mapping[str, Any]]] = {}
+    for pod in filter(_is_live, pods):
+        by_run.setdefault(str(pod["metadata"]["labels"][RUN_LABEL]), []).append(pod)
+    return [
+        RunInfo(
+            name=name,
+            home=next((_annotation(pod, STORAGE_ANNOTATION) for pod in those), ""),
+            state="running" if any(pod["status"]["phase"] == "Running" for pod in those) else "waiting",
+            since=min(str(pod["metadata"].get("creationTimestamp", "")) for pod in those),
+            launch={"on": "sky"},
+        )
+        for name, those in by_run.items()
+    ]
+
+
+def _annotation(pod: Mapping[str, Any], name: str) -> str:
+    return str(pod["metadata"].get("annotations", {}).get(name, ""))

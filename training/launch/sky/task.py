@@ -28,6 +28,7 @@ from trainfleet.training.recipe.schema import Recipe
 QUEUED_TAINT = "cloud.google.com/gke-queued"
 """Nodes that are provisioned only for a whole request: SkyPilot must request them with `dws`."""
 RUN_LABEL = "trainfleet.io/run"
+STORAGE_ANNOTATION = "trainfleet.io/storage"
 MAX_NAME_LENGTH = 40
 """SkyPilot truncates a cluster's name at 42 characters on Kubernetes."""
 TOKEN = "RAY_AUTH_TOKEN"
@@ -193,11 +194,12 @@ def _resources(
     if price := variables(price_variable(candidate.usd_per_hour)):
         container["env"] = [*container.get("env", []), *price]
     container["name"] = CONTAINER
+    storage = {"metadata": {"annotations": {STORAGE_ANNOTATION: recipe.home_url()}}}
     patches = [each for each in (outputs.pod_template.workers, *options.patches) if each]
-    overrides["pod_config"] = pod = with_patches(overrides["pod_config"], patches, CONTAINER)
+    overrides["pod_config"] = pod = with_patches(overrides["pod_config"], [storage, *patches], CONTAINER)
     # SkyPilot merges a container without a name into its own, and adds those with one.
-    (own,) = (each for each in pod["spec"]["containers"] if each["name"] == CONTAINER)
-    del own["name"]
+    (first,) = (each for each in pod["spec"]["containers"] if each["name"] == CONTAINER)
+    del first["name"]
     if options.cluster is not None:
         found["labels"] = found["labels"] | {SETTINGS_LABEL: settings_digest(overrides)}
     found["_cluster_config_overrides"] = {"kubernetes": overrides}

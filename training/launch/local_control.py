@@ -1,0 +1,93 @@
+"""The control of runs on this machine (`--on local`, `--on torchrun`): through their folder and launcher."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from trainfleet.training.launch.control import ALREADY_ENDED, SAVED, RunControl
+from trainfleet.training.launch.remote.log_stream import Line
+from trainfleet.training.launch.stored_lines import stored_lines
+from trainfleet.training.runs.listing import RETRY, RunInfo, read_info
+from trainfleet.training.runtime.run_lock import is_locked
+from trainfleet.training.stores import Store, open_store
+
+POLL_S = 0.2
+START_ERROR_S = 5.0
+"""By how much the recorded start of a launcher may differ from the system's."""
+
+
+class LocalControl(RunControl):
+    """A run whose launcher and ranks are processes of one machine."""
+
+    def lines(self, *, follow: bool) -> Iterator[Line]:
+        """The rows of its folder, which are newer here than those in its storage."""
+        yield from stored_lines(self.store(), self.ref.name, follow=follow, held=self._held)
+
+    def stop(self, *, now: bool, within_s: float, report: Callable[[str], Any]) -> str:
+        """Signal its launcher, which lets every rank save; on another machine, ask through its storage."""
+        launcher = self._launcher()
+        if launcher is None:
+            return super().stop(now=now, within_s=within_s, report=report)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            launcher.send_signal(signal.SIGTERM)
+            if now:
+                launcher.send_signal(signal.SIGTERM)
+        report("is asked to save and end" if not now else "is ended")
+        if not _ended(launcher, within_s):
+            # A second signal ends the launch at once.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                launcher.send_signal(signal.SIGTERM)
+            _ended(launcher, within_s)
+            return f"did not end within {within_s:.0f} s, and was ended at its newest checkpoint"
+        info = self.info()
+        if now or info is None or info.state not in ("finished", "stopped"):
+            return "ended at once"
+        return SAVED if info.state == "stopped" else ALREADY_ENDED
+
+    def store(self) -> Store:
+        """Its folder where it was launched, else its storage."""
+        return open_store(str(self._folder), RETRY) if self._folder else super().store()
+
+    def info(self) -> RunInfo | None:
+        """What its files tell, and its lock."""
+        return read_info(self.store(), self.ref.name, self._held())
+
+    @property
+    def _folder(self) -> Path | None:
+        folder, here = str(self.ref.launch.get("folder", "")), self.ref.launch.get("host") == platform.node()
+        return Path(folder) if folder and here and Path(folder).is_dir() else None
+
+    def _held(self) -> bool:
+        return self._folder is not None and is_locked(self._folder)
+
+    def _launcher(self) -> psutil.Process | None:
+        """The process of its launcher, if it runs on this machine and holds the run's lock."""
+        launch = self.ref.launch
+        if not self._held() or launch.get("pid") in (None, os.getpid()):
+            return None
+        try:
+            found = psutil.Process(int(launch["pid"]))
+            # Another process may have its number since.
+            same = abs(found.create_time() - float(launch.get("pid_started", 0))) < START_ERROR_S
+        except (psutil.NoSuchProcess, ValueError):
+            return None
+        return found if same else None
+
+
+def _ended(launcher: psutil.Process, within_s: float) -> bool:
+    """Wait for the end of a process that is not a child of this one."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if not launcher.is_running() or launcher.status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(POLL_S)
+    return False
