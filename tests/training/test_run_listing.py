@@ -106,7 +106,9 @@ def test_a_lease_of_a_dead_process_of_this_machine_is_not_held(tmp_path: Path) -
 
 def test_steps_cost_and_message_are_listed(tmp_path: Path) -> None:
     starts = [START, START | {"usd_per_hour": 5.0, "held_seconds": 1800}]
-    folder = a_run(tmp_path / "b", status="failed", starts=starts, launches=[LAUNCH], error="x\nout of memory")
+    folder = a_run(
+        tmp_path / "b", status="failed", starts=starts, launches=[LAUNCH], error="x\nout of memory"
+    )
     rows = [{"kind": "train", "step": step} for step in range(2000)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"kind": "tr')
     a_run(tmp_path / "a", status="finished", starts=[START], launches=[LAUNCH])

@@ -9,13 +9,15 @@ import typer
 
 from trainfleet.console import EXIT_CODES
 from trainfleet.training.cli.options import AliasedCommand, Context, Json, Namespace, Run, Stack, minutes
+from trainfleet.training.cli.run_places import StorageUrls, list_urls, reading
+from trainfleet.training.cli.runs_cost import cost_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trainfleet.training.launch.control import RunControl
     from trainfleet.training.launch.remote.where import Where
-    from trainfleet.training.runs.listing import Progress, RunInfo
+    from trainfleet.training.runs.listing import RunInfo
 
 HELP = f"""List, read, follow and stop the runs of every launcher, from any machine.
 
@@ -39,10 +41,6 @@ runs = typer.Typer(
     help=HELP,
 )
 
-StorageUrls = Annotated[
-    list[str] | None,
-    typer.Option("--storage", metavar="DIR|URL", help="The runs below this folder or URL. May be repeated."),
-]
 StorageUrl = Annotated[
     str | None,
     typer.Option("--storage", metavar="DIR|URL", help="The run below this folder or URL, or the run's own."),
@@ -121,26 +119,6 @@ def table(found: Sequence[RunInfo]) -> list[str]:
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
         for row in rows
     ]
-
-
-def list_urls(urls: Sequence[str]) -> list[RunInfo]:
-    """The runs below several folders or URLs."""
-    from trainfleet.training.runs.listing import in_order, list_storage
-
-    return in_order([run for url in urls for run in list_storage(url.removeprefix("file://"), reading())])
-
-
-def reading() -> Progress:
-    """Shows on stderr how many runs were read, if there are many and a person waits."""
-    import sys
-
-    def show(done: int, total: int) -> None:
-        if total >= 100 and sys.stderr.isatty():
-            end = "\n" if done == total else ""
-            sys.stderr.write(f"\rread {done} of {total} runs{end}")
-            sys.stderr.flush()
-
-    return show
 
 
 @runs.command("logs", cls=AliasedCommand, epilog=EXIT_CODES)
@@ -323,3 +301,6 @@ def _require_one_place(where: Where, storage: Sequence[str] | None) -> None:
         raise InputError(
             "options that do not go together", [Problem("--storage", what, "leave out one of them")]
         )
+
+
+runs.command("cost", cls=AliasedCommand, epilog=EXIT_CODES)(cost_command)

@@ -38,6 +38,8 @@ class Reported:
     crashes: list[dict[str, Any]] = field(default_factory=list)
     stepped: bool = False
     first_step_s: float | None = None
+    admitted_s: float | None = None
+    """When a queue admitted the run, in seconds after the launch."""
     last_step: int = 0
     detached: dict[str, Any] | None = None
     """Set by a follower that leaves the run alone."""
@@ -60,6 +62,8 @@ class Reported:
                 self.crashes.append(event)
             case "moved":
                 self.moves.append(fields)
+            case "admitted" if self.first_step_s is None:
+                self.admitted_s = round(seconds, 3)
             case "detached":
                 self.detached = fields
 
@@ -120,6 +124,7 @@ def end(
     launches[-1] |= {
         "seconds": round(seconds, 3),
         "status": status,
+        **({} if reported.admitted_s is None else {"admitted_seconds": reported.admitted_s}),
         "first_step_seconds": reported.first_step_s,
         "last_step": reported.last_step,
     }

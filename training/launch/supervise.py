@@ -149,7 +149,8 @@ class _Launch:
     ) -> None:
         self.launcher, self.recipe, self.target, self.env, self.view = launcher, recipe, target, env, view
         self.run_dir = target.run_dir
-        self.reported = Reported()
+        # This machine is held at once; on others, a follower reports the admission.
+        self.reported = Reported(admitted_s=None if launcher.remote else 0.0)
         self.detaching = False
         self._began = time.monotonic()
 

@@ -22,6 +22,7 @@ from trainfleet.training.report.run_charts import (
     time_bar,
 )
 from trainfleet.training.report.run_summary import RunSummary, read_run_summary
+from trainfleet.training.runs.machine_time import machine_times, totals
 from trainfleet.training.runtime.progress import duration, number
 
 VERSION_KEYS = ("trainfleet", "revision", "torch", "ray", "python", "platform")
@@ -128,7 +129,19 @@ def _tiles(summary: RunSummary) -> list[tuple[str, str, str]]:
                 f"in {len(summary.launches)} launch{many}, {figures['resumes']} resumed",
             )
         )
-    return [*tiles, *_cost_tiles(summary)]
+    return [*tiles, *_cost_tiles(summary), *_machine_time_tiles(summary)]
+
+
+def _machine_time_tiles(summary: RunSummary) -> list[tuple[str, str, str]]:
+    """How long the run waited in queues, and for how long it held machines without training."""
+    found = totals(machine_times(summary.run))
+    tiles = []
+    if found["queued_seconds"]:
+        tiles.append(("queued", duration(found["queued_seconds"]), "in a queue, which costs nothing"))
+    if found["idle_seconds"]:
+        usd = "" if found["idle_usd"] is None else f", ${found['idle_usd']:,.2f}"
+        tiles.append(("idle", duration(found["idle_seconds"]), f"machines held without training{usd}"))
+    return tiles
 
 
 def _cost_tiles(summary: RunSummary) -> list[tuple[str, str, str]]:

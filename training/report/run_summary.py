@@ -21,6 +21,7 @@ from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.report.cost import PoolCost, pool_costs
 from trainfleet.training.report.time_breakdown import shares, wall_seconds
 from trainfleet.training.runs.limits import Used, used_by
+from trainfleet.training.runs.machine_time import machine_times, timeline, totals
 from trainfleet.training.runs.reader import MARKER, Rows, last_lines, last_sign, read_rows, read_run
 from trainfleet.training.runs.schema import RunRecord
 from trainfleet.training.runs.storage import HOME
@@ -210,6 +211,8 @@ class RunSummary:
             "cost": [each.document() for each in self.cost()],
             "held_seconds": round(self.used().hours * 3600, 3),
             "usd": self.used().usd,
+            "machine_time": totals(machine_times(self.run)),
+            "timeline": timeline(self.run),
             "unreadable_rows": self.rows.unreadable,
         }
 

@@ -23,8 +23,8 @@ COMPUTING, COMMUNICATING, DATA, SAVING, VALIDATING = (
     "saving checkpoints",
     "validating",
 )
-STARTING, LOST = "starting", "ending and lost work"
-PARTS = (COMPUTING, COMMUNICATING, DATA, SAVING, VALIDATING, STARTING, LOST)
+QUEUEING, STARTING, LOST = "waiting in a queue", "starting", "ending and lost work"
+PARTS = (COMPUTING, COMMUNICATING, DATA, SAVING, VALIDATING, QUEUEING, STARTING, LOST)
 BINS = 60
 """Maximum number of columns of the stacked chart."""
 
@@ -51,8 +51,10 @@ def shares(
         total.add(span.seconds)
     rest = (wall_seconds(launches, last_activity) or 0.0) - sum(total.seconds.values())
     if rest > 0:
-        starting = min(rest, sum(_seconds(launch, "first_step_seconds") for launch in launches))
-        total.add({STARTING: starting, LOST: rest - starting})
+        queued = min(rest, sum(_seconds(launch, "admitted_seconds") for launch in launches))
+        first_steps = sum(_seconds(launch, "first_step_seconds") for launch in launches)
+        starting = min(rest - queued, max(0.0, first_steps - queued))
+        total.add({QUEUEING: queued, STARTING: starting, LOST: rest - queued - starting})
     return [(part, total.seconds[part]) for part in PARTS if total.seconds.get(part, 0.0) > 0]
 
 

@@ -65,6 +65,7 @@ class Meter:
         usd_per_hour: the price of all machines of the run; None if it is not known.
         began: since when they are held, by time.monotonic.
         before: the starts before this one, as in run.json.
+        trained_s: seconds in steps, with their validations and checkpoints.
     """
 
     limits: Limits
@@ -73,11 +74,13 @@ class Meter:
     before: Sequence[Mapping[str, Any]] = ()
     warned: list[str] = field(default_factory=list)
     """Limits that were reported as nearly reached."""
+    trained_s: float = 0.0
 
     def start(self) -> dict[str, Any]:
         """The fields of this start in run.json."""
         price = {} if self.usd_per_hour is None else {"usd_per_hour": self.usd_per_hour}
-        return {"held_seconds": round(time.monotonic() - self.began, 3), **price}
+        held = round(time.monotonic() - self.began, 3)
+        return {"held_seconds": held, "trained_seconds": round(self.trained_s, 3), **price}
 
     def used(self) -> Used:
         """Of all starts, with this one."""

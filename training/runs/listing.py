@@ -143,7 +143,7 @@ def read_info(
         return None
     record = _read_json(store, "run.json") if "run.json" in files else {}
     launches = real_launches(record)
-    launch = launches[-1] if launches else {}
+    launch: Mapping[str, Any] = launches[-1] if launches else {}
     if LAUNCH in files:
         launch = _newer(launch, _read_json(store, LAUNCH))
     held_by_ranks = _is_renewed(store, files.get(LEASE), wait)

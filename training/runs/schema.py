@@ -93,6 +93,8 @@ class Start(Versions):
     """Digest of the user's code that this process imported."""
     held_seconds: NotRequired[float]
     """How long its machines were held, until the last checkpoint or its end."""
+    trained_seconds: NotRequired[float]
+    """How much of that it spent in steps, validations and checkpoints."""
     usd_per_hour: NotRequired[float]
     """Their price, where it is known."""
 
@@ -116,8 +118,23 @@ class Launch(TypedDict, total=False):
     machine: str
     seconds: float
     status: str
+    admitted_seconds: float
+    """How long it waited in a queue, if a launcher saw the admission."""
     first_step_seconds: float
     last_step: int
+    owner: str
+    host: str
+    pid: int
+    pid_started: float
+    """When the launcher's process started, in seconds since 1970."""
+    folder: str
+    storage: str
+    starts_before: int
+    """The starts of the loop that run.json had when it was launched."""
+    place: dict[str, Any]
+    """What another machine needs to reach the run; the fields depend on the launcher."""
+    attached: bool
+    """It only followed the run of another launch."""
     stacks: list[str]
     context: str
     namespace: str

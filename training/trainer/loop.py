@@ -128,7 +128,8 @@ class _Run:
                 stopped = result.stop and not self._done()
                 if self._due(recipe.checkpoint.every) or stopped or self._check_preemption(result):
                     self._save(metrics)
-                eta.seconds += time.perf_counter() - began
+                eta.seconds += (elapsed := time.perf_counter() - began)
+                self.meter.trained_s += elapsed
                 context.on_step(state.step, self._planned_steps())
             return self._finish(stopped, resumed_from, baseline)
 

@@ -87,6 +87,7 @@ class Follower:
             self.note(text)
         self.note(f"starting Ray on {where}: the head first, then {self.spec.nodes} for the workers")
         self.up = True  # from here on there may be machines to delete
+        self.sink.send("admitted")
         for attempt in range(1, START_TRIES + 1):
             if (errors := self._ray_up()) is None:
                 break

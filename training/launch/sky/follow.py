@@ -298,7 +298,7 @@ class Follower:
         The time in a queue does not count.
         """
         began = looked = time.monotonic()
-        waits = Waits(self.spec.contexts, self.spec.selector, self._note)
+        waits, held = Waits(self.spec.contexts, self.spec.selector, self._note), False
         while not self.over.wait(POLL_S):
             if detach_requested() and self.request is not None:
                 self._detach()
@@ -306,7 +306,10 @@ class Follower:
                 return
             if not self.placed.is_set() and time.monotonic() - looked > WAITING_POLL_S:
                 looked = time.monotonic()
-                began = looked if waits.report() else began
+                held, was_held = waits.report(), held
+                began = looked if held else began
+                if was_held and not held:
+                    self.send("admitted")
             late = not self.placed.is_set() and time.monotonic() - began > self.spec.within_s
             if late:
                 self.late = True
