@@ -66,9 +66,11 @@ class Launcher(ABC, Generic[Options]):
         problem = Problem("--print", f"`--on {on}` runs on this machine", "leave out --print")
         raise InputError("nothing to print", [problem])
 
-    @abstractmethod
     def control(self, ref: RunRef) -> RunControl:
-        """What `trainfleet runs` does with a run of this launcher."""
+        """What `trainfleet runs` does with a run of this launcher; by default through its storage only."""
+        from trainfleet.training.launch.control import RunControl
+
+        return RunControl(ref)
 
     def runs_in(self, cluster: Cluster) -> list[RunInfo]:  # noqa: ARG002 - for launchers that override it
         """The runs of this launcher in a namespace, whoever launched them.

@@ -21,14 +21,10 @@ RUNS = Path("runs")
 """The folder of the runs that were launched from the current folder."""
 
 
-class Unclear(RunControl):
-    """A run of a launcher that this version does not know: only its storage can be used."""
-
-
 def control_of(ref: RunRef) -> RunControl:
-    """The control of the launcher of a run."""
+    """The control of the launcher of a run; of an unknown one only through the run's storage."""
     on = str(ref.launch.get("on", ""))
-    return find(on).control(ref) if on in LAUNCHERS else Unclear(ref)
+    return find(on).control(ref) if on in LAUNCHERS else RunControl(ref)
 
 
 def find_run(name: str, where: Where, storage: str | None = None) -> RunControl:

@@ -157,8 +157,9 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 def _number(row: Mapping[str, Any], key: str) -> float | None:
     value = row.get(key)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if is_number else None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        return None
+    return float(value)
 
 
 def _time(value: Any) -> datetime | None:
