@@ -37,6 +37,12 @@ SETTINGS = Group(
             "today",
         ),
         Variable(
+            "TRAINFLEET_OWNER",
+            "Who runs belong to, such as a person, team or project: in `runs list` and `runs cost --by owner`.",
+            "every command that launches a run",
+            "the user's name",
+        ),
+        Variable(
             "TRAINFLEET_PULUMI",
             "Path of the Pulumi engine to use. An engine that is too old is rejected.",
             "`rehearse`, `diff`, `doctor`",

@@ -94,7 +94,7 @@ class RunControl(ABC):  # noqa: B024 - each method has a default that needs only
             raise InputError(
                 "the run cannot be ended at once", [Problem(self.ref.name, what, "leave out --now")]
             )
-        if not request_stop(store):
+        if info.state == "lost" or not request_stop(store):
             fix = "run this where it was launched, or name its cluster with --stack or --context"
             what = f"is {info.state}, and no process of it holds {store.at(LEASE)}"
             raise TrainfleetError("nothing could be asked to stop", [Problem(self.ref.name, what, fix)])

@@ -13,6 +13,7 @@ from trainfleet.training.report.time_breakdown import (
     DATA,
     LOST,
     PARTS,
+    QUEUEING,
     SAVING,
     STARTING,
     VALIDATING,
@@ -28,7 +29,7 @@ PART_COLOURS = dict(
         (*COLOURS[:4], *COLOURS[5:7], COLOURS[4]),
         strict=True,
     )
-)
+) | {QUEUEING: "#9a9a9a"}
 
 
 def charts_of(summary: RunSummary) -> list[Chart]:

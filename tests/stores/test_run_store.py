@@ -1,0 +1,101 @@
+"""Runs that are found, read and stopped through their bucket alone."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.stores.running import Running
+from trainfleet.training.launch.control import RunControl
+from trainfleet.training.launch.find_run import find_run
+from trainfleet.training.launch.local_control import LocalControl
+from trainfleet.training.launch.remote.where import Where
+from trainfleet.training.launch.sky.control import SkyControl
+from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.runs.listing import list_folder, list_storage
+from trainfleet.training.runs.storage import RunStorage
+from trainfleet.training.trainer.context import RunResult
+
+Make = Callable[..., Recipe]
+Run = Callable[..., RunResult]
+LAUNCH = {"at": "2026-11-01T09:50:00+00:00", "owner": "ada", "starts_before": 0, "host": "elsewhere"}
+kinds = pytest.mark.parametrize(
+    "store_server",
+    ["s3", *(pytest.param(kind, marks=pytest.mark.deep) for kind in ("gs", "az"))],
+    indirect=True,
+)
+
+
+@kinds
+def test_a_launch_is_listed_before_and_after_its_first_step(
+    tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str
+) -> None:
+    url = store_server.url(prefix)
+    recipe = tiny(f"storage={url}", "steps=4")
+    place = {"cluster": "tf-lm-tiny", "managed": False, "contexts": {"east": "training"}}
+    storage = RunStorage(recipe, tmp_path / "here", lambda *_: None)
+    storage.record_launch(LAUNCH | {"on": "sky", "place": place})
+    storage.require_empty()
+    (waiting,) = list_storage(url)
+    assert (waiting.name, waiting.state, waiting.launcher, waiting.owner) == (
+        "lm-tiny",
+        "not started",
+        "sky",
+        "ada",
+    )
+    run(recipe, tmp_path / "there")
+    (finished,) = list_storage(url)
+    assert (finished.state, finished.step, finished.steps) == ("finished", 4, 4)
+    found = find_run("lm-tiny", Where(), url)
+    assert isinstance(found, SkyControl)
+    assert found.contexts == {"east": "training"}
+    rows = [line["row"]["step"] for line in RunControl(found.ref).lines(follow=True) if "row" in line]  # type: ignore[index]
+    assert rows == [1, 2, 3, 4]
+
+
+@kinds
+def test_a_run_is_stopped_through_its_bucket(
+    tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str
+) -> None:
+    url = store_server.url(prefix)
+    recipe = tiny(f"storage={url}", "steps=1000000", "validation.every=1000000", "checkpoint.every=50")
+    RunStorage(recipe, tmp_path, lambda *_: None).record_launch(LAUNCH | {"on": "torchrun"})
+    began, how = threading.Event(), []
+
+    def stop() -> None:
+        began.wait(120)
+        control = find_run("lm-tiny", Where(), url)
+        assert isinstance(control, LocalControl)
+        how.append(control.stop(now=False, within_s=120, report=lambda _: None))
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    result = run(recipe, tmp_path / "there", on_step=lambda *_: began.set())
+    stopper.join(150)
+    assert (result.status, how) == ("stopped", ["saved and ended"])
+    (found,) = list_storage(url)
+    assert (found.state, found.step) == ("stopped", result.step)
+
+
+@pytest.mark.parametrize("store_server", ["s3"], indirect=True)
+def test_runs_elsewhere_are_listed_as_their_bucket_tells(
+    tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str
+) -> None:
+    recipe = tiny(f"storage={store_server.url(prefix)}", "steps=2")
+    folder = tmp_path / "runs" / "lm-tiny"
+    folder.mkdir(parents=True)
+    launch = LAUNCH | {"on": "kuberay", "storage": recipe.home_url(), "status": "detached"}
+    (folder / "run.json").write_text(json.dumps({"launches": [launch]}))
+    (waiting,) = list_folder(tmp_path / "runs")
+    assert (waiting.state, waiting.home) == ("not started", recipe.home_url())
+    run(recipe, tmp_path / "there")
+    (finished,) = list_folder(tmp_path / "runs")
+    assert (finished.state, finished.step, finished.launcher) == ("finished", 2, "kuberay")
+    store_server.proxy.fail(fault="status", times=100, status=403)
+    (unknown,) = list_folder(tmp_path / "runs")
+    assert unknown.state == "unknown"
+    assert unknown.message
