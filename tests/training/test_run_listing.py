@@ -56,7 +56,7 @@ def a_run(folder: Path, lease: dict[str, Any] | None = None, age_s: float = 0.0,
             0,
             "interrupted",
         ),
-        # `runs attach` is no launch: it says nothing about the run.
+        # `runs attach` says nothing about the run.
         (
             {
                 "status": "finished",

@@ -38,7 +38,7 @@ SETTINGS = Group(
         ),
         Variable(
             "TRAINFLEET_OWNER",
-            "Who runs belong to, such as a person, team or project: in `runs list` and `runs cost --by owner`.",
+            "Who runs belong to, such as a person, team or project: in `runs list` and `runs cost`.",
             "every command that launches a run",
             "the user's name",
         ),

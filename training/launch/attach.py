@@ -27,7 +27,7 @@ POLL_S = 1.0
 
 
 @dataclass
-class _Seen:
+class _Reports:
     """What the run has reported."""
 
     result: dict[str, Any] = field(default_factory=dict)
@@ -48,22 +48,22 @@ def attach(control: RunControl, *, as_json: bool, view: progress.Display | None 
     Raises:
         TrainfleetError: the run failed or was lost, or cannot be reached.
     """
-    ref, seen = control.ref, _Seen()
+    ref, reports = control.ref, _Reports()
     view = view or progress.display(as_json)
     try:
         for line in control.lines(follow=True):
             if isinstance(line, dict):
-                seen.note(line)
+                reports.note(line)
                 view.handle(line)
     except KeyboardInterrupt:
         how = ["detached: the run continues", f"follow it  trainfleet runs attach {ref.name}"]
         return Outcome(_folder(ref), {"run": ref.name, "status": "detached", "how": how})
     finally:
         view.close()
-    return _finish(ref, seen)
+    return _finish(ref, reports)
 
 
-def _finish(ref: RunRef, seen: _Seen) -> Outcome:
+def _finish(ref: RunRef, reports: _Reports) -> Outcome:
     """Fetch the run's files, complete the record of its launch, and write its report."""
     run_dir, remote = _folder(ref), is_remote(ref.home)
     state = _await_state(ref)
@@ -71,17 +71,17 @@ def _finish(ref: RunRef, seen: _Seen) -> Outcome:
     with contextlib.suppress(InputError), locked(run_dir, fresh=False):
         if remote:
             download(open_store(ref.home, RETRY), run_dir)
-        _complete(run_dir, ref, seen)
+        _complete(run_dir, ref, reports)
         run_record.save_report(run_dir)
     record = read_run(run_dir)
-    if state in ("failed", "interrupted", "lost") or seen.error:
-        reason = seen.error or str(record.get("error") or "")
+    if state in ("failed", "interrupted", "lost") or reports.error:
+        reason = reports.error or str(record.get("error") or "")
         text = f"the run is {state}" if not reason else f"the run failed: {reason}"
         fix = "launch it again to resume from its newest checkpoint"
-        raise TrainfleetError(text, seen.problems or [Problem(ref.home, f"is {state}", fix)])
+        raise TrainfleetError(text, reports.problems or [Problem(ref.home, f"is {state}", fix)])
     keys = ("status", "step", "metrics", "baseline")
     known = {key: record[key] for key in keys if key in record}  # type: ignore[literal-required]
-    result = {"resumed_from": 0, **known, **record.get("result", {}), **seen.result}
+    result = {"resumed_from": 0, **known, **record.get("result", {}), **reports.result}
     seconds = real_launches(record)[-1].get("seconds", 0.0) if real_launches(record) else 0.0
     return Outcome(run_dir, run_record.document(run_dir, result, seconds))
 
@@ -103,7 +103,7 @@ def _folder(ref: RunRef) -> Path:
     return Path("runs", ref.name).absolute() if is_remote(ref.home) else Path(ref.home).absolute()
 
 
-def _complete(run_dir: Path, ref: RunRef, seen: _Seen) -> None:
+def _complete(run_dir: Path, ref: RunRef, reports: _Reports) -> None:
     """Add to run.json what a launcher that is gone would have recorded of its launch's end."""
     record = read_run(run_dir)
     launches = [dict(each) for each in record.get("launches", [])]
@@ -118,5 +118,5 @@ def _complete(run_dir: Path, ref: RunRef, seen: _Seen) -> None:
     with contextlib.suppress(ValueError, KeyError):
         began = datetime.fromisoformat(str(last["at"]))
         last["seconds"] = round((datetime.now(UTC) - began).total_seconds(), 3)
-    result = {"result": seen.result} if seen.result else {}
+    result = {"result": reports.result} if reports.result else {}
     run_record.update(run_dir, {"launches": launches, **result})

@@ -73,7 +73,7 @@ class Launcher(ABC, Generic[Options]):
         return RunControl(ref)
 
     def runs_in(self, cluster: Cluster) -> list[RunInfo]:  # noqa: ARG002 - for launchers that override it
-        """The runs of this launcher in a namespace, whoever launched them.
+        """The runs of this launcher in a namespace, also of other users.
 
         Raises:
             ApiError: the cluster rejects the request.

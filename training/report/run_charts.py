@@ -29,7 +29,7 @@ PART_COLOURS = dict(
         (*COLOURS[:4], *COLOURS[5:7], COLOURS[4]),
         strict=True,
     )
-) | {QUEUEING: "#9a9a9a"}
+) | {QUEUEING: COLOURS[7]}
 
 
 def charts_of(summary: RunSummary) -> list[Chart]:
