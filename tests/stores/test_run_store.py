@@ -35,7 +35,7 @@ def test_a_launch_is_listed_before_and_after_its_first_step(
     tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str
 ) -> None:
     url = store_server.url(prefix)
-    recipe = tiny(f"storage={url}", "steps=4")
+    recipe = tiny(f"storage={url}", "steps=4", "optimizer.warmup=1")
     place = {"cluster": "tf-lm-tiny", "managed": False, "contexts": {"east": "training"}}
     storage = RunStorage(recipe, tmp_path / "here", lambda *_: None)
     storage.record_launch(LAUNCH | {"on": "sky", "place": place})
@@ -85,7 +85,7 @@ def test_a_run_is_stopped_through_its_bucket(
 def test_runs_elsewhere_are_listed_as_their_bucket_tells(
     tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str
 ) -> None:
-    recipe = tiny(f"storage={store_server.url(prefix)}", "steps=2")
+    recipe = tiny(f"storage={store_server.url(prefix)}", "steps=2", "optimizer.warmup=1")
     folder = tmp_path / "runs" / "lm-tiny"
     folder.mkdir(parents=True)
     launch = LAUNCH | {"on": "kuberay", "storage": recipe.home_url(), "status": "detached"}
