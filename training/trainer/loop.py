@@ -128,8 +128,7 @@ class _Run:
                 stopped = result.stop and not self._done()
                 if self._due(recipe.checkpoint.every) or stopped or self._check_preemption(result):
                     self._save(metrics)
-                eta.seconds += (elapsed := time.perf_counter() - began)
-                self.meter.trained_s += elapsed
+                eta.seconds = self.meter.trained_s = eta.seconds + time.perf_counter() - began
                 context.on_step(state.step, self._planned_steps())
             return self._finish(stopped, resumed_from, baseline)
 
@@ -141,9 +140,10 @@ class _Run:
         set_learning_rate(self.optimizer, controllers.learning_rate(state.position))
         self.workload.prefetch("train", self.order.upcoming(state.position, 2 * size))
         samples = self.order.indices(state.position, size)
+        asked = self.context.should_stop() or self.storage.stop_requested
         result = self.stepper.compute_gradients(
             samples,
-            self.context.should_stop() or self.storage.stop_requested or self._is_at_limit(),
+            asked or bool(self.writer and self.meter.reached()),
             self._preemption_check_due(),
             controllers.measures_noise(state.step),
         )
@@ -165,9 +165,6 @@ class _Run:
         throughput.samples += size
         throughput.steps += 1
         return result
-
-    def _is_at_limit(self) -> bool:
-        return bool(self.writer and self.meter.reached())
 
     def _done(self) -> bool:
         """Whether all samples are trained on: the planned steps times the recipe's batch."""
