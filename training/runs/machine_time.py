@@ -89,7 +89,9 @@ def machine_times(record: Mapping[str, Any], last: Mapping[str, Any] | None = No
     found = record.get("starts")
     starts = [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
     if not launches:  # it was started without a launcher
-        launches = [{"at": starts[0].get("at")}] if starts else []
+        if not starts:
+            return []
+        launches = [{"at": starts[0].get("at")}]
     firsts = [int(_number(each, "starts_before") or 0) for each in launches]
     return [
         _of(launch, starts[first:until])

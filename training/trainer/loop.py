@@ -59,8 +59,7 @@ def train(recipe: Recipe, context: RunContext) -> RunResult:
 class _Run:
     """One start of a run on one rank.
 
-    NOTE: what one rank decides (to stop, to save, to fail) all ranks must decide in the same order, or they
-    wait for each other in collectives.
+    NOTE: all ranks must decide to stop, save or fail in the same order, or they wait for each other.
     """
 
     def __init__(self, recipe: Recipe, context: RunContext) -> None:

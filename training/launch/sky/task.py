@@ -194,9 +194,12 @@ def _resources(
     if price := variables(price_variable(candidate.usd_per_hour)):
         container["env"] = [*container.get("env", []), *price]
     container["name"] = CONTAINER
-    storage = {"metadata": {"annotations": {STORAGE_ANNOTATION: recipe.home_url()}}}
-    patches = [each for each in (outputs.pod_template.workers, *options.patches) if each]
-    overrides["pod_config"] = pod = with_patches(overrides["pod_config"], [storage, *patches], CONTAINER)
+    # Pods that outlive the run do not name it.
+    storage = (
+        {} if options.cluster else {"metadata": {"annotations": {STORAGE_ANNOTATION: recipe.home_url()}}}
+    )
+    patches = [each for each in (storage, outputs.pod_template.workers, *options.patches) if each]
+    overrides["pod_config"] = pod = with_patches(overrides["pod_config"], patches, CONTAINER)
     # SkyPilot merges a container without a name into its own, and adds those with one.
     (first,) = (each for each in pod["spec"]["containers"] if each["name"] == CONTAINER)
     del first["name"]
