@@ -17,7 +17,7 @@ from trainfleet.training.launch.sky.tokens import HOURS, LEAST_HOURS, MOST_HOURS
 
 if TYPE_CHECKING:
     from trainfleet.training.launch.platform_outputs import NamedPlatform, PlatformOutputs
-    from trainfleet.training.launch.sky.configure import Change
+    from trainfleet.training.launch.sky.configure import Change, Setup
     from trainfleet.training.launch.sky.kubeconfig import Requested
 
 HELP = f"""Configure SkyPilot for the platforms' clusters, and check that it can use them.
@@ -68,6 +68,20 @@ Managed = Annotated[
         help="For managed jobs: run their controllers as processes of SkyPilot's server, not as pods.",
     ),
 ]
+Server = Annotated[
+    Path | None,
+    typer.Option(
+        "--server",
+        metavar="FOLDER",
+        help="For the administrator of a team's SkyPilot server: write its logins and Helm values here.",
+    ),
+]
+Print = Annotated[
+    bool,
+    typer.Option(
+        "--print", help="With --server: print the Helm values, which hold no secret, and write nothing."
+    ),
+]
 Undo = Annotated[bool, typer.Option("--undo", help="Restore the files from before the first setup.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 JsonWithYes = Annotated[
@@ -92,6 +106,8 @@ def setup(  # noqa: PLR0917 - Typer passes options by name
     kubeconfig: Kubeconfig = None,
     replace: Replace = False,
     managed: Managed = False,
+    server: Server = None,
+    show: Print = False,
     undo: Undo = False,
     yes: Yes = False,
     as_json: JsonWithYes = False,
@@ -108,16 +124,37 @@ def setup(  # noqa: PLR0917 - Typer passes options by name
 
     trainfleet sky setup --stack aws-prod.json --token-file aws-prod=token --yes
 
+    trainfleet sky setup --stack aws-prod.json --token-file aws-prod=token --server for-the-server
+
     trainfleet sky setup --undo
     """
     from trainfleet.training.launch.platform_outputs import load_platforms
     from trainfleet.training.launch.sky import configure
 
+    _require_consistent(server, show=show, undo=undo, kubeconfig=kubeconfig, replace=replace, hours=hours)
     if undo:
         _undo(yes, as_json)
         return
+    if server is not None:
+        named = load_platforms(stack or ())
+        _for_a_server(server, named, token_file or [], managed=managed, show=show, as_json=as_json)
+        return
     platforms = _with_logins(load_platforms(stack or ()), token_file or [], hours)
     found = configure.prepare(platforms, os.environ, kubeconfig=kubeconfig, replace=replace, managed=managed)
+    _write(found, platforms, yes, as_json, next_steps=_next_steps(kubeconfig, managed))
+
+
+def _write(
+    found: Setup,
+    platforms: list[tuple[PlatformOutputs, str | Requested | None]],
+    yes: bool,
+    as_json: bool,
+    *,
+    next_steps: list[str],
+) -> None:
+    """Write the changes of a setup after they are confirmed."""
+    from trainfleet.training.launch.sky import configure
+
     files = [str(change.file) for change in found.changes]
     tokens = _first_tokens(platforms, found.changes[0])
     if found.empty:
@@ -139,9 +176,65 @@ def setup(  # noqa: PLR0917 - Typer passes options by name
         *(f"written: {file}" for file in written),
         f"contexts: {', '.join(found.contexts)}",
         *tokens,
-        *_next_steps(kubeconfig, managed),
+        *next_steps,
     ]
     _report({"written": written, "contexts": list(found.contexts)}, as_json, lines)
+
+
+def _require_consistent(
+    server: Path | None,
+    *,
+    show: bool,
+    undo: bool,
+    kubeconfig: Path | None,
+    replace: bool,
+    hours: float | None,
+) -> None:
+    """Reject options that another one silences, and files that a team's server never reads.
+
+    Raises:
+        InputError: all of them.
+    """
+    from trainfleet.training.launch.sky.configure import config_path
+    from trainfleet.training.launch.sky.server import remote_endpoint, shown
+
+    given = {"--undo": undo, "--kubeconfig": kubeconfig is not None, "--replace": replace}
+    given["--hours"] = hours is not None
+    what = "--server writes new files, with tokens from files"
+    problems = [Problem(flag, what, "leave it out") for flag, value in given.items() if value and server]
+    if show and server is None:
+        problems.append(Problem("--print", "prints what --server writes", "add --server FOLDER"))
+    endpoint = remote_endpoint(os.environ, config_path(os.environ))
+    if endpoint and server is None and not undo:
+        what = f"SkyPilot uses the server at {shown(endpoint)}, which reads no file of this machine"
+        fix = "nothing to set up here; its administrator runs: trainfleet sky setup --server FOLDER"
+        problems.append(Problem("", what, fix))
+    if problems:
+        raise InputError("the setup cannot be made as requested", problems)
+
+
+def _for_a_server(
+    folder: Path,
+    platforms: list[NamedPlatform],
+    token_files: list[str],
+    *,
+    managed: bool,
+    show: bool,
+    as_json: bool,
+) -> None:
+    """Write what the administrator of a team's server installs, and say how; or print the Helm values."""
+    from trainfleet.training.launch.sky import server_files as made
+    from trainfleet.training.launch.sky.run_spec import by_name
+
+    if show:  # the values hold no token, so none is fetched
+        without_tokens = [(outputs, "") for _, outputs in by_name(platforms)]
+        sys.stdout.write(made.server_files(without_tokens, managed=managed)[made.VALUES])
+        return
+    files = made.server_files(_with_logins(platforms, token_files, None), managed=managed)
+    written = [str(file) for file in made.write_server_files(folder, files)]
+    commands = made.how_to_install(folder)
+    lines = [*(f"written: {file}" for file in written), *commands]
+    _report({"written": written, "commands": commands}, as_json, lines)
 
 
 def _undo(yes: bool, as_json: bool) -> None:

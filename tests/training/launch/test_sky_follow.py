@@ -251,7 +251,7 @@ def test_a_stop_request_is_passed_to_the_pods(
         asked.set()
         return 2
 
-    monkeypatch.setattr(follow, "ask_to_stop", ask)
+    monkeypatch.setattr(pods, "ask_to_stop", ask)
     monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
     assert driven(reported, Training()).run() == 0
 

@@ -11,8 +11,9 @@ from trainfleet.training.launch.sky.pods import context_problem
 
 
 def usable_contexts(spec: SkySpec, send: Callable[..., Any]) -> list[str]:
-    """The contexts that answer, in the order of the plan. The others are removed from the task, so that
-    SkyPilot loses no time with them.
+    """The contexts that answer, in the order of the plan; all of them if a team's server reaches them.
+
+    The others are removed from the task, so that SkyPilot loses no time with them.
 
     Args:
         spec: what the launcher wrote; its task is changed.
@@ -21,9 +22,11 @@ def usable_contexts(spec: SkySpec, send: Callable[..., Any]) -> list[str]:
     Raises:
         TrainfleetError: none can be used.
     """
+    # A team's server reaches the clusters, and this machine perhaps not.
+    asked = {} if spec.server else spec.contexts
     problems = {
         context: problem
-        for context, namespace in spec.contexts.items()
+        for context, namespace in asked.items()
         if (problem := context_problem(context, namespace, spec.required.get(context, [])))
     }
     if len(problems) == len(spec.contexts):

@@ -27,8 +27,9 @@ from trainfleet.training.launch.sky.contexts import usable_contexts
 from trainfleet.training.launch.sky.event_stream import EventStream, note_of, reasons_in
 from trainfleet.training.launch.sky.job_state import RECONNECT_S, JobState, UnreachableError
 from trainfleet.training.launch.sky.messages import SkySpec
-from trainfleet.training.launch.sky.pods import Waits, ask_to_stop
+from trainfleet.training.launch.sky.pods import ClusterPods
 from trainfleet.training.launch.sky.recovery import RecoveryWatcher, describe, list_pods
+from trainfleet.training.launch.sky.server_pods import ServerPods
 from trainfleet.training.launch.sky.skypilot import parse
 from trainfleet.training.launch.sky.submission import submission
 from trainfleet.training.runtime import events
@@ -82,6 +83,11 @@ class Follower:
     def __post_init__(self) -> None:
         self.job_state = JobState(self.sky, self._log, self._note, self.over.wait)
         self.submission = submission(self.spec, self.sky, self.job_state, self._note)
+        self.pods: ClusterPods | ServerPods = (
+            ServerPods(self.sky, self.spec, self._note, parse)
+            if self.spec.server
+            else ClusterPods(self.spec.contexts, self.spec.selector, self._note)
+        )
 
     @property
     def name(self) -> str:
@@ -101,7 +107,9 @@ class Follower:
         self.launched = True
         try:
             self.job = job = self._launch()
-            if self.spec.managed and not self.spec.detach:
+            if self.spec.managed and self.spec.server:
+                threading.Thread(target=self._await_start, args=(job,), daemon=True, name="sky-job").start()
+            elif self.spec.managed and not self.spec.detach:
                 self.recovery = self._watch_recovery(job)
             else:
                 self.placed.set()
@@ -157,7 +165,7 @@ class Follower:
     def _launch(self) -> int:
         """The job's number, once it is queued on pods (managed: once its controller has it)."""
         stream = EventStream(lambda _: None, self._log)
-        self._note("asking SkyPilot")
+        self._note(f"asking SkyPilot{f' at {self.spec.server}' if self.spec.server else ''}")
         try:
             self.request = self.submission.submit(parse)
             answer = self.sky.stream_and_get(self.request, output_stream=stream)
@@ -298,7 +306,7 @@ class Follower:
         The time in a queue does not count.
         """
         began = looked = time.monotonic()
-        waits, held = Waits(self.spec.contexts, self.spec.selector, self._note), False
+        held = False
         while not self.over.wait(POLL_S):
             if detach_requested() and self.request is not None:
                 self._detach()
@@ -306,7 +314,7 @@ class Follower:
                 return
             if not self.placed.is_set() and time.monotonic() - looked > WAITING_POLL_S:
                 looked = time.monotonic()
-                held, was_held = waits.report(), held
+                held, was_held = self.pods.report(), held
                 began = looked if held else began
                 if was_held and not held:
                     self.send("admitted")
@@ -317,10 +325,17 @@ class Follower:
                 self.send("warning", text=f"no pods within {within}: canceling the request")
             if late or (stop_requested() and not self.stopping):
                 self.stopping = True
-                if not self.stepped or not ask_to_stop(self.spec.contexts, self.spec.selector):
+                if not self.stepped or not self.pods.ask_to_stop():
                     self.delete()
                 if late:
                     return
+
+    def _await_start(self, job: int) -> None:
+        """Wait until a team's server has placed a managed job, whose pods only it sees."""
+        while not self.over.wait(PODS_POLL_S) and not self.placed.is_set():
+            with contextlib.suppress(Exception):
+                if self.job_state.now(job).status.value == "RUNNING":
+                    self.placed.set()
 
     def _poll_pods(self, watcher: RecoveryWatcher) -> None:
         """List a managed job's pods, to date their loss and to know that it has some."""

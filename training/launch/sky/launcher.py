@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from trainfleet.errors import InputError, Problem
 from trainfleet.training.launch.base import Launcher
 from trainfleet.training.launch.control import RunControl, RunRef
 from trainfleet.training.launch.remote.kubernetes import Cluster
@@ -24,7 +25,13 @@ from trainfleet.training.launch.sky.messages import SkySpec
 from trainfleet.training.launch.sky.options import SkyOptions
 from trainfleet.training.launch.sky.pods import SKY_LABEL, context_problem, runs_of
 from trainfleet.training.launch.sky.run_spec import RunSpec, resolve, run_patches
-from trainfleet.training.launch.sky.server import ensure_server
+from trainfleet.training.launch.sky.server import (
+    answers,
+    ensure_server,
+    remote_endpoint,
+    require_server,
+    shown,
+)
 from trainfleet.training.launch.sky.skypilot import parse, require_skypilot, to_yaml
 from trainfleet.training.launch.sky.task import RUN_LABEL, cluster_name, left_out, redacted
 from trainfleet.training.recipe.schema import Recipe
@@ -44,6 +51,7 @@ class Sky(Launcher[SkyOptions]):
         """Reject what cannot run on any platform, and a run that would be stored on its pods' disks."""
         require_skypilot()
         require_reachable(recipe.storage, os.environ)
+        _require_no_check(self.options(target))
         resolve(recipe, target, self.options(target), os.environ)
 
     def place(self, recipe: Recipe, target: Target) -> dict[str, Any]:
@@ -81,10 +89,16 @@ class Sky(Launcher[SkyOptions]):
         run = resolve(recipe, target, options, os.environ)
         contexts = {each.context: run.platforms[each.platform].namespace for each in run.plan.possible}
         label = CLUSTER_LABEL if options.cluster else RUN_LABEL
-        if any(context_problem(context, namespace) is None for context, namespace in contexts.items()):
+        config = config_path(os.environ)
+        endpoint = remote_endpoint(os.environ, config)
+        if endpoint:
+            require_server(endpoint)
+        elif answers(os.environ):
+            pass
+        elif any(context_problem(context, namespace) is None for context, namespace in contexts.items()):
             # Now, because the launcher ends what its later child processes leave behind, and SkyPilot's
             # server must outlive the launch.
-            ensure_server(os.environ, config_path(os.environ))
+            ensure_server(os.environ, config)
         spec = file.with_name("sky.json")
         SkySpec(
             detach=options.detach,
@@ -94,6 +108,7 @@ class Sky(Launcher[SkyOptions]):
             run=recipe.name,
             managed=options.managed,
             kept=options.cluster is not None,
+            server=shown(endpoint),
             idle_minutes=options.idle_minutes,
             selector=f"{label}={options.cluster or recipe.name}",
             contexts=contexts,
@@ -102,7 +117,7 @@ class Sky(Launcher[SkyOptions]):
                 for each in run.plan.possible
                 for outputs in (run.platforms[each.platform],)
             },
-            checks=self._checks(run, recipe, target),
+            checks={} if endpoint else self._checks(run, recipe, target),
             left_out=left_out(run.plan),
         ).write(spec)
         return [sys.executable, "-m", "trainfleet.training.launch.sky.follow", str(spec)]
@@ -129,3 +144,16 @@ class Sky(Launcher[SkyOptions]):
             if check := workload_check(checked, "never" if options.cluster else options.workload_check):
                 found[each.context] = check
         return found
+
+
+def _require_no_check(options: SkyOptions) -> None:
+    """The workload check is a pod that this machine creates, and only a team's server may reach the cluster.
+
+    Raises:
+        InputError: it is required.
+    """
+    endpoint = remote_endpoint(os.environ, config_path(os.environ))
+    if endpoint and options.workload_check == "always":
+        what = f"the clusters are reached by SkyPilot's server at {shown(endpoint)}, not by this machine"
+        problem = Problem("--workload-check always", what, "leave it out; the pods check the workload too")
+        raise InputError("the workload cannot be checked first", [problem])

@@ -19,6 +19,8 @@ class SkySpec(FollowerSpec):
     managed: bool
     kept: bool = False
     """Whether the cluster outlives the run."""
+    server: str = ""
+    """The address of a team's server, without a password; empty for the one on this machine."""
     idle_minutes: int | None = None
     """After how long without a task SkyPilot deletes the pods; None: as the cluster has it."""
     selector: str

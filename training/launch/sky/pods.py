@@ -62,16 +62,20 @@ def live_pods(contexts: Mapping[str, str], selector: str) -> list[tuple[str, dic
 
 
 @dataclass
-class Waits:
-    """Reports what the selected pods wait for, each time that it changes."""
+class ClusterPods:
+    """The pods of one run, as their clusters report them."""
 
     contexts: Mapping[str, str]
     selector: str
     note: Callable[[str], Any]
     last: str = ""
 
+    def ask_to_stop(self) -> int:
+        """Ask the run to save and end; how many pods were asked."""
+        return ask_to_stop(self.contexts, self.selector)
+
     def report(self) -> bool:
-        """Look at the pods; whether Kueue holds back all of them."""
+        """Report what the pods wait for when it changes; whether Kueue holds back all of them."""
         pods = live_pods(self.contexts, self.selector) or []
         held = bool(pods) and all(_is_queued(each) for _, each in pods)
         text = QUEUED if held else _why_waiting(each for _, each in pods)

@@ -8,13 +8,13 @@ from typing import Any
 
 import yaml
 
-from trainfleet.errors import Problem
+from trainfleet.errors import Problem, TrainfleetError
 from trainfleet.infra.outputs.contract import PlatformOutputs
 from trainfleet.training.launch.sky.config import context_config, context_name
 from trainfleet.training.launch.sky.configure import config_path
 from trainfleet.training.launch.sky.event_stream import EventStream, reasons_in
 from trainfleet.training.launch.sky.pods import context_problem
-from trainfleet.training.launch.sky.server import missing_tools
+from trainfleet.training.launch.sky.server import missing_tools, remote_endpoint, require_server, shown
 from trainfleet.training.launch.sky.skypilot import VERSION, require_skypilot
 
 
@@ -57,6 +57,8 @@ def probe(
     """Check one platform step by step, until one fails."""
     context = context_name(outputs)
     require_skypilot()
+    if endpoint := remote_endpoint(env, config_path(env)):
+        return _probe_server(platform, outputs, endpoint, quick=quick, progress=progress)
     progress(f"{context}: tools and configuration")
     problems = [*missing_tools(), *configuration_problems(outputs, env)]
     if not problems:
@@ -68,6 +70,39 @@ def probe(
     progress(f"{context}: a small task (minutes if a node must start first)")
     problems = list(try_task(outputs, context))
     return Report(platform, context, tuple(problems), ran=not problems)
+
+
+def _probe_server(
+    platform: str, outputs: PlatformOutputs, endpoint: str, *, quick: bool, progress: Callable[[str], Any]
+) -> Report:
+    """Check a platform through a team's server, which alone has the context, the programs and the login."""
+    context = context_name(outputs)
+    progress(f"{context}: contacting SkyPilot's server at {shown(endpoint)}")
+    try:
+        require_server(endpoint)
+        problems = _disabled(endpoint)
+    except TrainfleetError as error:
+        problems = list(error.problems)
+    if problems or quick:
+        return Report(platform, context, tuple(problems), ran=False)
+    progress(f"{context}: a small task (minutes if a node must start first)")
+    problems = try_task(outputs, context)
+    return Report(platform, context, tuple(problems), ran=not problems)
+
+
+def _disabled(endpoint: str) -> list[Problem]:
+    """Why the server accepts no task for Kubernetes, if so."""
+    import sky
+
+    where, fix = shown(endpoint), "its administrator runs: trainfleet sky setup --server FOLDER"
+    try:
+        enabled = sky.get(sky.enabled_clouds())
+    except Exception as error:  # noqa: BLE001 - SkyPilot raises many kinds; each is a result here
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        return [Problem(where, f"rejects this client: {first}", "sky api login")]
+    if not any("kubernetes" in str(each).lower() for each in enabled):
+        return [Problem(where, "has no Kubernetes cluster enabled", fix)]
+    return []
 
 
 def configuration_problems(outputs: PlatformOutputs, env: Mapping[str, str]) -> list[Problem]:

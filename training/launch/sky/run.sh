@@ -40,7 +40,8 @@ if [ "$SKYPILOT_NODE_RANK" != 0 ]; then
   done
   exit 0
 fi
-ray start --head --port=6379 --dashboard-host=127.0.0.1 --dashboard-port=8265 "${node[@]}" > ray.log 2>&1 &
+# No dashboard: nobody can reach it here, and its processes are slow to start.
+ray start --head --port=6379 --include-dashboard=false "${node[@]}" > ray.log 2>&1 &
 own=$!
 until grep -q "Ray runtime started" ray.log; do
   kill -0 "$own" 2>/dev/null && [ $((SECONDS - began)) -lt 300 ] || failed

@@ -1,4 +1,4 @@
-"""SkyPilot's API server on this machine, started before a launch.
+"""SkyPilot's API server: a team's, or the one on this machine, which is started before a launch.
 
 NOTE: a launch ends everything that its processes leave behind. A server that SkyPilot's client started during
 a launch would end with it, and every managed job with the server.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +24,7 @@ from trainfleet.errors import MissingToolError, Problem, TrainfleetError
 TRIES = 4
 """SkyPilot's client waits a minute for the server, which on a busy machine may start later."""
 TIMEOUT_S = 5.0
+REMOTE_TIMEOUT_S = 15.0
 TOOLS = ("kubectl", "socat", "nc", "rsync", "ssh")
 """What SkyPilot calls on the machine of its API server."""
 
@@ -36,6 +39,39 @@ def missing_tools() -> list[Problem]:
     ]
 
 
+def remote_endpoint(env: Mapping[str, str], config: Path) -> str:
+    """The address of a team's server, as `sky api login` sets it; empty for the one on this machine."""
+    configured = ""
+    with contextlib.suppress(OSError, yaml.YAMLError, AttributeError):
+        document = yaml.safe_load(config.read_text(encoding="utf-8")) or {}
+        configured = str((document.get("api_server") or {}).get("endpoint") or "")
+    found = (env.get("SKYPILOT_API_SERVER_ENDPOINT") or configured).rstrip("/")
+    local = [f"http://{host}:{_port(env)}" for host in ("127.0.0.1", "localhost", "0.0.0.0")]
+    return "" if found in local else found
+
+
+def shown(endpoint: str) -> str:
+    """An address without the password that it may hold."""
+    return re.sub(r"//[^/@]*@", "//", endpoint)
+
+
+def require_server(endpoint: str) -> None:
+    """Check that a team's server can be reached. Any response counts: the client logs in by itself.
+
+    Raises:
+        TrainfleetError: it cannot.
+    """
+    try:
+        with urllib.request.urlopen(f"{shown(endpoint)}/api/health", timeout=REMOTE_TIMEOUT_S):
+            return
+    except urllib.error.HTTPError:
+        return
+    except (OSError, ValueError) as error:
+        fix = "is it the address of `sky api info`, and are you in its network? `sky api login` sets another"
+        problem = Problem(shown(endpoint), f"does not answer ({error})", fix)
+        raise TrainfleetError("SkyPilot's server cannot be reached", [problem]) from error
+
+
 def ensure_server(env: Mapping[str, str], config: Path) -> None:
     """Start the server if it does not answer, unless the user has one elsewhere.
 
@@ -43,7 +79,7 @@ def ensure_server(env: Mapping[str, str], config: Path) -> None:
         MissingToolError: this machine lacks programs that the server calls.
         TrainfleetError: it does not start.
     """
-    if env.get("SKYPILOT_API_SERVER_ENDPOINT") or _is_remote(config):
+    if remote_endpoint(env, config):
         return
     if missing := missing_tools():
         raise MissingToolError("SkyPilot cannot work on this machine", missing)
@@ -70,20 +106,13 @@ def ensure_server(env: Mapping[str, str], config: Path) -> None:
 
 def answers(env: Mapping[str, str]) -> bool:
     """Whether the server on this machine answers."""
-    port = env.get("SKYPILOT_API_SERVER_LOCAL_PORT", "46580")
     with (
         contextlib.suppress(OSError),
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/api/health", timeout=TIMEOUT_S) as response,
+        urllib.request.urlopen(f"http://127.0.0.1:{_port(env)}/api/health", timeout=TIMEOUT_S) as response,
     ):
         return bool(response.status == 200)
     return False
 
 
-def _is_remote(config: Path) -> bool:
-    with contextlib.suppress(OSError, yaml.YAMLError, AttributeError):
-        return bool(
-            ((yaml.safe_load(config.read_text(encoding="utf-8")) or {}).get("api_server") or {}).get(
-                "endpoint"
-            )
-        )
-    return False
+def _port(env: Mapping[str, str]) -> str:
+    return env.get("SKYPILOT_API_SERVER_LOCAL_PORT", "46580")
