@@ -9,10 +9,12 @@ NOTE: a network failure must still be reported as one, or healthy jobs would be 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +22,7 @@ import yaml
 from sky.server import plugins
 
 ANSWER_S = 2.0
+LOG = logging.getLogger(__name__)
 
 
 class Trainfleet(plugins.BasePlugin):
@@ -36,23 +39,32 @@ class Trainfleet(plugins.BasePlugin):
         from sky.backends import backend_utils
         from sky.utils import controller_utils
 
-        first: Callable[[], None] = backend_utils.check_network_connection
-        first_async: Callable[[], Awaitable[None]] = backend_utils.async_check_network_connection
-        most: Callable[[], int] = controller_utils.get_number_of_jobs_controllers
-        if first.__module__ == __name__:  # a server loads its plugins twice in one process
-            return
+        def network(first: Callable[[], None]) -> Callable[[], None]:
+            return lambda: None if any_answers() else first()
 
-        def check_network_connection() -> None:
-            if not any_answers():
-                first()
+        def network_async(first: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+            async def check() -> None:
+                if not await asyncio.to_thread(any_answers):
+                    await first()
 
-        async def async_check_network_connection() -> None:
-            if not await asyncio.to_thread(any_answers):
-                await first_async()
+            return check
 
-        backend_utils.check_network_connection = check_network_connection
-        backend_utils.async_check_network_connection = async_check_network_connection
-        controller_utils.get_number_of_jobs_controllers = lambda: max(1, min(self.controllers, most()))
+        def controllers(first: Callable[[], int]) -> Callable[[], int]:
+            return lambda: max(1, min(self.controllers, first()))
+
+        _replace(backend_utils, "check_network_connection", network)
+        _replace(backend_utils, "async_check_network_connection", network_async)
+        _replace(controller_utils, "get_number_of_jobs_controllers", controllers)
+
+
+def _replace(module: ModuleType, name: str, made: Callable[[Any], Callable[..., Any]]) -> None:
+    """Replace a function of SkyPilot 0.14.1; a version that has none works as SkyPilot intends."""
+    first = vars(module).get(name)
+    if first is None:
+        text = "Trainfleet: SkyPilot %s has no %s.%s to replace"
+        LOG.warning(text, sky.__version__, module.__name__, name)
+    elif first.__module__ != __name__:  # a server loads its plugins twice in one process
+        vars(module)[name] = made(first)
 
 
 def any_answers() -> bool:

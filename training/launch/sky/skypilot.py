@@ -9,6 +9,8 @@ from typing import Any
 
 from trainfleet.errors import MissingToolError, Problem, TrainfleetError
 
+PRIVATE_KEY = "_cluster_config_overrides"
+"""The key of one alternative's own pod settings (`sky/utils/schemas.py`, 0.14.1)."""
 VERSION = "0.14.1"
 """The SkyPilot that configuration and tasks are written for and tested with."""
 
@@ -39,9 +41,26 @@ def parse(document: Mapping[str, Any]) -> Any:
     import sky
 
     try:
-        return sky.Task.from_yaml_config(copy.deepcopy(dict(document)))
+        try:
+            return sky.Task.from_yaml_config(copy.deepcopy(dict(document)))
+        except Exception as error:
+            if PRIVATE_KEY not in str(error):
+                raise
+            return sky.Task.from_yaml_config(with_public_keys(document))
     except Exception as error:
         raise TrainfleetError(f"SkyPilot rejects the task: {str(error).splitlines()[0]}") from error
+
+
+def with_public_keys(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The task without SkyPilot's private key, for a version that no longer has it.
+
+    Only the private key gives each alternative pod settings of its own; with the public one, `config`, the
+    task is left with its first alternative.
+    """
+    found = copy.deepcopy(dict(document))
+    resources = found["resources"].get("ordered", [found["resources"]])[0]
+    config = resources.pop(PRIVATE_KEY, {})
+    return {**found, "resources": resources, "config": config}
 
 
 def to_yaml(document: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from trainfleet.training.launch.remote.run_price import price_variable
 from trainfleet.training.launch.sky.kept_cluster import CLUSTER_LABEL, SETTINGS_LABEL, settings_digest
 from trainfleet.training.launch.sky.plan import CLOSED, Candidate, Plan
 from trainfleet.training.launch.sky.pod_size import pod_size
+from trainfleet.training.launch.sky.skypilot import PRIVATE_KEY
 from trainfleet.training.recipe.load import dump
 from trainfleet.training.recipe.schema import Recipe
 
@@ -205,7 +206,7 @@ def _resources(
     del first["name"]
     if options.cluster is not None:
         found["labels"] = found["labels"] | {SETTINGS_LABEL: settings_digest(overrides)}
-    found["_cluster_config_overrides"] = {"kubernetes": overrides}
+    found[PRIVATE_KEY] = {"kubernetes": overrides}
     return found
 
 
