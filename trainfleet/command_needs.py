@@ -46,6 +46,7 @@ NEEDS: dict[str, Needs] = {
     "report": Needs(("extra-train",)),
     "image": Needs((), ("buildah", "podman", "docker", *_REGISTRY_LOGINS)),
     "cluster": Needs(("local-cluster",), ("engine-disk",)),
+    "notify": Needs(),
     "policies": Needs(),
     "doctor": Needs(),
 }

@@ -13,7 +13,7 @@ import pytest
 
 from tests.training.launch.fake_sky import LOG, FakeSky, driven
 from trainfleet.errors import InputError, TrainfleetError
-from trainfleet.training.launch.sky import follow
+from trainfleet.training.launch.sky import follow, pods
 from trainfleet.training.launch.sky.follow import Follower
 
 
@@ -92,7 +92,7 @@ def test_a_stop_request_before_the_first_step_deletes_the_pods(
             down.set()
             return super().down(name)
 
-    monkeypatch.setattr(follow, "ask_to_stop", lambda *_: pytest.fail("there is nothing to save"))
+    monkeypatch.setattr(pods, "ask_to_stop", lambda *_: pytest.fail("there is nothing to save"))
     monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
     with pytest.raises(TrainfleetError, match="stopped before the first step"):
         driven(reported, Starting()).run()

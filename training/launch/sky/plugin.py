@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
+import sky
 import yaml
 from sky.server import plugins
 
