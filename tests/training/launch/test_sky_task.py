@@ -64,7 +64,9 @@ def test_every_pool_is_an_alternative_in_the_order_of_the_plan() -> None:
     for each in found:
         pod = each["_cluster_config_overrides"]["kubernetes"]["pod_config"]["spec"]
         assert list(pod["nodeSelector"]) == ["trainfleet.io/pool"]
-        assert pod["tolerations"]
+        keys = [toleration["key"] for toleration in pod["tolerations"]]
+        assert keys[:2] == ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
+        assert len(keys) > 2, "those of the pool"
         assert each["image_id"].startswith("docker:")
         assert each["labels"] == {"trainfleet.io/run": "lm-1b"}
 

@@ -14,6 +14,7 @@ from trainfleet.training.launch.remote.fabric import FabricSettings, fabric_sett
 from trainfleet.training.launch.remote.node_groups import group_affinity
 from trainfleet.training.launch.remote.pod_settings import (
     environment,
+    lost_node_tolerations,
     pod_security,
     restricted,
     variables,
@@ -119,7 +120,7 @@ def worker_pod(run: RunSpec) -> Document:
     spec["containers"][0]["env"] += variables(_reconnect(run) | {pod_drain.RANKS: RANKS_FOLDER})
     if pool is not None:
         spec["nodeSelector"] = dict(pool.node_selector)
-        spec["tolerations"] = [dict(each) for each in pool.tolerations]
+        spec["tolerations"] += [dict(each) for each in pool.tolerations]
         if affinity := group_affinity(pool, _workers(run), run.pods):
             spec["affinity"] = affinity
         fabric = _fabric(run)
@@ -189,6 +190,7 @@ def submitter_pod(run: RunSpec) -> Document:
         "metadata": {"labels": {**labels(run), LAUNCH_LABEL: run.launch}},
         "spec": {
             "restartPolicy": "OnFailure",
+            "tolerations": lost_node_tolerations(),
             **_account(run),
             "securityContext": pod_security(),
             "containers": [container],
@@ -245,6 +247,7 @@ def _template(run: RunSpec, role: str, resources: Document, ports: list[Document
         **_account(run),
         "securityContext": pod_security(),
         "terminationGracePeriodSeconds": grace,
+        "tolerations": lost_node_tolerations(),
         "containers": [container],
         "volumes": volumes,
     }

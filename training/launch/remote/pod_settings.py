@@ -14,6 +14,27 @@ USER_ID = 1000
 """Of the image's user. A cluster that enforces runAsNonRoot rejects a user that is known by name only."""
 
 
+LOST_NODE_S = 30
+"""How long the pods of a run stay on a node that no longer answers, after Kubernetes noticed (50 s by
+default). Its own default of five minutes would be most of a recovery. Less would delete the pods of a node
+whose network is gone for a moment."""
+
+
+def lost_node_tolerations() -> list[Document]:
+    """Tolerations that let a lost node's pods be replaced soon. Admission (DefaultTolerationSeconds) keeps
+    them.
+    """
+    return [
+        {
+            "key": f"node.kubernetes.io/{key}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": LOST_NODE_S,
+        }
+        for key in ("not-ready", "unreachable")
+    ]
+
+
 def pod_security() -> Document:
     """The securityContext of a pod."""
     return {

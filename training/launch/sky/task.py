@@ -16,7 +16,7 @@ from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.pod_patches import CONTAINER
 from trainfleet.training.launch.remote.fabric import fabric_settings
 from trainfleet.training.launch.remote.node_groups import group_affinity
-from trainfleet.training.launch.remote.pod_settings import variables
+from trainfleet.training.launch.remote.pod_settings import lost_node_tolerations, variables
 from trainfleet.training.launch.remote.pod_template import with_patches
 from trainfleet.training.launch.remote.run_price import price_variable
 from trainfleet.training.launch.sky.kept_cluster import CLUSTER_LABEL, SETTINGS_LABEL, settings_digest
@@ -222,10 +222,9 @@ def _overrides(
     `label` selects the pods of the run.
     """
     if pool is None:
-        return {"pod_config": {"spec": {"containers": [container]}}}
+        return {"pod_config": {"spec": {"tolerations": lost_node_tolerations(), "containers": [container]}}}
     spec: dict[str, Any] = {"nodeSelector": dict(pool.node_selector)}
-    if pool.tolerations:
-        spec["tolerations"] = [dict(each) for each in pool.tolerations]
+    spec["tolerations"] = [*lost_node_tolerations(), *(dict(each) for each in pool.tolerations)]
     if affinity := group_affinity(pool, dict(label), candidate.nodes):
         spec["affinity"] = affinity
     # SkyPilot's `network_tier: best` would add host folders and capabilities, which the namespace rejects.
