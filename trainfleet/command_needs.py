@@ -19,7 +19,7 @@ _ENGINE = (CLOUD, "engine")
 _MACHINE = ("cpus", "memory", "shared-memory", "run-disk", "gpu")
 _TRACKERS = ("extra-mlflow", "extra-wandb")
 _MODELS = ("extra-hf", "extra-speech", "extra-vision")
-_LAUNCHERS = ("extra-kuberay", "extra-sky")
+_LAUNCHERS = ("extra-kuberay", "extra-sky", "extra-ray-up")
 _CLOUD_TOOLS = ("aws", "gke-gcloud-auth-plugin", "kubelogin")
 _REGISTRY_LOGINS = ("aws", "gcloud", "az")
 

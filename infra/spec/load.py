@@ -60,6 +60,7 @@ PLACEHOLDERS: dict[str, Any] = {
     "subnets": {},
     "monthly_usd": 1,
     "policy": "rejected",
+    "kind": "webhook",
     "resource": "*",
     "reason": "rejected here",
     "until": date.max,

@@ -29,7 +29,7 @@ def redis_is_whole(spec: PlatformSpec) -> Iterator[Finding]:
     if redis.mode == "existing" and not redis.address:
         yield Finding(("ray", "redis", "address"), "is missing", "redis://HOST:PORT, or mode: in-cluster")
     for field in ("address", "password_secret"):
-        if redis.mode != "existing" and field in redis.model_fields_set and redis.model_dump()[field]:
+        if redis.mode != "existing" and redis.model_dump()[field]:
             yield Finding(
                 ("ray", "redis", field),
                 f"has no effect with mode: {redis.mode}",
@@ -37,7 +37,10 @@ def redis_is_whole(spec: PlatformSpec) -> Iterator[Finding]:
                 (("ray", "redis", "mode"),),
             )
     for field in ("image", "storage_gib"):
-        if redis.mode != "in-cluster" and field in redis.model_fields_set:
+        if (
+            redis.mode != "in-cluster"
+            and redis.model_dump()[field] != type(redis).model_fields[field].default
+        ):
             yield Finding(
                 ("ray", "redis", field),
                 f"has no effect with mode: {redis.mode}",

@@ -180,7 +180,10 @@ def test_every_command_and_option_is_on_the_page(contents: dict[str, str]) -> No
     [
         ("trainfleet spec check", "trainfleet spec check [OPTIONS] [STACK]..."),
         ("trainfleet report", "trainfleet report [OPTIONS] RUN..."),
-        ("trainfleet sky", "Subcommands: [setup](#trainfleet-sky-setup), [check](#trainfleet-sky-check)."),
+        (
+            "trainfleet sky",
+            "Subcommands: [setup](#trainfleet-sky-setup), [check](#trainfleet-sky-check), [token](#trainfleet-sky-token).",
+        ),
         ("trainfleet train", "trainfleet train lm-small --storage s3://my-bucket/runs"),
         ("trainfleet train", "Exit codes: [common](#exit-codes)."),
     ],

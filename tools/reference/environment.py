@@ -21,6 +21,7 @@ NOT_DOCUMENTED = {
     "ACCOUNT": "set by a manifest for the script in its pod",
     "NAMESPACE": "set by a manifest for the script in its pod",
     "SECRET": "set by a manifest for the script in its pod",
+    "KEY": "set by a manifest for the script in its pod",
     "KUBERNETES_SERVICE_HOST": "set by Kubernetes in every pod",
     "KUBERNETES_SERVICE_PORT": "set by Kubernetes in every pod",
     "HOME": "the operating system's",

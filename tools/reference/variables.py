@@ -227,6 +227,12 @@ TESTING = Group(
             "`all`: the test of misspelt properties tries every property.",
             "the test suite",
         ),
+        Variable(
+            "TRAINFLEET_REPEATS",
+            "How often the tests of a lost head delete it.",
+            "the test suite",
+            "`1`",
+        ),
     ),
 )
 GROUPS = (SETTINGS, STORES, RAY, CLUSTERS, IMAGES, FOLDERS, INTERNAL, TESTING)

@@ -52,7 +52,7 @@ def answers(*, gpus: bool, folder: Path) -> dict[str, Any]:
     config = merged({}, {context_name(outputs(stack)): context_config(outputs(stack)) for stack in STACKS})
     access: dict[str, Any] = {}
     for stack in STACKS:
-        access = with_context(access, outputs(stack), "header.payload.signature")
+        access = with_context(access, outputs(stack), "header.payload.signature", file=folder / "config")
     tasks = {stack: task(stack) for stack in STACKS} | {"all": task(*PROD)}
     order = {
         "files": {

@@ -232,14 +232,14 @@ class Follower:
 
     def _waited_for_machines(self, queued: dict[str, Any] | None) -> float:
         """Seconds since the run was admitted; a queue may hold it back for as long as it needs."""
+        now = time.monotonic()
         if queued is not None:
             self._admitted = None
-            return 0.0
-        if self._admitted is None:
-            self._admitted = time.monotonic()
+        elif self._admitted is None:
+            self._admitted = now
             if not self.spec.attach:
                 self.sink.send("admitted")
-        return time.monotonic() - self._admitted
+        return now - (self._admitted or now)
 
     def _phase(self, job: dict[str, Any]) -> str:
         if self.started:
