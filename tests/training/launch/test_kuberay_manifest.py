@@ -161,21 +161,6 @@ def test_workers_request_the_resources_of_the_recipe_and_the_pool() -> None:
     assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in spec["tolerations"]
 
 
-@pytest.mark.parametrize("case", ["gpu", "rdma"])
-def test_every_pod_leaves_a_lost_node_before_the_default_of_kubernetes(case: str) -> None:
-    spec = ray_job(RUNS[case]())["spec"]
-    cluster = spec["rayClusterSpec"]
-    templates = [cluster["headGroupSpec"]["template"], spec["submitterPodTemplate"]]
-    templates += [group["template"] for group in cluster["workerGroupSpecs"]]
-    for template in templates:
-        seconds = {
-            each["key"]: each["tolerationSeconds"]
-            for each in template["spec"]["tolerations"]
-            if each.get("effect") == "NoExecute"
-        }
-        assert seconds == {"node.kubernetes.io/not-ready": 30, "node.kubernetes.io/unreachable": 30}
-
-
 def test_rdma_adds_its_resource_networks_and_environment() -> None:
     (group,) = ray_job(RUNS["rdma"]())["spec"]["rayClusterSpec"]["workerGroupSpecs"]
     template = group["template"]

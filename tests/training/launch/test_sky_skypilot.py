@@ -22,7 +22,7 @@ from tests.training.launch.saved_platforms import PROD, STACKS, made, nodes, out
 from trainfleet.training.launch.sky.config import context_config, context_name, merged
 from trainfleet.training.launch.sky.kubeconfig import with_context
 from trainfleet.training.launch.sky.plan import make_plan
-from trainfleet.training.launch.sky.task import TaskOptions, task_document
+from trainfleet.training.launch.sky.task import STORAGE_ANNOTATION, TaskOptions, task_document
 from trainfleet.training.recipe.load import load_recipe
 
 pytestmark = [
@@ -159,7 +159,8 @@ def test_the_pod_has_the_settings_of_all_pods_and_those_of_its_pool(
         assert container["imagePullPolicy"] == "IfNotPresent"
         assert pod["spec"]["priorityClassName"] == "trainfleet-normal"
         assert pod["metadata"].get("labels", {}).items() >= platform.pod_labels.items()
-        assert pod["metadata"].get("annotations", {}) == (pool.pod_annotations if many else {})
+        annotations = {STORAGE_ANNOTATION: "s3://runs/lm-124m"} | (pool.pod_annotations if many else {})
+        assert pod["metadata"].get("annotations", {}) == annotations
         limits = container["resources"]["limits"]
         assert limits.pop("memory").endswith("G")
         assert limits == ({pool.rdma_resource: pool.rdma_nics} if pool.rdma_resource and many else {})
