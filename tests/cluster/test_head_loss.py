@@ -95,9 +95,10 @@ def test_a_lost_driver_pod_costs_a_restart_from_the_checkpoint(
         (driver,) = place.names("pod", "ray.io/group=drivers")
         before, began = run.step(), time.monotonic()
         place.kubectl("delete", driver, "--wait=false")
+        # The pod trains on for its grace period, so steps alone do not show that it was replaced.
+        until(lambda: run.ended or "resumed:" in run.output, "the run has resumed", 400)
         run.reach(before + 1)
         show(record_property, "driver pod", next_step=time.monotonic() - began)
-        assert "resumed:" in run.output
         assert run.interrupt() == 130, run.output
     place.clean()
 
@@ -112,7 +113,6 @@ def plain(place: Place) -> Iterator[Launch]:
             run.interrupt()
 
 
-@pytest.mark.xfail(reason="resumed from its checkpoint in the one run so far, under load 32", strict=False)
 def test_a_cut_of_a_minute_between_worker_and_head_restarts_nothing(
     place: Place, plain: Launch, record_property: Note
 ) -> None:

@@ -21,6 +21,7 @@ from trainfleet.training.cli.fabric import fabric
 from trainfleet.training.launch.kuberay import fabric_check
 from trainfleet.training.launch.kuberay.fabric_check import FabricReport, check_fabric, evaluate
 from trainfleet.training.launch.kuberay.fabric_pods import Backend, FabricCheck, check_objects, resolve
+from trainfleet.training.launch.remote.pod_settings import lost_node_tolerations
 from trainfleet.training.runtime.all_reduce import Timing, line
 
 NCCL, GLOO = Backend("nccl"), Backend("gloo")
@@ -57,7 +58,7 @@ def test_the_pods_have_the_fabric_placement_and_resources_of_a_training(stack: s
         assert found["environment"] == pool.environment
         assert container["resources"]["limits"]["nvidia.com/gpu"] == str(pool.per_node)
         assert pod["spec"]["nodeSelector"] == pool.node_selector
-        assert pod["spec"]["tolerations"] == pool.tolerations
+        assert pod["spec"]["tolerations"] == [*lost_node_tolerations(), *pool.tolerations]
         assert {"name": "NCCL_DEBUG", "value": "INFO"} in container["env"]
 
 
