@@ -150,10 +150,13 @@ class Lease:
 
 
 def holder_is_alive(lease: Mapping[str, Any]) -> bool | None:
-    """Whether the process that holds a lease exists; None if it is on another machine."""
+    """Whether the process that holds a lease runs; None if it is on another machine."""
     if (lease.get("host"), lease.get("boot")) != (platform.node(), _boot_id()) or not _boot_id():
         return None
-    return psutil.pid_exists(int(lease.get("pid", 0)))
+    try:
+        return psutil.Process(int(lease.get("pid", 0))).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def request_stop(store: Store) -> bool:
