@@ -189,7 +189,7 @@ def test_a_local_platform_sets_the_runs_folder_and_is_recorded(launcher: Launche
     file.write_text(json.dumps(outputs(bucket_url=f"file://{tmp_path}/bucket")))
     recipe, (platform,) = resolve(Request("lm-tiny", on="torchrun", stacks=(str(file),), run="night"), {})
     assert recipe.run_dir() == tmp_path / "bucket" / "night"
-    assert platform.facts()["contract_version"] == 3, "the contract of an older release is migrated"
+    assert platform.facts()["contract_version"] == 4, "the contract of an older release is migrated"
     launched = launcher("placed", ONE, "steps=1", "--platform", str(file))
     assert launched.finish()[0] == 0
     noted = json.loads((launched.run_dir / "run.json").read_text())["launches"][-1]["platform"]
