@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -184,6 +185,9 @@ def test_a_detached_run_ends_and_its_head_then_cleans_up_the_hosts(place: Place)
 
     until(lambda: not any(on_hosts().values()), "the head cleans up", 300)
     assert list(checkpoints.rglob("COMMITTED"))
+    # The launcher's files, with which `runs attach` and `ray down` reach the hosts, stay on this machine.
+    assert place.left()["here"] == ["tf-left"]
+    shutil.rmtree(place.folder / "state" / "trainfleet" / "ray-up" / "tf-left")
 
 
 def test_a_launch_that_is_stopped_while_ray_starts_leaves_nothing(place: Place) -> None:
