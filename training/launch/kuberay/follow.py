@@ -17,6 +17,7 @@ from trainfleet.training.launch.kuberay.messages import KubeRaySpec
 from trainfleet.training.launch.kuberay.pod_log import PodLog
 from trainfleet.training.launch.kuberay.pods import LAUNCH_LABEL
 from trainfleet.training.launch.kuberay.stop_request import ask_ranks
+from trainfleet.training.launch.kuberay.timeouts import timeouts
 from trainfleet.training.launch.remote import pod_diagnostics
 from trainfleet.training.launch.remote.follower import (
     NoteLog,
@@ -52,6 +53,7 @@ class Follower:
         self.job = spec.job
         self.log = PodLog(cluster)
         self.note = NoteLog(sink)
+        self.timeouts = timeouts(spec.pods)
         self.ray_cluster = spec.cluster or ""
         self.started = self.stepped = self.stop_sent = False
         self.result: dict[str, Any] | None = None
@@ -127,7 +129,7 @@ class Follower:
             self.note("no disruption budget: a drain may evict several pods of the run at once")
 
     def _await_deletion(self) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + self.timeouts.deletion_s
         while self.cluster.get("RayJob", self.job) is not None:
             if time.monotonic() > deadline:
                 raise TrainfleetError(
@@ -167,7 +169,7 @@ class Follower:
                 if state_of(job) in ENDED:
                     return self._end(job)
                 self._poll(job)
-                next_poll = time.monotonic() + POLL_S * (3 if self.stepped else 1)
+                next_poll = time.monotonic() + self.timeouts.poll_s * (3 if self.stepped else 1)
             time.sleep(TICK_S)
 
     def _read_log(self) -> None:

@@ -38,6 +38,7 @@ PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 SUBMIT_TRIES = 50
 """Restarts of the submitter's container: each is a head that was lost, or an image that starts slowly."""
 SHUT_DOWN_AFTER_S = 0
+WORKERS_START = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
 WORKERS, DRIVERS = "workers", "drivers"
 
 
@@ -210,6 +211,7 @@ def submitted_job(run: RunSpec) -> RayJob:
     variables = {} if run.cluster else {events.RAY_FOR_RUN: "1"}
     variables |= {CODE: run.code} if run.code else {}
     variables |= price_variable(run.usd_per_hour)
+    variables[WORKERS_START] = str(round(run.timeouts.workers_start_s))
     return job.ray_job(run.recipe.name, run.launch, run.allow_changes, variables, driver_pod=run.driver_pod)
 
 

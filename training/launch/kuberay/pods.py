@@ -44,6 +44,8 @@ FILES_MOUNT = "/etc/trainfleet"
 CA_FILE = f"{FILES_MOUNT}/ca.crt"
 HEAD_CPUS, HEAD_CPUS_PER_POD, HEAD_MAX_CPUS = 0.5, 0.05, 8.0
 HEAD_GIB, HEAD_PODS_PER_GIB, HEAD_MAX_GIB = 2, 8, 32
+"""Requests of the head. Their limits are Ray's recommendation for large clusters, 8 CPUs and 32 GB
+(docs.ray.io, "Best practices for deploying large clusters"), which 160 and 256 pods reach."""
 CHECKPOINT_WAIT_S = 480
 """How long a drained worker waits for its checkpoint, from the notice on. It ends as soon as its ranks saved.
 """

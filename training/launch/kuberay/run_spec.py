@@ -10,6 +10,7 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.training.launch.kuberay.gcs_store import GcsStore, gcs_store
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
+from trainfleet.training.launch.kuberay.timeouts import Timeouts, timeouts
 from trainfleet.training.launch.kuberay.worker_size import worker_size
 from trainfleet.training.launch.owner import owner_of
 from trainfleet.training.launch.platform_outputs import external_cluster
@@ -77,6 +78,11 @@ class RunSpec:
     def ray_pods(self) -> int:
         """The pods of the Ray cluster: the head, the workers, and that of drivers."""
         return 1 + self.pods + (1 if self.driver_pod else 0)
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """The waits that grow with its pods."""
+        return timeouts(self.pods)
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -165,7 +171,7 @@ def resolve(
         secrets=pod_secrets(outputs, options.from_secrets),
         env=forwarded(env),
         ca=ca,
-        within_s=options.within_s,
+        within_s=_within_s(options, pods),
         allow_changes=target.request.allow_changes,
         code=target.code_url,
         templates=pod_template.collect(outputs, recipe.pod_template, options.pod_template),
@@ -173,6 +179,12 @@ def resolve(
         serving=serving,
         owner=owner_of(env),
     )
+
+
+def _within_s(options: KubeRayOptions, pods: int) -> float:
+    """How long the run may wait for its machines: as given, else by its size."""
+    given = "within_s" in options.model_fields_set
+    return options.within_s if given else timeouts(pods).machines_s
 
 
 def _unreported(recipe: Recipe, outputs: PlatformOutputs, options: KubeRayOptions) -> list[Problem]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from trainfleet.training.launch.kuberay.timeouts import timeouts
 from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster
 from trainfleet.training.launch.remote.ray_job import stop_file
 
 CONTAINER = "ray-worker"
-AT_ONCE = 16
 
 
 def ask_ranks(cluster: Cluster, pods: list[dict[str, Any]], launch: str) -> int:
@@ -34,5 +34,5 @@ def ask_ranks(cluster: Cluster, pods: list[dict[str, Any]], launch: str) -> int:
         if pod.get("status", {}).get("phase") == "Running"
         and CONTAINER in [each["name"] for each in pod.get("spec", {}).get("containers", [])]
     ]
-    with ThreadPoolExecutor(AT_ONCE) as threads:
+    with ThreadPoolExecutor(timeouts(len(names)).asked_at_once) as threads:
         return sum(threads.map(ask, names))
