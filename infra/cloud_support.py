@@ -190,6 +190,10 @@ class CloudSupport:
     """The zones of a node group that is created once per zone; empty = it is one group over its zones."""
     allocatable: Callable[[Machine], Allocatable] = field(default=lambda _machine: Allocatable())
     """What pods can request on an empty node; unknown for nodes of an existing cluster."""
+    topology_levels: Callable[[Machine], tuple[str, ...]] = field(default=lambda _machine: ())
+    """Labels that the cloud sets on nodes of this machine, from the widest part of its network to the
+    closest; empty = it sets none.
+    """
     unpriced_is_unsold: bool = False
     """True: the cloud lists a price for everything it sells."""
     spot_is_capped: bool = False

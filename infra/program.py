@@ -28,6 +28,7 @@ from trainfleet.infra.spec.load import parse_spec
 from trainfleet.infra.spec.node_group import CAPACITY_LABEL, POOL_LABEL
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 from trainfleet.infra.spec.stack_file import PLATFORM_PATH, project_root, read_stack
+from trainfleet.infra.spec.topology_levels import placement
 from trainfleet.pydantic_messages import Path
 
 GARBAGE_AFTER = 200_000
@@ -168,6 +169,8 @@ def pool_output(groups: tuple[Pool, ...], region: str = "") -> Mapping[str, Any]
         "usd_per_hour": machine.usd_per_hour(capacity),
         "groups": [group_output(group, region) for group in groups if group.spec.preferences],
         "one_group_label": CAPACITY_LABEL if stays_in_one_group(first) else "",
+        "queue_annotations": placement(first.spec, first.machine),
+        "pod_template": first.spec.pod_template,
     }
 
 

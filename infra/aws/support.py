@@ -16,6 +16,7 @@ from trainfleet.infra.aws.layout import (
 )
 from trainfleet.infra.aws.validation import RULES
 from trainfleet.infra.catalog.cost import nat_costs, shared_filesystem_cost
+from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.cloud_support import (
     AccountId,
     CloudSupport,
@@ -45,6 +46,10 @@ TRAINING_PLAN = ReservationId(
 """AWS::SageMaker::Cluster, TrainingPlanArn."""
 
 
+LAYER_LABEL = "topology.k8s.aws/network-node-layer-"
+LAYERED = re.compile(r"(ml\.)?((g6e|g7e|p4d|p4de|p5e|p5en)\.\w+|p5\.48xlarge|(?P<four>p6-b[23]00\.48xlarge))")
+
+
 def standing_costs(spec: PlatformSpec) -> Iterator[StandingCost]:
     """The control plane, NAT, interface endpoints, the shared filesystem."""
     zones = len(platform_zones(spec))
@@ -62,6 +67,15 @@ def check_settings(spec: PlatformSpec, config: Mapping[str, Any]) -> Iterator[Se
     if spec.account and spec.account not in map(str, allowed):
         what = "is missing" if written is None else f"lacks the platform's account `{spec.account}`"
         yield SettingProblem(ALLOWED_ACCOUNTS, what, f'write {ALLOWED_ACCOUNTS}: ["{spec.account}"]')
+
+
+def topology_levels(machine: Machine) -> tuple[str, ...]:
+    """The labels of the layers of EC2's network, which EKS sets on nodes of these machines (EKS user guide,
+    network topology labels; EC2 user guide, prerequisites for instance topology).
+    """
+    found = LAYERED.fullmatch(machine.instance_type)
+    layers = 0 if found is None else 4 if found["four"] else 3
+    return tuple(f"{LAYER_LABEL}{layer}" for layer in range(1, layers + 1))
 
 
 def role_rights(spec: PlatformSpec) -> Mapping[str, Mapping[str, Any]]:
@@ -120,6 +134,7 @@ SUPPORT = CloudSupport(
     fast_image_pull=True,
     image_release=r"(1\.\d{2})\.\d+-\d{8}",
     allocatable=node_allocatable,
+    topology_levels=topology_levels,
     rules=RULES,
     standing_costs=standing_costs,
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainfleet.infra.catalog.cost import nat_costs, shared_filesystem_cost
+from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.cloud_support import (
     AccountId,
     CloudSupport,
@@ -24,11 +25,25 @@ from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 NETWORK = r"projects/[a-z0-9:.-]+/global/networks/[a-z0-9-]+"
 
 
+TOPOLOGY_LABELS = (
+    "cloud.google.com/gce-topology-block",
+    "cloud.google.com/gce-topology-subblock",
+    "cloud.google.com/gce-topology-host",
+)
+
+
 def standing_costs(spec: PlatformSpec) -> Iterator[StandingCost]:
     """The control plane, one NAT for the whole region, the shared filesystem."""
     yield StandingCost("control-plane", 1)
     yield from nat_costs(spec, 1)
     yield from shared_filesystem_cost(spec)
+
+
+def topology_levels(machine: Machine) -> tuple[str, ...]:
+    """The labels that GKE sets on nodes of A3 Ultra and A4 (AI Hypercomputer, Schedule GKE workloads with
+    Topology Aware Scheduling).
+    """
+    return TOPOLOGY_LABELS if machine.instance_type.startswith(("a3-ultragpu-", "a4-")) else ()
 
 
 def account_rights(spec: PlatformSpec) -> Mapping[str, Mapping[str, Any]]:
@@ -94,6 +109,7 @@ SUPPORT = CloudSupport(
         Capacity.QUEUED,
     ),
     allocatable=node_allocatable,
+    topology_levels=topology_levels,
     rules=RULES,
     standing_costs=standing_costs,
 )

@@ -18,6 +18,7 @@ from trainfleet.infra.kubernetes.custom import custom
 from trainfleet.infra.kubernetes.features import LayerFeatures
 from trainfleet.infra.kubernetes.manifest_model import document
 from trainfleet.infra.kubernetes.names import PRIORITIES, QUEUE, QUEUE_NAMESPACE
+from trainfleet.infra.kubernetes.topology import flavor_name, topology_of
 from trainfleet.infra.kubernetes.values.common import Toleration
 from trainfleet.infra.kubernetes.values.queue import Selector, kueue
 from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform, Pool
@@ -41,6 +42,7 @@ UNCOUNTED = ("1000000", "1000000Gi")
 class FlavorSpec:
     node_labels: dict[str, str]
     tolerations: tuple[Toleration, ...]
+    topology_name: str | None = None
 
 
 @document
@@ -128,10 +130,7 @@ class Queue(pulumi.ComponentResource):
                 parent=self,
             )
             flavors = [self._resource("ResourceFlavor", SYSTEM_FLAVOR, [chart], {"spec": FlavorSpec({}, ())})]
-            flavors += [
-                self._resource("ResourceFlavor", groups[0].spec.pool, [chart], {"spec": flavor(groups)})
-                for groups in platform.groups_by_pool()
-            ]
+            flavors += [self._flavor(groups, chart) for groups in platform.groups_by_pool()]
             checks = [
                 self._provisioning(name, chart)
                 for name in sorted({pool.provisioning_class for pool in platform.pools} - {""})
@@ -145,6 +144,14 @@ class Queue(pulumi.ComponentResource):
                 body = {"value": value, "description": f"Trainings of priority {name.rpartition('-')[2]}"}
                 self._resource("WorkloadPriorityClass", name, [chart], body)
         self.register_outputs({})
+
+    def _flavor(self, groups: tuple[Pool, ...], chart: pulumi.Resource) -> pulumi.Resource:
+        """The flavor of a pool, after its topology if it has one."""
+        name, topology = flavor_name(groups), topology_of(groups[0])
+        after = [chart]
+        if topology is not None:
+            after = [self._resource("Topology", name, after, {"spec": topology})]
+        return self._resource("ResourceFlavor", name, after, {"spec": flavor(groups)})
 
     def _provisioning(self, class_name: str, chart: pulumi.Resource) -> pulumi.Resource:
         """A check that admits a job once its ProvisioningRequest got all nodes (Kueue documentation,
@@ -195,7 +202,8 @@ def flavor(groups: tuple[Pool, ...]) -> FlavorSpec:
         Toleration(operator="Exists", key=GPU_RESOURCE, effect="NoSchedule"),
         *(Toleration(**each) for index, each in enumerate(extra) if each not in extra[:index]),
     )
-    return FlavorSpec({**labels, **pool.selector}, given)
+    name = None if topology_of(pool) is None else flavor_name(groups)
+    return FlavorSpec({**labels, **pool.selector}, given, name)
 
 
 def cluster_queue(platform: Platform, spec: PlatformSpec) -> ClusterQueueSpec:
@@ -207,12 +215,14 @@ def cluster_queue(platform: Platform, spec: PlatformSpec) -> ClusterQueueSpec:
     except LookupError:
         system = None
     flavors = [Flavor(SYSTEM_FLAVOR, _quotas(covered, _amounts(system, spec.system_pool.max_nodes)))]
-    for pool in (groups[0] for groups in platform.groups_by_pool()):
+    for groups in platform.groups_by_pool():
+        pool = groups[0]
         nodes = pool.spec.max_nodes
         own = {GPU_RESOURCE: str(pool.spec.per_node * nodes)}
         if pool.rdma_resource:
             own[pool.rdma_resource] = str(pool.machine.rdma_nics * nodes)
-        flavors.append(Flavor(pool.spec.pool, _quotas(covered, {**_amounts(pool.machine, nodes), **own})))
+        amounts = {**_amounts(pool.machine, nodes), **own}
+        flavors.append(Flavor(flavor_name(groups), _quotas(covered, amounts)))
     return ClusterQueueSpec(
         namespace_selector=Selector({"kubernetes.io/metadata.name": TRAINING_NAMESPACE}),
         resource_groups=(ResourceGroup(covered, tuple(flavors)),),
@@ -229,7 +239,11 @@ def _checks(platform: Platform) -> AdmissionChecks | None:
     checks = tuple(
         FlavorCheck(
             check_name(name),
-            tuple(pool.spec.pool for pool in platform.pools if pool.provisioning_class == name),
+            tuple(
+                flavor_name(groups)
+                for groups in platform.groups_by_pool()
+                if name in {group.provisioning_class for group in groups}
+            ),
         )
         for name in classes
     )

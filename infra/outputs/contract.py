@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from trainfleet.errors import InputError, Problem
 from trainfleet.pydantic_messages import explain, shown
 
-CONTRACT_VERSION = 4
+CONTRACT_VERSION = 5
 
 
 class Output(BaseModel):
@@ -81,6 +81,14 @@ class PoolOutput(Output):
     one_group_label: str
     """Label of which all workers of a run must find the same value on their nodes, because the fabric or the
     placement of the pool ends at the group; empty: workers may use several groups.
+    """
+    queue_annotations: dict[str, str]
+    """Annotations by which the queue places pods that train: where in the network (Kueue's topology-aware
+    scheduling). The queue admits no pod to the pool without them; empty: it has no topology.
+    """
+    pod_template: dict[str, Any]
+    """The platform's changes of the pods that train on the pool: a strategic merge patch, applied after
+    `pod_template.workers` of the platform.
     """
 
 
@@ -217,7 +225,18 @@ def _to_4(document: dict[str, Any]) -> dict[str, Any]:
     return {"pod_template": {"head": {}, "workers": {}}, "ray_redis": None, **document}
 
 
-MIGRATIONS: dict[int, Migration] = {1: _to_2, 2: _to_3, 3: _to_4}
+def _to_5(document: dict[str, Any]) -> dict[str, Any]:
+    """Version 4 had pools without a topology and without changes of their pods."""
+    pools = document.get("pools")
+    added: dict[str, Any] = {"queue_annotations": {}, "pod_template": {}}
+    grown = [
+        {**added, **pool} if isinstance(pool, dict) else pool
+        for pool in (pools if isinstance(pools, list) else [])
+    ]
+    return {**document, **({"pools": grown} if isinstance(pools, list) else {})}
+
+
+MIGRATIONS: dict[int, Migration] = {1: _to_2, 2: _to_3, 3: _to_4, 4: _to_5}
 """By version: the migration to the next one. Raise CONTRACT_VERSION together with a new step."""
 
 _STACK_TYPE = "pulumi:pulumi:Stack"

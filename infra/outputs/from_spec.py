@@ -64,5 +64,7 @@ def _pool(cloud: Cloud, region: str, pool: GpuPool, first: NodeGroup) -> PoolOut
         pod_memory_gib=0.0,
         groups=[],
         one_group_label="",
+        queue_annotations={},
+        pod_template={},
         usd_per_hour=machine.usd_per_hour(first.capacity),
     )

@@ -12,10 +12,10 @@ from inspect import cleandoc
 from itertools import pairwise
 from pathlib import Path
 
-from trainfleet.infra.spec import identities, pod_template, ray, receivers, schema
+from trainfleet.infra.spec import identities, pod_template, ray, receivers, schema, topology
 from trainfleet.infra.spec.part import Part
 
-MODULES = (identities, pod_template, ray, receivers, schema)
+MODULES = (identities, pod_template, ray, receivers, topology, schema)
 """Parts before what contains them."""
 
 

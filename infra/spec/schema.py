@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from ipaddress import IPv4Network
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
@@ -18,6 +18,7 @@ from trainfleet.infra.spec.part import Day, Email, Name, Part, Range, Share
 from trainfleet.infra.spec.pod_template import PodTemplate
 from trainfleet.infra.spec.ray import Ray
 from trainfleet.infra.spec.receivers import Receiver, SecretName
+from trainfleet.infra.spec.topology import Topology
 
 
 class Hub(Part):
@@ -222,6 +223,10 @@ class GpuPool(Part):
     """Release of the node image (aws). Empty = the newest at creation or upgrade. A change replaces nodes."""
     labels: dict[str, str] = {}
     """Additional Kubernetes labels of the pool's nodes."""
+    topology: Topology | None = None
+    """Place the workers of a run close together (needs `queue.enabled`). Default: any nodes of the pool."""
+    pod_template: dict[str, Any] = {}
+    """Changes of the pods that train on this pool, applied after `pod_template.workers` of the platform."""
 
     @property
     def preferred(self) -> Capacity:

@@ -90,6 +90,10 @@ def pods_are_changed_by_valid_patches(spec: PlatformSpec) -> Iterator[Finding]:
     for problem in patch_problems({role: patch for role, patch in given.items() if patch}):
         role = problem.where.partition(".")[0]
         yield Finding(("pod_template", role), f"{problem.where}: {problem.what}", problem.fix)
+    for index, pool in enumerate(spec.gpu_pools):
+        for problem in patch_problems({"workers": pool.pod_template} if pool.pod_template else {}):
+            what = f"{problem.where.removeprefix('workers.')}: {problem.what}"
+            yield Finding(("gpu_pools", index, "pod_template"), what, problem.fix)
 
 
 def receivers_have_their_sender(spec: PlatformSpec) -> Iterator[Finding]:

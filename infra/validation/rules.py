@@ -15,6 +15,7 @@ from trainfleet.infra.validation import (
     network,
     node_pools,
     services,
+    topologies,
     versions,
 )
 from trainfleet.infra.validation.finding import Finding, Rule
@@ -56,6 +57,9 @@ COMMON_RULES: tuple[Rule, ...] = (
     node_pools.reservations_are_not_shared,
     node_pools.blocks_start_empty,
     node_pools.labels_are_free,
+    topologies.topology_has_its_queue,
+    topologies.topology_levels_are_known,
+    topologies.topology_has_its_nodes,
     layer.certificates_are_signed,
     layer.redis_is_whole,
     layer.queue_has_its_operator,

@@ -36,6 +36,13 @@ P5E = {
     "gpu_pools[0].per_node": 8,
     "gpu_pools[0].instance_type": "p5e.48xlarge",
 }
+TOPOLOGY = {
+    "queue.enabled": True,
+    "gpu_pools[0].accelerator": "H100",
+    "gpu_pools[0].per_node": 8,
+    "gpu_pools[0].min_nodes": 2,
+    "gpu_pools[0].topology": {},
+}
 HYPERPOD = {"gpu_pools[0].kind": "hyperpod", "gpu_pools[0].min_nodes": 2}
 PLAN = "arn:aws:sagemaker:us-east-2:111122223333:training-plan/my-plan"
 LAUNCHER = "arn:aws:iam::111122223333:role/ml-engineer"
@@ -1361,5 +1368,76 @@ CASES = [
         },
         "exceptions[0].policy",
         "one that `trainfleet policies` lists",
+    ),
+    Case(
+        "topology_has_its_queue",
+        {**TOPOLOGY, "queue.enabled": False},
+        "gpu_pools[0].topology",
+        "is applied by the queue, which is off -> queue.enabled: true",
+        TOPOLOGY,
+    ),
+    Case(
+        "topology_levels_are_known",
+        {"gpu_pools[0].topology": {}},
+        "gpu_pools[0].topology.levels",
+        "aws labels no nodes of this pool with their place in the network -> levels: labels that you set",
+        {"gpu_pools[0].topology": {"levels": ["example.com/block"]}},
+    ),
+    Case(
+        "topology_levels_are_known",
+        {"cloud": "azure", "gpu_pools[0].topology": {}},
+        "gpu_pools[0].topology.levels",
+        "azure labels no nodes",
+        {"cloud": "azure", "gpu_pools[0].topology": {"levels": ["example.com/block"]}},
+    ),
+    Case(
+        "topology_levels_are_known",
+        {**TOPOLOGY, "gpu_pools[0].topology": {"levels": ["example.com/block", "kubernetes.io/hostname"]}},
+        "gpu_pools[0].topology.levels",
+        "is added as the lowest level -> leave it out",
+        TOPOLOGY,
+    ),
+    Case(
+        "topology_levels_are_known",
+        {"gpu_pools[0].topology": {"levels": ["example.com/block", "example.com/block"]}},
+        "gpu_pools[0].topology.levels",
+        "a label is listed twice",
+        {"gpu_pools[0].topology": {"levels": ["example.com/block", "example.com/rack"]}},
+    ),
+    Case(
+        "topology_levels_are_known",
+        {**TOPOLOGY, "gpu_pools[0].topology": {"required": "topology.k8s.aws/network-node-layer-4"}},
+        "gpu_pools[0].topology.required",
+        "is not a level of this pool -> one of topology.k8s.aws/network-node-layer-1, ",
+        {**TOPOLOGY, "gpu_pools[0].topology": {"required": "topology.k8s.aws/network-node-layer-3"}},
+    ),
+    Case(
+        "topology_has_its_nodes",
+        {**TOPOLOGY, "gpu_pools[0].min_nodes": 1},
+        "gpu_pools[0].topology",
+        "of 2 only 1 always do -> min_nodes: 2",
+        TOPOLOGY,
+    ),
+    Case(
+        "topology_has_its_nodes",
+        {**TOPOLOGY, "gpu_pools[0].capacity": ["on-demand", "spot"]},
+        "gpu_pools[0].topology",
+        "the groups of a list get theirs on demand -> one capacity",
+        {**GOOGLE, "gpu_pools[0].topology": {}, "gpu_pools[0].capacity": "queued"},
+    ),
+    Case(
+        "topology_has_its_nodes",
+        {"gpu_pools": [{**POOL, "topology": {"levels": ["example.com/block"]}}]},
+        "gpu_pools[0].labels",
+        "a flavor with a topology selects its nodes by labels",
+        {"gpu_pools": [{**POOL, "topology": {"levels": ["example.com/block"]}, "labels": {"gpu": "yes"}}]},
+        base="local",
+    ),
+    Case(
+        "pods_are_changed_by_valid_patches",
+        {"gpu_pools[0].pod_template": {"spec": {"containers": [{"name": "trainer", "image": "mine"}]}}},
+        "gpu_pools[0].pod_template",
+        "spec.containers[0].image",
+        {"gpu_pools[0].pod_template": {"spec": {"imagePullSecrets": [{"name": "login"}]}}},
     ),
 ]

@@ -41,6 +41,8 @@ POOL = {
     "usd_per_hour": 55.04,
     "groups": [],
     "one_group_label": "",
+    "queue_annotations": {"kueue.x-k8s.io/podset-preferred-topology": "example.com/rack"},
+    "pod_template": {"spec": {"priority": 1}},
 }
 PLATFORM: dict[str, Any] = {
     "contract_version": CONTRACT_VERSION,
@@ -194,6 +196,7 @@ def test_a_document_that_the_first_release_wrote_is_read_today() -> None:
     assert [(pool.groups, pool.one_group_label) for pool in outputs.pools] == [([], "")] * 4, (
         "a pool had one capacity"
     )
+    assert [(pool.queue_annotations, pool.pod_template) for pool in outputs.pools] == [({}, {})] * 4
 
 
 def test_every_version_since_the_first_has_a_way_forward() -> None:

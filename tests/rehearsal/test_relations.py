@@ -166,6 +166,8 @@ PROVISIONED = [
     ),
     kueue("ProvisioningRequestConfig", "dws-config", provisioningClassName="queued-provisioning.gke.io"),
 ]
+PLACED = kueue("ResourceFlavor", "a100", nodeLabels={"pool": "a100"}, topologyName="blocks")
+BLOCKS = kueue("Topology", "blocks", levels=[{"nodeLabel": "example.com/block"}])
 NO_REQUEST = "nodes of flavor a100 are added for a ProvisioningRequest of class queued-provisioning.gke.io"
 FSX = record("aws:fsx/lustreFileSystem:LustreFileSystem", "fs-1", securityGroupIds=["sg-servers"])
 
@@ -279,6 +281,18 @@ REFUSED: list[Wrong] = [
         NO_REQUEST,
     ),
     (
+        "a flavor whose topology does not exist",
+        [PLACED],
+        cluster_queue(),
+        "flavor a100 places pods in the topology blocks, which does not exist",
+    ),
+    (
+        "a flavor with a topology and without labels",
+        [kueue("ResourceFlavor", "a100", nodeLabels={}, topologyName="blocks"), BLOCKS],
+        cluster_queue(),
+        "flavor a100 has a topology and no nodeLabels",
+    ),
+    (
         "an admission check of another flavor",
         [*FLAVORS, *PROVISIONED, node_pool()],
         cluster_queue(name="dws", onFlavors=["system"]),
@@ -318,6 +332,7 @@ ALLOWED: list[Right] = [
     ("a reservation with a role", [role(RESERVED.lower())], RESERVED_POOL),
     ("a reservation in a group with a role", [role(RESERVED.partition("/providers")[0])], RESERVED_POOL),
     ("a program without roles", [], RESERVED_POOL),
+    ("a flavor with its topology", [PLACED, BLOCKS], cluster_queue()),
     ("a role on a key of the vault", [*OPEN, vault(), role(f"{VAULT_ID}/keys/data")], AMLFS),
     ("links of two file systems", [DATASETS], link("all", "/", "datasets/", "fs-2")),
 ]

@@ -17,6 +17,7 @@ import pytest
 
 from tests.training.launches import Launcher, rows, running, untimed, wait_for
 from trainfleet.errors import InputError
+from trainfleet.infra.outputs.contract import CONTRACT_VERSION
 from trainfleet.training.launch.base import LAUNCHERS, find
 from trainfleet.training.launch.base import Launcher as BaseLauncher
 from trainfleet.training.launch.options import LaunchOptions
@@ -189,7 +190,9 @@ def test_a_local_platform_sets_the_runs_folder_and_is_recorded(launcher: Launche
     file.write_text(json.dumps(outputs(bucket_url=f"file://{tmp_path}/bucket")))
     recipe, (platform,) = resolve(Request("lm-tiny", on="torchrun", stacks=(str(file),), run="night"), {})
     assert recipe.run_dir() == tmp_path / "bucket" / "night"
-    assert platform.facts()["contract_version"] == 4, "the contract of an older release is migrated"
+    assert platform.facts()["contract_version"] == CONTRACT_VERSION, (
+        "the contract of an older release is migrated"
+    )
     launched = launcher("placed", ONE, "steps=1", "--platform", str(file))
     assert launched.finish()[0] == 0
     noted = json.loads((launched.run_dir / "run.json").read_text())["launches"][-1]["platform"]

@@ -91,6 +91,7 @@ KINDS: Mapping[str, Kind] = {
     "requested_pools": Kind(
         "Queues and queued pools", "A queue without the admission check that requests its nodes."
     ),
+    "placed_flavors": Kind("Queues and topologies", "A flavor whose topology does not exist."),
     "reached_registry": Kind("Images and egress", "Public images on nodes without egress."),
 }
 GAPS = """## Known gaps

@@ -72,8 +72,8 @@ Within = Annotated[
         "--within",
         metavar="MINUTES",
         parser=minutes,
-        help="How long to wait for machines: minutes, or a unit as in 90s, 5m, 2h. Then it is undone. kuberay: "
-        "by default up to 45 minutes for more than 10 pods.",
+        help="How long to wait for machines: minutes, or a unit as in 90s, 5m, 2h. Then it is undone. "
+        "kuberay: by default up to 45 minutes for more than 10 pods.",
         rich_help_panel=REMOTE,
     ),
 ]

@@ -10,14 +10,19 @@ from typing import Any
 
 import pytest
 
-from tests.infra.kubernetes.planned import L4, Planned, plan, pool, spec
-from trainfleet.infra.catalog.machines import Machine, system_machine
+from tests.infra.kubernetes.planned import H100, L4, Planned, plan, pool, spec
+from trainfleet.infra.catalog.machines import Machine, catalogue, system_machine
+from trainfleet.infra.cloud_support import support
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.kubernetes.names import PRIORITIES, QUEUE
 from trainfleet.infra.platform import Pool
+from trainfleet.infra.program import pool_output
 from trainfleet.infra.spec.node_group import groups_of_capacity
 from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import GpuPool
+from trainfleet.infra.spec.topology_levels import PREFERRED, REQUIRED
+
+PLACED = {**H100, "min_nodes": 4, "topology": {}}
 
 
 def quotas(planned: Planned) -> dict[str, dict[str, str]]:
@@ -154,3 +159,86 @@ def test_a_job_waits_as_long_as_its_capacity_may_take(capacity: str, limit: str)
 
 def test_there_is_no_queue_without_a_gpu_pool() -> None:
     assert "lab-kueue" not in plan({"gpu_pools": []}).types
+
+
+def test_a_pool_with_a_topology_is_a_flavor_of_its_levels_with_the_node_as_the_lowest() -> None:
+    planned = plan({"gpu_pools": [PLACED, L4]})
+    (topology,) = planned.custom("Topology").values()
+    name = topology["metadata"]["name"]
+    assert name.startswith("h100-")
+    assert topology["spec"]["levels"] == [
+        {"nodeLabel": "topology.k8s.aws/network-node-layer-1"},
+        {"nodeLabel": "topology.k8s.aws/network-node-layer-2"},
+        {"nodeLabel": "topology.k8s.aws/network-node-layer-3"},
+        {"nodeLabel": "kubernetes.io/hostname"},
+    ]
+    flavors = planned.custom("ResourceFlavor")
+    assert set(flavors) == {"system", name, "l4"}
+    assert flavors[name]["spec"]["topologyName"] == name
+    assert flavors[name]["spec"]["nodeLabels"], "a flavor with a topology selects its nodes"
+    assert "topologyName" not in flavors["l4"]["spec"]
+    assert list(quotas(planned)) == ["system", name, "l4"]
+
+
+def test_a_change_of_an_immutable_topology_creates_another() -> None:
+    def name(**changes: Any) -> str:
+        topology = {"levels": ["example.com/block", "example.com/rack"], **changes}
+        (found,) = plan({"gpu_pools": [{**PLACED, "topology": topology}]}).custom("Topology")
+        return str(found)
+
+    assert name() == name()
+    assert name() == name(required="example.com/block"), "pods ask for it, not the topology"
+    assert name() != name(levels=["example.com/block"])
+
+
+def test_the_admission_check_of_a_provisioned_pool_is_on_the_flavor_of_its_topology() -> None:
+    of = spec(gpu_pools=[{**PLACED, "topology": {"levels": ["example.com/block"]}}])
+    (group,) = node_groups(of)
+    queued = replace(pool(of, group), provisioning_class="queued-provisioning.gke.io")
+    planned = plan(
+        {"gpu_pools": [{**PLACED, "topology": {"levels": ["example.com/block"]}}]}, pools=(queued,)
+    )
+    (name,) = planned.custom("Topology")
+    checks = planned.custom("ClusterQueue")[QUEUE]["spec"]["admissionChecksStrategy"]["admissionChecks"]
+    assert checks == [{"name": "queued-provisioning", "onFlavors": [name]}]
+
+
+@pytest.mark.parametrize(
+    ("cloud", "machine", "levels"),
+    [
+        ("aws", "p5.48xlarge", 3),
+        ("aws", "ml.p5en.48xlarge", 3),
+        ("aws", "p6-b200.48xlarge", 4),
+        ("aws", "g6e.12xlarge", 3),
+        ("aws", "p5.4xlarge", 0),
+        ("aws", "g5.48xlarge", 0),
+        ("gcp", "a3-ultragpu-8g", 3),
+        ("gcp", "a4-highgpu-8g", 3),
+        ("gcp", "a3-megagpu-8g", 0),
+        ("azure", "Standard_ND96isr_H100_v5", 0),
+    ],
+)
+def test_only_some_machines_are_labelled_with_their_place_in_the_network(
+    cloud: str, machine: str, levels: int
+) -> None:
+    (found, *_) = [each for each in catalogue() if (each.cloud, each.instance_type) == (cloud, machine)]
+    assert len(support(found.cloud).topology_levels(found)) == levels
+
+
+@pytest.mark.parametrize(
+    ("topology", "annotations"),
+    [
+        (None, {}),
+        ({}, {PREFERRED: "topology.k8s.aws/network-node-layer-3"}),
+        (
+            {"required": "topology.k8s.aws/network-node-layer-1"},
+            {REQUIRED: "topology.k8s.aws/network-node-layer-1"},
+        ),
+        ({"levels": ["example.com/block", "example.com/rack"]}, {PREFERRED: "example.com/rack"}),
+    ],
+)
+def test_the_contract_tells_launchers_how_pods_are_placed(
+    topology: dict[str, Any] | None, annotations: dict[str, str]
+) -> None:
+    of = spec(gpu_pools=[{**PLACED, "topology": topology}])
+    assert pool_output((pool(of, node_groups(of)[0]),))["queue_annotations"] == annotations

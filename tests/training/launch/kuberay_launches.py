@@ -55,6 +55,8 @@ def pool(name: str, **changes: Any) -> dict[str, Any]:
         "usd_per_hour": 4.6,
         "groups": [],
         "one_group_label": "",
+        "queue_annotations": {},
+        "pod_template": {},
         **changes,
     }
 

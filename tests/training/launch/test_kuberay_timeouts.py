@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -60,7 +61,7 @@ def test_within_replaces_the_wait_for_machines_of_any_size(pods: int) -> None:
 
 def test_waits_never_shrink_with_more_pods_and_end_somewhere() -> None:
     found = [timeouts(pods) for pods in range(1, 2000)]
-    for smaller, larger in zip(found, found[1:], strict=False):
+    for smaller, larger in itertools.pairwise(found):
         assert larger.machines_s >= smaller.machines_s
         assert larger.workers_start_s >= smaller.workers_start_s
         assert larger.deletion_s >= smaller.deletion_s

@@ -126,7 +126,7 @@ def worker_pod(run: RunSpec) -> Document:
         if affinity := group_affinity(pool, _workers(run), run.pods):
             spec["affinity"] = affinity
         fabric = _fabric(run)
-        metadata["annotations"] |= fabric.annotations
+        metadata["annotations"] |= {**fabric.annotations, **pool.queue_annotations}
         spec["containers"][0]["env"] += variables(dict(fabric.environment))
     # The spread would outweigh the order of the node groups: it would fill one node of each.
     if run.pods > 1 and not (pool and pool.groups):

@@ -174,7 +174,7 @@ def resolve(
         within_s=_within_s(options, pods),
         allow_changes=target.request.allow_changes,
         code=target.code_url,
-        templates=pod_template.collect(outputs, recipe.pod_template, options.pod_template),
+        templates=pod_template.collect(outputs, pool, recipe.pod_template, options.pod_template),
         gcs_store=store,
         serving=serving,
         owner=owner_of(env),

@@ -1,6 +1,6 @@
 """The user's changes of a run's pods: strategic merge patches of the pod templates of the head and of the
-workers, from the stack, the recipe and the file of `--pod-template`, applied in this order as by `kubectl
-patch`. Pure, except for reading the file.
+workers, from the stack, its pool, the recipe and the file of `--pod-template`, applied in this order as by
+`kubectl patch`. Pure, except for reading the file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.infra.outputs.contract import PlatformOutputs
+from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.pod_patches import CONTAINER, DIRECTIVE, MERGE_KEYS, patch_problems
 from trainfleet.training.recipe.schema import PodTemplate
 
@@ -32,18 +32,25 @@ class PodTemplates:
     """Where the run itself, and not only its platform, changes the pods: `pod_template`, `--pod-template`."""
 
 
-def collect(outputs: PlatformOutputs, recipe: PodTemplate, file: str | None) -> PodTemplates:
-    """The patches of the platform, of the recipe and of the file.
+def of_platform(outputs: PlatformOutputs, pool: PoolOutput | None) -> Patches:
+    """The platform's patches of the pods that train: those of every run, then those of the pool."""
+    own = pool.pod_template if pool is not None else {}
+    return tuple(each for each in (outputs.pod_template.workers, own) if each)
+
+
+def collect(
+    outputs: PlatformOutputs, pool: PoolOutput | None, recipe: PodTemplate, file: str | None
+) -> PodTemplates:
+    """The patches of the platform, of the pool that trains, of the recipe and of the file.
 
     Raises:
         InputError: the file cannot be read, or has mistakes: all of them.
     """
     stack, option = outputs.pod_template, load(file)
-    given = [(stack.head, stack.workers), (recipe.head, recipe.workers), (option.head, option.workers)]
     of_run = {"pod_template": recipe.head or recipe.workers, "--pod-template": file}
     return PodTemplates(
-        tuple(head for head, _ in given if head),
-        tuple(workers for _, workers in given if workers),
+        tuple(head for head in (stack.head, recipe.head, option.head) if head),
+        (*of_platform(outputs, pool), *(each for each in (recipe.workers, option.workers) if each)),
         tuple(name for name, changes in of_run.items() if changes),
     )
 

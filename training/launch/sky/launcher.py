@@ -15,7 +15,7 @@ from trainfleet.training.launch.base import Launcher
 from trainfleet.training.launch.control import RunControl, RunRef
 from trainfleet.training.launch.remote.kubernetes import Cluster
 from trainfleet.training.launch.remote.platform_objects import platform_objects, pod_secrets
-from trainfleet.training.launch.remote.pod_template import for_check
+from trainfleet.training.launch.remote.pod_template import for_check, of_platform
 from trainfleet.training.launch.remote.storage_env import authority, forwarded, require_reachable
 from trainfleet.training.launch.remote.workload_check import CheckedRun, WorkloadCheck, workload_check
 from trainfleet.training.launch.request import Target
@@ -128,6 +128,7 @@ class Sky(Launcher[SkyOptions]):
         found = {}
         for each in run.plan.possible:
             outputs = run.platforms[each.platform]
+            pool = next((one for one in outputs.pools if one.name == each.pool), None)
             checked = CheckedRun(
                 recipe=recipe,
                 job=cluster_name(recipe.name),
@@ -139,7 +140,7 @@ class Sky(Launcher[SkyOptions]):
                 ca=authority(os.environ),
                 code=target.code_url,
                 secret_values={name: os.environ[name] for name in options.secrets},
-                patches=for_check([outputs.pod_template.workers, *run_patches(recipe, options)]),
+                patches=for_check([*of_platform(outputs, pool), *run_patches(recipe, options)]),
             )
             if check := workload_check(checked, "never" if options.cluster else options.workload_check):
                 found[each.context] = check

@@ -17,7 +17,7 @@ from trainfleet.pod_patches import CONTAINER
 from trainfleet.training.launch.remote.fabric import fabric_settings
 from trainfleet.training.launch.remote.node_groups import group_affinity
 from trainfleet.training.launch.remote.pod_settings import lost_node_tolerations, variables
-from trainfleet.training.launch.remote.pod_template import with_patches
+from trainfleet.training.launch.remote.pod_template import of_platform, with_patches
 from trainfleet.training.launch.remote.run_price import price_variable
 from trainfleet.training.launch.sky.kept_cluster import CLUSTER_LABEL, SETTINGS_LABEL, settings_digest
 from trainfleet.training.launch.sky.plan import CLOSED, Candidate, Plan
@@ -199,7 +199,7 @@ def _resources(
     storage = (
         {} if options.cluster else {"metadata": {"annotations": {STORAGE_ANNOTATION: recipe.home_url()}}}
     )
-    patches = [each for each in (storage, outputs.pod_template.workers, *options.patches) if each]
+    patches = [each for each in (storage, *of_platform(outputs, pool), *options.patches) if each]
     overrides["pod_config"] = pod = with_patches(overrides["pod_config"], patches, CONTAINER)
     # SkyPilot merges a container without a name into its own, and adds those with one.
     (first,) = (each for each in pod["spec"]["containers"] if each["name"] == CONTAINER)
@@ -238,8 +238,8 @@ def _overrides(
         ]
     spec["containers"] = [container]
     found: dict[str, Any] = {"pod_config": {"spec": spec}}
-    if fabric.annotations:
-        found["pod_config"]["metadata"] = {"annotations": dict(fabric.annotations)}
+    if annotations := {**fabric.annotations, **pool.queue_annotations}:
+        found["pod_config"]["metadata"] = {"annotations": annotations}
     if outputs.queue and any(each.get("key") == QUEUED_TAINT for each in pool.tolerations):
         found["dws"] = {"enabled": True}
     return found

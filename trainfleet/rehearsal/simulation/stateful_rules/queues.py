@@ -22,10 +22,7 @@ def requested_pools(row: dict[str, Any], record: CloudObject, others: list[Cloud
     spec = plain(record.inputs).get("spec") or {}
     pools = [plain(other.inputs) for other in others if other.token == row["pool"]]
     requested = [pool for pool in pools if (pool.get(row["switch"]) or {}).get("enabled")]
-    flavors = {
-        flavor["name"] for group in spec.get("resourceGroups") or () for flavor in group.get("flavors") or ()
-    }
-    for name in sorted(flavors):
+    for name in sorted(_flavors(spec)):
         selected = (_spec(others, FLAVOR, name) or {}).get("nodeLabels")
         labels = [(pool.get("nodeConfig") or {}).get("labels") or {} for pool in requested]
         on_request = selected and any(selected.items() <= each.items() for each in labels)
@@ -35,6 +32,29 @@ def requested_pools(row: dict[str, Any], record: CloudObject, others: list[Cloud
                 " and no admission check of the queue makes one for it"
             )
     return ""
+
+
+def placed_flavors(row: dict[str, Any], record: CloudObject, others: list[CloudObject]) -> str:
+    """Return which flavor of a cluster queue places pods in a topology that does not exist, or selects no
+    nodes.
+    """
+    spec = plain(record.inputs).get("spec") or {}
+    for name in sorted(_flavors(spec)):
+        flavor = _spec(others, FLAVOR, name) or {}
+        topology = flavor.get("topologyName")
+        if not topology:
+            continue
+        if _spec(others, row["of"], topology) is None:
+            return f"flavor {name} places pods in the topology {topology}, which does not exist"
+        if not flavor.get("nodeLabels"):
+            return f"flavor {name} has a topology and no nodeLabels"
+    return ""
+
+
+def _flavors(spec: Mapping[str, Any]) -> set[str]:
+    """The names of the flavors of a cluster queue."""
+    groups = spec.get("resourceGroups") or ()
+    return {str(flavor["name"]) for group in groups for flavor in group.get("flavors") or ()}
 
 
 def _classes(spec: Mapping[str, Any], flavor: str, others: list[CloudObject]) -> Iterator[str]:

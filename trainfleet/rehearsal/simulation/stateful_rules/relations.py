@@ -20,7 +20,7 @@ from trainfleet.rehearsal.simulation.stateful_rules.node_groups import (
     class_pools,
     expander_order,
 )
-from trainfleet.rehearsal.simulation.stateful_rules.queues import requested_pools
+from trainfleet.rehearsal.simulation.stateful_rules.queues import placed_flavors, requested_pools
 from trainfleet.rehearsal.simulation.stateful_rules.references import logical_name
 
 if TYPE_CHECKING:
@@ -151,6 +151,7 @@ RELATION_KINDS: Mapping[str, set[str]] = {
     "key_reached_privately": {"type", "source"},
     "default_account": {"type", "by", "actions", "source"},
     "requested_pools": {"type", "pool", "switch", "class", "source"},
+    "placed_flavors": {"type", "of", "source"},
     "reached_registry": {"type", "at", "source"},
     "network_cards": {"type", "machine", "ena", "source"},
     "reserved_in_group": {"type", "group", "source"},
@@ -170,6 +171,7 @@ RELATION_CHECKS: Mapping[str, Check] = {
     "key_reached_privately": key_reached_privately,
     "default_account": default_account,
     "requested_pools": requested_pools,
+    "placed_flavors": placed_flavors,
     "reached_registry": reached_registry,
     "network_cards": network_cards,
     "reserved_in_group": reserved_in_group,
