@@ -33,8 +33,9 @@ Subjects = list[k8s.rbac.v1.SubjectArgs]
 
 LAUNCHER_RULES: tuple[Rule, ...] = (
     ("", ["pods", "services", "configmaps", "persistentvolumeclaims"], WRITE),
-    # SkyPilot stores its keys, and a launcher its Ray token, in secrets of this namespace.
-    ("", ["secrets"], WRITE),
+    # The workload check creates the values of `--secret`, and people those of `--from-secret`. A rule cannot
+    # limit creation by name, and reads no Secret: tokens of Ray come from the head's pod.
+    ("", ["secrets"], ["create"]),
     ("", ["pods/status"], ["get", "patch", "update"]),
     ("", ["pods/exec", "pods/portforward"], ["get", "create"]),
     ("", ["pods/log", "events", "serviceaccounts", "resourcequotas"], READ),

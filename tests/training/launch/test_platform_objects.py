@@ -14,6 +14,7 @@ from tests.training.launch.sky_tasks import recipe
 from trainfleet.errors import TrainfleetError
 from trainfleet.training.launch.platform_outputs import NamedPlatform
 from trainfleet.training.launch.remote import platform_objects as objects
+from trainfleet.training.launch.remote.kubernetes import connect
 from trainfleet.training.launch.remote.platform_objects import PlatformObject, platform_objects, pod_secrets
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.sky import contexts, launcher, pods
@@ -50,6 +51,7 @@ def test_what_a_platform_lacks_is_found_before_skypilot_starts(
 ) -> None:
     """The Job of Ray's authority has not run. What the user may not read counts as present."""
     api.refusals["GET", f"{NAMESPACE}/secrets/hidden"] = (403, "secrets is forbidden")
+    api.objects[f"{NAMESPACE}/secrets/hidden"] = {}
     monkeypatch.setattr(contexts, "context_problem", pods.context_problem)
     monkeypatch.setattr(objects.time, "sleep", lambda seconds: None)
     platform = outputs("aws-prod", storage_secret="hidden")
@@ -87,3 +89,21 @@ def test_the_follower_of_skypilot_looks_for_what_the_contract_names(
     if platform.ray_tls:
         expected.add(("secrets", "ray-ca"))
     assert names == {(kind, name) for kind, name in expected if name}
+
+
+@pytest.mark.parametrize("may_create", [True, False])
+@pytest.mark.parametrize("there", [True, False])
+def test_a_secret_is_looked_for_without_reading_it(
+    there: bool, may_create: bool, api: FakeApi, tmp_path: Path
+) -> None:
+    """Launchers may create Secrets and not read them: a dry run tells whether a name is taken."""
+    api.refusals["GET", f"{NAMESPACE}/secrets/keys"] = (403, "secrets is forbidden")
+    if not may_create:
+        api.refusals["POST", f"{NAMESPACE}/secrets"] = (403, "secrets is forbidden")
+    if there:
+        api.objects[f"{NAMESPACE}/secrets/keys"] = {}
+    before = dict(api.objects)
+    cluster = connect("fake", "", "", "training")
+    found = objects.missing_objects(cluster, [PlatformObject("secrets", "keys", "create it")])
+    assert [each.where for each in found] == (["secrets/keys"] if may_create and not there else [])
+    assert api.objects == before, "nothing is stored"

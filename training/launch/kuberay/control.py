@@ -109,9 +109,9 @@ def dashboard_in(
         InputError: there is none, or there are several and none was named.
     """
     with rejections_explained(cluster):
-        _, ray_cluster = runs.head_of(cluster, name)
+        head, ray_cluster = runs.head_of(cluster, name)
         try:
-            token = token_of(cluster, ray_cluster)
+            token: str | None = token_of(cluster, head)
         except InputError:
             token = None
     pod = lambda: runs.head_of(cluster, ray_cluster)[0]  # noqa: E731

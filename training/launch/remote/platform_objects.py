@@ -48,16 +48,34 @@ def platform_objects(outputs: PlatformOutputs, secrets: Iterable[str]) -> list[P
 
 
 def missing_objects(cluster: Cluster, required: Iterable[PlatformObject]) -> list[Problem]:
-    """The objects that do not exist in the cluster's namespace. What may not be read counts as present."""
+    """The objects that do not exist in the cluster's namespace. What may not be read counts as present,
+    except Secrets, which a launcher may create and not read.
+    """
 
     def exists(each: PlatformObject) -> bool:
         try:
             cluster.request("GET", f"/api/v1/namespaces/{cluster.namespace}/{each.kind}/{each.name}")
         except ApiError as error:
+            if error.status == 403 and each.kind == "secrets":
+                return not _can_be_created(cluster, each.name)
             return error.status != 404
         return True
 
     return missing(required, cluster.namespace, exists)
+
+
+def _can_be_created(cluster: Cluster, name: str) -> bool:
+    """Whether no Secret has this name: a dry run stores nothing, and rejects a name that is taken."""
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": cluster.namespace},
+    }
+    try:
+        cluster.create(secret, dry_run=True)
+    except ApiError:
+        return False
+    return True
 
 
 def missing(

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from secrets import token_hex
 from typing import Any
 
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
@@ -94,7 +95,9 @@ def workload_check(run: CheckedRun, when: When) -> WorkloadCheck | None:
     name = f"{run.job}-check"
     labels = {"app.kubernetes.io/managed-by": "trainfleet", "trainfleet.io/check": run.recipe.name}
     metadata = {"name": name, "namespace": run.namespace, "labels": labels}
-    pod = {"metadata": {"labels": {**labels, **run.outputs.pod_labels}}, "spec": _pod(run, name)}
+    # A launcher may create Secrets, and not change one that an earlier check has left.
+    secret = f"{name}-{token_hex(4)}" if run.secret_values else ""
+    pod = {"metadata": {"labels": {**labels, **run.outputs.pod_labels}}, "spec": _pod(run, name, secret)}
     pod = with_patches(pod, run.patches, CONTAINER)
     job = {
         "apiVersion": "batch/v1",
@@ -110,17 +113,16 @@ def workload_check(run: CheckedRun, when: When) -> WorkloadCheck | None:
     data = {RECIPE_FILE: dump(run.recipe)} | ({CA_NAME: run.ca} if run.ca else {})
     files: list[Document] = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}]
     if run.secret_values:
-        files.append(
-            {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": run.secret_values}
-        )
+        own = {**metadata, "name": secret}
+        files.append({"apiVersion": "v1", "kind": "Secret", "metadata": own, "stringData": run.secret_values})
     return WorkloadCheck(job=job, files=files, required=when == "always")
 
 
-def _pod(run: CheckedRun, name: str) -> Document:
+def _pod(run: CheckedRun, name: str, secret: str) -> Document:
     account = {"serviceAccountName": run.outputs.service_account} if run.outputs.service_account else {}
     own = {FILES_FOLDER: FILES_MOUNT} | ({CODE: run.code} if run.code else {})
     ca_file = f"{FILES_MOUNT}/{CA_NAME}" if run.ca else ""
-    secrets = [*run.secrets, *([name] if run.secret_values else [])]
+    secrets = [*run.secrets, *([secret] if secret else [])]
     mounts = [
         {"name": "files", "mountPath": FILES_MOUNT, "readOnly": True},
         {"name": "scratch", "mountPath": "/tmp"},
@@ -207,7 +209,8 @@ class _Check:
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": self.name, "uid": job["metadata"]["uid"]}
         for document in self.check.files:
             metadata = {**document["metadata"], "ownerReferences": [owner]}
-            self.cluster.apply({**document, "metadata": metadata})
+            store = self.cluster.create if document["kind"] == "Secret" else self.cluster.apply
+            store({**document, "metadata": metadata})
         self.notify("checking the workload in a pod without GPUs")
 
     def _await_deletion(self) -> None:
