@@ -1,0 +1,57 @@
+"""Ray's autoscaler (version 2) on a real cluster: a long-lived Ray cluster of an elastic recipe loses its idle
+worker, and gets another when a run needs it. The autoscaler runs in the training image.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.cluster.conftest import until
+from tests.cluster.launches import Place, place
+from trainfleet.local_cluster.images import LOCAL
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
+__all__ = ["place"]
+CLUSTER = "grows"
+IDLE_S = 5
+"""The launcher's five minutes would only make the test longer."""
+
+
+def workers(place: Place) -> set[str]:
+    """The UIDs of the workers' pods that are not being deleted."""
+    selector = f"ray.io/cluster={CLUSTER},ray.io/node-type=worker"
+    items = json.loads(place.kubectl("get", "pod", "-l", selector, "-o", "json"))["items"]
+    return {each["metadata"]["uid"] for each in items if "deletionTimestamp" not in each["metadata"]}
+
+
+def autoscaler(place: Place) -> dict[str, Any]:
+    """The autoscaler's container in the head's pod."""
+    selector = f"ray.io/cluster={CLUSTER},ray.io/node-type=head"
+    (head,) = json.loads(place.kubectl("get", "pod", "-l", selector, "-o", "json"))["items"]
+    (found,) = [each for each in head["spec"]["containers"] if each["name"] == "autoscaler"]
+    return dict(found)
+
+
+def test_an_idle_worker_is_removed_and_added_for_the_next_run(place: Place) -> None:
+    elastic = ("scaling.workers=2", "scaling.min_workers=1", "--cluster", CLUSTER, "--json")
+    try:
+        first = place.launch("first", *elastic)
+        assert first.returncode == 0, first.stderr
+        container = autoscaler(place)
+        assert container["image"] == LOCAL
+        idle = {"spec": {"autoscalerOptions": {"idleTimeoutSeconds": IDLE_S}}}
+        place.kubectl("patch", "raycluster", CLUSTER, "--type=merge", "-p", json.dumps(idle))
+        until(lambda: len(workers(place)) == 1, "one worker is left", 300)
+        (kept,) = workers(place)
+        seen: set[str] = set()
+        launch = place.start("second", "scaling.workers=2", "--cluster", CLUSTER, "steps=200", "--json")
+        until(lambda: launch.ended or seen.update(workers(place)) or len(seen) > 1, "another worker", 300)
+        assert launch.process.wait(600) == 0, launch.output
+        assert kept in seen, "the worker that was left was replaced"
+        until(lambda: len(workers(place)) == 1, "one worker is left again", 300)
+    finally:
+        place.kubectl("delete", "raycluster", CLUSTER, "--ignore-not-found")
+    place.clean()
