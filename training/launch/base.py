@@ -17,6 +17,7 @@ from trainfleet.training.recipe.schema import Recipe
 if TYPE_CHECKING:
     from trainfleet.training.launch.control import RunControl, RunRef
     from trainfleet.training.launch.remote.kubernetes import Cluster
+    from trainfleet.training.launch.run_check import RunCheck
     from trainfleet.training.runs.listing import RunInfo
 
 LAUNCHERS = {
@@ -51,6 +52,16 @@ class Launcher(ABC, Generic[Options]):
             InputError: the recipe, the options or the platform do not fit.
             MissingToolError: a program, package or operator is missing.
         """
+
+    def run_checks(self, recipe: Recipe, target: Target) -> list[RunCheck]:
+        """What validates workload, storage and data where the run would train, before it starts.
+
+        Raises:
+            TrainfleetError: it would train nowhere.
+        """
+        from trainfleet.training.launch.run_check import on_this_machine
+
+        return [on_this_machine(recipe, target)]
 
     @abstractmethod
     def command(self, recipe: Recipe, file: Path, target: Target) -> list[str]:

@@ -20,7 +20,7 @@ from trainfleet.training.launch.ignore_rules import IgnoreRules, rules_above
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runtime import code_archive
 from trainfleet.training.runtime.code_archive import MAX_BYTES, MAX_FILES, CodeFile
-from trainfleet.training.stores import is_remote, open_store
+from trainfleet.training.stores import Store, is_remote, open_store
 
 KEY = "code"
 """What `--allow-change` calls it, and its key in run.json."""
@@ -54,18 +54,31 @@ class Code:
         """What run.json keeps."""
         return {"folder": str(self.folder or ""), "digest": self.digest, "files": self.files}
 
-    def upload(self) -> None:
-        """Store the archive with the run, unless it exists.
+    def upload(self) -> bool:
+        """Store the archive with the run, unless it exists; whether it was stored now.
 
         Raises:
             StoreError: all attempts failed.
         """
-        if self.data:
-            store = open_store(self.url.removesuffix(f"/{code_archive.archive_path(self.digest)}"))
-            path = code_archive.archive_path(self.digest)
-            # The size too: on Azure a write that was interrupted leaves an empty file.
-            if store.sizes(code_archive.STORED).get(path) != len(self.data):
-                store.put(path, self.data)
+        if not self.data:
+            return False
+        store, path = self._store(), code_archive.archive_path(self.digest)
+        # The size too: on Azure a write that was interrupted leaves an empty file.
+        if store.sizes(code_archive.STORED).get(path) == len(self.data):
+            return False
+        store.put(path, self.data)
+        return True
+
+    def remove(self) -> None:
+        """Remove the archive of a run that was not started.
+
+        Raises:
+            StoreError: all attempts failed.
+        """
+        self._store().remove([code_archive.archive_path(self.digest)])
+
+    def _store(self) -> Store:
+        return open_store(self.url.removesuffix(f"/{code_archive.archive_path(self.digest)}"))
 
 
 def folder_of(given: str | None, recipe: str, overrides: Sequence[str]) -> Path | None:

@@ -21,7 +21,7 @@ from trainfleet.training.launch.platform_outputs import NamedPlatform, load_plat
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.run_record import Reported
 from trainfleet.training.notifications import endpoints, notify_failure
-from trainfleet.training.recipe.load import ENVIRONMENT, dump, load_recipe
+from trainfleet.training.recipe.load import dump, load_recipe, without_recipe_keys
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.limits import require_something_left
 from trainfleet.training.runs.reader import last_lines, read_run
@@ -83,6 +83,30 @@ def show(request: Request, env: Mapping[str, str] | None = None) -> str:
     return text
 
 
+def prepare(request: Request, env: Mapping[str, str]) -> tuple[Launcher[Any], Recipe, Target, str]:
+    """Validate a request as far as that needs no process elsewhere: its launcher, recipe and target, and a
+    warning about its code or nothing.
+
+    Raises:
+        InputError: the request cannot run there.
+        MissingToolError: a program, package or operator is missing.
+    """
+    launcher = find(request.on)
+    folder = code.folder_of(request.code, request.recipe, request.overrides)
+    code.import_first(folder)
+    recipe, platforms = resolve(request, env)
+    if not launcher.remote:
+        _require_torch(request.on)
+    launched, warning = code.code_of(request, recipe, folder, remote=launcher.remote)
+    target = Target(request, platforms, recipe.run_dir().absolute(), launched)
+    _require_price(launcher, recipe)
+    if not launcher.remote and (problems := endpoints(recipe.notifications, env)[1]):
+        raise InputError("notifications cannot be sent", problems)
+    _require_pods(launcher, recipe, request.on)
+    launcher.check(recipe, target)
+    return launcher, recipe, target, warning
+
+
 def start(
     request: Request, env: Mapping[str, str] | None = None, view: progress.Display | None = None
 ) -> Outcome:
@@ -99,19 +123,8 @@ def start(
         Interrupted: a signal ended it, after a checkpoint where there was time for one.
     """
     env = os.environ if env is None else env
-    launcher = find(request.on)
-    folder = code.folder_of(request.code, request.recipe, request.overrides)
-    code.import_first(folder)
-    recipe, platforms = resolve(request, env)
-    if not launcher.remote:
-        _require_torch(request.on)
-    launched, warning = code.code_of(request, recipe, folder, remote=launcher.remote)
-    target = Target(request, platforms, recipe.run_dir().absolute(), launched)
-    _require_price(launcher, recipe)
-    if not launcher.remote and (problems := endpoints(recipe.notifications, env)[1]):
-        raise InputError("notifications cannot be sent", problems)
-    _require_pods(launcher, recipe, request.on)
-    launcher.check(recipe, target)
+    launcher, recipe, target, warning = prepare(request, env)
+    launched = target.code
     storage = RunStorage(recipe, target.run_dir, lambda *_: None)
     with locked(target.run_dir, fresh=request.fresh):
         if request.fresh:
@@ -269,19 +282,13 @@ class _Launch:
 
         The variables that set recipe keys are removed: the resolved recipe already holds them.
         """
-        recipe_keys = {
-            key
-            for key in self.env
-            if key.startswith(ENVIRONMENT)
-            and ("__" in key or key.removeprefix(ENVIRONMENT).lower() in Recipe.model_fields)
-        }
-        removed = {*recipe_keys, "RANK", "WORLD_SIZE", "LOCAL_RANK", CODE, CODE_FOLDER}
+        removed = {"RANK", "WORLD_SIZE", "LOCAL_RANK", CODE, CODE_FOLDER}
         # Other launchers pass it on to the machines that train.
         launched = {CODE: self.target.code_url} if self.target.code and not self.launcher.remote else {}
         if launched and not self.env.get("RAY_ADDRESS"):
             launched[CODE_FOLDER] = str(work / "code")
         return (
-            {key: value for key, value in self.env.items() if key not in removed}
+            {key: value for key, value in without_recipe_keys(self.env).items() if key not in removed}
             | launched
             | {
                 events.ALLOW_CHANGES: ",".join(self.target.request.allow_changes),

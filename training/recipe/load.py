@@ -21,6 +21,16 @@ SECRET_SECTION = "notifications"
 """The section whose values are not shown: somebody may write an address with its token there."""
 
 
+def without_recipe_keys(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables without those that set recipe keys, for processes that get the resolved recipe."""
+
+    def sets_key(name: str) -> bool:
+        own = name.startswith(ENVIRONMENT)
+        return own and ("__" in name or name.removeprefix(ENVIRONMENT).lower() in Recipe.model_fields)
+
+    return {name: value for name, value in env.items() if not sets_key(name)}
+
+
 def known_recipes() -> dict[str, Path]:
     """The included recipes by name."""
     from trainfleet import recipes

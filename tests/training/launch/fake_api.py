@@ -46,11 +46,16 @@ class FakeApi:
         self.on_request: Callable[[FakeApi], Any] = lambda api: None
         self.asked: list[tuple[str, str]] = []
         self.address = ""
+        self._one_at_a_time = threading.Lock()
         self.allowed = True
         """Whether the caller may do what it asks about."""
 
     def answer(self, method: str, target: str, body: dict[str, Any] | None) -> tuple[int, bytes]:
         """The status and document of one call."""
+        with self._one_at_a_time:
+            return self._answer(method, target, body)
+
+    def _answer(self, method: str, target: str, body: dict[str, Any] | None) -> tuple[int, bytes]:
         url = urlsplit(target)
         path = url.path
         self.asked.append((method, path))

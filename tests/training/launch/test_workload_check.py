@@ -252,7 +252,14 @@ def test_a_launch_that_is_left_meanwhile_stops_or_starts_at_once(
     monkeypatch.setattr(checks, "POLL_S", 0.02)
     monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
     pod_is(api, {"phase": "Pending", "conditions": [WAITING]})
-    (tmp_path / how).touch()
+    exists = api.on_request
+
+    def leave(server: FakeApi) -> None:
+        exists(server)
+        if CHECK in server.objects:
+            (tmp_path / how).touch()
+
+    api.on_request = leave
     found, output = follower(monkeypatch, workload_check="always")
     assert found.spec.check is not None
     found.spec.check.required = False

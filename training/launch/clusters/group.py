@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Any
@@ -21,14 +21,14 @@ from typing import IO, Any
 from trainfleet import process
 from trainfleet.errors import InputError, Interrupted, Problem, TrainfleetError
 from trainfleet.files import write_whole
-from trainfleet.training.launch import code
 from trainfleet.training.launch.base import find
+from trainfleet.training.launch.clusters.checks import REJECTED, Checks, Launchable, nothing_left, prepare_all
 from trainfleet.training.launch.clusters.display import GroupDisplay, group_display
 from trainfleet.training.launch.clusters.entries import located
 from trainfleet.training.launch.clusters.member import ENDED, MemberSpec
 from trainfleet.training.launch.clusters.summary import FINISHED, Member, overall, write_report
-from trainfleet.training.launch.request import Request, Target
-from trainfleet.training.launch.supervise import RERUN, resolve
+from trainfleet.training.launch.request import Request
+from trainfleet.training.launch.supervise import RERUN
 from trainfleet.training.runtime import events
 from trainfleet.training.runtime.run_lock import locked, workspace
 
@@ -72,32 +72,6 @@ def runs_of(name: str) -> list[Path]:
     return []
 
 
-def check(requests: Sequence[Request], names: Sequence[str], env: Mapping[str, str]) -> list[Member]:
-    """Check every launch before the first one starts.
-
-    Raises:
-        InputError: every mistake on every cluster.
-    """
-    members, problems = [], []
-    for name, request in zip(names, requests, strict=True):
-        try:
-            folder = code.folder_of(request.code, request.recipe, request.overrides)
-            code.import_first(folder)
-            recipe, platforms = resolve(request, env)
-            launcher = find(request.on)
-            launched, _ = code.code_of(request, recipe, folder, remote=launcher.remote)
-            run_dir = recipe.run_dir().absolute()
-            launcher.check(recipe, Target(request, platforms, run_dir, launched))
-        except TrainfleetError as error:
-            problems.append(Problem(name, error.summary))
-            problems += located(name, error.problems)
-        else:
-            members.append(Member(name, request.on, run_dir))
-    if problems:
-        raise InputError("not every cluster can run this; nothing was started", problems)
-    return members
-
-
 def start(
     name: str,
     requests: Sequence[Request],
@@ -115,13 +89,22 @@ def start(
 
     Raises:
         InputError: a cluster cannot run it, or another launch of this group is in progress.
+        Interrupted: a signal ended the checks; nothing was started.
     """
-    members = check(requests, names, os.environ)
+    launches, problems = prepare_all(requests, names, os.environ)
+    members = [each.member for each in launches]
     folder = folder_of(name)
-    with locked(folder, fresh=False), workspace() as work:
+    with nothing_left(folder), locked(folder, fresh=False), workspace() as work:
+        view = group_display(as_json, members)
+        try:
+            _require_valid(launches, problems, view)
+        except TrainfleetError:
+            view.close()
+            raise
         state = {"name": name, "clusters": [_document(each) for each in members]}
         write_whole(folder / STATE, json.dumps(state, indent=1))
-        group = _Group(members, requests, folder, work, group_display(as_json, members))
+        group = _Group(members, [each.request() for each in launches], folder, work, view)
+        group.record(launches)
         group.run()
         summaries = write_report(members, folder / REPORT)
         document = {
@@ -132,6 +115,19 @@ def start(
         }
         write_whole(folder / STATE, json.dumps(document, indent=1))
     return GroupOutcome(members, document)
+
+
+def _require_valid(launches: list[Launchable], problems: list[Problem], view: GroupDisplay) -> None:
+    """Check the runs where they would train, also if others cannot be launched: all problems at once.
+
+    Raises:
+        InputError: every problem on every cluster.
+        Interrupted: a signal ended the checks.
+    """
+    checks = Checks(launches, view)
+    if found := [*problems, *checks.run()]:
+        checks.forget()
+        raise InputError(REJECTED, found)
 
 
 def _document(member: Member) -> dict[str, Any]:
@@ -179,6 +175,12 @@ class _Group:
                 member.summary = (
                     f"its launch ended with exit code {child.returncode}; {self._log_file(member)}"
                 )
+
+    def record(self, launches: Sequence[Launchable]) -> None:
+        """Write what the checks printed to the logs."""
+        for each in launches:
+            with self._log(each.member) as log:
+                log.write("".join(f"{line}\n" for line in each.lines).encode())
 
     def _start(self, member: Member, request: Request, log: IO[bytes]) -> subprocess.Popen[bytes]:
         spec = self.work / f"{member.name}.json"

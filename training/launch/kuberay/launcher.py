@@ -17,8 +17,9 @@ from trainfleet.training.launch.kuberay.run_spec import RunSpec, resolve
 from trainfleet.training.launch.remote.follower import Detached
 from trainfleet.training.launch.remote.kubernetes import Cluster
 from trainfleet.training.launch.remote.pod_template import for_check
-from trainfleet.training.launch.remote.workload_check import CheckedRun, workload_check
+from trainfleet.training.launch.remote.workload_check import CheckedRun, PodCheck, workload_check
 from trainfleet.training.launch.request import Target
+from trainfleet.training.launch.run_check import RunCheck, Unchecked
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.listing import RunInfo
 
@@ -35,16 +36,23 @@ class KubeRay(Launcher[KubeRayOptions]):
     def check(self, recipe: Recipe, target: Target) -> None:
         """Reject what the cluster cannot run, as far as it can be known beforehand."""
         from trainfleet.training.launch.kuberay.checks import reach, ready_for
-        from trainfleet.training.launch.remote.kubernetes import connect
 
         options = self.options(target)
         run = resolve(recipe, target, options, os.environ)
-        outputs = run.outputs
-        cluster = connect(run.context, outputs.kubeconfig, outputs.kube_context, run.namespace)
+        cluster = _connected(run)
         if options.attach:
             reach(cluster, run.namespace)
         else:
             ready_for(cluster, run)
+
+    def run_checks(self, recipe: Recipe, target: Target) -> list[RunCheck]:
+        """A pod in the namespace of the run."""
+        options = self.options(target)
+        run = resolve(recipe, target, options, os.environ)
+        if run.cluster:
+            return [Unchecked(f"the pods of {run.cluster} have an image of their own")]
+        check = workload_check(checked_run(run), options.workload_check, without_gpus=True)
+        return [PodCheck(_connected(run), check)] if check is not None else []
 
     def command(self, recipe: Recipe, file: Path, target: Target) -> list[str]:
         """The command that creates the run's objects and follows it."""
@@ -103,6 +111,12 @@ class KubeRay(Launcher[KubeRayOptions]):
             attach=options.attach,
             detached=_detached(run, target),
         )
+
+
+def _connected(run: RunSpec) -> Cluster:
+    from trainfleet.training.launch.remote.kubernetes import connect
+
+    return connect(run.context, run.outputs.kubeconfig, run.outputs.kube_context, run.namespace)
 
 
 def checked_run(run: RunSpec) -> CheckedRun:

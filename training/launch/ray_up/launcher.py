@@ -16,6 +16,7 @@ from trainfleet.training.launch.ray_up.options import RayUpOptions
 from trainfleet.training.launch.ray_up.run_spec import RunSpec, resolve, state_folder
 from trainfleet.training.launch.remote.follower import Detached
 from trainfleet.training.launch.request import Target
+from trainfleet.training.launch.run_check import RunCheck
 from trainfleet.training.recipe.schema import Recipe
 
 
@@ -32,6 +33,12 @@ class RayUp(Launcher[RayUpOptions]):
         from trainfleet.training.launch.ray_up.checks import ready_for
 
         ready_for(resolve(recipe, target, self.options(target), os.environ))
+
+    def run_checks(self, recipe: Recipe, target: Target) -> list[RunCheck]:
+        """A process on the head, if it exists and its packages are those of the run."""
+        from trainfleet.training.launch.ray_up.host_check import host_check
+
+        return [host_check(resolve(recipe, target, self.options(target), os.environ), os.environ)]
 
     def command(self, recipe: Recipe, file: Path, target: Target) -> list[str]:
         """The command that starts the machines and follows the run."""

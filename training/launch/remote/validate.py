@@ -1,24 +1,27 @@
-"""Runs in the pod of a workload check: fetches the run's code, imports its workload, validates the recipe
-with the workload's settings, writes to the run's storage, and reads the first row of its data.
+"""Runs where a run is checked, such as the pod of a workload check: fetches the run's code, imports its
+workload, validates the recipe with the workload's settings, writes to the run's storage, and reads the first
+row of its data.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import yaml
 
+from trainfleet import process
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.launch.remote.ray_job import FILES_FOLDER, RECIPE_FILE
 from trainfleet.training.runtime import code_archive
 from trainfleet.training.runtime.code_archive import CODE
-from trainfleet.training.runtime.events import STDOUT, EventSink
+from trainfleet.training.runtime.events import PARENT, STDOUT, EventSink
 from trainfleet.training.runtime.subprocess_jobs import send_error
-from trainfleet.training.stores import RetryPolicy, open_store
+from trainfleet.training.stores import RetryPolicy, is_remote, open_store
 
 STORE_TRIES = 3
 """Attempts of a request to the storage. A permission that is missing stays missing."""
@@ -44,9 +47,23 @@ def validate(env: Mapping[str, str]) -> None:
     # First, because its error has the user's traceback; in the recipe's errors it is one of many.
     workload_of(yaml.safe_load(file.read_text(encoding="utf-8"))["workload"]["name"])
     recipe = load_recipe(file)
-    open_store(recipe.home_url(), RetryPolicy(attempts=STORE_TRIES)).probe()
+    with _new_folders_removed(recipe.home_url()):
+        open_store(recipe.home_url(), RetryPolicy(attempts=STORE_TRIES)).probe()
     for data in recipe.workload.raw_data():
         check_first_row(data)
+
+
+@contextlib.contextmanager
+def _new_folders_removed(home: str) -> Iterator[None]:
+    """Remove the empty folders that the block creates on the way to a run's folder."""
+    folder = Path(home.removeprefix("file://"))
+    new = [] if is_remote(home) else [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # not empty: the run of another launch
+            for each in new:
+                each.rmdir()
 
 
 def user_frames(error: BaseException | None) -> list[Problem]:
@@ -60,7 +77,9 @@ def user_frames(error: BaseException | None) -> list[Problem]:
 
 
 def main() -> int:
-    """Entry point of the pod: an error is printed as an event, for the launcher. Returns the exit code."""
+    """Entry point: an error is printed as an event, for the launcher. Returns the exit code."""
+    if PARENT in os.environ:
+        process.die_with(int(os.environ[PARENT]))
     sink = EventSink(STDOUT)
     try:
         validate(os.environ)

@@ -29,14 +29,13 @@ from trainfleet.training.launch.remote.pod_settings import environment, pod_secu
 from trainfleet.training.launch.remote.pod_template import with_patches
 from trainfleet.training.launch.remote.ray_job import FILES_FOLDER, RECIPE_FILE
 from trainfleet.training.launch.remote.storage_env import SHARED_MOUNT
+from trainfleet.training.launch.run_check import MODULE, RUN_S, RunCheck, raise_reported
 from trainfleet.training.recipe.load import dump
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runtime.code_archive import CODE
 from trainfleet.training.runtime.progress import duration
-from trainfleet.training.runtime.subprocess_jobs import error_from
 
 Document = dict[str, Any]
-MODULE = "trainfleet.training.launch.remote.validate"
 CONTAINER = "workload-check"
 FILES_MOUNT = "/etc/trainfleet"
 CA_NAME = "ca.crt"
@@ -44,8 +43,6 @@ NODE_WAIT_S = 120.0
 """How long the pod may wait for a node. GPUs are not kept waiting for longer."""
 START_WAIT_S = 900.0
 """How long the image may take to be pulled. It is the image of the run, whose pods would wait for it too."""
-RUN_S = 180.0
-"""How long the validation may take."""
 DEADLINE_S = round(NODE_WAIT_S + START_WAIT_S + RUN_S)
 KEPT_S = 300
 """How long Kubernetes keeps the Job if nobody deletes it."""
@@ -88,9 +85,12 @@ class WorkloadCheck(Message):
     """Whether the run must not start unchecked."""
 
 
-def workload_check(run: CheckedRun, when: When) -> WorkloadCheck | None:
-    """The objects of a check; None if the run starts without one. Pure."""
-    if when == "never" or (when == "auto" and not run.recipe.scaling.use_gpu):
+def workload_check(run: CheckedRun, when: When, *, without_gpus: bool = False) -> WorkloadCheck | None:
+    """The objects of a check; None if the run starts without one. Pure.
+
+    `without_gpus`: whether `auto` also checks a run without GPUs, as on several clusters at once.
+    """
+    if when == "never" or (when == "auto" and not (run.recipe.scaling.use_gpu or without_gpus)):
         return None
     name = f"{run.job}-check"
     labels = {"app.kubernetes.io/managed-by": "trainfleet", "trainfleet.io/check": run.recipe.name}
@@ -156,7 +156,11 @@ def _pod(run: CheckedRun, name: str, secret: str) -> Document:
 
 
 def check_workload(
-    cluster: Cluster, check: WorkloadCheck, notify: Callable[[str], Any], show: Callable[[str], Any]
+    cluster: Cluster,
+    check: WorkloadCheck,
+    notify: Callable[[str], Any],
+    show: Callable[[str], Any],
+    stopping: Callable[[], bool] = stop_requested,
 ) -> None:
     """Run a check, and delete it however it ends.
 
@@ -165,12 +169,28 @@ def check_workload(
         check: its objects.
         notify: takes lines for the user.
         show: takes lines for the log of the launch: what the pod printed.
+        stopping: whether it shall end early; by default, whether the launcher asked this process for a stop.
 
     Raises:
         TrainfleetError: the error that the validation found, or the check is required and did not run.
-        Stopped: the launcher asked for a stop.
+        Stopped: it was ended early.
     """
-    _Check(cluster, check, notify, show).run()
+    _Check(cluster, check, notify, show, stopping).run()
+
+
+@dataclass(frozen=True)
+class PodCheck(RunCheck):
+    """A check by a pod of the cluster."""
+
+    cluster: Cluster
+    check: WorkloadCheck
+    where: str = ""
+
+    def run(
+        self, notify: Callable[[str], Any], show: Callable[[str], Any], stopping: Callable[[], bool]
+    ) -> None:
+        """Run the check, and delete it however it ends."""
+        check_workload(self.cluster, self.check, notify, show, stopping)
 
 
 @dataclass
@@ -179,6 +199,7 @@ class _Check:
     check: WorkloadCheck
     notify: Callable[[str], Any]
     show: Callable[[str], Any]
+    stopping: Callable[[], bool]
     _created: bool = False
     _began: float = field(default_factory=time.monotonic)
     _running_since: float = 0.0
@@ -223,8 +244,6 @@ class _Check:
         """The pod, once it has ended; None if the run starts unchecked."""
         shown = ""
         while True:
-            if stop_requested():
-                raise Stopped
             if detach_requested():
                 self._unchecked("the launch was left")
                 return None
@@ -287,22 +306,20 @@ class _Check:
         ]
 
     def _evaluate(self, pod: Document, lines: list[Line]) -> None:
-        for line in lines:
-            if isinstance(line, str):
-                self.show(line)
-            elif line["kind"] == "error":
-                raise _with_image(error_from(line), self.check.job)
+        try:
+            printed = raise_reported(lines, self.show)
+        except TrainfleetError as error:
+            raise _with_image(error, self.check.job) from error
         if pod["status"]["phase"] == "Succeeded":
             self.notify(f"the workload is valid (checked in {duration(time.monotonic() - self._began)})")
             return
-        printed = [line for line in lines if isinstance(line, str) and line.strip()]
         statuses = pod["status"].get("containerStatuses") or [{}]
         ended = statuses[0].get("state", {}).get("terminated")
         if not ended or ended.get("reason") == "OOMKilled":
             self._unchecked(pod_diagnostics.ended_text(ended) if ended else "its pod was evicted")
             return
         what = pod_diagnostics.ended_text(ended)
-        last = f"; it printed last: {printed[-1].strip()}" if printed else ""
+        last = f"; it printed last: {printed[-1]}" if printed else ""
         raise TrainfleetError("the workload check failed", [Problem(f"job {self.name}", what + last)])
 
     def _delete(self) -> None:
@@ -313,7 +330,14 @@ class _Check:
             self.notify(f"cannot delete the Job {self.name}: {error.message}")
 
     def _call(self, call: Callable[[], Any]) -> Any:
-        return retry_unreachable(call, self.notify)
+        """The result of a call, repeated while the cluster does not answer and nobody asks to stop."""
+
+        def unless_stopped() -> Any:
+            if self.stopping():
+                raise Stopped
+            return call()
+
+        return retry_unreachable(unless_stopped, self.notify)
 
 
 def _with_image(error: TrainfleetError, job: Document) -> TrainfleetError:

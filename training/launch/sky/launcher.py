@@ -13,12 +13,19 @@ from typing import Any
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.launch.base import Launcher
 from trainfleet.training.launch.control import RunControl, RunRef
-from trainfleet.training.launch.remote.kubernetes import Cluster
+from trainfleet.training.launch.options import When
+from trainfleet.training.launch.remote.kubernetes import Cluster, connect
 from trainfleet.training.launch.remote.platform_objects import platform_objects, pod_secrets
 from trainfleet.training.launch.remote.pod_template import for_check, of_platform
 from trainfleet.training.launch.remote.storage_env import authority, forwarded, require_reachable
-from trainfleet.training.launch.remote.workload_check import CheckedRun, WorkloadCheck, workload_check
+from trainfleet.training.launch.remote.workload_check import (
+    CheckedRun,
+    PodCheck,
+    WorkloadCheck,
+    workload_check,
+)
 from trainfleet.training.launch.request import Target
+from trainfleet.training.launch.run_check import RunCheck, Unchecked
 from trainfleet.training.launch.sky.configure import config_path
 from trainfleet.training.launch.sky.kept_cluster import CLUSTER_LABEL
 from trainfleet.training.launch.sky.messages import SkySpec
@@ -122,7 +129,32 @@ class Sky(Launcher[SkyOptions]):
         ).write(spec)
         return [sys.executable, "-m", "trainfleet.training.launch.sky.follow", str(spec)]
 
-    def _checks(self, run: RunSpec, recipe: Recipe, target: Target) -> dict[str, WorkloadCheck]:
+    def run_checks(self, recipe: Recipe, target: Target) -> list[RunCheck]:
+        """A pod on each cluster that is tried. Those that cannot be used are left out, as by the run."""
+        options = self.options(target)
+        if options.cluster:
+            return [Unchecked(f"the pods of {options.cluster} have an image of their own")]
+        if endpoint := remote_endpoint(os.environ, config_path(os.environ)):
+            return [Unchecked(f"the clusters are reached by SkyPilot's server at {shown(endpoint)}")]
+        run = resolve(recipe, target, options, os.environ)
+        checks = self._checks(run, recipe, target, without_gpus=True)
+        platforms = {each.context: run.platforms[each.platform] for each in run.plan.possible}
+        found: list[RunCheck] = []
+        problems = []
+        for context, outputs in platforms.items():
+            required = platform_objects(outputs, pod_secrets(outputs, options.from_secrets))
+            if why := context_problem(context, outputs.namespace, required):
+                problems.append(Problem(context, why))
+            elif context in checks:
+                cluster = connect(context, "", "", outputs.namespace)
+                found.append(PodCheck(cluster, checks[context], context))
+        if len(problems) == len(platforms):
+            raise InputError("no context can be used", problems)
+        return found
+
+    def _checks(
+        self, run: RunSpec, recipe: Recipe, target: Target, *, without_gpus: bool = False
+    ) -> dict[str, WorkloadCheck]:
         """What validates the workload, by context."""
         options = self.options(target)
         found = {}
@@ -142,7 +174,8 @@ class Sky(Launcher[SkyOptions]):
                 secret_values={name: os.environ[name] for name in options.secrets},
                 patches=for_check([*of_platform(outputs, pool), *run_patches(recipe, options)]),
             )
-            if check := workload_check(checked, "never" if options.cluster else options.workload_check):
+            when: When = "never" if options.cluster else options.workload_check
+            if check := workload_check(checked, when, without_gpus=without_gpus):
                 found[each.context] = check
         return found
 
