@@ -5,6 +5,7 @@ of the store. One run is lost midway: the others finish, and the same command re
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,3 +144,66 @@ def test_detached_runs_are_stopped_by_the_name_of_the_group(
         until(
             lambda name=name: not cluster.kubectl("-n", name, "get", "pods,rayjobs", "-o", "name"), name, 180
         )
+
+
+def nothing_runs(cluster: Cluster) -> None:
+    for name in NAMES:
+        until(
+            lambda name=name: not cluster.kubectl("-n", name, "get", "pods,jobs,rayjobs", "-o", "name"),
+            name,
+            180,
+        )
+
+
+def listed(place: Place, files: list[Path], **overrides: str) -> str:
+    """A list of the platforms with changes of the recipe for some of them, by name."""
+    entries = [
+        {"stack": str(file), "overrides": [overrides[file.stem]] if file.stem in overrides else []}
+        for file in files
+    ]
+    written = place.folder / "clusters.yaml"
+    written.write_text(json.dumps(entries))
+    return str(written)
+
+
+def test_problems_on_several_platforms_are_one_message_and_nothing_is_left(
+    cluster: Cluster, place: Place, platforms: list[Path]
+) -> None:
+    """South has keys that its store rejects, and west data that does not exist. North is valid."""
+    stored = {each for each in place.store.folder.rglob("*") if each.is_file()}
+    wrong = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": "another"}
+    keys = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3-keys", "namespace": "south"}}
+    command = arguments(place, platforms, "checked")
+    nowhere = f"workload.data.source={place.store.url}/nowhere"
+    command[command.index("--clusters") + 1] = listed(place, platforms, west=nowhere)
+    cluster.apply({**keys, "stringData": wrong})
+    try:
+        done = place.call(*command)
+    finally:
+        cluster.apply({**keys, "stringData": wrong | {"AWS_SECRET_ACCESS_KEY": SECRET}})
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "not every cluster can run this; nothing was started" in done.stderr
+    assert "south: " in done.stderr
+    assert "west: " in done.stderr
+    assert f"{place.store.url}/nowhere" in done.stderr
+    assert "north: " not in done.stderr
+    assert "[north] the workload is valid" in done.stdout
+    assert not list((place.folder / "runs").glob("checked*"))
+    assert {each for each in place.store.folder.rglob("*") if each.is_file()} == stored
+    nothing_runs(cluster)
+
+
+def test_ctrl_c_during_the_checks_leaves_nothing(
+    cluster: Cluster, place: Place, platforms: list[Path]
+) -> None:
+    launch = place.begin("checks", *arguments(place, platforms, "checks"))
+    try:
+        until(lambda: launch.ended or "checking the workload in a pod" in launch.output, "a check", 300)
+        assert not launch.ended, launch.output
+        launch.process.send_signal(signal.SIGINT)
+        assert launch.process.wait(120) == 130, launch.output
+    finally:
+        launch.kill()
+    assert "nothing was started" in launch.output
+    assert not list((place.folder / "runs").glob("checks*"))
+    nothing_runs(cluster)
