@@ -29,7 +29,7 @@ NEEDS: dict[str, Needs] = {
     "preflight": Needs((), (CLOUD,)),
     "rehearse": Needs(_ENGINE, ("engine-disk", "kubectl", "helm")),
     "diff": Needs((*_ENGINE, "git"), ("engine-disk",)),
-    "kubeconfig": Needs(("kubectl",), _CLOUD_TOOLS),
+    "kubeconfig": Needs((), ("extra-kuberay", *_CLOUD_TOOLS)),
     "data": Needs(("extra-train",), (*_MODELS, "run-disk")),
     "train": Needs(("extra-train",), (*_MODELS, *_TRACKERS, *_MACHINE)),
     "launch": Needs(("extra-train",), (*_MODELS, *_TRACKERS, *_MACHINE, *_LAUNCHERS, *_CLOUD_TOOLS)),

@@ -58,7 +58,7 @@ FromCluster = Annotated[
     str | None,
     typer.Option(
         metavar="CONTEXT",
-        help="Request the token with kubectl, by this context of your own kubeconfig.",
+        help="Request the token by this context of your own kubeconfig.",
         show_default=False,
     ),
 ]
@@ -169,7 +169,7 @@ def _fetched(outputs: PlatformOutputs, context: str, hours: float, long_lived: b
         TrainfleetError: the cluster refuses.
     """
     from trainfleet.errors import InputError, Problem
-    from trainfleet.infra.outputs.launcher_token import request_token, secret_token
+    from trainfleet.infra.outputs.launcher_token import Login, request_token, secret_token
 
     if long_lived and not outputs.launcher_token_secret:
         problem = Problem("--long-lived", "the platform has no such token", "set layer.launcher_token: true")
@@ -179,10 +179,10 @@ def _fetched(outputs: PlatformOutputs, context: str, hours: float, long_lived: b
             "--from-cluster", "the platform has no launcher account", "layer.launcher_access: true"
         )
         raise InputError("cannot get a token", [problem])
-    login = ["--context", context]
+    login = Login(context)
     if long_lived:
-        return secret_token(login, outputs.namespace, outputs.launcher_token_secret, context)
-    return request_token(login, outputs.namespace, outputs.launcher_account, hours, context)
+        return secret_token(login, outputs.namespace, outputs.launcher_token_secret)
+    return request_token(login, outputs.namespace, outputs.launcher_account, hours)
 
 
 def _refuse_to_overwrite(output: Path) -> None:

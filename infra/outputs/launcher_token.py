@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
-import subprocess
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from trainfleet.console import install_hint
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
+from trainfleet.kubernetes_login import login_errors
 
-TIMEOUT_S = 60
+TIMEOUT_S = 30
 HOURS = 8.0
 """How long a token lasts by default: a working day. EKS limits it to 24 hours, others to what they like."""
 LEAST_HOURS, MOST_HOURS = 0.2, 24.0
@@ -45,37 +47,46 @@ class Token:
         return "never ends" if self.expires is None else f"ends at {self.expires:%Y-%m-%d %H:%M} UTC"
 
 
-def request_token(login: Sequence[str], namespace: str, account: str, hours: float, where: str) -> Token:
+@dataclass(frozen=True)
+class Login:
+    """The cluster, and the user who asks."""
+
+    context: str
+    kubeconfig: Mapping[str, Any] | Path | None = None
+    """With the context; None: the user's own."""
+
+
+def request_token(login: Login, namespace: str, account: str, hours: float) -> Token:
     """Request a token of an account.
 
     Args:
-        login: kubectl's flags that choose the cluster and the user who asks.
+        login: the cluster, and the user who asks.
+        namespace: the account's.
+        account: the service account.
         hours: how long it shall last; the cluster may grant less.
-        where: the cluster, for messages.
 
     Raises:
-        MissingToolError: kubectl is missing.
+        MissingToolError: the package `kubernetes` is missing.
         TokenForbiddenError: the user may not.
         TrainfleetError: the cluster does not answer, or has no such account.
     """
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
     spec = {"expirationSeconds": round(hours * 3600)}
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-    text = _kubectl([*login, "create", "--raw", path, "-f", "-"], where, json.dumps(body))
-    status = json.loads(text)["status"]
+    status = _request(login, "POST", path, body)["status"]
     expires = datetime.fromisoformat(status["expirationTimestamp"].replace("Z", "+00:00")).astimezone(UTC)
-    return Token(checked_token(status["token"], where), expires)
+    return Token(checked_token(status["token"], login.context), expires)
 
 
-def secret_token(login: Sequence[str], namespace: str, secret: str, where: str) -> Token:
+def secret_token(login: Login, namespace: str, secret: str) -> Token:
     """Read the token that never ends from its Secret.
 
     Raises:
-        MissingToolError: kubectl is missing.
+        MissingToolError: the package `kubernetes` is missing.
         TrainfleetError: the cluster does not answer, or has no such Secret, or it is still empty.
     """
     path = f"/api/v1/namespaces/{namespace}/secrets/{secret}"
-    data = (json.loads(_kubectl([*login, "get", "--raw", path], where)).get("data") or {}).get("token", "")
+    data = (_request(login, "GET", path).get("data") or {}).get("token", "")
     place = f"secret {namespace}/{secret}"
     if not data:
         raise TrainfleetError(CANNOT, [Problem(place, "is still empty", "try again in a moment")])
@@ -127,25 +138,72 @@ def cluster_address(kubeconfig: str, where: str) -> dict[str, Any]:
     return found
 
 
-def _kubectl(arguments: Sequence[str], where: str, given: str = "") -> str:
-    program = shutil.which("kubectl")
-    if program is None:
-        raise MissingToolError(
-            CANNOT, [Problem("kubectl", "is not on the path", "install it, or use --token-file")]
-        )
-    command = [program, f"--request-timeout={TIMEOUT_S // 2}s", *arguments]
+def _request(login: Login, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """One call; the document of its response."""
     try:
-        # No terminal: kubectl would ask for a user name where the kubeconfig has no login.
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S, input=given
+        from kubernetes import client
+        from kubernetes.client.exceptions import ApiException
+        from kubernetes.config.config_exception import ConfigException
+    except ModuleNotFoundError as error:
+        fix = f"{install_hint('kuberay')}, or use --token-file"
+        problem = Problem("kubernetes", "is not installed", fix)
+        raise MissingToolError(CANNOT, [problem]) from error
+
+    where, fix = login.context, "log in to the cloud, or use --token-file"
+    try:
+        api = client.ApiClient(_settings(login))
+        response = api.call_api(
+            path,
+            method,
+            header_params={"Content-Type": "application/json", "Accept": "application/json"},
+            body=body,
+            auth_settings=["BearerToken"],
+            _return_http_data_only=True,
+            _preload_content=False,
+            _request_timeout=TIMEOUT_S,
         )
-    except subprocess.TimeoutExpired as error:
-        raise TrainfleetError(CANNOT, [Problem(where, f"did not answer within {TIMEOUT_S} s")]) from error
-    if done.returncode == 0:
-        return done.stdout
-    message = (done.stderr.strip() or "kubectl failed").splitlines()[-1]
-    if "(Forbidden)" in message or "forbidden" in message:
-        fix = "a launcher may, once the stack is applied with this release; or use --token-file"
-        raise TokenForbiddenError(CANNOT, [Problem(where, message, fix)])
-    fix = "log in to the cloud, or use --token-file; a private endpoint answers only in its network"
-    raise TrainfleetError(CANNOT, [Problem(where, message, fix)])
+        return dict(json.loads(response.data))
+    except InputError as error:
+        raise TrainfleetError(CANNOT, error.problems) from error
+    except ConfigException as error:
+        raise TrainfleetError(CANNOT, [Problem(where, str(error).strip(), fix)]) from error
+    except ApiException as error:
+        message = _message(error.body) or f"status {error.status}: {error.reason}"
+        if error.status == HTTPStatus.FORBIDDEN:
+            fix = "a launcher may, once the stack is applied with this release; or use --token-file"
+            raise TokenForbiddenError(CANNOT, [Problem(where, message, fix)]) from error
+        if error.status == HTTPStatus.UNAUTHORIZED:
+            message = f"rejects the login: {message}"
+        raise TrainfleetError(CANNOT, [Problem(where, message, fix)]) from error
+    except Exception as error:  # one of many of urllib3's
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        fix += "; a private endpoint answers only in its network"
+        raise TrainfleetError(CANNOT, [Problem(where, f"does not answer: {first[:200]}", fix)]) from error
+
+
+def _settings(login: Login) -> Any:
+    """The client's settings with the login of a kubeconfig."""
+    from kubernetes import client, config
+
+    settings = client.Configuration()
+    settings.retries = False
+    given = login.kubeconfig
+    with login_errors(login.context):
+        if isinstance(given, Mapping):
+            config.load_kube_config_from_dict(
+                dict(given), context=login.context, client_configuration=settings
+            )
+        else:
+            # The client reads KUBECONFIG at its import, and takes an empty one for a file.
+            file = str(given or os.environ.get("KUBECONFIG") or "~/.kube/config")
+            config.load_kube_config(file, context=login.context, client_configuration=settings)
+    settings.retries = False
+    return settings
+
+
+def _message(body: Any) -> str:
+    """The message in a response of an API server; empty if it has none."""
+    try:
+        return str(json.loads(body)["message"])
+    except (ValueError, TypeError, KeyError):
+        return ""

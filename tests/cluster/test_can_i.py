@@ -15,7 +15,7 @@ import pytest
 
 from tests.cluster.conftest import Cluster, until
 from tests.cluster.stack import NAMESPACES, api_of, applied
-from trainfleet.infra.outputs.launcher_token import request_token
+from trainfleet.infra.outputs.launcher_token import Login, request_token
 from trainfleet.rehearsal.on_cluster.api import Api, ApiError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
@@ -126,8 +126,8 @@ def test_an_account_has_no_rights_beyond_the_table(
 def as_launcher(cluster: Cluster, api: Api, *arguments: str, given: dict[str, Any]) -> str:
     """Run kubectl with only a requested token of the launcher and return its output."""
     until(lambda: api.get("/api/v1/namespaces/training/serviceaccounts/launcher"), "the launcher's account")
-    login = ["--kubeconfig", str(cluster.state.kubeconfig)]
-    token = request_token(login, "training", "launcher", 0.2, cluster.name)
+    login = Login(cluster.state.context, Path(cluster.state.kubeconfig))
+    token = request_token(login, "training", "launcher", 0.2)
     assert token.expires is not None, "the token never ends"
     document = json.loads(json.dumps(_kubeconfig(cluster)))
     document["users"][0]["user"] = {"token": token.value}

@@ -1,4 +1,4 @@
-"""`trainfleet kubeconfig`: a file with a token for its owner, from a file or fetched by kubectl over TLS, and
+"""`trainfleet kubeconfig`: a file with a token for its owner, from a file or fetched over TLS, and
 what it refuses.
 """
 
@@ -7,9 +7,9 @@ from __future__ import annotations
 import base64
 import json
 import re
-import shutil
 import stat
 import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,15 +23,13 @@ from tests.infra.test_contract import PLATFORM
 from trainfleet.errors import InputError, MissingToolError, TrainfleetError
 from trainfleet.infra.cli.kubeconfig import USER, with_token
 from trainfleet.infra.kubernetes.names import LAUNCHER_TOKEN
-from trainfleet.infra.outputs import launcher_token
 from trainfleet.infra.outputs.contract import load_outputs
-from trainfleet.infra.outputs.launcher_token import request_token, secret_token
+from trainfleet.infra.outputs.launcher_token import Login, request_token, secret_token
 
 Trainfleet = Callable[..., subprocess.CompletedProcess[str]]
 TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJsYXVuY2hlciJ9.c2lnbmVk"
 SECRET = f"/api/v1/namespaces/training/secrets/{LAUNCHER_TOKEN}"
 CLUSTER = {"server": "https://prod.example.com", "certificate-authority-data": "Q0E="}
-needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on the path")
 
 
 def exec_kubeconfig(cluster: dict[str, str]) -> str:
@@ -170,10 +168,28 @@ def test_a_platform_without_a_cluster_to_trust_is_refused(text: str, message: st
         with_token(text, "prod", "training", TOKEN)
 
 
-def test_without_kubectl_it_says_what_else_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher_token.shutil, "which", lambda _: None)
+def test_without_the_kubernetes_client_it_says_what_else_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
     with pytest.raises(MissingToolError, match="--token-file"):
-        request_token(["--context", "mine"], "training", "launcher", 8, "mine")
+        request_token(Login("mine"), "training", "launcher", 8)
+
+
+def test_a_login_that_grants_no_token_is_reported(tmp_path: Path) -> None:
+    """Its command fails; the client alone would ask without a login."""
+    document = json.loads(exec_kubeconfig({"server": "https://127.0.0.1:9"}))
+    document["users"][0]["user"]["exec"] |= {"command": "false", "args": None, "interactiveMode": "Never"}
+    document["contexts"] = [{"name": "prod", "context": {"cluster": "prod", "user": "prod"}}]
+    with pytest.raises(TrainfleetError, match="its login grants no token"):
+        request_token(Login("prod", document), "training", "launcher", 8)
+
+
+def test_an_unknown_context_and_a_cluster_that_does_not_answer_are_named(tmp_path: Path) -> None:
+    document = json.loads(exec_kubeconfig({"server": "https://127.0.0.1:9"}))
+    document["users"][0]["user"] = {"token": TOKEN}
+    document["contexts"] = [{"name": "prod", "context": {"cluster": "prod", "user": "prod"}}]
+    for context, message in (("other", "other"), ("prod", "prod: does not answer")):
+        with pytest.raises(TrainfleetError, match=message):
+            request_token(Login(context, document), "training", "launcher", 8)
 
 
 @pytest.fixture
@@ -209,7 +225,6 @@ def secret(**data: str) -> dict[str, Any]:
     }
 
 
-@needs_kubectl
 @pytest.mark.parametrize(("flags", "most", "hours"), [((), 24, 8), (("--hours", "2"), 24, 2), ((), 1, 1)])
 def test_a_token_is_requested_by_the_callers_own_login_and_says_when_it_ends(
     served: ApiServer,
@@ -236,7 +251,6 @@ def test_a_token_is_requested_by_the_callers_own_login_and_says_when_it_ends(
     assert abs(left - timedelta(hours=hours)) < timedelta(minutes=10)
 
 
-@needs_kubectl
 def test_the_token_that_never_ends_is_read_where_the_platform_has_one(
     served: ApiServer, trainfleet: Trainfleet, platform: Path, tmp_path: Path
 ) -> None:
@@ -265,33 +279,30 @@ def test_options_that_exclude_each_other_are_rejected(
     assert "--long-lived: has no effect with --token-file" in done.stderr
 
 
-@needs_kubectl
 @pytest.mark.parametrize(
     ("context", "message"),
-    [("mine", "no such object|not found|NotFound"), ("nobody", "(?i)unauthorized|logged in|credentials")],
+    [("mine", "no such object|not found|NotFound"), ("nobody", "rejects the login")],
 )
 def test_a_cluster_that_gives_no_token_is_named_with_its_answer(
     served: ApiServer, context: str, message: str
 ) -> None:
     with pytest.raises(TrainfleetError, match=message) as raised:
-        secret_token(["--context", context], "training", LAUNCHER_TOKEN, context)
+        secret_token(Login(context), "training", LAUNCHER_TOKEN)
     assert raised.value.problems[0].where == context
 
 
-@needs_kubectl
 def test_a_login_that_may_request_no_token_is_reported(
     served: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = request_token(["--context", "mine"], "training", "launcher", 8, "mine")
+    first = request_token(Login("mine"), "training", "launcher", 8)
     document = json.loads((tmp_path / "config").read_text())
     document["users"][0]["user"] = {"token": first.value}
     (tmp_path / "config").write_text(json.dumps(document))
     with pytest.raises(TrainfleetError, match="once the stack is applied with this release"):
-        request_token(["--context", "mine"], "training", "launcher", 8, "mine")
+        request_token(Login("mine"), "training", "launcher", 8)
 
 
-@needs_kubectl
 def test_a_secret_that_is_still_empty_is_reported(served: ApiServer) -> None:
     served.objects[SECRET] = secret()
     with pytest.raises(TrainfleetError, match="is still empty"):
-        secret_token(["--context", "mine"], "training", LAUNCHER_TOKEN, "mine")
+        secret_token(Login("mine"), "training", LAUNCHER_TOKEN)

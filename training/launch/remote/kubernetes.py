@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from trainfleet.console import install_hint
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
-from trainfleet.training.launch.remote.login_errors import login_errors
+from trainfleet.kubernetes_login import login_errors
 
 Document = dict[str, Any]
 Result = TypeVar("Result")

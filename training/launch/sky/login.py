@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
-from trainfleet.infra.outputs.launcher_token import Token, request_token
+from trainfleet.infra.outputs.launcher_token import Login, Token, request_token
 from trainfleet.training.launch.sky.kubeconfig import CREDENTIAL_VERSION, LOGIN_USER
 
 EARLY = timedelta(minutes=15)
@@ -44,7 +43,7 @@ def credential(
 
     Raises:
         InputError: the kubeconfig has no such context or login.
-        MissingToolError: kubectl is missing.
+        MissingToolError: the package `kubernetes` is missing.
         TrainfleetError: the cluster does not grant a token.
     """
     login, namespace = _login(document, context)
@@ -53,10 +52,7 @@ def credential(
     kept = _folder(env) / f"{digest[:32]}.json"
     if not fresh and (token := _kept(kept, datetime.now(UTC))):
         return token
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder) / "config"
-        write_whole(config, text, 0o600)
-        token = request_token(["--kubeconfig", str(config)], namespace, account, hours, context)
+    token = request_token(Login(context, login), namespace, account, hours)
     now = datetime.now(UTC)
     _folder(env).mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(kept, json.dumps({**status(token), "since": now.isoformat()}), 0o600)
