@@ -47,6 +47,8 @@ class FakeApi:
         self.asked: list[tuple[str, str]] = []
         self.address = ""
         self._one_at_a_time = threading.Lock()
+        self.tokens: set[str] | None = None
+        """Those that are accepted; None: any."""
         self.allowed = True
         """Whether the caller may do what it asks about."""
 
@@ -123,7 +125,11 @@ def serving() -> Iterator[FakeApi]:
         def _handle(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length)) if length else None
-            status, data = api.answer(self.command, self.path, body if isinstance(body, dict) else None)
+            token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+            if api.tokens is not None and token not in api.tokens:
+                status, data = _refused(401, "Unauthorized")
+            else:
+                status, data = api.answer(self.command, self.path, body if isinstance(body, dict) else None)
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))

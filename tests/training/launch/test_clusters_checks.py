@@ -147,6 +147,7 @@ def test_a_signal_during_the_checks_starts_nothing_and_leaves_nothing(
     number: int, api: FakeApi, tmp_path: Path
 ) -> None:
     sent = []
+    before = signal.signal(number, signal.SIG_DFL)  # under nohup, a SIGHUP is ignored
 
     def act(server: FakeApi) -> None:
         if {f"{CHECKS}/tf-night-{name}-check" for name in "ab"} <= server.objects.keys() and not sent:
@@ -154,8 +155,11 @@ def test_a_signal_during_the_checks_starts_nothing_and_leaves_nothing(
             os.kill(os.getpid(), number)
 
     api.on_request = act
-    with pytest.raises(Interrupted, match="nothing was started"):
-        start("night", *launches(pods("a"), pods("b"), here("c")), as_json=True)
+    try:
+        with pytest.raises(Interrupted, match="nothing was started"):
+            start("night", *launches(pods("a"), pods("b"), here("c")), as_json=True)
+    finally:
+        signal.signal(number, before)
     assert sent
     assert left(api) == []
     assert {each.name for each in tmp_path.iterdir()} == {"kubeconfig"}

@@ -14,7 +14,9 @@ import pytest
 
 from tests.training.launch.saved_platforms import FOLDER, outputs
 from trainfleet.errors import InputError
-from trainfleet.training.launch.base import find
+from trainfleet.training.launch.base import LAUNCHERS, find, parse_options
+from trainfleet.training.launch.clusters.entries import ClusterEntry, requests
+from trainfleet.training.launch.clusters.member import MemberSpec
 from trainfleet.training.launch.platform_outputs import NamedPlatform
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.sky import launcher as sky
@@ -140,8 +142,25 @@ def is_redundant(name: str, options: dict[str, Any], *, gpus: bool) -> bool:
     return False
 
 
-@pytest.mark.parametrize("on", sorted(OPTIONS))
-def test_each_option_of_a_combination_has_an_effect_or_is_rejected_by_name(on: str, tmp_path: Path) -> None:
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "kuberay": ("kuberay", {}),
+    "sky": ("sky", {"managed": False}),
+    "sky, managed": ("sky", {"managed": True}),
+    "ray-up": ("ray-up", {}),
+}
+"""Launchers, and the options that all combinations of a case have."""
+
+
+@pytest.mark.parametrize("on", sorted(LAUNCHERS))
+def test_every_option_of_a_launcher_is_drawn(on: str) -> None:
+    """A run is attached by `runs attach`, and `--write` starts none."""
+    fields = set(find(on).options_model.model_fields) - {"attach", "launch", "write"}
+    assert set(OPTIONS.get(on, {})) == fields
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_each_option_of_a_combination_has_an_effect_or_is_rejected_by_name(case: str, tmp_path: Path) -> None:
+    on, always = CASES[case]
     files = {"KEY_FILE": tmp_path / "key", "PODS_FILE": tmp_path / "pods.yaml"}
     files["KEY_FILE"].write_text("not a key")
     files["KEY_FILE"].chmod(0o600)
@@ -149,6 +168,11 @@ def test_each_option_of_a_combination_has_an_effect_or_is_rejected_by_name(on: s
     flag, accepted, rejected = find(on).options_model.flag, 0, []
     for number in range(COMBINATIONS):
         options, stack, gpus = drawn(on, number, files)
+        options = {
+            name: value
+            for name, value in {**options, **always}.items()
+            if value is not False or name == "spot"
+        }
         case = f"{number}: --on {on} {options} on {stack or 'no stack'}, GPUs: {gpus}"
         try:
             whole = handed_over(on, options, stack, gpus=gpus, folder=tmp_path)
@@ -165,3 +189,103 @@ def test_each_option_of_a_combination_has_an_effect_or_is_rejected_by_name(on: s
             assert without != whole or is_redundant(name, options, gpus=gpus), f"{case}: {flag(name)}"
     assert not [case for case, text in rejected if "--" not in text and "has no GPU pool" not in text]
     assert accepted >= COMBINATIONS // 5, "too few launches that can run to show anything"
+
+
+EVERY = {name: value for options in OPTIONS.values() for name, value in options.items()}
+"""A value of each option of any launcher."""
+
+
+def draw_any(draw: random.Random) -> dict[str, Any]:
+    """Options of any launchers, by field."""
+    found = {name: EVERY[name] for name in draw.sample(sorted(EVERY), draw.randint(1, 6))}
+    return {name: draw.choice(value) if isinstance(value, list) else value for name, value in found.items()}
+
+
+@pytest.mark.parametrize("on", sorted(LAUNCHERS))
+def test_of_options_of_any_launcher_those_of_others_are_rejected_and_the_rest_is_kept(on: str) -> None:
+    model, draw = find(on).options_model, random.Random(on)
+    for number in range(COMBINATIONS):
+        options = draw_any(draw)
+        own = {name: value for name, value in options.items() if name in model.model_fields}
+        others = options.keys() - own.keys()
+        if others:
+            with pytest.raises(InputError) as caught:
+                parse_options(on, options)
+            named = sorted(each.what.split("`")[1] for each in caught.value.problems)
+            assert named == sorted(flag_of(name) for name in others), f"{number}: {options}"
+        parsed = parse_options(on, own)
+        assert {name: getattr(parsed, name) for name in own} == own, f"{number}: {options}"
+
+
+def flag_of(name: str) -> str:
+    """The flag of an option, as messages show it."""
+    owner = next(each for each in LAUNCHERS if name in find(each).options_model.model_fields)
+    return find(owner).options_model.flag(name)
+
+
+def in_a_list(on: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Options as a list of clusters writes them: by flags without dashes, times in minutes."""
+    minutes = {
+        name: value / 60 if name in ("within_s", "idle_s") else value for name, value in options.items()
+    }
+    flags = {name: flag_of(name).lstrip("-").partition("/")[0] for name in minutes}
+    return {
+        flags[name]: list(value) if isinstance(value, tuple) else value for name, value in minutes.items()
+    }
+
+
+def test_options_of_the_command_and_of_a_list_reach_each_cluster_or_are_rejected_with_its_name() -> None:
+    """As a group hands them to the process of a cluster, which launches like `trainfleet launch`."""
+    draw = random.Random("clusters")
+    accepted = 0
+    for number in range(3 * COMBINATIONS):
+        ons = draw.choices(sorted(LAUNCHERS), k=2)
+        given = draw_any(draw) if draw.random() < 0.3 else {}
+        own = [
+            {name: value for name, value in draw_any(draw).items() if name in OPTIONS.get(on, {})}
+            for on in ons
+        ]
+        entries = [
+            ClusterEntry(name=f"c{at}", launcher=on, options=in_a_list(on, options))
+            for at, (on, options) in enumerate(zip(ons, own, strict=True))
+        ]
+        case = f"{number}: {given} and {entries}"
+        foreign = {
+            (f"c{at}", flag_of(name))
+            for at, on in enumerate(ons)
+            for name in given
+            if name not in find(on).options_model.model_fields
+        }
+        if foreign:
+            with pytest.raises(InputError) as caught:
+                requests(Request("lm-tiny"), "night", entries, given)
+            named = {(each.where.split()[0], each.what.split("`")[1]) for each in caught.value.problems}
+            assert named == foreign, case
+            continue
+        accepted += 1
+        for on, options, request in zip(
+            ons, own, requests(Request("lm-tiny"), "night", entries, given), strict=True
+        ):
+            assert (request.on, request.options) == (on, parse_options(on, {**given, **options})), case
+            spec = MemberSpec(
+                cluster="c",
+                address="",
+                parent=1,
+                on=on,
+                request={"recipe": "lm-tiny"},
+                options=request.options.model_dump() if request.options else {},
+            )
+            again = MemberSpec.model_validate_json(spec.model_dump_json()).launch().options
+            assert again == request.options, case
+    assert accepted >= COMBINATIONS
+
+
+@pytest.mark.parametrize("name", ["write", "attach", "launch", "stack", "print", "group", "owner"])
+def test_a_list_rejects_by_name_what_no_launch_on_a_cluster_has(name: str) -> None:
+    for on in LAUNCHERS:
+        entries = [
+            ClusterEntry(name="a", launcher=on, options={name: "x"}),
+            ClusterEntry(name="b", launcher=on),
+        ]
+        with pytest.raises(InputError, match=f"a {name}: is not an option of --on {on}"):
+            requests(Request("lm-tiny"), "night", entries, {})

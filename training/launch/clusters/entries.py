@@ -19,6 +19,8 @@ from trainfleet.training.launch.options import LaunchOptions
 from trainfleet.training.launch.request import Request
 
 UNREADABLE = "cannot read the clusters"
+NOT_OF_LAUNCHES = ("write", "attach", "launch")
+"""Fields that write files for one cluster, or follow a run of another launch."""
 NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 
 
@@ -153,7 +155,11 @@ def _name_of(entry: ClusterEntry) -> str:
 
 def _options(entry: ClusterEntry, given: Mapping[str, Any]) -> LaunchOptions:
     model: type[LaunchOptions] = find(entry.launcher).options_model
-    fields = {model.flag(field).lstrip("-").partition("/")[0]: field for field in model.model_fields}
+    fields = {
+        model.flag(field).lstrip("-").partition("/")[0]: field
+        for field in model.model_fields
+        if field not in NOT_OF_LAUNCHES
+    }
     unknown = [flag for flag in entry.options if flag not in fields]
     if unknown:
         what = f"is not an option of --on {entry.launcher}"

@@ -6,7 +6,6 @@ loses the connection, the run continues.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from typing import Any
@@ -87,9 +86,9 @@ class Follower:
         except ApiError as error:
             # NOTE: a lost connection must not end the run.
             fix = "the run continues there; `trainfleet runs attach` follows it again"
-            raise TrainfleetError(
-                "the cluster no longer answers", [Problem(self.cluster.name, error.message, fix)]
-            ) from error
+            ended = error.status == 401
+            summary = "your login to the cluster has ended" if ended else "the cluster no longer answers"
+            raise TrainfleetError(summary, [Problem(self.cluster.name, error.message, fix)]) from error
         except (Stopped, TrainfleetError):
             self._clean_up()
             raise
@@ -364,8 +363,11 @@ class Follower:
         self.log.close()
         if self.spec.attach:
             return
-        with contextlib.suppress(ApiError):
+        try:
             self.cluster.delete("RayJob", self.job)
+        except ApiError as error:
+            what = f"the RayJob {self.job} is not deleted: {error.message}; then `trainfleet runs stop`"
+            self.sink.send("warning", text=what)
 
 
 class _DetachedError(Exception):

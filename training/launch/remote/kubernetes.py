@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from trainfleet.console import install_hint
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
-from trainfleet.kubernetes_login import login_errors
+from trainfleet.kubernetes_login import LOG_IN_AGAIN, login_errors, renewal
 
 Document = dict[str, Any]
 Result = TypeVar("Result")
@@ -21,12 +21,8 @@ Result = TypeVar("Result")
 MANAGER = "trainfleet"
 TIMEOUT_S = 20.0
 RETRY_FOR_S = 300.0
-CLOUD_LOGINS = {
-    "aws": "aws sso login",
-    "gke-gcloud-auth-plugin": "gcloud auth login",
-    "kubelogin": "az login",
-}
-"""How to log in to a cloud again, by the login command of its kubeconfig."""
+RETRIED = (0, 401, 429)
+"""Statuses that pass, besides those of a failing server."""
 PLURALS = {
     "ConfigMap": ("/api/v1", "configmaps"),
     "Job": ("/apis/batch/v1", "jobs"),
@@ -58,11 +54,17 @@ class Cluster:
     """A cluster, and the namespace in it that a run uses."""
 
     def __init__(
-        self, api: Any, namespace: str, name: str, renew: str = "log in to the cluster again"
+        self,
+        api: Any,
+        namespace: str,
+        name: str,
+        renew: str = LOG_IN_AGAIN,
+        log_in: Callable[[], Any] | None = None,
     ) -> None:
         self._api, self.namespace, self.name = api, namespace, name
         self.renew = renew
         """How the user gets a new login."""
+        self._log_in = log_in
 
     def request(
         self,
@@ -208,6 +210,23 @@ class Cluster:
     def _call(  # noqa: PLR0917
         self, method: str, path: str, query: dict[str, str], body: Any, content: str, timeout: float | None
     ) -> Any:
+        """One call; with a new login if that of this client has ended."""
+        try:
+            return self._call_once(method, path, query, body, content, timeout)
+        except ApiError as error:
+            if error.status != 401 or self._log_in is None:
+                raise
+            # The login command is asked, and the kubeconfig is read, again: somebody may have renewed it.
+            try:
+                self._api = self._log_in()
+            except InputError as failed:
+                why = "; ".join(each.what for each in failed.problems)
+                raise ApiError(401, error.reason, f"{error.message} ({why})") from error
+            return self._call_once(method, path, query, body, content, timeout)
+
+    def _call_once(  # noqa: PLR0917
+        self, method: str, path: str, query: dict[str, str], body: Any, content: str, timeout: float | None
+    ) -> Any:
         from kubernetes.client.exceptions import ApiException
 
         try:
@@ -283,50 +302,40 @@ def connect(context: str | None, kubeconfig: str, kube_context: str, namespace: 
         raise MissingToolError("a package for Kubernetes is missing", [problem]) from error
 
     known, current = contexts()
-    settings = client.Configuration()
-    settings.retries = False
     name = context or kube_context or current
-    try:
-        if name in known:
+    own = name in known
+
+    def log_in() -> Any:
+        settings = client.Configuration()
+        settings.retries = False
+        try:
             with login_errors(name):
-                config.load_kube_config(_kubeconfig(), context=name, client_configuration=settings)
-        elif context is None and kubeconfig.strip() not in ("", "{}"):
-            with login_errors(name):
-                config.load_kube_config_from_dict(json.loads(kubeconfig), client_configuration=settings)
-        else:
-            from trainfleet.suggestions import did_you_mean
+                if own:
+                    config.load_kube_config(_kubeconfig(), context=name, client_configuration=settings)
+                else:
+                    config.load_kube_config_from_dict(json.loads(kubeconfig), client_configuration=settings)
+        except ConfigException as error:
+            problem = Problem(name, str(error).strip(), "log in to the cluster again")
+            raise InputError("cannot use the kubeconfig", [problem]) from error
+        except ValueError as error:
+            problem = Problem(name, f"is not JSON: {error}")
+            raise InputError("cannot use the kubeconfig", [problem]) from error
+        settings.retries = False
+        if not settings.verify_ssl:
+            # The user's own setting for this cluster: no warning on every call.
+            import urllib3
 
-            fix = did_you_mean(name, known) if known else "there is no kubeconfig; set KUBECONFIG"
-            raise InputError(
-                "unknown cluster", [Problem("--context", f"your kubeconfig has no context `{name}`", fix)]
-            )
-    except ConfigException as error:
-        raise InputError(
-            "cannot use the kubeconfig",
-            [Problem(name, str(error).strip(), "log in to the cluster again")],
-        ) from error
-    except ValueError as error:
-        raise InputError("cannot use the kubeconfig", [Problem(name, f"is not JSON: {error}")]) from error
-    settings.retries = False
-    if not settings.verify_ssl:
-        # The user's own setting for this cluster: no warning on every call.
-        import urllib3
+            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        return client.ApiClient(settings)
 
-        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-    return Cluster(client.ApiClient(settings), namespace, name, _renewal(known.get(name), kubeconfig))
+    if not own and (context is not None or kubeconfig.strip() in ("", "{}")):
+        from trainfleet.suggestions import did_you_mean
 
-
-def _renewal(context: Document | None, kubeconfig: str) -> str:
-    """How the user of a context gets a new login; without a context, that of the contract."""
-    user = str((context or {}).get("user", ""))
-    if user.startswith("trainfleet-launcher-"):
-        return "log in to the cloud, then trainfleet sky setup --stack FILE"
-    if user == "trainfleet-launcher":
-        return "write its kubeconfig again with trainfleet kubeconfig"
-    found = [
-        command for name, command in CLOUD_LOGINS.items() if context is None and f'"{name}"' in kubeconfig
-    ]
-    return found[0] if found else "log in to the cluster again"
+        fix = did_you_mean(name, known) if known else "there is no kubeconfig; set KUBECONFIG"
+        problem = Problem("--context", f"your kubeconfig has no context `{name}`", fix)
+        raise InputError("unknown cluster", [problem])
+    renew = renewal(str(known[name].get("user", "")) if own else "", "" if own else kubeconfig)
+    return Cluster(log_in(), namespace, name, renew, log_in)
 
 
 def _kubeconfig() -> str:
@@ -355,7 +364,8 @@ def retry_unreachable(
     retry_for_s: float = RETRY_FOR_S,
     wait_s: float = 2.0,
 ) -> Result:
-    """Repeat `call` while the cluster does not answer: a restart of the control plane must not end a run.
+    """Repeat `call` while the cluster does not answer or rejects the login: a restart of the control plane
+    must not end a run, and whoever follows it can log in again meanwhile.
 
     Raises:
         ApiError: the call was rejected, or not answered for `retry_for_s`.
@@ -365,12 +375,11 @@ def retry_unreachable(
         try:
             result = call()
         except ApiError as error:
-            if (
-                error.status != 0 and error.status < 500 and error.status != 429
-            ) or time.monotonic() > deadline:
+            if not (error.status in RETRIED or error.status >= 500) or time.monotonic() > deadline:
                 raise
             if not notified:
-                notify(f"the cluster does not answer ({error.message}); the run continues there; retrying")
+                what = "" if error.status == 401 else "the cluster does not answer: "
+                notify(f"{what}{error.message}; the run continues there; retrying")
                 notified = True
             time.sleep(wait_s)
         else:

@@ -80,7 +80,7 @@ def explained(error: ApiError, cluster: Cluster) -> TrainfleetError:
             return InputError("the cluster does not answer", [Problem(name, error.message, fix)])
         case 401:
             what = "your login has expired, or is not valid for this cluster"
-            fix = f"log in again (`trainfleet sky setup` renews a launcher's token), {other}"
+            fix = f"{cluster.renew}, {other}"
             return InputError("the cluster rejects your login", [Problem(name, what, fix)])
         case 403:
             fix = f"ask for the role `trainfleet-launcher`, {other}"
