@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import yaml
 
@@ -89,9 +89,10 @@ class FakeApi:
         if path in self.objects:
             return 200, json.dumps(self.objects[path]).encode()
         if path.rpartition("/")[2] in ("pods", "events", "rayjobs", "workloads"):
-            return 200, json.dumps(
-                {"items": [value for key, value in self.objects.items() if key.startswith(f"{path}/")]}
-            ).encode()
+            found = [value for key, value in self.objects.items() if key.startswith(f"{path}/")]
+            job = unquote(url.query).partition("job-name=")[2].partition("&")[0]
+            items = [each for each in found if not job or _job_of(each) in ("", job)]
+            return 200, json.dumps({"items": items}).encode()
         return _refused(404, f"{path} not found")
 
     def kubeconfig(self, file: Path) -> Path:
@@ -108,6 +109,11 @@ class FakeApi:
         }
         file.write_text(yaml.safe_dump(document))
         return file
+
+
+def _job_of(pod: dict[str, Any]) -> str:
+    """The Job of a pod; empty if it is the only pod of its test."""
+    return str(pod["metadata"].get("labels", {}).get("job-name", ""))
 
 
 def _refused(status: int, message: str) -> tuple[int, bytes]:

@@ -56,7 +56,7 @@ def ends(api: FakeApi, **outcomes: Any) -> None:
             phase = "Failed" if printed else "Succeeded"
             ended = {"terminated": {"exitCode": 2 if printed else 0, "reason": "Error"}}
             server.objects[pod] = {
-                "metadata": {"name": f"{job}-x"},
+                "metadata": {"name": f"{job}-x", "labels": {"job-name": job}},
                 "status": {"phase": phase, "containerStatuses": [{"state": ended}]},
             }
             server.logs[f"{job}-x"] = "".join(

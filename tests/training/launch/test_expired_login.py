@@ -118,7 +118,7 @@ def test_a_kubeconfig_that_is_written_again_is_read_again(
     assert exit_code(found.run, output) == 0
 
 
-def test_whoever_logs_in_again_in_time_continues_to_follow(
+def test_a_user_who_logs_in_again_in_time_continues_to_follow(
     api: FakeApi, login: Login, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The note that the login has ended is the sign: the user then logs in."""

@@ -365,7 +365,7 @@ def retry_unreachable(
     wait_s: float = 2.0,
 ) -> Result:
     """Repeat `call` while the cluster does not answer or rejects the login: a restart of the control plane
-    must not end a run, and whoever follows it can log in again meanwhile.
+    must not end a run, and its user can log in again meanwhile.
 
     Raises:
         ApiError: the call was rejected, or not answered for `retry_for_s`.
