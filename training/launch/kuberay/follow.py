@@ -379,13 +379,8 @@ class _SavedError(Stopped):
 
 
 def _owner(job: dict[str, Any]) -> dict[str, Any]:
-    metadata = job["metadata"]
-    return {
-        "apiVersion": job["apiVersion"],
-        "kind": "RayJob",
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-    }
+    name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+    return {"apiVersion": job["apiVersion"], "kind": "RayJob", "name": name, "uid": uid}
 
 
 def _print(text: str) -> None:
