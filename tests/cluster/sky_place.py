@@ -253,6 +253,8 @@ def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         _fill(store.folder)
         here = Place(cluster, store, folder, home)
         try:
+            # The module before this one may have left them terminating; nothing can be created in them then.
+            remove(cluster, "--timeout=240s")
             for namespace in (NEAR, FAR):
                 cluster.apply(*granted(namespace))
                 (folder / f"{namespace}.json").write_text(json.dumps(contract(cluster, namespace, store)))
@@ -264,12 +266,14 @@ def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         finally:
             # SkyPilot's server, workers and job controllers outlive the launch that starts them.
             end_all(folder)
-            for namespace in (NEAR, FAR):
-                cluster.kubectl("delete", "namespace", namespace, "--wait=false", check=False)
-                for kind in ("clusterrole", "clusterrolebinding"):
-                    cluster.kubectl(
-                        "delete", kind, f"{namespace}-launcher", "--ignore-not-found", check=False
-                    )
+            remove(cluster, "--wait=false")
+
+
+def remove(cluster: Cluster, wait: str) -> None:
+    """Delete both platforms. `wait` is kubectl's option of how long it waits for their end."""
+    names = [f"{namespace}-launcher" for namespace in (NEAR, FAR)]
+    cluster.kubectl("delete", "namespace", NEAR, FAR, "--ignore-not-found", wait)
+    cluster.kubectl("delete", "clusterrole,clusterrolebinding", *names, "--ignore-not-found")
 
 
 def of_home(folder: Path) -> set[psutil.Process]:

@@ -33,9 +33,9 @@ def uids(place: Place) -> set[str]:
 
 def test_an_edited_workload_runs_on_the_pods_of_the_run_before(place: Place) -> None:
     recipe = write_page(place.folder / "scratch", unit="as written")
-    first = place.call(*arguments(place, recipe, "first", *TWO, *FEW_STEPS, "--json"))
+    first = place.call(*arguments(place, recipe, "first", *TWO, *FEW_STEPS))
     assert first.returncode == 0, first.stderr
-    assert "creating the cluster shared, which is deleted 20 minutes after its last run" in first.stderr
+    assert "creating the cluster shared, which is deleted 20 minutes after its last run" in first.stdout
     before = uids(place)
     assert len(before) == 2
     write_page(place.folder / "scratch", unit="as edited")
