@@ -154,9 +154,10 @@ INTERNAL = Group(
             "no price",
         ),
         Variable(
-            "TRAINFLEET_RAY_FOR_RUN",
-            "Set if the Ray cluster at `RAY_ADDRESS` exists for this run only and ends with it.",
+            "TRAINFLEET_RAY_NODES",
+            "How many nodes the Ray cluster at `RAY_ADDRESS` will have. The driver waits up to 5 minutes for them.",
             "the training driver",
+            "`1`",
         ),
         Variable(
             "TRAINFLEET_AUTOSCALED",

@@ -23,7 +23,7 @@ from typing import Any
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.recipe.schema import ScalingConfig
 from trainfleet.training.runtime import prestart
-from trainfleet.training.runtime.events import RAY_FOR_RUN, RAY_TEMP
+from trainfleet.training.runtime.events import RAY_NODES, RAY_TEMP
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -37,6 +37,8 @@ ALONE = {
 }
 OBJECT_STORE_BYTES = 150 * 2**20  # the loop sends nothing through it
 START_TRIES = 2
+JOIN_S, JOIN_POLL_S = 300.0, 0.2
+"""How long the other nodes may take to join, and how often they are counted."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ class RayCluster:
     own: bool
     """Whether this process started it, on this machine."""
     storage: str
-    for_run: bool = True
-    """Whether it was started for this run and ends with it."""
+    nodes: int = 1
+    """How many nodes it will have. Those of other pods may join later than the driver connects."""
 
     def require(self, scaling: ScalingConfig) -> None:
         """Refuse a cluster that can never hold the workers (an autoscaled one may grow, and is believed).
@@ -57,6 +59,11 @@ class RayCluster:
         """
         import ray
 
+        deadline = time.monotonic() + JOIN_S
+        while self.nodes > 1 and time.monotonic() < deadline:
+            if sum(bool(each["Alive"]) for each in ray.nodes()) >= self.nodes:  # type: ignore[no-untyped-call]  # ray is typed in part
+                break
+            time.sleep(JOIN_POLL_S)
         have: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]  # ray is typed in part
         workers = scaling.min_workers or scaling.workers
         needs = {"CPU": workers * scaling.cpus_per_worker, "GPU": float(workers if scaling.use_gpu else 0)}
@@ -77,7 +84,7 @@ class RayCluster:
 
         from trainfleet.training.runtime.ray_storage import nothing
 
-        trainer = _trainer_class(self.for_run)(
+        trainer = _trainer_class()(
             function,
             train_loop_config=config,
             torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if scaling.use_gpu else "gloo"),
@@ -117,18 +124,19 @@ def too_few(what: str, have: float, need: float, workers: int) -> InputError:
     return InputError(f"fewer {what} than the recipe's workers need", [problem])
 
 
-def _trainer_class(for_run: bool) -> Any:
+def _trainer_class() -> Any:
     """TorchTrainer without actors that a run has no use for: they start when its workers do, for 2 to 5 CPU
     seconds each.
 
-    They are the dataset server (no ray.data here) and, in a Ray that ends with the run, the cleaner of
-    placement groups (the whole cluster goes with us).
+    They are the dataset server (no ray.data here) and the cleaner of placement groups: the driver ends with its
+    run, and Ray removes the groups of a job that has ended (gcs_placement_group_manager.cc,
+    CleanPlacementGroupIfNeededWhenJobDead).
     """
     from ray.train.torch import TorchTrainer
 
     if not hasattr(TorchTrainer, "_create_default_callbacks"):
         return TorchTrainer
-    unused = {"DatasetsCallback"} | ({"PlacementGroupCleanerCallback"} if for_run else set())
+    unused = {"DatasetsCallback", "PlacementGroupCleanerCallback"}
 
     class LeanTorchTrainer(TorchTrainer):
         def _create_default_callbacks(self) -> list[Any]:
@@ -167,7 +175,7 @@ def _remote(env: Mapping[str, str]) -> Iterator[RayCluster]:
             "TRAINFLEET_RAY_STORAGE",
             os.path.join(tempfile.gettempdir(), "trainfleet-ray-results"),  # noqa: PTH118
         )
-        yield RayCluster(own=False, storage=storage, for_run=RAY_FOR_RUN in env)
+        yield RayCluster(own=False, storage=storage, nodes=int(env.get(RAY_NODES, "1")))
     finally:
         ray.shutdown()
 

@@ -30,10 +30,13 @@ def document(
     managed: bool = False,
     patches: tuple[dict[str, Any], ...] = (),
     cluster: str | None = None,
+    variables: Mapping[str, str] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     plan = make_plan(found, platforms(*stacks), PlanOptions(**options))
-    settings = TaskOptions(found.name, managed, TOKEN, patches=patches, cluster=cluster)
+    settings = TaskOptions(
+        found.name, managed, TOKEN, settings=variables or {}, patches=patches, cluster=cluster
+    )
     return task_document(found, plan.possible, dict(platforms(*stacks)), settings)
 
 

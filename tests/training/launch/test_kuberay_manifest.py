@@ -33,7 +33,6 @@ from trainfleet.training.launch.kuberay.manifest import (
     submitted_job,
 )
 from trainfleet.training.recipe.load import load_recipe
-from trainfleet.training.runtime.events import RAY_FOR_RUN
 
 SCHEMAS = {
     kind: schema for definition in definitions("1.6.0") for kind, schema in schemas_of(definition).items()
@@ -271,11 +270,6 @@ def test_no_variable_of_the_job_overrides_a_key_of_the_recipe() -> None:
     variables = submitted_job(RUNS["elastic"]()).env
     before = load_recipe("lm-tiny", [], {})
     assert load_recipe("lm-tiny", [], variables) == before
-
-
-@pytest.mark.parametrize("kind", ["elastic", "long-lived"])
-def test_the_run_is_reported_whether_ray_ends_with_it(kind: str) -> None:
-    assert (RAY_FOR_RUN in submitted_job(RUNS[kind]()).env) is (kind != "long-lived")
 
 
 def test_keys_of_this_machine_are_not_in_the_manifest() -> None:

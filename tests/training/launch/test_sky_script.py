@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,14 @@ from tests.training.launch.sky_tasks import document, recipe, resolved
 from tests.training.launches import wait_for
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.sky.options import SkyOptions
+from trainfleet.training.launch.sky.pods import STOP_FILE
 
 RAY = """echo "ray $*" >> "$NOTES"
 trap 'echo "ray ended" >> "$NOTES"; exit 0' TERM
 eval "${RAY_DOES:-echo Ray runtime started.; while true; do sleep 0.1; done}" """
 
 
-TRAINING = 'echo "python $* at $RAY_ADDRESS tls=${RAY_USE_TLS:-}" >> "$NOTES"; cp recipe.yaml "$NOTES.recipe"'
+TRAINING = 'echo "python $* at $RAY_ADDRESS tls=${RAY_USE_TLS:-}" >> "$NOTES"; cp recipe.yaml "$NOTES.recipe"; eval "${TRAINS:-}"'
 
 
 class Pods:
@@ -166,19 +168,111 @@ def test_pods_get_the_certificate_authority_of_a_private_store_and_no_key(tmp_pa
     assert (tmp_path / "home0" / "trainfleet" / "ca.crt").read_text().strip() == certificate
 
 
+@pytest.fixture
+def kept(tmp_path: Path, pods: Pods) -> Iterator[Kept]:
+    """Runs on pods that outlive them. Their Ray is ended after the test, as a deleted pod ends it."""
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        yield Kept(tmp_path, pods, str(head.getsockname()[1]))
+    for file in tmp_path.glob("home*/.trainfleet/pid"):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(int(file.read_text()), signal.SIGKILL)
+
+
+LAUNCHED = {"AWS_REGION": "", "TRAINFLEET_CODE": "", "RAY_AUTH_TOKEN": ""}
+"""The names of a task's variables."""
+
+
+@dataclass
+class Kept:
+    """The pods of a SkyPilot cluster that outlives its runs; `port` is that of Ray's head, which answers."""
+
+    folder: Path
+    pods: Pods
+    port: str
+
+    def run(self, rank: int = 0, **variables: str) -> str:
+        """A run's script on one pod, to its end; the output."""
+        process = self.start(rank, **variables)
+        output = process.communicate(timeout=60)[0]
+        assert process.returncode == 0, output
+        return output
+
+    def start(self, rank: int = 0, **variables: str) -> subprocess.Popen[str]:
+        given = {"AWS_REGION": "here", "RAY_TMPDIR": str(self.folder), "PORT": self.port, **variables}
+        script = document(recipe(), "aws-prod", cluster="shared", variables=LAUNCHED)["run"]
+        script = with_port(script).replace("--wait 30", "--wait 0.2").replace(STOP_FILE, str(self.stop_file))
+        return self.pods.start(script, rank=rank, **given)
+
+    @property
+    def stop_file(self) -> Path:
+        """What is touched to stop a run."""
+        return self.folder / "stop"
+
+    def notes(self, rank: int = 0) -> list[str]:
+        """What the stubs of a pod recorded: the first two words."""
+        lines = (self.folder / f"notes{rank}").read_text().splitlines()
+        return [" ".join(line.split()[:2]) for line in lines]
+
+
 def test_a_pod_that_outlives_its_runs_takes_one_at_a_time_and_keeps_nothing(
-    tmp_path: Path, pods: Pods
+    tmp_path: Path, kept: Kept
 ) -> None:
-    script = document(recipe(), "aws-prod", cluster="shared")["run"].replace("--wait 30", "--wait 0.2")
     old = tmp_path / "home0" / "trainfleet" / "checkpoint-of-another-run"
     session = tmp_path / "ray" / "session_1"
     for each in (old, session):
         each.mkdir(parents=True)
-    first = pods.start(script, rank=0, RAY_TMPDIR=str(tmp_path), RAY_DOES="sleep 60")
+    first = kept.start(RAY_DOES="sleep 60")
     wait_for(lambda: not old.exists() and not session.exists(), "the leftovers are deleted")
-    second = pods.start(script, rank=0, RAY_TMPDIR=str(tmp_path))
+    second = kept.start()
     assert "another run is using this pod" in second.communicate(timeout=60)[0]
     assert (second.returncode, first.poll()) == (1, None)
-    os.killpg(first.pid, signal.SIGKILL)
-    third = pods.start(script, rank=0, RAY_TMPDIR=str(tmp_path))
-    assert third.wait(timeout=60) == 0
+
+
+def test_a_later_run_uses_the_ray_of_the_run_before(kept: Kept) -> None:
+    for token in ("one", "two", "three"):
+        kept.run(RAY_AUTH_TOKEN=token, TRAINFLEET_CODE=f"s3://code/{token}")
+    assert kept.notes() == ["ray start", "python -m", "python -m", "python -m"]
+
+
+@pytest.mark.parametrize(
+    "changed", [{"AWS_REGION": "elsewhere"}, {"SKYPILOT_NODE_IPS": "localhost\n127.0.0.2"}]
+)
+def test_ray_is_started_again_if_its_processes_would_inherit_something_else(
+    kept: Kept, changed: dict[str, str]
+) -> None:
+    kept.run()
+    kept.run(**changed)
+    assert kept.notes() == ["ray start", "python -m", "ray ended", "ray start", "python -m"]
+
+
+def test_a_ray_that_has_ended_is_started_again_with_the_token_of_the_other_pods(kept: Kept) -> None:
+    kept.run(RAY_AUTH_TOKEN="first")
+    os.killpg(int((kept.folder / "home0" / ".trainfleet" / "pid").read_text()), signal.SIGKILL)
+    does = (
+        'echo "token $RAY_AUTH_TOKEN" >> "$NOTES"; echo Ray runtime started.; while true; do sleep 0.1; done'
+    )
+    kept.run(RAY_AUTH_TOKEN="second", RAY_DOES=does)
+    assert kept.notes() == ["ray start", "python -m", "ray start", "token first", "python -m"]
+
+
+def test_a_failed_start_of_a_ray_that_outlives_its_runs_is_reported_with_its_output(kept: Kept) -> None:
+    failed = kept.start(RAY_DOES="echo no space for it; exit 3")
+    output = failed.communicate(timeout=60)[0]
+    assert failed.returncode == 1
+    assert "no space for it" in output
+    assert "Ray did not start" in output
+
+
+def test_another_pod_leaves_its_node_to_the_cluster_and_ends(kept: Kept) -> None:
+    assert "exit" not in kept.run(rank=1)
+    wait_for((kept.folder / "notes1").exists, "Ray starts")
+    assert (kept.folder / "notes1").read_text().startswith("ray start --address=127.0.0.1:")
+
+
+def test_a_request_to_stop_reaches_the_run_and_not_the_next(kept: Kept) -> None:
+    """The request touches one name on every pod (sky/pods.py); ranks look for the file of their run."""
+    seen = 'echo "stop $(test -e "$TRAINFLEET_STOP_FILE" && echo asked)" >> "$NOTES"'
+    touched = f"touch {kept.stop_file}; {seen}"
+    for task, does in (("one", touched), ("two", seen)):
+        kept.run(SKYPILOT_TASK_ID=task, TRAINS=does)
+    assert [line for line in kept.notes() if line.startswith("stop")] == ["stop asked", "stop"]

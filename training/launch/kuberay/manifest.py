@@ -208,8 +208,7 @@ def files_of_service(run: RunSpec) -> list[Document]:
 
 def submitted_job(run: RunSpec) -> RayJob:
     """What the submitter asks Ray to do."""
-    variables = {} if run.cluster else {events.RAY_FOR_RUN: "1"}
-    variables |= {CODE: run.code} if run.code else {}
+    variables = {CODE: run.code} if run.code else {}
     variables |= price_variable(run.usd_per_hour)
     variables[WORKERS_START] = str(round(run.timeouts.workers_start_s))
     return job.ray_job(run.recipe.name, run.launch, run.allow_changes, variables, driver_pod=run.driver_pod)

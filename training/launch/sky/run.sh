@@ -1,9 +1,10 @@
-# Runs in every pod. SkyPilot's own Ray (port 6380) is not touched; the run has its own (port 6379).
+# Runs in every pod. SkyPilot's own Ray (port 6380) is not touched; the run has another (port 6379): own_ray.sh or, on
+# a cluster that outlives its runs, kept_ray.sh.
 set -euo pipefail
 @CLEAN@
 mkdir -p "$HOME/trainfleet"
 cd "$HOME/trainfleet"
-touch ray.log
+[ "$SKYPILOT_NODE_RANK" != 0 ] || echo '{"kind": "note", "text": "the task runs in the pods: Ray starts"}'
 cat > recipe.yaml <<'@MARK@'
 @RECIPE@
 @MARK@
@@ -20,37 +21,12 @@ answers() { (exec 3<>"/dev/tcp/$head/6379") 2>/dev/null; }
 # defaults, and because Ray fails when it cannot find free ports within seconds on a busy machine.
 node=(--block --disable-usage-stats --num-cpus=@CPUS@ --num-gpus="${SKYPILOT_NUM_GPUS_PER_NODE:-0}" --metrics-export-port=8080)
 node+=(--dashboard-agent-listen-port=52366 --dashboard-agent-grpc-port=52367 --runtime-env-agent-port=52368)
-failed() {
-  cat ray.log
-  echo "Ray did not start within 5 minutes, or ended" >&2
-  exit 1
-}
-began=$SECONDS
-if [ "$SKYPILOT_NODE_RANK" != 0 ]; then
-  until answers; do
-    [ $((SECONDS - began)) -lt 300 ] || failed
-    sleep 0.5
-  done
-  ray start --address="$head:6379" "${node[@]}" > ray.log 2>&1 &
-  own=$!
-  # Wait for the head to go: when a script has ended, SkyPilot ends what it started, including Ray's node.
-  while answers; do
-    sleep 2
-    kill -0 "$own" 2>/dev/null || ! answers || failed
-  done
-  exit 0
-fi
-# No dashboard: nobody can reach it here, and its processes are slow to start.
-ray start --head --port=6379 --include-dashboard=false "${node[@]}" > ray.log 2>&1 &
-own=$!
-until grep -q "Ray runtime started" ray.log; do
-  kill -0 "$own" 2>/dev/null && [ $((SECONDS - began)) -lt 300 ] || failed
-  sleep 0.5
-done
+@RAY@
+echo '{"kind": "note", "text": "Ray runs in the pods: the driver starts the workers"}'
 code=0
-export RAY_ADDRESS="$head:6379" TRAINFLEET_RAY_FOR_RUN=1 TRAINFLEET_EVENTS=stdout TRAINFLEET_STOP_FILE=/tmp/trainfleet-stop
+export RAY_ADDRESS="$head:6379" TRAINFLEET_EVENTS=stdout
+export TRAINFLEET_STOP_FILE=${stop:-/tmp/trainfleet-stop} TRAINFLEET_RAY_NODES=${SKYPILOT_NUM_NODES:-1}
 python -m trainfleet.training.run recipe.yaml || code=$?
 echo "{\"kind\": \"exit\", \"code\": $code}"
-# The other pods notice that the head is gone, and end.
-kill "$own" && wait "$own" || true
+@END@
 exit "$code"

@@ -25,6 +25,8 @@ from trainfleet.training.launch.sky.pod_size import pod_size
 from trainfleet.training.launch.sky.skypilot import PRIVATE_KEY
 from trainfleet.training.recipe.load import dump
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.runtime.code_archive import CODE
+from trainfleet.training.runtime.events import ALLOW_CHANGES, NOTIFIED_LAUNCH
 
 QUEUED_TAINT = "cloud.google.com/gke-queued"
 """Nodes that are provisioned only for a whole request: SkyPilot must request them with `dws`."""
@@ -36,8 +38,18 @@ TOKEN = "RAY_AUTH_TOKEN"
 CLEAN = """# These pods outlive their runs: one at a time, and nothing of the previous one is left.
 exec 9> "$HOME/trainfleet.lock"
 flock --wait 30 9 || { echo "another run is using this pod" >&2; exit 1; }
-rm -rf "$HOME/trainfleet" "${RAY_TMPDIR:-/tmp}/ray" /tmp/trainfleet-stop
+# The folder stays, because Ray's processes are in it. A stop is asked for by touching one file, which leads to the
+# run's own: ranks of this run never find the request to an earlier one.
+if [ -d "$HOME/trainfleet" ]; then find "$HOME/trainfleet" -mindepth 1 -delete; fi
+stop="/tmp/trainfleet-stop-${SKYPILOT_TASK_ID:-$$}"
+rm -f /tmp/trainfleet-stop*
+ln -s "$stop" /tmp/trainfleet-stop
 """
+END = """# The other pods notice that the head is gone, and end.
+kill "$own" && wait "$own" || true
+"""
+OF_A_LAUNCH = (CODE, ALLOW_CHANGES, NOTIFIED_LAUNCH, TOKEN)
+"""Variables that differ from launch to launch. Ranks get them from their driver, and not from Ray."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +114,9 @@ def task_document(
         "resources": {"ordered": resources} if len(resources) > 1 else resources[0],
         "envs": {**options.settings, **({"RAY_AUTH_MODE": "token"} if token else {})},
         "secrets": {**options.secrets, **({TOKEN: options.token} if token else {})},
-        "run": run_script(recipe, same[0], options.authority, kept=options.cluster is not None),
     }
+    kept = None if options.cluster is None else (*document["envs"], *document["secrets"])
+    document["run"] = run_script(recipe, same[0], options.authority, kept=kept)
     return {key: value for key, value in document.items() if value != {}}
 
 
@@ -132,12 +145,17 @@ def redacted(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def run_script(recipe: Recipe, candidate: Candidate, authority: str = "", *, kept: bool = False) -> str:
+def run_script(
+    recipe: Recipe, candidate: Candidate, authority: str = "", *, kept: Sequence[str] | None = None
+) -> str:
     """What each pod runs: Ray across the pods, and `python -m trainfleet.training.run` on the first.
 
-    `kept`: whether the pods outlive the run, and may hold what earlier runs left.
+    `kept`: the task's variables, if the pods and their Ray outlive the run; else None.
     """
-    text = (files("trainfleet.training.launch.sky") / "run.sh").read_text(encoding="utf-8")
+    folder = files("trainfleet.training.launch.sky")
+    text, own, shared = (
+        (folder / f"{name}.sh").read_text(encoding="utf-8") for name in ("run", "own_ray", "kept_ray")
+    )
     document = dump(recipe).rstrip("\n")
     mark = "END_OF_RECIPE"
     while mark in document.splitlines():
@@ -150,7 +168,11 @@ def run_script(recipe: Recipe, candidate: Candidate, authority: str = "", *, kep
     )
     values = {
         "@AUTHORITY@\n": trust,
-        "@CLEAN@\n": CLEAN if kept else "",
+        "@CLEAN@\n": "" if kept is None else CLEAN,
+        "@RAY@\n": own if kept is None else shared,
+        "@END@\n": END if kept is None else "",
+        "@VARIABLES@": " ".join(sorted(set(kept or ()) - set(OF_A_LAUNCH))),
+        "@LEAVE_OUT@": "env " + " ".join(f"-u {name}" for name in OF_A_LAUNCH if name != TOKEN),
         "@CPUS@": str(math.ceil(pod_size(recipe, candidate.nodes).cpus)),
         "@MARK@": mark,
         "@RECIPE@": document,
