@@ -82,7 +82,7 @@ Detach = Annotated[
     typer.Option(
         "--detach",
         help="Exit once the run is submitted. How to follow and stop it is printed "
-        "(kuberay: `trainfleet runs attach`; sky: `sky logs` or `sky jobs logs`; ray-up: the same command).",
+        "(`trainfleet runs attach` and `trainfleet runs stop`).",
         rich_help_panel=REMOTE,
     ),
 ]

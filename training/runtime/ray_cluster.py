@@ -128,8 +128,8 @@ def _trainer_class() -> Any:
     """TorchTrainer without actors that a run has no use for: they start when its workers do, for 2 to 5 CPU
     seconds each.
 
-    They are the dataset server (no ray.data here) and the cleaner of placement groups: the driver ends with its
-    run, and Ray removes the groups of a job that has ended (gcs_placement_group_manager.cc,
+    They are the dataset server (no ray.data here) and the cleaner of placement groups: the driver ends with
+    its run, and Ray removes the groups of a job that has ended (gcs_placement_group_manager.cc,
     CleanPlacementGroupIfNeededWhenJobDead).
     """
     from ray.train.torch import TorchTrainer

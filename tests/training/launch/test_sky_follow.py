@@ -42,7 +42,7 @@ def test_detaching_keeps_the_run_and_prints_how_to_attach(reported: list[dict[st
     sky = FakeSky()
     assert driven(reported, sky, detach=True).run() == 0
     assert reported[-1]["kind"] == "detached"
-    assert "sky logs tf-night 1" in " ".join(reported[-1]["how"])
+    assert "trainfleet runs attach night" in " ".join(reported[-1]["how"])
     assert ("down", "tf-night") not in sky.calls
 
 
@@ -154,7 +154,7 @@ def test_a_run_is_kept_if_skypilot_stops_answering(
     sky = Breaking(ConnectionError("connection refused"))
     with pytest.raises(TrainfleetError, match="SkyPilot no longer answers") as raised:
         driven(reported, sky).run()
-    assert "the run continues; sky logs tf-night 1" in str(raised.value)
+    assert "the run continues; trainfleet runs attach night" in str(raised.value)
     assert ("down", "tf-night") not in sky.calls
 
 
@@ -177,7 +177,7 @@ def test_a_run_from_which_the_launcher_detaches_is_kept(
     with pytest.raises(TrainfleetError, match="without reporting a result"):
         one.run()  # the fake does not end this process
     (detached,) = [each for each in reported if each["kind"] == "detached"]
-    assert "sky logs tf-night 1" in " ".join(detached["how"])
+    assert "trainfleet runs attach night" in " ".join(detached["how"])
     assert ("down", "tf-night") not in sky.calls
 
 

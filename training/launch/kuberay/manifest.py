@@ -29,7 +29,6 @@ from trainfleet.training.launch.remote.ray_job import (
 )
 from trainfleet.training.launch.remote.run_price import price_variable
 from trainfleet.training.recipe.load import dump
-from trainfleet.training.runtime import events
 from trainfleet.training.runtime.code_archive import CODE
 
 API = "ray.io/v1"

@@ -24,7 +24,7 @@ from trainfleet.training.launch.sky.event_stream import EventStream
 from trainfleet.training.launch.sky.job_state import RECONNECT_S, JobState, UnreachableError
 from trainfleet.training.launch.sky.pods import ask_to_stop, delete_pods, live_pods
 from trainfleet.training.launch.sky.server import ensure_server
-from trainfleet.training.launch.sky.skypilot import require_skypilot
+from trainfleet.training.launch.sky.skypilot import is_refusal, require_skypilot
 from trainfleet.training.launch.sky.task import RUN_LABEL, cluster_name
 from trainfleet.training.runs.listing import ENDED
 from trainfleet.training.stores.lease import LEASE, request_stop
@@ -113,7 +113,9 @@ class SkyControl(RunControl):
 
     @cached_property
     def _job(self) -> int | None:
-        """The number of its last job; None if SkyPilot here does not know it (0: a managed job)."""
+        """The number of its last job; None if SkyPilot here does not know it or is not reached (0: a managed
+        job).
+        """
         sky = self._sky
         if sky is None:
             return None
@@ -123,7 +125,9 @@ class SkyControl(RunControl):
             if not any(sky.get(sky.status(cluster_names=[self.cluster]))):
                 return None
             records = sky.get(sky.queue(self.cluster, all_users=True))
-        except Exception:  # noqa: BLE001 - SkyPilot passes on what its connections raise
+        except Exception as error:
+            if not is_refusal(error):
+                raise
             return None
         name = cluster_name(self.ref.name)
         return max((each.job_id for each in records if each.job_name == name), default=None)
@@ -142,11 +146,14 @@ class SkyControl(RunControl):
         return sky
 
     def _managed_jobs(self, sky: Any) -> list[Any]:
-        """The managed jobs of this name that have not ended."""
+        """The managed jobs of this name that have not ended; none if SkyPilot is not reached."""
         state = JobState(sky, lambda _: None, lambda _: None, time.sleep)
-        with contextlib.suppress(Exception):
+        try:
             return [each for each in state.live_jobs() if each.job_name == self.cluster]
-        return []
+        except Exception as error:
+            if not is_refusal(error):
+                raise
+            return []
 
     def _log(self, job: int, *, follow: bool) -> Iterator[Line]:
         """The log, read again whenever it is interrupted, until SkyPilot reports the job's end."""
@@ -163,7 +170,7 @@ class SkyControl(RunControl):
                 sky.tail_logs(self.cluster, job, follow=follow, output_stream=stream)
 
         def over() -> bool:
-            return not self._managed_jobs(sky) if self.managed else state.ended(self.cluster, job)
+            return not state.is_live(self.cluster) if self.managed else state.ended(self.cluster, job)
 
         def read() -> None:
             pauses, ended = iter(RECONNECT_S), not follow

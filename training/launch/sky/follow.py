@@ -119,7 +119,7 @@ class Follower:
             return self._follow(job)
         except UnreachableError as error:
             self.launched = False
-            fix = f"the run continues; {self.spec.follow_command(self.job)}"
+            fix = f"the run continues; {self.spec.follow_command}"
             problem = Problem(self.name, error.reason, fix)
             raise TrainfleetError("SkyPilot no longer answers", [problem]) from error
         finally:

@@ -95,6 +95,14 @@ class JobState:
                 return []
             raise
 
+    def is_live(self, name: str) -> bool:
+        """Whether a managed job of this name has not ended.
+
+        Raises:
+            UnreachableError: SkyPilot does not answer.
+        """
+        return self._answer(lambda: any(each.job_name == name for each in self.live_jobs()))
+
     def controller_log(self, job: int) -> str:
         """The log of a managed job's controller: only it has the reason why a pool was rejected."""
         from sky import jobs

@@ -34,12 +34,10 @@ class SkySpec(FollowerSpec):
     left_out: list[str]
     """The pools that are not tried, with reasons."""
 
-    def follow_command(self, job: int | None) -> str:
-        """SkyPilot's command that follows the job; without a number, the one of this name."""
-        number = "" if job is None else f" {job}"
-        if self.managed:
-            return f"sky jobs logs{number or f' --name {self.cluster}'}"
-        return f"sky logs {self.cluster}{number}"
+    @property
+    def follow_command(self) -> str:
+        """The command that follows the run from where it was launched."""
+        return f"trainfleet runs attach {self.run}"
 
     def end_command(self, job: int | None = None) -> str:
         """SkyPilot's command that ends the run and deletes its pods, unless its cluster outlives it."""
@@ -55,6 +53,6 @@ class SkySpec(FollowerSpec):
         what = f"managed job{number} of SkyPilot," if self.managed else f"job{number} on SkyPilot's cluster"
         return [
             f"{what} {self.cluster}",
-            f"follow it  {self.follow_command(job)}",
-            f"stop it    {self.end_command(job)}",
+            f"follow it  {self.follow_command}",
+            f"stop it    trainfleet runs stop {self.run}",
         ]

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainfleet.training.launch.sky.messages import SkySpec
 from trainfleet.training.launch.sky.pods import QUEUED, STOP_FILE
+from trainfleet.training.launch.sky.skypilot import is_refusal
 
 ADMISSION = "waiting for queue admission"
 """Part of SkyPilot's reason while Kueue holds pods back (`sky/provision/kubernetes/instance.py`, 0.14)."""
@@ -43,9 +44,13 @@ class ServerPods:
         if self.spec.managed:
             return 0
         document = {"name": STOP_TASK, "num_nodes": self.spec.task["num_nodes"], "run": f"touch {STOP_FILE}"}
+        task = self.parse(document)
         try:
-            self.sky.get(self.sky.exec(self.parse(document), cluster_name=self.spec.cluster))
-        except Exception:  # noqa: BLE001 - SkyPilot raises many kinds; the run is then ended
+            self.sky.get(self.sky.exec(task, cluster_name=self.spec.cluster))
+        except Exception as error:
+            if not is_refusal(error):
+                raise
+            self.note(f"SkyPilot did not ask the run to save: {next(iter(str(error).splitlines()), '')}")
             return 0
         return int(self.spec.task["num_nodes"])
 

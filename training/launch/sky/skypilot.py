@@ -32,6 +32,20 @@ def require_skypilot() -> None:
         raise MissingToolError("unsupported SkyPilot version", [Problem("skypilot", what, install)])
 
 
+def is_refusal(error: Exception) -> bool:
+    """Whether an error is SkyPilot's answer to a request, or the lack of one, and no mistake of this program.
+
+    The client raises again what its server raised: SkyPilot's own errors, built-in ones, and for a type that
+    it does not know a plain Exception (`sky/exceptions.py`, `deserialize_exception`). Those of its
+    connections are requests' and Python's, which are OSErrors.
+    """
+    return (
+        type(error) is Exception
+        or type(error).__module__ == "sky.exceptions"
+        or isinstance(error, (OSError, RuntimeError, ValueError))
+    )
+
+
 def parse(document: Mapping[str, Any]) -> Any:
     """The `sky.Task` of a document.
 
