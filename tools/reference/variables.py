@@ -155,7 +155,8 @@ INTERNAL = Group(
         ),
         Variable(
             "TRAINFLEET_RAY_NODES",
-            "How many nodes the Ray cluster at `RAY_ADDRESS` will have. The driver waits up to 5 minutes for them.",
+            "How many nodes the Ray cluster at `RAY_ADDRESS` will have. The driver waits up to 5 minutes "
+            "for them.",
             "the training driver",
             "`1`",
         ),

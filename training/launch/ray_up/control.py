@@ -28,6 +28,11 @@ from trainfleet.training.stores.lease import LEASE, request_stop
 class RayUpControl(RunControl):
     """A job on a Ray cluster of machines that Ray's launcher started."""
 
+    @property
+    def host(self) -> str:
+        """The machine that launched it, which has its cluster file."""
+        return str(self.ref.launch.get("host") or "the machine of the launch")
+
     @cached_property
     def follower(self) -> Follower | None:
         """The operations of the launch's follower; None on another machine, or when the machines are gone."""
@@ -43,6 +48,9 @@ class RayUpControl(RunControl):
         """The job's log through the head; its stored rows from other machines."""
         follower = self.follower
         if follower is None:
+            file = self.ref.place.get("file", "")
+            text = f"read from its storage, with each checkpoint: its log needs the cluster file {file}"
+            yield {"kind": "note", "text": f"{text} on {self.host}"}
             yield from super().lines(follow=follow)
             return
         lines, once = queue.SimpleQueue[Line | None](), Once()
@@ -94,16 +102,17 @@ class RayUpControl(RunControl):
 
     def _left(self) -> str:
         """What a machine without the cluster file cannot do."""
-        host, file = self.ref.launch.get("host", "the machine of the launch"), self.ref.place.get("file", "")
-        return f"its launcher deletes the machines; if that has ended: `ray down {file}` on {host}"
+        file = self.ref.place.get("file", "")
+        return f"its launcher deletes the machines; if that has ended: `ray down {file}` on {self.host}"
 
     @contextlib.contextmanager
     def dashboard(self, port: int, report: Callable[[str], Any]) -> Iterator[Dashboard]:  # noqa: ARG002 - as siblings
         """Through ssh to the head."""
         follower = self.follower
         if follower is None:
-            host = self.ref.launch.get("host", "another machine")
-            what = f"is reached with the cluster file, which is on {host}"
+            what = (
+                f"is reached with the cluster file {self.ref.place.get('file', '')}, which is on {self.host}"
+            )
             raise InputError("there is no dashboard", [Problem(self.ref.name, what)])
         token = follower.paths.token.read_text(encoding="utf-8").strip()
         with processes.tunnel(follower.spec.file, DASHBOARD_PORT, port) as address:

@@ -38,8 +38,8 @@ TOKEN = "RAY_AUTH_TOKEN"
 CLEAN = """# These pods outlive their runs: one at a time, and nothing of the previous one is left.
 exec 9> "$HOME/trainfleet.lock"
 flock --wait 30 9 || { echo "another run is using this pod" >&2; exit 1; }
-# The folder stays, because Ray's processes are in it. A stop is requested by touching one file, which leads to
-# the run's own: ranks of this run never find the request to an earlier one.
+# The folder stays, because Ray's processes are in it. A stop is requested by touching one file, which leads
+# to the run's own: ranks of this run never find the request to an earlier one.
 if [ -d "$HOME/trainfleet" ]; then find "$HOME/trainfleet" -mindepth 1 -delete; fi
 stop="/tmp/trainfleet-stop-${SKYPILOT_TASK_ID:-$$}"
 rm -f /tmp/trainfleet-stop*

@@ -1,0 +1,164 @@
+"""The control of a run by `ray up`: with its cluster file on the machine of the launch, and from others."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.launch import fake_ray_up
+from tests.training.launch.test_ray_up_cluster_yaml import run_spec
+from trainfleet.errors import InputError, TrainfleetError
+from trainfleet.training.launch.control import ALREADY_ENDED, SAVED, RunRef
+from trainfleet.training.launch.ray_up import control as module
+from trainfleet.training.launch.ray_up import follow, processes
+from trainfleet.training.launch.ray_up.control import RayUpControl
+from trainfleet.training.launch.ray_up.launcher import _follower_spec
+from trainfleet.training.launch.ray_up.messages import SPEC
+from trainfleet.training.stores.lease import LEASE
+
+OTHER = "another-machine"
+
+
+@pytest.fixture
+def controlled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RayUpControl]:
+    """Returns a function that makes the control of a run whose files are in `run`, with a fake of Ray."""
+    folder = tmp_path / "fake"
+    folder.mkdir()
+    (folder / "calls").touch()
+    stand_in = [sys.executable, fake_ray_up.__file__, str(folder)]
+    for each in (follow, processes):
+        monkeypatch.setattr(each, "RAY", [*stand_in, "ray"])
+    real = processes.start
+    submit = [*stand_in, "submit"]
+    monkeypatch.setattr(
+        processes, "start", lambda command, **given: real(submit if "-m" in command else command, **given)
+    )
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(follow.signal, "signal", lambda *_: None)
+    home = tmp_path / "run"
+    home.mkdir()
+
+    def make(*, host: str = platform.node(), stays: bool = False) -> RayUpControl:
+        spec = _follower_spec(run_spec("aws", image="my/trainfleet:1"), detach=False)
+        spec = spec.model_copy(update={"stays": stays})
+        spec.write(Path(spec.file).with_name(SPEC))
+        place = {"cluster": spec.name, "cloud": spec.cloud, "hosts": [], "file": spec.file}
+        return RayUpControl(RunRef("night", str(home), {"on": "ray-up", "host": host, "place": place}))
+
+    return make
+
+
+def file_of(control: RayUpControl) -> Path:
+    return Path(str(control.ref.place["file"]))
+
+
+def calls(tmp_path: Path) -> list[str]:
+    return (tmp_path / "fake" / "calls").read_text().splitlines()
+
+
+def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that holds its lease, and saves and ends once it is asked to."""
+    (tmp_path / "run" / LEASE).write_text("{}")
+    (tmp_path / "run" / "run.json").write_text(json.dumps({"status": "running", "step": 4}))
+
+    def ask(_: Any) -> bool:
+        (tmp_path / "run" / LEASE).unlink()
+        return True
+
+    monkeypatch.setattr(module, "request_stop", ask)
+
+
+def test_the_log_comes_through_the_head_where_the_run_was_launched(
+    controlled: Callable[..., RayUpControl], tmp_path: Path
+) -> None:
+    for name in ("accept", "end"):
+        (tmp_path / "fake" / name).touch()
+    lines = [line for line in controlled().lines(follow=True) if isinstance(line, dict)]
+    assert [line["kind"] for line in lines] == ["attempt", "result"]
+    assert "ray dashboard" in calls(tmp_path)
+
+
+def test_from_another_machine_the_stored_rows_are_shown_and_what_is_missing_is_named(
+    controlled: Callable[..., RayUpControl], tmp_path: Path
+) -> None:
+    (tmp_path / "run" / "metrics.jsonl").write_text(json.dumps({"kind": "train", "step": 5}) + "\n")
+    control = controlled(host=OTHER)
+    note, *rows = [line for line in control.lines(follow=False) if isinstance(line, dict)]
+    assert str(note["text"]).endswith(f"its log needs the cluster file {file_of(control)} on {OTHER}")
+    assert [line["row"]["step"] for line in rows if "row" in line] == [5]
+    assert calls(tmp_path) == []
+
+
+def test_a_stop_saves_the_run_and_deletes_its_machines(
+    controlled: Callable[..., RayUpControl], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tmp_path, monkeypatch)
+    control = controlled()
+    assert control.stop(now=False, within_s=30, report=lambda _: None) == SAVED
+    assert calls(tmp_path) == ["ray down"]
+    assert not file_of(control).parent.exists()
+
+
+def test_a_stop_at_once_asks_nobody(controlled: Callable[..., RayUpControl], tmp_path: Path) -> None:
+    (tmp_path / "run" / LEASE).write_text("{}")
+    assert controlled().stop(now=True, within_s=30, report=lambda _: None) == "ended at once"
+    assert calls(tmp_path) == ["ray down"]
+
+
+def test_machines_that_are_not_deleted_are_named_with_the_command(
+    controlled: Callable[..., RayUpControl], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "run", lambda *_: 1)
+    control = controlled()
+    with pytest.raises(TrainfleetError, match=rf"(?s)may still have machines.*ray down {file_of(control)}"):
+        control.stop(now=True, within_s=1, report=lambda _: None)
+
+
+def test_machines_that_outlive_their_runs_stay(
+    controlled: Callable[..., RayUpControl], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tmp_path, monkeypatch)
+    control = controlled(stays=True)
+    with pytest.raises(InputError, match="leave out --now"):
+        control.stop(now=True, within_s=30, report=lambda _: None)
+    assert control.stop(now=False, within_s=30, report=lambda _: None) == SAVED
+    assert (calls(tmp_path), file_of(control).is_file()) == ([], True)
+
+
+def test_from_another_machine_a_stop_saves_the_run_and_names_who_deletes_the_machines(
+    controlled: Callable[..., RayUpControl], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tmp_path, monkeypatch)
+    monkeypatch.setattr("trainfleet.training.launch.control.request_stop", module.request_stop)
+    control = controlled(host=OTHER)
+    text = control.stop(now=False, within_s=30, report=lambda _: None)
+    assert text.startswith(SAVED)
+    assert text.endswith(f"`ray down {file_of(control)}` on {OTHER}")
+    assert calls(tmp_path) == []
+
+
+def test_from_another_machine_what_needs_the_cluster_file_is_refused_with_its_place(
+    controlled: Callable[..., RayUpControl], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tmp_path, monkeypatch)
+    control = controlled(host=OTHER)
+    with pytest.raises(InputError, match="leave out --now"):
+        control.stop(now=True, within_s=1, report=lambda _: None)
+    with (
+        pytest.raises(InputError, match=rf"the cluster file {file_of(control)}, which is on {OTHER}"),
+        control.dashboard(0, lambda _: None),
+    ):
+        pass
+
+
+def test_a_run_that_has_ended_is_not_asked(controlled: Callable[..., RayUpControl], tmp_path: Path) -> None:
+    (tmp_path / "run" / "run.json").write_text(json.dumps({"status": "finished", "step": 9}))
+    assert controlled(host=OTHER).stop(now=False, within_s=1, report=lambda _: None) == ALREADY_ENDED
+    assert controlled().stop(now=False, within_s=1, report=lambda _: None) == ALREADY_ENDED
+    assert calls(tmp_path) == ["ray down"]
