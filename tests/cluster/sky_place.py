@@ -77,12 +77,18 @@ class Place:
     ) -> subprocess.CompletedProcess[str]:
         return self.call(*self.arguments(run, *stacks, more=(*more, "--json"), recipe=recipe))
 
-    @contextlib.contextmanager
-    def launched(self, run: str, *stacks: str, more: tuple[str, ...] = TWO) -> Iterator[Launch]:
+    def launched(
+        self, run: str, *stacks: str, more: tuple[str, ...] = TWO
+    ) -> contextlib.AbstractContextManager[Launch]:
         """Launch in the background for the duration of the block."""
+        return self.started(run, *self.arguments(run, *stacks, more=more))
+
+    @contextlib.contextmanager
+    def started(self, run: str, *arguments: str) -> Iterator[Launch]:
+        """Run a command in the background for the duration of the block. Its output is written to `RUN.out`."""
         with (self.folder / f"{run}.out").open("w") as log:
             process = subprocess.Popen(
-                [PROGRAM, *self.arguments(run, *stacks, more=more)],
+                [PROGRAM, *arguments],
                 cwd=self.folder,
                 env=self.environment,
                 stdout=log,
@@ -129,6 +135,13 @@ class Place:
             for namespace in namespaces
             for pod in self.cluster.kubectl("-n", namespace, "get", "pods", "-o", "name").split()
         ]
+
+    def kill_server(self) -> None:
+        """Send SIGKILL to SkyPilot's API server of this home."""
+        found = [each for each in of_home(self.folder) if "sky.server.server" in " ".join(each.cmdline())]
+        oldest = min(found, key=lambda each: each.create_time())
+        oldest.kill()
+        oldest.wait(30)
 
     def gone(self) -> None:
         until(lambda: not self.pods(NEAR, FAR), "all pods are gone", 180)
