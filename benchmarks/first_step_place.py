@@ -182,6 +182,7 @@ def place(name: str, launchers: Sequence[str]) -> Iterator[Place]:
         name: a cluster that runs; empty: one that is started, and deleted afterwards.
         launchers: those that will be measured.
     """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the callbacks below run
     env = os.environ | {"NO_COLOR": "1", "COLUMNS": "160", "PYTHONUNBUFFERED": "1"}
     with (
         tempfile.TemporaryDirectory(prefix="trainfleet-first-step-") as text,
@@ -196,7 +197,10 @@ def place(name: str, launchers: Sequence[str]) -> Iterator[Place]:
             raise TrainfleetError(f"there is no cluster {name}", [Problem("", "trainfleet cluster up")])
         (folder / "store").mkdir()
         store = stack.enter_context(gateway(str(cluster.host_address), folder / "store", KEYS))
-        stack.callback(kubectl, cluster, "delete", "namespace", NAMESPACE, "--ignore-not-found")
+        if name:
+            stack.callback(
+                kubectl, cluster, "delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false"
+            )
         grant_access(cluster, NAMESPACE, store)
         env |= store.environment | {"KUBECONFIG": str(cluster.kubeconfig)}
         env["PATH"] += f":{cluster.file('bin')}"

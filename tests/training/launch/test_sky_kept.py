@@ -137,9 +137,9 @@ def test_a_run_without_a_result_is_canceled_and_the_cluster_stays(reported: list
     assert sky.calls[-1] == ("cancel_job", "shared", 1)
 
 
-def test_a_detached_run_says_how_to_end_it_alone(reported: list[dict[str, Any]]) -> None:
+def test_a_detached_run_says_how_to_follow_and_end_it(reported: list[dict[str, Any]]) -> None:
     assert kept(reported, FakeSky(live=[cluster()]), detach=True).run() == 0
-    assert "sky cancel shared 1" in " ".join(reported[-1]["how"])
+    assert "trainfleet runs stop night" in " ".join(reported[-1]["how"])
     assert "sky down" not in " ".join(reported[-1]["how"])
 
 
