@@ -48,7 +48,7 @@ MARKS: dict[str, tuple[Mark, ...]] = {
         ("SkyPilot's imports, contexts", _note("asking SkyPilot")),
         ("state of the cluster", _note("on the cluster")),
         ("request", _note("is queued as job")),
-        ("start of the task", _note("in the pods")),
+        ("start of the task", _note("the task runs in the pods")),
         ("Ray", _note("Ray runs")),
         ("driver, worker processes", _kind("worker")),
         ("ranks' imports, first step", _kind("step")),
