@@ -145,7 +145,7 @@ def test_ray_gets_a_range_of_workers_and_the_minimum_is_enough(
         def fit(self) -> None:
             pass
 
-    monkeypatch.setattr("trainfleet.training.runtime.ray_cluster._trainer_class", lambda own: Trainer)
+    monkeypatch.setattr("trainfleet.training.runtime.ray_cluster._trainer_class", lambda: Trainer)
     monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 2.0})
     monkeypatch.delenv("TRAINFLEET_AUTOSCALED", raising=False)
     elastic, fixed = ScalingConfig(workers=4, min_workers=2), ScalingConfig(workers=4)

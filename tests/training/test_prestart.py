@@ -156,18 +156,15 @@ def test_ranks_have_the_prestart_environment_only_if_prestart_is_enabled(
 
         def fit(self) -> None: ...
 
-    monkeypatch.setattr(ray_cluster, "_trainer_class", lambda for_run: Trainer)
+    monkeypatch.setattr(ray_cluster, "_trainer_class", lambda: Trainer)
     RayCluster(own=True, storage=str(tmp_path)).train(lambda config: None, config, ScalingConfig())
     assert made == [worker_environment]
 
 
-@pytest.mark.parametrize("for_run", [True, False])
-def test_ray_cleans_up_placement_groups_only_if_it_outlives_the_run_and_serves_no_datasets(
-    tmp_path: Path, for_run: bool
-) -> None:
+def test_ray_starts_no_actors_that_a_run_has_no_use_for(tmp_path: Path) -> None:
     from ray.train import RunConfig, ScalingConfig
 
-    made = ray_cluster._trainer_class(for_run)(
+    made = ray_cluster._trainer_class()(
         lambda: None,
         scaling_config=ScalingConfig(num_workers=1),
         run_config=RunConfig(storage_path=str(tmp_path)),
@@ -175,4 +172,4 @@ def test_ray_cleans_up_placement_groups_only_if_it_outlives_the_run_and_serves_n
     names = {type(each).__name__ for each in made._create_default_callbacks()}
     assert "BackendSetupCallback" in names
     assert "DatasetsCallback" not in names
-    assert ("PlacementGroupCleanerCallback" in names) is not for_run
+    assert "PlacementGroupCleanerCallback" not in names

@@ -18,6 +18,7 @@ from tests.training.launches import running, wait_for
 from trainfleet import process
 from trainfleet.errors import InputError
 from trainfleet.training.recipe.schema import ScalingConfig
+from trainfleet.training.runtime import ray_cluster
 from trainfleet.training.runtime.events import EventSink, Listener
 from trainfleet.training.runtime.progress import Lines, dense_line, duration
 from trainfleet.training.runtime.ray_cluster import RayCluster
@@ -136,6 +137,28 @@ def test_a_cluster_that_is_too_small_is_rejected(
     with pytest.raises(InputError, match=message):
         RayCluster(own=False, storage="unused").require(ScalingConfig.model_validate(scaling))
     RayCluster(own=False, storage="unused").require(ScalingConfig(workers=1))
+
+
+def test_nodes_that_join_after_the_driver_has_connected_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each pod of SkyPilot starts its own node, and the driver may be faster than the slowest of them."""
+    import ray
+
+    nodes = [{"Alive": True}, {"Alive": False}]
+    monkeypatch.setattr(ray_cluster, "JOIN_POLL_S", 0.0)
+
+    def joined() -> list[dict[str, bool]]:
+        nodes.append({"Alive": True})
+        return nodes
+
+    monkeypatch.setattr(ray, "nodes", joined)
+    monkeypatch.setattr(
+        ray, "cluster_resources", lambda: {"CPU": float(sum(each["Alive"] for each in nodes))}
+    )
+    RayCluster(own=False, storage="unused", nodes=3).require(ScalingConfig(workers=3))
+    with pytest.raises(InputError, match="need 9 CPUs"):
+        RayCluster(own=False, storage="unused").require(ScalingConfig(workers=9))
 
 
 @pytest.mark.deep

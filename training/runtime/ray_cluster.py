@@ -129,8 +129,7 @@ def _trainer_class() -> Any:
     seconds each.
 
     They are the dataset server (no ray.data here) and the cleaner of placement groups: the driver ends with
-    its run, and Ray removes the groups of a job that has ended (gcs_placement_group_manager.cc,
-    CleanPlacementGroupIfNeededWhenJobDead).
+    its run, and a placement group that is not detached ends with its creator (ray/util/placement_group.py).
     """
     from ray.train.torch import TorchTrainer
 
