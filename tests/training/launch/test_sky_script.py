@@ -169,10 +169,10 @@ def test_pods_get_the_certificate_authority_of_a_private_store_and_no_key(tmp_pa
 
 
 @pytest.fixture
-def kept(tmp_path: Path, pods: Pods) -> Iterator[Kept]:
+def kept(tmp_path: Path, pods: Pods) -> Iterator[SharedPods]:
     """Runs on pods that outlive them. Their Ray is ended after the test, as a deleted pod ends it."""
     with socket.create_server(("127.0.0.1", 0)) as head:
-        yield Kept(tmp_path, pods, str(head.getsockname()[1]))
+        yield SharedPods(tmp_path, pods, str(head.getsockname()[1]))
     for file in tmp_path.glob("home*/.trainfleet/pid"):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(int(file.read_text()), signal.SIGKILL)
@@ -183,7 +183,7 @@ LAUNCHED = {"AWS_REGION": "", "TRAINFLEET_CODE": "", "RAY_AUTH_TOKEN": ""}
 
 
 @dataclass
-class Kept:
+class SharedPods:
     """The pods of a SkyPilot cluster that outlives its runs; `port` is that of Ray's head, which answers."""
 
     folder: Path
@@ -215,7 +215,7 @@ class Kept:
 
 
 def test_a_pod_that_outlives_its_runs_takes_one_at_a_time_and_keeps_nothing(
-    tmp_path: Path, kept: Kept
+    tmp_path: Path, kept: SharedPods
 ) -> None:
     old = tmp_path / "home0" / "trainfleet" / "checkpoint-of-another-run"
     session = tmp_path / "ray" / "session_1"
@@ -228,7 +228,7 @@ def test_a_pod_that_outlives_its_runs_takes_one_at_a_time_and_keeps_nothing(
     assert (second.returncode, first.poll()) == (1, None)
 
 
-def test_a_later_run_uses_the_ray_of_the_run_before(kept: Kept) -> None:
+def test_a_later_run_uses_the_ray_of_the_run_before(kept: SharedPods) -> None:
     for token in ("one", "two", "three"):
         kept.run(RAY_AUTH_TOKEN=token, TRAINFLEET_CODE=f"s3://code/{token}")
     assert kept.notes() == ["ray start", "python -m", "python -m", "python -m"]
@@ -238,14 +238,14 @@ def test_a_later_run_uses_the_ray_of_the_run_before(kept: Kept) -> None:
     "changed", [{"AWS_REGION": "elsewhere"}, {"SKYPILOT_NODE_IPS": "localhost\n127.0.0.2"}]
 )
 def test_ray_is_started_again_if_its_processes_would_inherit_something_else(
-    kept: Kept, changed: dict[str, str]
+    kept: SharedPods, changed: dict[str, str]
 ) -> None:
     kept.run()
     kept.run(**changed)
     assert kept.notes() == ["ray start", "python -m", "ray ended", "ray start", "python -m"]
 
 
-def test_a_ray_that_has_ended_is_started_again_with_the_token_of_the_other_pods(kept: Kept) -> None:
+def test_a_ray_that_has_ended_is_started_again_with_the_token_of_the_other_pods(kept: SharedPods) -> None:
     kept.run(RAY_AUTH_TOKEN="first")
     os.killpg(int((kept.folder / "home0" / ".trainfleet" / "pid").read_text()), signal.SIGKILL)
     does = (
@@ -255,7 +255,7 @@ def test_a_ray_that_has_ended_is_started_again_with_the_token_of_the_other_pods(
     assert kept.notes() == ["ray start", "python -m", "ray start", "token first", "python -m"]
 
 
-def test_a_failed_start_of_a_ray_that_outlives_its_runs_is_reported_with_its_output(kept: Kept) -> None:
+def test_a_failed_start_of_a_ray_that_outlives_its_runs_is_reported_with_its_output(kept: SharedPods) -> None:
     failed = kept.start(RAY_DOES="echo no space for it; exit 3")
     output = failed.communicate(timeout=60)[0]
     assert failed.returncode == 1
@@ -263,13 +263,13 @@ def test_a_failed_start_of_a_ray_that_outlives_its_runs_is_reported_with_its_out
     assert "Ray did not start" in output
 
 
-def test_another_pod_leaves_its_node_to_the_cluster_and_ends(kept: Kept) -> None:
+def test_another_pod_leaves_its_node_to_the_cluster_and_ends(kept: SharedPods) -> None:
     assert "exit" not in kept.run(rank=1)
     wait_for((kept.folder / "notes1").exists, "Ray starts")
     assert (kept.folder / "notes1").read_text().startswith("ray start --address=127.0.0.1:")
 
 
-def test_a_request_to_stop_reaches_the_run_and_not_the_next(kept: Kept) -> None:
+def test_a_request_to_stop_reaches_the_run_and_not_the_next(kept: SharedPods) -> None:
     """The request touches one name on every pod (sky/pods.py); ranks look for the file of their run."""
     seen = 'echo "stop $(test -e "$TRAINFLEET_STOP_FILE" && echo asked)" >> "$NOTES"'
     touched = f"touch {kept.stop_file}; {seen}"
