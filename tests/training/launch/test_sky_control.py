@@ -165,7 +165,7 @@ def test_a_run_that_skypilot_does_not_know_here_is_read_from_its_storage(
         (KeyError("a mistake of this program"), False),
     ],
 )
-def test_an_answer_of_skypilot_is_told_from_a_mistake_of_this_program(
+def test_errors_of_skypilot_are_answers_and_mistakes_of_this_program_are_raised(
     error: Exception, is_answer: bool, controlled: Callable[..., SkyControl], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sky = Sky([])
