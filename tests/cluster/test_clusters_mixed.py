@@ -17,6 +17,7 @@ from tests.cluster.conftest import until
 from tests.cluster.hosts import NETWORK, Hosts, hosts
 from tests.cluster.launches import Launch, document
 from tests.cluster.sky_place import FAR, NEAR, PROGRAM, Place, place
+from trainfleet.training.launch.remote.ray_job import RAY_VERSION
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
 __all__ = ["place"]
@@ -81,8 +82,10 @@ def mixed(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mi
             "ssh-key": str(found.key),
             "secret": ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"],
         }
+        outputs = json.loads((place.folder / f"{FAR}.json").read_text()) | {"ray_version": RAY_VERSION}
+        (place.folder / "pods.json").write_text(json.dumps(outputs))
         entries = [
-            {"name": "pods", "launcher": "kuberay", "stack": f"{FAR}.json", "options": keys},
+            {"name": "pods", "launcher": "kuberay", "stack": "pods.json", "options": keys},
             {"name": "sky", "launcher": "sky", "stack": f"{NEAR}.json", "options": keys},
             {"name": "hosts", "launcher": "ray-up", "options": machines},
         ]
