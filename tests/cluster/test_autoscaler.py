@@ -1,5 +1,5 @@
 """Ray's autoscaler (version 2) on a real cluster: a long-lived Ray cluster of an elastic recipe loses its idle
-worker, and gets another when a run needs it. The autoscaler runs in the training image.
+worker. The autoscaler runs in the training image.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def autoscaler(place: Place) -> dict[str, Any]:
     return dict(found)
 
 
-def test_an_idle_worker_is_removed_and_added_for_the_next_run(place: Place) -> None:
+def test_an_idle_worker_is_removed_down_to_the_minimum(place: Place) -> None:
     elastic = ("scaling.workers=2", "scaling.min_workers=1", "--cluster", CLUSTER, "--json")
     try:
         first = place.launch("first", *elastic)
@@ -45,13 +45,6 @@ def test_an_idle_worker_is_removed_and_added_for_the_next_run(place: Place) -> N
         idle = {"spec": {"autoscalerOptions": {"idleTimeoutSeconds": IDLE_S}}}
         place.kubectl("patch", "raycluster", CLUSTER, "--type=merge", "-p", json.dumps(idle))
         until(lambda: len(workers(place)) == 1, "one worker is left", 300)
-        (kept,) = workers(place)
-        seen: set[str] = set()
-        launch = place.start("second", "scaling.workers=2", "--cluster", CLUSTER, "steps=200", "--json")
-        until(lambda: launch.ended or seen.update(workers(place)) or len(seen) > 1, "another worker", 300)
-        assert launch.process.wait(600) == 0, launch.output
-        assert kept in seen, "the worker that was left was replaced"
-        until(lambda: len(workers(place)) == 1, "one worker is left again", 300)
     finally:
         place.kubectl("delete", "raycluster", CLUSTER, "--ignore-not-found")
     place.clean()
