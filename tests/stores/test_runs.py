@@ -18,6 +18,7 @@ from trainfleet.errors import InputError
 from trainfleet.training.checkpoint import CheckpointError
 from trainfleet.training.inference.loaded import load_run
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.runs.reader import read_rows
 from trainfleet.training.stores import RetryPolicy, open_store
 from trainfleet.training.stores.lease import LEASE, Lease
 from trainfleet.training.trainer.context import RunResult
@@ -89,7 +90,8 @@ def test_an_unavailable_store_stops_the_run_and_the_error_names_the_last_checkpo
 ) -> None:
     # The lease cannot be released, and its process, this one, stays alive.
     monkeypatch.setattr("trainfleet.training.stores.lease.STALE_AFTER_HEARTBEATS", 1)
-    recipe = tiny(f"storage={store_server.url(prefix)}", "checkpoint.patience.attempts=2", *SHORT)
+    intolerant = ("checkpoint.patience.attempts=2", "checkpoint.tolerate={saves: 0, minutes: 0}")
+    recipe = tiny(f"storage={store_server.url(prefix)}", *intolerant, *SHORT)
     events: list[str] = []
 
     def cut_off(step: int, _: str) -> None:
@@ -102,6 +104,37 @@ def test_an_unavailable_store_stops_the_run_and_the_error_names_the_last_checkpo
     assert "store" in events
     store_server.proxy.repair()
     assert run(recipe, tmp_path / "run").resumed_from == 4
+
+
+@one_kind
+def test_a_run_continues_while_its_store_is_unavailable_and_saves_as_soon_as_it_is_back(
+    tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str
+) -> None:
+    run(tiny("log.every=1"), tmp_path / "whole")
+    failed: list[str] = []
+
+    def go_away(step: int, _: str) -> None:
+        if step == 4:
+            store_server.proxy.fail("status", times=100_000, status=503)
+
+    def come_back(what: str, text: str) -> None:
+        if what == "save_failed":
+            failed.append(text)
+            if len(failed) == 2:
+                store_server.proxy.repair()
+
+    changes = ("log.every=1", "checkpoint.patience.attempts=2", *SHORT)
+    recipe = tiny(f"storage={store_server.url(prefix)}", *changes)
+    done = run(recipe, tmp_path / "run", on_checkpoint=go_away, on_event=come_back)
+    found = [row for row in results(tmp_path / "run") if row["kind"] != "event"]
+    assert [{**row, "failed_saves": 0} for row in found] == [
+        {**row, "failed_saves": 0} for row in results(tmp_path / "whole")
+    ]
+    assert done.checkpoint == f"{recipe.home_url()}/checkpoints/step-00000012"
+    rows = read_rows(tmp_path / "run")
+    assert [row["what"] for row in rows.of("event") if row["what"] == "save_failed"] == ["save_failed"] * 2
+    store = open_store(recipe.home_url())
+    assert store.read("metrics.jsonl") == (tmp_path / "run" / "metrics.jsonl").read_bytes()
 
 
 @often_one_kind

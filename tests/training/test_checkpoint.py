@@ -18,8 +18,10 @@ from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING
 from tests.training.checkpoint_reader import tensors_of
 from trainfleet.errors import InputError
 from trainfleet.training.checkpoint import CheckpointError, Checkpoints, Saved, step_name
+from trainfleet.training.checkpoint.errors import UnavailableStoreError
 from trainfleet.training.checkpoint.files import METADATA, TornError, read_metadata
-from trainfleet.training.recipe.schema import CheckpointConfig
+from trainfleet.training.checkpoint.tolerance import FailedSaves
+from trainfleet.training.recipe.schema import CheckpointConfig, SaveTolerance
 from trainfleet.training.runs.reader import MARKER
 from trainfleet.training.stores import RetryPolicy, open_store
 from trainfleet.training.stores.folder import FolderOutput
@@ -224,6 +226,56 @@ def test_a_temporary_disk_error_only_causes_a_message(
     save(manager, 1)
     assert [what for what, _ in manager.notify] == ["store", "store"]  # type: ignore[attr-defined]  # an instance of Notices
     assert checkpoints(tmp_path).choose() == step_name(1)
+
+
+def test_a_failed_save_is_reported_and_the_next_one_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = Notices()
+    store = open_store(str(tmp_path), QUICK, Notices())
+    manager = Checkpoints(store, CheckpointConfig(), Notices(), on_failed_save=failed)
+
+    def unavailable(_: FolderOutput) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FolderOutput, "close", unavailable)
+        for step in (1, 2):
+            manager.save(step, weights(step), {"rank": 0}, {"step": step}, {})
+            assert manager.finish() is None
+    assert [what for what, _ in failed] == ["save_failed"] * 2
+    assert "step 2 is not saved, the run continues (2 in a row" in failed[1][1]
+    assert "Input/output error" in failed[1][1]
+    assert (manager.failures.in_a_row, manager.failures.counts()) == (2, {"failed_saves": 2})
+    save(manager, 3)
+    assert (manager.failures.in_a_row, manager.failures.counts()) == (0, {"failed_saves": 2})
+    assert checkpoints(tmp_path).choose() == step_name(3)
+    assert names(tmp_path) == [3]
+
+
+@pytest.mark.parametrize(
+    ("saves", "minutes", "error", "tolerated"),
+    [
+        (0, 0, UnavailableStoreError, 0),
+        (3, 0, UnavailableStoreError, 3),
+        (0, 2.5, UnavailableStoreError, 2),
+        (1, 2.5, UnavailableStoreError, 2),
+        (4, 2.5, UnavailableStoreError, 4),
+        (3, 30, CheckpointError, 0),
+    ],
+)
+def test_saves_may_fail_until_there_are_too_many_and_the_last_one_is_too_old(
+    saves: int, minutes: float, error: type[CheckpointError], tolerated: int
+) -> None:
+    now = [0.0]
+    failures = FailedSaves(SaveTolerance(saves=saves, minutes=minutes), lambda: now[0])
+    survived = 0
+    for _ in range(10):
+        now[0] += 60  # a save fails each minute
+        if failures.failed(error("cannot save")):
+            break
+        survived += 1
+    assert survived == tolerated
 
 
 def test_a_folder_that_cannot_be_created_is_one_clear_error(tmp_path: Path) -> None:

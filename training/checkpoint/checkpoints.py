@@ -42,6 +42,7 @@ from trainfleet.training.checkpoint.files import (
 )
 from trainfleet.training.checkpoint.plan import Staged, Staging, require_fit
 from trainfleet.training.checkpoint.retention import best_of, retained, step_name
+from trainfleet.training.checkpoint.tolerance import FailedSaves
 from trainfleet.training.recipe.schema import CheckpointConfig
 from trainfleet.training.runtime import failpoints
 from trainfleet.training.runtime.collectives import Ranks, pack_error, unpack_error
@@ -84,6 +85,7 @@ class Checkpoints:
         *,
         read_only: bool = False,
         before_commit: Callable[[], Any] = lambda: None,
+        on_failed_save: Notify = lambda *_: None,
     ) -> None:
         """Open a store's checkpoints.
 
@@ -94,9 +96,11 @@ class Checkpoints:
             read_only: never change the store.
             before_commit: called on rank 0 in the writer thread before a checkpoint becomes visible, to
                 upload what belongs to it.
+            on_failed_save: called like `notify` when a save has failed and the run continues.
         """
         self.store, self.config, self.notify = store, config, notify
         self.read_only, self.before_commit = read_only, before_commit
+        self.on_failed_save, self.failures = on_failed_save, FailedSaves(config.tolerate)
         self._loop_ranks = Ranks()
         self._writer_ranks = Ranks()
         self._staging = Staging(self._loop_ranks)
@@ -173,6 +177,8 @@ class Checkpoints:
     ) -> Saved | None:
         """Snapshot a state and write it asynchronously. Waits for a pending save first, and returns it.
 
+        While saves fail, a pending one is not waited for: nothing is saved then.
+
         Args:
             step: steps done.
             tensors: nested dictionaries of tensors and DTensors.
@@ -181,8 +187,10 @@ class Checkpoints:
             metrics: of the validation after this step, if there was one.
 
         Raises:
-            CheckpointError: an earlier save failed.
+            CheckpointError: an earlier save failed, and `checkpoint.tolerate` does not allow it.
         """
+        if self.busy and self.failures.in_a_row:
+            return None
         earlier = self.finish()
         save = _Save(step, time.monotonic())
         staged = self._staging.copy(tensors)
@@ -201,7 +209,8 @@ class Checkpoints:
         """Call once after each step: the save that has completed, the same on all ranks.
 
         Raises:
-            CheckpointError: it failed in all attempts; names the last good checkpoint.
+            CheckpointError: it failed in all attempts, and `checkpoint.tolerate` does not allow it; names the
+                last good checkpoint.
         """
         save = self._pending
         if save is None or save.thread is None:
@@ -214,16 +223,25 @@ class Checkpoints:
         """Wait for the pending save, if there is one.
 
         Raises:
-            CheckpointError: it failed.
+            CheckpointError: it failed, and `checkpoint.tolerate` does not allow it.
         """
         save = self._pending
         if save is None or save.thread is None:
             return None
         save.thread.join()
         self._pending = None
-        if save.error is not None:
+        if save.error is None:
+            self.failures.succeeded()
+            return save.saved
+        # The clocks of the ranks differ, and all of them must decide alike.
+        if self._loop_ranks.any(self.failures.failed(save.error)):
             raise save.error
-        return save.saved
+        left = f"{self.failures.in_a_row} in a row, {self.failures.minutes:.1f} minutes without a checkpoint"
+        why = save.error.problems[0] if save.error.problems else save.error.summary
+        self.on_failed_save(
+            "save_failed", f"step {save.step} is not saved, the run continues ({left}): {why}"
+        )
+        return None
 
     @property
     def busy(self) -> bool:

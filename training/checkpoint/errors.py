@@ -6,10 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from trainfleet.errors import Problem, TrainfleetError
+from trainfleet.training.stores import StoreUnavailableError
 
 
 class CheckpointError(TrainfleetError):
     """Raised when a checkpoint cannot be saved, or none can be read; names the last good one."""
+
+
+class UnavailableStoreError(CheckpointError):
+    """Raised when a checkpoint cannot be saved because the store does not respond for now."""
 
 
 def explain_read(place: str, action: Callable[[], Any]) -> Any:
@@ -29,7 +34,8 @@ def save_error(step: int, error: TrainfleetError, store_url: str, last_good: str
     fix = "fix the cause, then run the same command again to resume"
     problems = error.problems or (Problem(store_url, error.summary),)
     summary = f"cannot save the checkpoint of step {step}"
-    return CheckpointError(summary, [*problems, Problem("", what, fix)])
+    kind = UnavailableStoreError if isinstance(error, StoreUnavailableError) else CheckpointError
+    return kind(summary, [*problems, Problem("", what, fix)])
 
 
 def as_trainfleet_error(action: Callable[[], Any]) -> Any:

@@ -16,6 +16,7 @@ FREE_KEYS = (
     "checkpoint.keep_best",
     "checkpoint.keep_every",
     "checkpoint.patience",
+    "checkpoint.tolerate",
     "strategy",
     "sharding",
     "activation_checkpointing",

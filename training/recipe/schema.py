@@ -92,7 +92,7 @@ class Validation(Section):
 
 
 class StoreRetry(Section):
-    """How long to retry a failing store. Then the run stops and reports its last good checkpoint."""
+    """How long to retry a request to a failing store. Then the save has failed (`checkpoint.tolerate`)."""
 
     attempts: int = Field(6, ge=1, le=100, description="Attempts per request.")
     first_wait: float = Field(
@@ -100,6 +100,15 @@ class StoreRetry(Section):
     )
     longest_wait: float = Field(30.0, gt=0, description="Maximum seconds between two attempts.")
     stall: float = Field(60.0, gt=0, description="Seconds without progress after which a request fails.")
+
+
+class SaveTolerance(Section):
+    """How many failed saves a run survives while its store does not respond. It ends when more than `saves`
+    have failed in a row and the last complete checkpoint is older than `minutes`.
+    """
+
+    saves: int = Field(3, ge=0, description="Saves in a row that may fail.")
+    minutes: float = Field(30.0, ge=0, description="Minutes for which the store may be unavailable.")
 
 
 class CheckpointConfig(Section):
@@ -118,6 +127,7 @@ class CheckpointConfig(Section):
         "min", description="Whether a smaller or a larger `metric` is better."
     )
     patience: StoreRetry = StoreRetry()
+    tolerate: SaveTolerance = SaveTolerance()
 
 
 class Sharding(Section):

@@ -45,6 +45,8 @@ class TrainRow(TypedDict):
     """What the run has cost so far, where the price of its machines is known."""
     dropped_notifications: NotRequired[int]
     """Messages about the run that could not be sent by this start, if there are any."""
+    failed_saves: NotRequired[int]
+    """Checkpoints that this start could not save, if there are any."""
 
 
 class MetricsRow(TypedDict):

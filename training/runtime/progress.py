@@ -28,6 +28,7 @@ NOTABLE = (
     "quarantine",
     "retry",
     "warning",
+    "save_failed",
     "stopped",
     "finished",
 )

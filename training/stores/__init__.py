@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from trainfleet.training.stores.entry import Entry
 from trainfleet.training.stores.retry import RetryPolicy
-from trainfleet.training.stores.store import FileDigest, NotFoundError, Store, StoreError, open_store
+from trainfleet.training.stores.store import (
+    FileDigest,
+    NotFoundError,
+    Store,
+    StoreError,
+    StoreUnavailableError,
+    open_store,
+)
 from trainfleet.training.stores.urls import StorageUrl, is_remote, parse
 
 __all__ = [
@@ -19,6 +26,7 @@ __all__ = [
     "StorageUrl",
     "Store",
     "StoreError",
+    "StoreUnavailableError",
     "is_remote",
     "open_store",
     "parse",

@@ -27,6 +27,10 @@ class StoreError(TrainfleetError):
     """
 
 
+class StoreUnavailableError(StoreError):
+    """Raised when the last attempt failed too, for a cause that may pass, such as an overloaded store."""
+
+
 class NotFoundError(StoreError):
     """Raised when the file to read does not exist."""
 
@@ -224,7 +228,8 @@ class Store:
                 if explained.retryable and self.retry.attempts > 1
                 else ""
             )
-            raise StoreError(
+            kind = StoreUnavailableError if explained.retryable else StoreError
+            raise kind(
                 f"cannot {verb} in the storage{tried}",
                 [Problem(self.at(path), explained.what, explained.fix)],
             ) from OSError(redact_signature(str(error)))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Any, Literal
 
+from trainfleet.errors import Problem, TrainfleetError
 from trainfleet.training.recipe.schema import GuardsConfig
 
 Action = Literal["go", "skip", "roll_back", "stop"]
@@ -27,6 +28,17 @@ class Verdict:
 
 
 GO = Verdict("go")
+
+
+class NotANumberError(TrainfleetError):
+    """Raised on every rank when a guard ends the run: the gradient is NaN or Inf, or the loss spiked."""
+
+    @classmethod
+    def of(cls, step: int, verdict: Verdict, last: str | None) -> NotANumberError:
+        """The error for a verdict about a step; `last` is the newest good checkpoint."""
+        what = f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
+        fix = "use a lower optimizer.lr or grad_clip, or a longer warm-up"
+        return cls(f"stopped at step {step}: {verdict.why}", [Problem("optimizer.lr", what, fix)])
 
 
 class Guards:

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from trainfleet.errors import Problem, TrainfleetError
 from trainfleet.training.checkpoint import Checkpoints, Saved
 from trainfleet.training.data import check_sizes, describe_left_out, make_order, share, spread
 from trainfleet.training.recipe.schema import Recipe
@@ -21,7 +20,7 @@ from trainfleet.training.runtime import failpoints
 from trainfleet.training.runtime.process_group import on_first, single_process_group
 from trainfleet.training.trainer.context import RunContext, RunResult
 from trainfleet.training.trainer.controllers import Controllers, Decision, StepStats
-from trainfleet.training.trainer.guards import Guards, Verdict
+from trainfleet.training.trainer.guards import Guards, NotANumberError, Verdict
 from trainfleet.training.trainer.metrics import EtaEstimator, MetricsManager, Throughput, peak_flops
 from trainfleet.training.trainer.optimizer import make_optimizer, set_learning_rate
 from trainfleet.training.trainer.state import RunState, seed_rank, torch_settings
@@ -33,10 +32,6 @@ __all__ = ["NotANumberError", "RunContext", "RunResult", "train"]
 
 PREEMPTION_CHECK_INTERVAL_S = 5.0
 """As often as Ray's own watcher. Each check is a call to another process."""
-
-
-class NotANumberError(TrainfleetError):
-    """Raised on every rank when a guard ends the run: the gradient is NaN or Inf, or the loss spiked."""
 
 
 def train(recipe: Recipe, context: RunContext) -> RunResult:
@@ -73,7 +68,11 @@ class _Run:
         self.interval = self._metrics("train")
         self.storage = RunStorage(recipe, context.run_dir, self._event)
         self.checkpoints = Checkpoints(
-            self.storage.checkpoints, recipe.checkpoint, self._event, before_commit=self._before_commit
+            self.storage.checkpoints,
+            recipe.checkpoint,
+            self._event,
+            before_commit=self._before_commit,
+            on_failed_save=self._log_event,
         )
         self.order = make_order(recipe, self.workload)
         self.steps = recipe.total_steps(self.order.size)
@@ -231,7 +230,8 @@ class _Run:
         }
         self.stepper.throughput = Throughput()
         if self.writer is not None and "loss" in means:  # otherwise every step was rejected
-            self.writer.write_row(row := {**row, **self.meter.row(), **self.context.counts()})
+            row |= {**self.meter.row(), **self.context.counts(), **self.checkpoints.failures.counts()}
+            self.writer.write_row(row)
             self.context.on_interval(row)
         for text in self.meter.nearly_reached() if self.writer else []:
             self._log_event("budget", text)
@@ -267,7 +267,7 @@ class _Run:
         return metrics
 
     def _save(self, metrics: dict[str, float] | None) -> None:
-        """Snapshot the state and write it asynchronously. A failure is raised at one of the next steps."""
+        """Snapshot the state and write it asynchronously. A failure is reported at one of the next steps."""
         began = time.perf_counter()
         state = self.state
         if self.writer is not None:
@@ -355,14 +355,17 @@ class _Run:
         return opened[0] if opened else None
 
     def _finish(self, stopped: bool, resumed_from: int, baseline: dict[str, float]) -> RunResult:
-        metrics = dict(self.state.metrics or {})
-        step = self.state.step
+        step, metrics = self.state.step, dict(self.state.metrics or {})
         if not stopped:
             tested = self._evaluate("test")
             metrics |= tested
             if self.writer is not None:
                 self.writer.write_row({"kind": "test", "step": step, **tested})
         self._on_saved(self.checkpoints.finish())
+        while self.checkpoints.failures.in_a_row:
+            time.sleep(self.recipe.checkpoint.patience.first_wait)
+            self._save(None if stopped else self.state.metrics)
+            self._on_saved(self.checkpoints.finish())
         status = "stopped" if stopped else "finished"
         limits = self.meter.reached() if stopped and self.writer else []
         for each in limits:
@@ -386,10 +389,7 @@ class _Run:
 
     def _fail(self, step: int, verdict: Verdict) -> None:
         self.checkpoints.finish()
-        last = self.checkpoints.last_good()
-        what = f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
-        fix = "use a lower optimizer.lr or grad_clip, or a longer warm-up"
-        raise NotANumberError(f"stopped at step {step}: {verdict.why}", [Problem("optimizer.lr", what, fix)])
+        raise NotANumberError.of(step, verdict, self.checkpoints.last_good())
 
     def _event(self, what: str, text: str) -> None:
         if self.context.rank == 0:
