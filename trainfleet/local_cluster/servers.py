@@ -25,12 +25,11 @@ SOCKET = "/run/containerd/containerd.sock"
 PAUSE = "localhost/pause:1"
 HOST_NAME = "host.trainfleet.internal"
 """The name by which pods reach this machine."""
-GRACE_S = 20
-"""How long a node may be silent before its pods are no longer ready; Kubernetes' default is 50."""
+GRACE_S = 50
+"""How long a node may be silent before its pods are no longer ready, as in Kubernetes by default."""
 TOLERATION_S = 15
 """With several nodes, how long a pod stays on one that is lost or not ready, unless the pod says otherwise.
-Kubernetes' default is 300. Both are shorter than in a cloud, so that tests of a lost node take less than a
-minute. With one node, a pod that is evicted could run nowhere else: the default stays."""
+Kubernetes' default is 300. With one node, a pod that is evicted could run nowhere else: the default stays."""
 STORAGE_CLASS = "local"
 VOLUMES = "/var/lib/volumes"
 

@@ -38,7 +38,7 @@ Which = Annotated[str, typer.Argument(metavar="NODE", help="`node2`, or its name
 def stop(which: Which, name: Name = "local") -> None:
     """Kill the node with its pods at once, like a machine that loses its power. It stays down.
 
-    The control plane notices after 20 seconds and removes its pods 15 seconds later.
+    The control plane notices after 50 seconds and removes its pods 15 seconds later.
 
     [bold]Examples[/]
 
