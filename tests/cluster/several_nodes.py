@@ -17,7 +17,7 @@ DEVICES = ("--devices", "node2:nvidia.com/gpu=8,vpc.amazonaws.com/efa=4", "--dev
 TAINT = ("--node-taint", "node3:spot=true:NoSchedule")
 
 
-def _start(*options: str) -> Cluster:
+def start(*options: str) -> Cluster:
     trainfleet("cluster", "down", "--name", NAME)
     done = trainfleet("cluster", "up", "--name", NAME, "--nodes", "3", *options, timeout=2700)
     assert done.returncode == 0, done.stderr
@@ -27,12 +27,12 @@ def _start(*options: str) -> Cluster:
 @pytest.fixture(scope="module")
 def three() -> Iterator[Cluster]:
     """Three nodes: devices on the second, a taint on the third."""
-    yield _start("--no-image", *DEVICES, *TAINT)
+    yield start("--no-image", *DEVICES, *TAINT)
     assert trainfleet("cluster", "down", "--name", NAME).returncode == 0
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Three equal nodes with the training image."""
-    yield _start()
+    yield start()
     assert trainfleet("cluster", "down", "--name", NAME).returncode == 0

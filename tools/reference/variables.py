@@ -230,8 +230,14 @@ TESTING = Group(
             "the test suite",
         ),
         Variable(
+            "TRAINFLEET_FAULT_ROWS",
+            "File to which the tests of faults append their seconds, for `python -m tools.fault_table`.",
+            "the test suite",
+            "none",
+        ),
+        Variable(
             "TRAINFLEET_REPEATS",
-            "How often the tests of a lost head delete it.",
+            "How often the tests of lost heads and of the fault table inject each fault.",
             "the test suite",
             "`1`",
         ),

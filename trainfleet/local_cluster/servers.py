@@ -226,9 +226,10 @@ def _kubelet(node: Node) -> dict[str, Any]:
         "resolvConf": str(node.file("config", "resolv.conf")),
         "evictionPressureTransitionPeriod": "15s",
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
-        # Images are never removed, because no registry could provide them again.
+        # Images are never removed, not even from a full disk: no registry could provide them again.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
+        "imageMinimumGCAge": "87600h",
         "nodeStatusUpdateFrequency": "5s",
         "containerLogMaxSize": "20Mi",
         "maxPods": 200,

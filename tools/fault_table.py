@@ -1,0 +1,73 @@
+"""Print the table of docs/reliability.md from the rows of tests/cluster/test_fault_table.py.
+
+export TRAINFLEET_FAULT_ROWS=rows.jsonl TRAINFLEET_REPEATS=5
+python -m pytest -m cluster tests/cluster/test_fault_table.py
+python -m tools.fault_table rows.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+GOALS_S = {
+    "worker process killed": 10,
+    "worker pod deleted": 20,
+    "head pod deleted": 45,
+    "head pod deleted, with GCS fault tolerance": 45,
+    "node stopped": 60,
+    "node stopped, with two workers as the minimum": 60,
+}
+"""Seconds to the next step that docs/reliability.md promises; other faults have none."""
+COLUMNS = ("fault", "strategy", "n", "min", "median", "max", "restarted", "load", "goal")
+
+
+def table(rows: Iterable[Mapping[str, Any]]) -> str:
+    """A Markdown table with a line per fault and strategy, in the order in which they first appear.
+
+    Args:
+        rows: `fault` (`STRATEGY: FAULT`), `next_step` in seconds, `restarted` (0 or 1) and `load`.
+    """
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        strategy, _, fault = str(row["fault"]).partition(": ")
+        found.setdefault((fault, strategy), []).append(row)
+    order = list(dict.fromkeys(fault for fault, _ in found))
+    lines = [_line(*key, found[key]) for key in sorted(found, key=lambda key: order.index(key[0]))]
+    return "\n".join([_row(COLUMNS), "|---" * len(COLUMNS) + "|", *lines])
+
+
+def _line(fault: str, strategy: str, rows: list[Mapping[str, Any]]) -> str:
+    seconds = [float(row["next_step"]) for row in rows]
+    loads = [float(row["load"]) for row in rows]
+    restarted = sum(int(row["restarted"]) for row in rows)
+    cells = [fault, strategy, str(len(rows))]
+    cells += [_short(each) for each in (min(seconds), statistics.median(seconds), max(seconds))]
+    cells += [f"{restarted} of {len(rows)}", f"{min(loads):.0f} to {max(loads):.0f}"]
+    return _row([*cells, str(GOALS_S.get(fault, ""))])
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds:.1f}" if seconds < 10 else f"{seconds:.0f}"
+
+
+def main() -> None:
+    """Command line entry point."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("rows", type=Path, help="the file of TRAINFLEET_FAULT_ROWS")
+    lines = parser.parse_args().rows.read_text(encoding="utf-8").splitlines()
+    print(table(json.loads(line) for line in lines))
+
+
+if __name__ == "__main__":
+    main()
