@@ -324,7 +324,7 @@ def test_a_launcher_that_was_stopped_for_ten_minutes_follows_the_run_again(run: 
     there = max(run.losses(), default=0)
     assert there > before
     run.reach(there + FURTHER)
-    assert run.resumed == resumed, "the run went on without its launcher"
+    assert run.resumed == resumed, "the run needed no launcher"
 
 
 def test_the_run_has_the_losses_of_an_undisturbed_run(run: Run, place: Place) -> None:

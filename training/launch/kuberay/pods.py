@@ -71,7 +71,7 @@ HEALTH_CHECKS = {
     "RAY_health_check_failure_threshold": "10",
 }
 """After 30 s in which a worker does not answer, the head counts it as lost, and a run with
-`scaling.min_workers` goes on without it. Ray's default is 5 failures of 3 to 13 s each: the time would
+`scaling.min_workers` continues without it. Ray's default is 5 failures of 3 to 13 s each: the time would
 depend on how the machine was lost."""
 WAIT_FOR_HEAD = (
     f"trap 'exit 143' TERM; until (exec 3<>/dev/tcp/$FQ_RAY_IP/{HEAD_PORT}) 2>/dev/null; "
