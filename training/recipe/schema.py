@@ -103,11 +103,9 @@ class StoreRetry(Section):
 
 
 class SaveTolerance(Section):
-    """How many failed saves a run survives while its store does not respond. It ends when more than `saves`
-    have failed in a row and the last complete checkpoint is older than `minutes`.
-    """
+    """A run ends if more than `saves` failed in a row, and none was complete for `minutes`."""
 
-    saves: int = Field(3, ge=0, description="Saves in a row that may fail.")
+    saves: int = Field(3, ge=0, description="Saves in a row that may fail while the store does not respond.")
     minutes: float = Field(30.0, ge=0, description="Minutes for which the store may be unavailable.")
 
 
