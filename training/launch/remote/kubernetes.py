@@ -378,8 +378,9 @@ def retry_unreachable(
             if not (error.status in RETRIED or error.status >= 500) or time.monotonic() > deadline:
                 raise
             if not notified:
-                what = "" if error.status == 401 else "the cluster does not answer: "
-                notify(f"{what}{error.message}; the run continues there; retrying")
+                ended = error.status == 401
+                what = error.message if ended else f"the cluster does not answer ({error.message})"
+                notify(f"{what}; the run continues there; retrying")
                 notified = True
             time.sleep(wait_s)
         else:
