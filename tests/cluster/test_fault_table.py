@@ -10,30 +10,29 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from tests.cluster import faults
 from tests.cluster.conftest import Cluster, trainfleet, until
+from tests.cluster.disk import disk_in_a_file, filled
 from tests.cluster.faults import Note, StoreSwitch
 from tests.cluster.launches import Launch, Place, place
 from tests.cluster.redis import PASSWORD, redis
 from tests.cluster.several_nodes import start
 from trainfleet.pod_patches import CONTAINER
+from trainfleet.training.runs.reader import read_run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(5400)]
 __all__ = ["place"]
 REPEATS = int(os.environ.get("TRAINFLEET_REPEATS", "1"))
 DISK = 60 << 30
-LEFT = 64 << 20
 FULL_S = 30.0
 STOPPED_S = 600.0
 STEP = re.compile(rb"step +(\d+)/")
@@ -78,18 +77,9 @@ SPREAD = {
 
 @pytest.fixture(scope="module")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A disk for the cluster's nodes: a sparse file, so that a full one takes no space of this machine."""
-    folder = tmp_path_factory.mktemp("disk")
-    image, mounted = folder / "image", folder / "mounted"
-    mounted.mkdir()
-    with image.open("wb") as file:
-        file.truncate(DISK)
-    lazy = ("-E", "lazy_itable_init=1,lazy_journal_init=1")
-    subprocess.run(["mkfs.ext4", "-q", "-m", "0", *lazy, str(image)], check=True)
-    subprocess.run(["mount", "-o", "loop", str(image), str(mounted)], check=True)
-    yield mounted
-    subprocess.run(["umount", str(mounted)], check=True)
-    image.unlink()
+    """A disk for the cluster's nodes."""
+    with disk_in_a_file(tmp_path_factory.mktemp("disk"), DISK) as mounted:
+        yield mounted
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +112,17 @@ class Run:
     def reach(self, step: int, limit: float = 600) -> None:
         self.launch.reach(step, limit)
 
+    @property
+    def stored(self) -> Path:
+        """Its files in the store, as of its newest checkpoint."""
+        return self.place.store.folder / "runs" / "runs" / self.name
+
     def losses(self) -> dict[int, float]:
-        return faults.losses(self.place.store.folder / "runs" / "runs" / self.name)
+        return faults.losses(self.stored)
+
+    def starts(self) -> int:
+        """How often its workers have started, as of its newest checkpoint."""
+        return len(read_run(self.stored).get("starts", []))
 
 
 def write(folder: Path) -> Path:
@@ -144,7 +143,7 @@ def template(place: Place, folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def running(place: Place, name: str, strategy: str, *more: str) -> Iterator[Run]:
+def running(place: Place, store: StoreSwitch, name: str, strategy: str, *more: str) -> Iterator[Run]:
     """A run that has passed its first checkpoints."""
     folder = place.folder / name
     recipe = write(folder)
@@ -155,7 +154,7 @@ def running(place: Place, name: str, strategy: str, *more: str) -> Iterator[Run]
         *("--pod-template", str(template(place, place.folder))),
         *(place.data, f"strategy={strategy}", *more),
     )
-    run = Run(place, name, strategy, launch, StoreSwitch(place), recipe)
+    run = Run(place, name, strategy, launch, store, recipe)
     try:
         run.reach(60)
         yield run
@@ -165,7 +164,14 @@ def running(place: Place, name: str, strategy: str, *more: str) -> Iterator[Run]
         run.launch.kill()
         place.call("runs", "stop", name, "--storage", f"{place.store.url}/runs")
         place.kubectl("delete", "rayjob", f"tf-{name}", "--ignore-not-found", "--wait=false")
-        run.store.close()
+
+
+@pytest.fixture(scope="module")
+def store(place: Place) -> Iterator[StoreSwitch]:
+    """The store of all runs: its second server must not end with the first run."""
+    switch = StoreSwitch(place)
+    yield switch
+    switch.close()
 
 
 class Pauses(threading.Thread):
@@ -203,9 +209,9 @@ class Pauses(threading.Thread):
 
 
 @pytest.fixture(scope="module", params=["ddp", "fsdp"])
-def run(place: Place, request: pytest.FixtureRequest) -> Iterator[Run]:
+def run(place: Place, store: StoreSwitch, request: pytest.FixtureRequest) -> Iterator[Run]:
     """A run with three workers, neither more nor fewer."""
-    with running(place, f"over-{request.param}", request.param) as found:
+    with running(place, store, f"over-{request.param}", request.param) as found:
         yield found
 
 
@@ -227,12 +233,8 @@ def rejected(run: Run) -> Iterator[None]:
 @contextlib.contextmanager
 def full_disk(run: Run) -> Iterator[None]:
     """Nodes whose disk is full for half a minute."""
-    folder = Path(os.environ["XDG_STATE_HOME"])
-    filler = folder / "filler"
-    with filler.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(folder).free - LEFT)
-    faults.wait(FULL_S)
-    filler.unlink()
+    with filled(Path(os.environ["XDG_STATE_HOME"])):
+        faults.wait(FULL_S)
     yield
     until(lambda: run.place.cluster.status()["ready"], "the cluster is ready again", 180)
 
@@ -241,10 +243,10 @@ def full_disk(run: Run) -> Iterator[None]:
 def no_launcher(run: Run) -> Iterator[None]:
     """A launcher that was killed; another folder's `runs attach` follows the run instead."""
     run.launch.kill()
-    folder = run.place.folder / "elsewhere"
-    folder.mkdir(exist_ok=True)
+    elsewhere = replace(run.place, folder=run.place.folder / "elsewhere")
+    elsewhere.folder.mkdir(exist_ok=True)
     where = ("--storage", f"{run.place.store.url}/runs", *run.place.where)
-    run.launch = run.place.begin(f"{run.name}-attached", "runs", "attach", run.name, *where)
+    run.launch = elsewhere.begin(f"{run.name}-{time.monotonic_ns()}", "runs", "attach", run.name, *where)
     yield
 
 
@@ -287,7 +289,7 @@ FAULTS = [
 def inject(run: Run, fault: Fault, note: Note) -> None:
     """Inject a fault, and record the longest time without a new step until the run trains on."""
     until(lambda: faults.prestarted(run.place), "processes wait for a restart", 240)
-    resumed, first = run.resumed, run.launch
+    resumed, starts = run.resumed, run.starts()
     with Pauses(run) as pauses:
         before = pauses.highest
         with fault.inject(run):
@@ -297,7 +299,7 @@ def inject(run: Run, fault: Fault, note: Note) -> None:
                 run.reach(pauses.highest + 1)
         run.reach(max(before, pauses.highest) + FURTHER)
         assert pauses.highest > before
-    restarted = run.resumed > (resumed if run.launch is first else 0)
+    restarted = run.starts() > starts
     faults.show(note, f"{run.strategy}: {fault.name}", next_step=pauses.longest, restarted=float(restarted))
     assert fault.restarts is not False or not restarted, run.launch.output
 
@@ -350,10 +352,10 @@ def test_the_run_has_the_losses_of_an_undisturbed_run(run: Run, place: Place) ->
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_an_elastic_run_continues_on_the_nodes_that_remain(
-    strategy: str, place: Place, record_property: Note
+    strategy: str, place: Place, store: StoreSwitch, record_property: Note
 ) -> None:
     fault = Fault("node stopped, with two workers as the minimum", at(faults.stopped_node), True)
-    with running(place, f"elastic-{strategy}", strategy, "scaling.min_workers=2") as found:
+    with running(place, store, f"elastic-{strategy}", strategy, "scaling.min_workers=2") as found:
         for _ in range(REPEATS):
             inject(found, fault, record_property)
             until(lambda: len(place.names("pod", "ray.io/node-type=worker")) == 3, "three workers", 300)
@@ -362,7 +364,7 @@ def test_an_elastic_run_continues_on_the_nodes_that_remain(
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_no_step_is_lost_with_the_head_if_redis_keeps_its_state(
-    strategy: str, place: Place, tmp_path: Path, record_property: Note
+    strategy: str, place: Place, store: StoreSwitch, tmp_path: Path, record_property: Note
 ) -> None:
     fault = Fault("head pod deleted, with GCS fault tolerance", single(faults.delete_head), restarts=False)
     place.cluster.apply(
@@ -375,7 +377,7 @@ def test_no_step_is_lost_with_the_head_if_redis_keeps_its_state(
     )
     with redis(str(place.cluster.state.host_address), tmp_path / "redis") as server:
         options = ("--redis", server.address, "--redis-secret", "redis-password")
-        with running(place, f"redis-{strategy}", strategy, *options) as found:
+        with running(place, store, f"redis-{strategy}", strategy, *options) as found:
             for _ in range(REPEATS):
                 inject(found, fault, record_property)
         place.clean()

@@ -5,16 +5,14 @@ The cluster has its own disk, a sparse file: filling it takes no space from the 
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.conftest import Cluster, trainfleet, until
+from tests.cluster.disk import disk_in_a_file, filled
 from tests.cluster.launches import Place, place
 from tests.cluster.pods import pod
 
@@ -22,24 +20,13 @@ __all__ = ["place"]
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
 NAME = "full"
 SIZE = 40 << 30
-LEFT = 64 << 20
 
 
 @pytest.fixture(scope="module")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A file system of 40 GiB in a file."""
-    folder = tmp_path_factory.mktemp("disk")
-    image, mounted = folder / "image", folder / "mounted"
-    mounted.mkdir()
-    with image.open("wb") as file:
-        file.truncate(SIZE)
-    subprocess.run(
-        ["mkfs.ext4", "-q", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1", str(image)], check=True
-    )
-    subprocess.run(["mount", "-o", "loop", str(image), str(mounted)], check=True)
-    yield mounted
-    subprocess.run(["umount", str(mounted)], check=True)
-    image.unlink()
+    """A disk of 40 GiB."""
+    with disk_in_a_file(tmp_path_factory.mktemp("disk"), SIZE) as mounted:
+        yield mounted
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +45,8 @@ def cluster(disk: Path) -> Iterator[Cluster]:
 @pytest.fixture
 def full(disk: Path, cluster: Cluster) -> Iterator[Path]:
     """A file that fills the disk, except for what the servers need."""
-    filler = disk / "filler"
-    with filler.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(disk).free - LEFT)
-    yield filler
-    filler.unlink(missing_ok=True)
+    with filled(disk) as filler:
+        yield filler
 
 
 def short_of_disk(cluster: Cluster) -> bool:

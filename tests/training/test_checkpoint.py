@@ -6,6 +6,7 @@ import errno
 import json
 import pickle
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -251,6 +252,31 @@ def test_a_failed_save_is_reported_and_the_next_one_succeeds(
     assert (manager.failures.in_a_row, manager.failures.counts()) == (0, {"failed_saves": 2})
     assert checkpoints(tmp_path).choose() == step_name(3)
     assert names(tmp_path) == [3]
+
+
+def test_after_a_failed_save_the_loop_does_not_wait_for_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager, real, back = checkpoints(tmp_path), FolderOutput.close, threading.Event()
+
+    def unavailable(_: FolderOutput) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    def slow(self: FolderOutput) -> None:
+        assert back.wait(30)
+        real(self)
+
+    monkeypatch.setattr(FolderOutput, "close", unavailable)
+    manager.save(1, weights(1), {"rank": 0}, {"step": 1}, {})
+    assert manager.finish() is None
+    monkeypatch.setattr(FolderOutput, "close", slow)
+    for step in (2, 3):
+        manager.save(step, weights(step), {"rank": 0}, {"step": step}, {})
+    back.set()
+    saved = manager.finish()
+    assert saved is not None
+    assert saved.step == 2
+    assert names(tmp_path) == [2]
 
 
 @pytest.mark.parametrize(
