@@ -19,6 +19,7 @@ KINDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "kueue": {
         "kueue.x-k8s.io/v1beta2:ResourceFlavor": ("resourceflavors", "Cluster"),
+        "kueue.x-k8s.io/v1beta2:Topology": ("topologies", "Cluster"),
         "kueue.x-k8s.io/v1beta2:ClusterQueue": ("clusterqueues", "Cluster"),
         "kueue.x-k8s.io/v1beta2:AdmissionCheck": ("admissionchecks", "Cluster"),
         "kueue.x-k8s.io/v1beta2:ProvisioningRequestConfig": ("provisioningrequestconfigs", "Cluster"),
