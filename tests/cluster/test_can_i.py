@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes.config import kube_config
 
 from tests.cluster.conftest import Cluster, until
 from tests.cluster.stack import NAMESPACES, api_of, applied
@@ -128,6 +129,9 @@ def as_launcher(cluster: Cluster, api: Api, *arguments: str, given: dict[str, An
     until(lambda: api.get("/api/v1/namespaces/training/serviceaccounts/launcher"), "the launcher's account")
     login = Login(cluster.state.context, Path(cluster.state.kubeconfig))
     token = request_token(login, "training", "launcher", 0.2)
+    # The client removes its files with the administrator's key at exit, which is after the check for files
+    # that are left behind.
+    kube_config._cleanup_temp_files()
     assert token.expires is not None, "the token never ends"
     document = json.loads(json.dumps(_kubeconfig(cluster)))
     document["users"][0]["user"] = {"token": token.value}
