@@ -231,7 +231,7 @@ def wait(seconds: float) -> None:
 
 
 def prestarted(place: Place) -> bool:
-    """Whether each pod with ranks has a prestarted process that has finished its imports.
+    """Whether each worker's pod has a rank, and a prestarted process that has finished its imports.
 
     This takes some seconds after a start.
     """
@@ -239,12 +239,12 @@ def prestarted(place: Place) -> bool:
     waiting = f"for p in $(pgrep -f '[r]ay::IDLE'); do a=$(ticks $p); sleep 1; {ready}; done"
     ranks = "pgrep -f '[r]ay::.*RayTrainWo' | sed 's/.*/rank/'"
     asked = f"ticks() {{ cut -d' ' -f14 /proc/$1/stat; }}; {waiting}; {ranks}"
-    workers = [name.partition("/")[2] for name in place.names("pod", "ray.io/node-type=worker")]
+    workers = [name.partition("/")[2] for name in place.names("pod", "ray.io/group=workers")]
     found = [
         place.kubectl("exec", name, "-c", "ray-worker", "--", "bash", "-c", asked, check=False).split()
         for name in workers
     ]
-    return any("rank" in each for each in found) and all("ready" in each for each in found if "rank" in each)
+    return bool(found) and all(each.count("rank") == 1 and "ready" in each for each in found)
 
 
 def saved_steps(place: Place, run: str) -> list[int]:

@@ -161,6 +161,12 @@ INTERNAL = Group(
             "`1`",
         ),
         Variable(
+            "TRAINFLEET_RANK_CPUS",
+            "CPUs that a rank reserves in Ray, where each node is sized for its ranks.",
+            "the training driver",
+            "`scaling.cpus_per_worker`",
+        ),
+        Variable(
             "TRAINFLEET_AUTOSCALED",
             "Set if the Ray cluster adds nodes on demand. The driver then accepts a cluster that is "
             "still too small.",

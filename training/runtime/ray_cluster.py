@@ -23,7 +23,7 @@ from typing import Any
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.recipe.schema import ScalingConfig
 from trainfleet.training.runtime import prestart
-from trainfleet.training.runtime.events import RAY_NODES, RAY_TEMP
+from trainfleet.training.runtime.events import RANK_CPUS, RAY_NODES, RAY_TEMP
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -50,6 +50,8 @@ class RayCluster:
     storage: str
     nodes: int = 1
     """How many nodes it will have. Those of other pods may join later than the driver connects."""
+    rank_cpus: float | None = None
+    """What one rank reserves, in CPUs of Ray. By default what the recipe asks for."""
 
     def require(self, scaling: ScalingConfig) -> None:
         """Refuse a cluster that can never hold the workers (an autoscaled one may grow, and is believed).
@@ -93,10 +95,10 @@ class RayCluster:
                 if scaling.min_workers and not self.own
                 else scaling.workers,  # type: ignore[arg-type]  # typed for Tune's search space, documented for two numbers
                 use_gpu=scaling.use_gpu,
-                resources_per_worker={"CPU": scaling.cpus_per_worker}
+                resources_per_worker={"CPU": self.rank_cpus or scaling.cpus_per_worker}
                 | ({"GPU": 1} if scaling.use_gpu else {}),
-                # Ray counts whole processors of a machine: workers that ask for parts would all crowd into
-                # one, and the others idle.
+                # Ray counts whole CPUs of a node, so that ranks that ask for parts would all fit into one.
+                # NOTE: SPREAD alone puts two ranks into a node while another one has not joined again.
                 placement_strategy="PACK" if self.own or scaling.use_gpu else "SPREAD",
             ),
             # The run's checkpoints are the loop's own: a restarted worker finds them in the run's folder.
@@ -174,7 +176,8 @@ def _remote(env: Mapping[str, str]) -> Iterator[RayCluster]:
             "TRAINFLEET_RAY_STORAGE",
             os.path.join(tempfile.gettempdir(), "trainfleet-ray-results"),  # noqa: PTH118
         )
-        yield RayCluster(own=False, storage=storage, nodes=int(env.get(RAY_NODES, "1")))
+        rank_cpus = float(env[RANK_CPUS]) if env.get(RANK_CPUS) else None
+        yield RayCluster(own=False, storage=storage, nodes=int(env.get(RAY_NODES, "1")), rank_cpus=rank_cpus)
     finally:
         ray.shutdown()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import yaml
@@ -30,6 +31,7 @@ from trainfleet.training.launch.remote.ray_job import (
 from trainfleet.training.launch.remote.run_price import price_variable
 from trainfleet.training.recipe.load import dump
 from trainfleet.training.runtime.code_archive import CODE
+from trainfleet.training.runtime.events import RANK_CPUS
 
 API = "ray.io/v1"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -145,7 +147,7 @@ def cluster_spec(run: RunSpec) -> Document:
                 "maxReplicas": run.pods,
                 "rayStartParams": {
                     **start,
-                    "num-cpus": str(-int(-run.per_pod * scaling.cpus_per_worker // 1)),
+                    "num-cpus": str(_ray_cpus(run)),
                     **gpus,
                 },
                 "template": worker_pod(run),
@@ -159,6 +161,11 @@ def cluster_spec(run: RunSpec) -> Document:
     if run.autoscaled:
         spec |= {"enableInTreeAutoscaling": True, "autoscalerOptions": _autoscaler(run)}
     return spec
+
+
+def _ray_cpus(run: RunSpec) -> int:
+    """CPUs of a worker's pod as Ray counts them: whole ones."""
+    return -int(-run.per_pod * run.recipe.scaling.cpus_per_worker // 1)
 
 
 def _drivers(run: RunSpec, start: dict[str, str]) -> Document:
@@ -209,6 +216,9 @@ def submitted_job(run: RunSpec) -> RayJob:
     """What the submitter asks Ray to do."""
     variables = {CODE: run.code} if run.code else {}
     variables |= price_variable(run.usd_per_hour)
+    if not run.cluster:  # the pods of a long-lived cluster may have been sized for another recipe
+        # Rounded down to what Ray distinguishes, so that all ranks of a pod fit.
+        variables[RANK_CPUS] = f"{math.floor(_ray_cpus(run) / run.per_pod * 1e4) / 1e4:g}"
     variables[WORKERS_START] = str(round(run.timeouts.workers_start_s))
     return job.ray_job(run.recipe.name, run.launch, run.allow_changes, variables, driver_pod=run.driver_pod)
 

@@ -1,4 +1,4 @@
-"""The log of a run on KubeRay, read from its submitter's pods while it runs."""
+"""The log of a run on KubeRay, read from its submitter's pod while it runs."""
 
 from __future__ import annotations
 
@@ -13,30 +13,37 @@ from trainfleet.training.launch.remote.log_stream import Line, Once, parse
 
 CONTAINER = "ray-job-submitter"
 RETRY_S = 1.0
+TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT")
 
 
 class PodLog:
-    """Reads each submitter's log in a thread, from the moment that it exists."""
+    """Reads the newest submitter's log in a thread. It repeats what an older submitter has printed."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.ended = False
         self._queue: queue.SimpleQueue[Line] = queue.SimpleQueue()
         self._once = Once()
-        self._started: set[str] = set()
+        self._newest = ""
+        self._lock = threading.Lock()
+        """Held while lines are counted: the thread of an older submitter may still be reading."""
         self._closed = threading.Event()
         self._completed: set[str] = set()
 
     def watch(self, submitters: list[dict[str, Any]]) -> None:
-        """Read the logs of these pods that are not read yet."""
+        """Read the log of the newest of these pods that has started."""
+        started = []
         for pod in submitters:
             name, phase = pod["metadata"]["name"], pod.get("status", {}).get("phase")
             if phase in ("Succeeded", "Failed"):
                 self._completed.add(name)
-            if name not in self._started and phase in ("Running", "Succeeded", "Failed"):
-                self._started.add(name)
-                self.ended = False
-                threading.Thread(target=self._read, args=(name,), daemon=True, name=f"log-{name}").start()
+            if phase in ("Running", "Succeeded", "Failed"):
+                started.append((str(pod["metadata"].get("creationTimestamp") or ""), name))
+        newest = max(started, default=("", ""))[1]
+        if newest and newest != self._newest:
+            with self._lock:
+                self._newest, self.ended = newest, False
+            threading.Thread(target=self._read, args=(newest,), daemon=True, name=f"log-{newest}").start()
 
     def drain(self) -> Iterator[Line]:
         """The lines since the last call."""
@@ -59,13 +66,11 @@ class PodLog:
                 for when, text in self.cluster.log(
                     pod, CONTAINER, follow=not completed, since=whole_seconds(last)
                 ):
-                    if when <= last:
+                    # A message of the kubelet, for example that the container is gone, has no time.
+                    if when <= last or not TIMESTAMP.match(when):
                         continue
                     last = when
-                    line = parse(text)
-                    if self._once(line):
-                        self._queue.put(line)
-                    if self._closed.is_set():
+                    if not self._pass_on(pod, parse(text)):
                         return
             except ApiError as error:
                 if error.status == 404:
@@ -73,7 +78,17 @@ class PodLog:
             if completed:
                 break
             self._closed.wait(RETRY_S)
-        self.ended = True
+        with self._lock:
+            self.ended = self.ended or pod == self._newest
+
+    def _pass_on(self, pod: str, line: Line) -> bool:
+        """Queue a line that is new; False once nobody reads this pod's log any more."""
+        with self._lock:
+            if self._closed.is_set() or pod != self._newest:
+                return False
+            if self._once(line):
+                self._queue.put(line)
+            return True
 
 
 def whole_seconds(when: str) -> str | None:
