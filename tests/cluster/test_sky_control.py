@@ -1,0 +1,77 @@
+"""A run by SkyPilot whose launcher is gone, from another folder, while SkyPilot's API server is killed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster.conftest import until
+from tests.cluster.launches import Launch
+from tests.cluster.sky_place import NEAR, TWO, Place, place
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
+__all__ = ["place"]
+ENDLESS = ("steps=20000", "log.every=5", "checkpoint.every=50", "validation.every=20000")
+FEW = ("steps=600", "log.every=5", "checkpoint.every=100", "validation.every=600")
+Note = Callable[[str, object], None]
+
+
+def server_killed(place: Place, launch: Launch, record_property: Note, what: str) -> None:
+    """Kill the server, and wait for a new step; its seconds are recorded, not asserted."""
+    before, began = launch.step(), time.monotonic()
+    place.kill_server()
+    launch.reach(before + 5, 300)
+    seconds = round(time.monotonic() - began, 1)
+    record_property(f"seconds until the next step line, {what}", seconds)
+
+
+def test_a_run_whose_launcher_was_killed_is_shown_and_stopped_from_another_folder(
+    place: Place, record_property: Note
+) -> None:
+    there = ("--storage", f"{place.store.url}/runs")
+    with place.launched("left", NEAR, more=(*TWO, *ENDLESS)) as launch:
+        launch.reach(10)
+        launch.kill()
+    elsewhere = place.elsewhere()
+    (listed,) = json.loads(elsewhere.call("runs", "list", *there, "--json").stdout)
+    assert (listed["name"], listed["state"], listed["launcher"]) == ("left", "running", "sky")
+    logs = elsewhere.call("runs", "logs", "left", *there)
+    assert "step " in logs.stdout, logs.stderr
+
+    with elsewhere.started("attach", "runs", "attach", "left", *there) as attach:
+        attach.reach(15)
+        server_killed(place, attach, record_property, "runs attach, unmanaged")
+        stopped = elsewhere.call("runs", "stop", "left", *there)
+        assert stopped.returncode == 0, stopped.stderr
+        assert "saved and ended" in stopped.stdout + stopped.stderr
+        until(lambda: attach.ended, "attach ends with the run", 120)
+    assert attach.process.returncode == 0, attach.output
+    assert (elsewhere.folder / "runs" / "left" / "report.html").is_file()
+    (after,) = json.loads(elsewhere.call("runs", "list", *there, "--json").stdout)
+    assert after["state"] == "stopped"
+    place.gone()
+
+
+def test_a_managed_job_outlives_its_launcher_and_skypilots_server(
+    place: Place, record_property: Note
+) -> None:
+    there = ("--storage", f"{place.store.url}/runs")
+    with place.launched("kept-on", NEAR, more=(*TWO, *FEW, "--managed")) as launch:
+        launch.reach(10)
+        server_killed(place, launch, record_property, "launcher, managed")
+        launch.kill()
+    elsewhere = place.elsewhere()
+    with elsewhere.started("attach", "runs", "attach", "kept-on", *there) as attach:
+        attach.reach(15)
+        server_killed(place, attach, record_property, "runs attach, managed")
+        assert attach.process.wait(900) == 0, attach.output
+    (after,) = [
+        each
+        for each in json.loads(elsewhere.call("runs", "list", *there, "--json").stdout)
+        if each["name"] == "kept-on"
+    ]
+    assert (after["state"], after["step"]) == ("finished", 600)
+    place.gone()
