@@ -179,7 +179,7 @@ def place(
     (folder / "store").mkdir()
     host = str(cluster.state.host_address)
     with gateway(host, folder / "store", (KEY, SECRET)) as store:
-        _fill(store.folder)
+        fill(store.folder)
         cluster.apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}
         )
@@ -195,12 +195,12 @@ def place(
         cluster.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-def _fill(bucket: Path) -> None:
-    """Write a text that is the same for this machine and the pods."""
+def fill(bucket: Path) -> None:
+    """Write a text that is the same for this machine and the pods: one file, because each rank reads all."""
     text = bucket / "runs" / "text"
     text.mkdir(parents=True)
-    for source in sorted(Path(os.__file__).parent.glob("*.py")):
-        (text / source.name).write_bytes(source.read_bytes())
+    sources = sorted(Path(os.__file__).parent.glob("*.py"))
+    (text / "library.py").write_bytes(b"\n".join(source.read_bytes() for source in sources))
 
 
 def losses(document: dict[str, Any]) -> list[Any]:

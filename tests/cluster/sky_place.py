@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from tests.cluster.conftest import Cluster, until
-from tests.cluster.launches import Launch
+from tests.cluster.launches import Launch, fill
 from trainfleet.infra.kubernetes.access import CLUSTER_RULES, LAUNCHER_RULES, POD_RULES, Rule
 from trainfleet.local_cluster.images import LOCAL
 from trainfleet.local_cluster.store import Store, gateway
@@ -263,7 +263,7 @@ def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
     }
     with gateway(str(cluster.state.host_address), folder / "store", (KEY, SECRET)) as store:
-        _fill(store.folder)
+        fill(store.folder)
         here = Place(cluster, store, folder, home)
         try:
             # The module before this one may have left them terminating; nothing can be created in them then.
@@ -318,11 +318,3 @@ def end_all(folder: Path) -> None:
         return not ours
 
     until(ended, "SkyPilot's processes are gone", 60)
-
-
-def _fill(bucket: Path) -> None:
-    """Write a text that is the same for this machine and the pods."""
-    text = bucket / "runs" / "text"
-    text.mkdir(parents=True)
-    for source in sorted(Path(os.__file__).parent.glob("*.py")):
-        (text / source.name).write_bytes(source.read_bytes())

@@ -20,7 +20,7 @@ import pytest
 
 from tests.cluster.conftest import until
 from tests.cluster.hosts import Hosts, hosts
-from tests.cluster.launches import Launch
+from tests.cluster.launches import Launch, fill
 from trainfleet.local_cluster.store import Store, gateway
 from trainfleet.local_cluster.stores.servers import KEY, SECRET
 
@@ -129,10 +129,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("hosts")
     (folder / "store").mkdir()
     with hosts(2, folder) as found, gateway(found.here, folder / "store", (KEY, SECRET)) as store:
-        text = store.folder / "runs" / "text"
-        text.mkdir(parents=True)
-        for source in sorted(Path(os.__file__).parent.glob("*.py")):
-            (text / source.name).write_bytes(source.read_bytes())
+        fill(store.folder)
         yield Place(found, store, folder)
 
 

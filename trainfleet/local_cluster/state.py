@@ -7,6 +7,7 @@ is never removed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -134,7 +135,7 @@ class State:
         """Remove the folder, and its state file last: an interrupted `down` can be run again."""
         for entry in list(self.folder.iterdir()) if self.folder.is_dir() else []:
             if entry.name != _FILE:
-                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+                _remove_folder(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
         shutil.rmtree(self.folder, ignore_errors=True)
         for parent in (self.folder.parent, self.folder.parent.parent):
             try:
@@ -266,3 +267,10 @@ def create(name: str, network: IPv4Network) -> State:
     os.chmod(state.folder, 0o700)
     state.save()
     return state
+
+
+def _remove_folder(folder: Path) -> None:
+    """Remove a folder from which something else may still remove files, such as a container's last ones."""
+    while folder.is_dir():
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(folder)
