@@ -26,6 +26,8 @@ from trainfleet.local_cluster.stores.servers import KEY, SECRET
 PROGRAM = str(Path(sys.executable).with_name("trainfleet"))
 RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
 SMALL = ("scaling.cpus_per_worker=0.25",)
+PARTS = 16
+"""Files of the text: enough for each split to get two."""
 LONG = ("steps=20000", "log.every=5", "checkpoint.every=50", "validation.every=20000")
 """A run that does not end before it is stopped."""
 
@@ -196,11 +198,12 @@ def place(
 
 
 def fill(bucket: Path) -> None:
-    """Write a text that is the same for this machine and the pods: one file, because each rank reads all."""
+    """Write a text that is the same for this machine and the pods. In few files, because each rank reads all."""
     text = bucket / "runs" / "text"
     text.mkdir(parents=True)
-    sources = sorted(Path(os.__file__).parent.glob("*.py"))
-    (text / "library.py").write_bytes(b"\n".join(source.read_bytes() for source in sources))
+    for number, source in enumerate(sorted(Path(os.__file__).parent.glob("*.py"))):
+        with (text / f"part-{number % PARTS:02}.py").open("ab") as file:
+            file.write(source.read_bytes() + b"\n")
 
 
 def losses(document: dict[str, Any]) -> list[Any]:
