@@ -8,6 +8,7 @@ python -m tools.fault_table rows.jsonl
 from __future__ import annotations
 
 import argparse
+import collections
 import json
 import statistics
 from collections.abc import Iterable, Mapping
@@ -23,29 +24,28 @@ GOALS_S = {
     "node stopped, with two workers as the minimum": 60,
 }
 """Seconds to the next step that docs/reliability.md promises; other faults have none."""
-COLUMNS = ("fault", "strategy", "n", "min", "median", "max", "restarted", "load", "goal")
+COLUMNS = ("fault", "n", "min", "median", "max", "restarted", "load", "goal")
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> str:
-    """A Markdown table with a line per fault and strategy, in the order in which they first appear.
+    """A Markdown table with a line per fault, in the order in which they first appear.
 
     Args:
         rows: `fault` (`STRATEGY: FAULT`), `next_step` in seconds, `restarted` (0 or 1) and `load`.
     """
-    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    found: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        strategy, _, fault = str(row["fault"]).partition(": ")
-        found.setdefault((fault, strategy), []).append(row)
-    order = list(dict.fromkeys(fault for fault, _ in found))
-    lines = [_line(*key, found[key]) for key in sorted(found, key=lambda key: order.index(key[0]))]
+        found.setdefault(str(row["fault"]).partition(": ")[2], []).append(row)
+    lines = [_line(fault, each) for fault, each in found.items()]
     return "\n".join([_row(COLUMNS), "|---" * len(COLUMNS) + "|", *lines])
 
 
-def _line(fault: str, strategy: str, rows: list[Mapping[str, Any]]) -> str:
+def _line(fault: str, rows: list[Mapping[str, Any]]) -> str:
     seconds = [float(row["next_step"]) for row in rows]
     loads = [float(row["load"]) for row in rows]
     restarted = sum(int(row["restarted"]) for row in rows)
-    cells = [fault, strategy, str(len(rows))]
+    strategies = collections.Counter(str(row["fault"]).partition(": ")[0] for row in rows)
+    cells = [fault, ", ".join(f"{count} {strategy}" for strategy, count in strategies.items())]
     cells += [_short(each) for each in (min(seconds), statistics.median(seconds), max(seconds))]
     cells += [f"{restarted} of {len(rows)}", f"{min(loads):.0f} to {max(loads):.0f}"]
     return _row([*cells, str(GOALS_S.get(fault, ""))])
