@@ -96,6 +96,11 @@ def write_blocks(
         )
     rows = layout.rows_per_block or _default_rows_per_block(building, sizes, layout, counts)
     parts = _Parts(building)
+    # NOTE: one order per split: an order per block would take 8 bytes x samples x blocks of memory.
+    orders = {
+        split: _scatter_order(counts[split], layout.scatter, place)
+        for place, split in enumerate(layout.splits)
+    }
     jobs = [
         _Block(
             building,
@@ -105,7 +110,7 @@ def write_blocks(
             rows,
             counts[split],
             part_starts[split],
-            _scatter_order(counts[split], layout.scatter, place),
+            orders[split],
             layout,
             parts,
         )

@@ -27,8 +27,10 @@ from trainfleet.training.data import (
     SplitRule,
     find_source,
     open_prepared,
+    pack_blocks,
     prepare,
 )
+from trainfleet.training.data.pack_blocks import scattered
 from trainfleet.training.data.prepare import SPLITS
 from trainfleet.training.data.sources import rows_of
 
@@ -114,6 +116,21 @@ def test_scattering_changes_only_the_order_of_samples(texts: Path, tmp_path: Pat
         (start == np.frombuffer((texts / name).read_bytes()[: len(start)], np.uint8)).all()
         for name, start in zip(dealt["name"], dealt["start"], strict=True)
     )
+
+
+def test_scattering_computes_one_order_per_split(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+
+    def counted(count: int, seed: int) -> Any:
+        counts.append(count)
+        return scattered(count, seed)
+
+    monkeypatch.setattr(pack_blocks, "scattered", counted)
+    found = prepared(texts, tmp_path, scatter=1, rows_per_block=2).manifest
+    assert sum(len(found.splits[split]) for split in SPLITS) > 10
+    assert sorted(counts) == sorted(found.rows(split) for split in SPLITS)
 
 
 def test_data_is_prepared_again_only_after_a_change(texts: Path, tmp_path: Path) -> None:
