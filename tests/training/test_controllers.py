@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from trainfleet.training.recipe.schema import RateControl, Recipe
+from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.recipe.schema_control import RateControl
 from trainfleet.training.trainer.controllers import Controllers, Decision, StepStats
 from trainfleet.training.trainer.controllers.batch import NoiseScale, choose_micro_batch, micro_batch_sizes
 from trainfleet.training.trainer.controllers.rate import make_rate_controller

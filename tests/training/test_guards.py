@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainfleet.training.recipe.schema import GuardsConfig
+from trainfleet.training.recipe.schema_control import GuardsConfig
 from trainfleet.training.trainer.guards import Guards
 
 

@@ -66,7 +66,7 @@ def test_a_preemption_notice_saves_once_and_the_run_continues(
     tmp_path: Path, tiny: Make, run: Run, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tiny(), tmp_path / "whole")
-    monkeypatch.setattr("trainfleet.training.trainer.loop.PREEMPTION_CHECK_INTERVAL_S", -1.0)
+    monkeypatch.setattr("trainfleet.training.trainer.preemption.CHECK_INTERVAL_S", -1.0)
     looks, events = (
         iter(
             [

@@ -21,6 +21,7 @@ FREE_KEYS = (
     "sharding",
     "activation_checkpointing",
     "compile",
+    "batch.micro_batch",
     "publish",
     "tune",
     "workload.data.memory_mib",
@@ -37,12 +38,17 @@ def differences(
     """
     before, after = dict(flatten(old)), dict(flatten(new))
     free = (*FREE_KEYS, *allowed)
-    changed = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
     return [
         (key, before.get(key), after.get(key))
-        for key in changed
+        for key in sorted(changed_keys(old, new))
         if not any(key == each or key.startswith(f"{each}.") for each in free)
     ]
+
+
+def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> frozenset[str]:
+    """The keys whose values differ in two dumped recipes."""
+    before, after = dict(flatten(old)), dict(flatten(new))
+    return frozenset(key for key in {*before, *after} if before.get(key) != after.get(key))
 
 
 def flatten(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -10,7 +10,7 @@ from statistics import fmean, pstdev
 from typing import Any, Literal
 
 from trainfleet.errors import Problem, TrainfleetError
-from trainfleet.training.recipe.schema import GuardsConfig
+from trainfleet.training.recipe.schema_control import GuardsConfig
 
 Action = Literal["go", "skip", "roll_back", "stop"]
 

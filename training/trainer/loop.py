@@ -20,18 +20,17 @@ from trainfleet.training.runtime import failpoints
 from trainfleet.training.runtime.process_group import on_first, single_process_group
 from trainfleet.training.trainer.context import RunContext, RunResult
 from trainfleet.training.trainer.controllers import Controllers, Decision, StepStats
+from trainfleet.training.trainer.device_memory import explain_memory
 from trainfleet.training.trainer.guards import Guards, NotANumberError, Verdict
 from trainfleet.training.trainer.metrics import EtaEstimator, MetricsManager, Throughput, peak_flops
 from trainfleet.training.trainer.optimizer import make_optimizer, set_learning_rate
+from trainfleet.training.trainer.preemption import PreemptionWatch
 from trainfleet.training.trainer.state import RunState, seed_rank, torch_settings
 from trainfleet.training.trainer.step import Stepper, StepResult
 from trainfleet.training.trainer.strategies import make_strategy
 from trainfleet.training.workloads import Split, make_workload
 
 __all__ = ["NotANumberError", "RunContext", "RunResult", "train"]
-
-PREEMPTION_CHECK_INTERVAL_S = 5.0
-"""As often as Ray's own watcher. Each check is a call to another process."""
 
 
 def train(recipe: Recipe, context: RunContext) -> RunResult:
@@ -76,7 +75,6 @@ class _Run:
         )
         self.order = make_order(recipe, self.workload)
         self.steps = recipe.total_steps(self.order.size)
-        self.samples = self.steps * recipe.batch.global_batch
         self.controllers = Controllers(recipe, self.steps)
         self.guards = Guards(recipe.guards)
         self.state = RunState(
@@ -94,9 +92,8 @@ class _Run:
             for split in ("validation", "test")
         }
         self.saved: str | None = None
-        self.preemption_checked, self.preemption_known = time.monotonic(), False
-        self.evacuation_step: int | None = None
-        """The step at which a preemption notice was heard, until its checkpoint is complete."""
+        self.first_step = 0
+        self.preemption = PreemptionWatch(context)
         self.writer: RunWriter | None = None
 
     def train(self) -> RunResult:
@@ -105,7 +102,7 @@ class _Run:
         self.strategy.warm_up(self.stepper.warmup_pass)
         seed_rank(recipe.seed, context.rank, 0)
         on_first(self._open_storage, context.rank)
-        resumed_from = self._resume()
+        self.first_step = resumed_from = self._resume()
         baseline: dict[str, float] = on_first(lambda: self._baseline(resumed_from), context.rank)
         self.writer = self._open_writer(resumed_from, baseline)
         with self.writer or nullcontext():
@@ -139,12 +136,13 @@ class _Run:
         self.workload.prefetch("train", self.order.upcoming(state.position, 2 * size))
         samples = self.order.indices(state.position, size)
         asked = self.context.should_stop() or self.storage.stop_requested
-        result = self.stepper.compute_gradients(
-            samples,
-            asked or bool(self.writer and self.meter.reached()),
-            self._preemption_check_due(),
-            controllers.measures_noise(state.step),
-        )
+        with explain_memory(self.recipe, self.context, controllers, first=state.step == self.first_step):
+            result = self.stepper.compute_gradients(
+                samples,
+                asked or bool(self.writer and self.meter.reached()),
+                self.preemption.due,
+                controllers.measures_noise(state.step),
+            )
         verdict = self.guards.check(result.loss, result.grad_norm)
         failpoints.hit("in-step", state.step + 1)
         if verdict.action == "stop":
@@ -166,11 +164,12 @@ class _Run:
 
     def _done(self) -> bool:
         """Whether all samples are trained on: the planned steps times the recipe's batch."""
-        return self.state.position >= self.samples
+        return self.state.position >= self.controllers.samples
 
     def _planned_steps(self) -> int:
         """Steps in all, if the batch size stays as it is."""
-        return self.state.step - (self.state.position - self.samples) // self.controllers.global_batch
+        left = self.controllers.samples - self.state.position
+        return self.state.step - (-left // self.controllers.global_batch)
 
     def _due(self, every: int) -> bool:
         return self.state.step % every == 0 or self._done()
@@ -193,20 +192,12 @@ class _Run:
             self.writer.write_row(row)
         self._event(what, text)
 
-    def _preemption_check_due(self) -> bool:
-        due = time.monotonic() - self.preemption_checked > PREEMPTION_CHECK_INTERVAL_S
-        return self.context.preempted is not None and due
-
     def _check_preemption(self, result: StepResult) -> bool:
         """Whether a machine of the run got its first preemption notice: save now and continue."""
-        if not result.check_preemption or self.context.preempted is None:
-            return False
-        notice, self.preemption_checked = self.context.preempted(), time.monotonic()
-        first, self.preemption_known = bool(notice) and not self.preemption_known, bool(notice)
-        if first:
-            self.evacuation_step = self.state.step
+        notice = self.preemption.look(self.state.step) if result.check_preemption else None
+        if notice is not None:
             self._event("preemption", f"{notice}; saving at step {self.state.step}")
-        return first
+        return notice is not None
 
     def _log_interval(self, grad_norm: float, eta_seconds: float) -> None:
         """Log the means since the last interval. Every rank takes part in them."""
@@ -244,7 +235,8 @@ class _Run:
         """Metrics of a split over all ranks, each sample once."""
         metrics = self._metrics(split)
         model = self.strategy.module.eval()
-        samples, micro_batch = self.evaluated[split], self.recipe.batch.micro_batch
+        samples = self.evaluated[split]
+        micro_batch = min(self.recipe.batch.micro_batch, self.controllers.micro_batch)
         mine, most = (
             share(samples, micro_batch, rank, self.context.world_size) for rank in (self.context.rank, 0)
         )
@@ -286,9 +278,7 @@ class _Run:
         self.saved = saved.path
         if self.context.rank == 0:
             self.context.on_checkpoint(saved.step, saved.path)
-        if self.evacuation_step is not None and saved.step >= self.evacuation_step:
-            self.evacuation_step = None
-            self.context.on_evacuated()
+        self.preemption.on_saved(saved.step)
         self._event("checkpoint", f"saved {saved.path}, written asynchronously in {saved.seconds:.1f} s")
 
     def _baseline(self, resumed_from: int) -> dict[str, float]:

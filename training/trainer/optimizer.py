@@ -5,6 +5,7 @@ same rates.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,6 +27,12 @@ def make_optimizer(settings: Optimizer, model: nn.Module) -> torch.optim.Optimiz
         eps=settings.eps,
         fused=True,
     )
+
+
+def recipe_settings(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """What the recipe sets in each group of parameters, besides the rate, which is set in each step."""
+    keys = ("betas", "eps", "weight_decay")
+    return [{key: group[key] for key in keys if key in group} for group in optimizer.param_groups]
 
 
 def learning_rate(settings: Optimizer, step: float, steps: int) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 from torch.optim import Optimizer
 
 from trainfleet.errors import InputError, Problem
@@ -27,6 +28,7 @@ from trainfleet.training.trainer.context import RunContext
 from trainfleet.training.trainer.controllers import Controllers
 from trainfleet.training.trainer.guards import Guards
 from trainfleet.training.trainer.metrics import MetricsManager
+from trainfleet.training.trainer.optimizer import recipe_settings
 from trainfleet.training.trainer.strategies import Strategy
 from trainfleet.training.trainer.strategies.base import StateDict
 
@@ -83,12 +85,16 @@ class RunState:
         """
         plain = checkpoints.read(name)
         shared, ranks = plain["shared"], plain["ranks"]
-        self._check(shared, context)
+        recipe = completed(shared["recipe"])
+        self._check(recipe, shared["fingerprint"], context)
         into = self.tensors()
         checkpoints.load(name, into, self.strategy.module)
+        settings = recipe_settings(self.optimizer)
         self.strategy.load_state_dict(self.optimizer, into)
+        for group, mine in zip(self.optimizer.param_groups, settings, strict=True):
+            group.update(mine)
         self.step, self.position, self.metrics = shared["step"], shared["position"], shared["figures"]
-        self.controllers.load_state(shared["steering"])
+        self.controllers.load_state(shared["steering"], recipe, self.position)
         self.guards.load_state(shared["guards"])
         if len(ranks) == context.world_size:
             mine = ranks[context.rank]
@@ -100,8 +106,8 @@ class RunState:
             seed_rank(self.recipe.seed, context.rank, self.step)
         return len(ranks)
 
-    def _check(self, state: Mapping[str, Any], context: RunContext) -> None:
-        changed = differences(state["recipe"], self.recipe.model_dump(mode="json"), context.allow_changes)
+    def _check(self, recipe: Mapping[str, Any], fingerprint: str, context: RunContext) -> None:
+        changed = differences(recipe, self.recipe.model_dump(mode="json"), context.allow_changes)
         problems = [
             Problem(key, f"was {old}, is now {new}", f"restore it, or use --allow-change {key}")
             for key, old, new in changed
@@ -110,7 +116,7 @@ class RunState:
             raise InputError(
                 f"the recipe differs from the one that {context.run_dir} was started with", problems
             )
-        if state["fingerprint"] != self.fingerprint and "workload.data" not in context.allow_changes:
+        if fingerprint != self.fingerprint and "workload.data" not in context.allow_changes:
             what = (
                 "the data or its split changed since the checkpoint, so samples would be repeated or left out"
             )
@@ -118,6 +124,14 @@ class RunState:
                 f"the data differs from the data that {context.run_dir} was started with",
                 [Problem("workload.data", what, "start a new run, or use --allow-change workload.data")],
             )
+
+
+def completed(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A checkpoint's recipe with the defaults of keys that this version has added."""
+    try:
+        return Recipe.model_validate(recipe).model_dump(mode="json")
+    except ValidationError:
+        return recipe  # it has keys that this version has removed, which `differences` then names
 
 
 def seed_rank(seed: int, rank: int, step: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainfleet.training.recipe.changes import changed_keys
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.schema import DecisionRow
 from trainfleet.training.trainer.controllers.batch import (
@@ -21,6 +22,9 @@ from trainfleet.training.trainer.controllers.rate import RateController, make_ra
 from trainfleet.training.trainer.optimizer import learning_rate
 
 __all__ = ["Controllers", "Decision", "StepStats"]
+
+FRESH_RATE_KEYS = frozenset(f"controllers.rate.{key}" for key in ("kind", "metric", "mode", "cycle"))
+"""A controller of the rate whose recipe has another value starts again: its history does not apply."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,16 @@ class Controllers:
         self._rate: RateController | None = make_rate_controller(recipe.controllers.rate)
         self._batch = BatchController(recipe.controllers.batch, recipe.batch.global_batch)
         self.micro_batch = recipe.batch.micro_batch
+        self._origin = (0, 0.0)
+        """A sample and its step of the schedule: where the run started, or where its recipe got another
+        global batch.
+        """
+
+    @property
+    def samples(self) -> int:
+        """Samples of the whole run."""
+        position, step = self._origin
+        return position + round((self._steps - step) * self._recipe.batch.global_batch)
 
     @property
     def global_batch(self) -> int:
@@ -77,14 +91,12 @@ class Controllers:
 
     def learning_rate(self, position: int) -> float:
         """The learning rate of the step that starts at sample `position`. The schedule depends on samples,
-        not
-        on the current batch size.
+        not on the batch size that a controller has chosen.
         """
         factor = (self._rate.factor if self._rate is not None else 1.0) * self._batch.rate_factor
-        return (
-            learning_rate(self._recipe.optimizer, position / self._recipe.batch.global_batch, self._steps)
-            * factor
-        )
+        origin, first = self._origin
+        step = first + (position - origin) / self._recipe.batch.global_batch
+        return learning_rate(self._recipe.optimizer, step, self._steps) * factor
 
     def measures_noise(self, step: int) -> bool:
         """Whether to measure the gradient's norm over half of the batch in step `step` (from 0)."""
@@ -115,11 +127,28 @@ class Controllers:
             "rate": self._rate.state() if self._rate is not None else None,
             "batch": self._batch.state(),
             "micro_batch": self.micro_batch,
+            "origin": list(self._origin),
         }
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a checkpoint. A controller that was enabled since then starts fresh."""
-        if self._rate is not None and state["rate"] is not None:
+    def load_state(
+        self, state: Mapping[str, Any], recipe: Mapping[str, Any] | None = None, position: int = 0
+    ) -> None:
+        """Restore a checkpoint. What the recipe has changed since then takes effect.
+
+        Args:
+            state: as `state` returned it.
+            recipe: of the checkpoint, dumped; None if it is this one.
+            position: samples trained on so far.
+        """
+        now = self._recipe.model_dump(mode="json")
+        changed = changed_keys(recipe, now) if recipe is not None else frozenset()
+        if self._rate is not None and state["rate"] is not None and not changed & FRESH_RATE_KEYS:
             self._rate.load_state(state["rate"])
-        self._batch.load_state(state["batch"])
-        self.micro_batch = state["micro_batch"]
+        self._batch.load_state(state["batch"], keep_size="batch.global_batch" not in changed)
+        if not changed & {"batch.micro_batch", "controllers.micro_batch"}:
+            self.micro_batch = state["micro_batch"]
+        first, step = state.get("origin", (0, 0.0))  # runs of 0.1.0 have none
+        self._origin = (int(first), float(step))
+        if recipe is not None and "batch.global_batch" in changed and self._recipe.steps is not None:
+            # `steps` counts steps, of whatever size. With `epochs`, the samples of the run stay the same.
+            self._origin = (position, step + (position - first) / recipe["batch"]["global_batch"])

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trainfleet.training.recipe.schema import BatchControl
+from trainfleet.training.recipe.schema_control import BatchControl
 
 MEMORY_OF_NOISE = 0.9
 """Weight of the previous average in a new one."""
@@ -81,8 +81,11 @@ class BatchController:
     def state(self) -> dict[str, Any]:
         return {"size": self.size, "measured": self.measured, "scale": vars(self.scale).copy()}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self.size, self.measured = state["size"], state["measured"]
+    def load_state(self, state: Mapping[str, Any], keep_size: bool = True) -> None:
+        """Restore; without `keep_size`, the batch is the recipe's."""
+        if keep_size:
+            self.size = state["size"]
+        self.measured = state["measured"]
         vars(self.scale).update(state["scale"])
 
 

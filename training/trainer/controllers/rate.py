@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from statistics import fmean, pstdev
 from typing import Any, Protocol
 
-from trainfleet.training.recipe.schema import RateControl
+from trainfleet.training.recipe.schema_control import RateControl
 
 
 class RateController(Protocol):
