@@ -154,6 +154,19 @@ def test_a_checkpointed_interval_resumes_exactly() -> None:
     assert second.compute() == whole.compute()
 
 
+def test_a_state_in_a_checkpoint_does_not_change_with_later_batches() -> None:
+    manager, restored = (
+        MetricsManager([], collection=collection()),
+        MetricsManager([], collection=collection()),
+    )
+    manager.update(seen(0, 4))
+    state, before = manager.state(), manager.compute()
+    manager.update(seen(4, 9))
+    restored.load_state(state)
+    assert manager.compute() != before
+    assert restored.compute() == before
+
+
 def test_throughput_and_mfu_follow_their_formulas() -> None:
     figures = Throughput(compute=4.0, data=1.0, saving=0.5, samples=40, steps=8).rates(
         sample_tokens=100, flops_per_token=6.0, peak=60_000.0
@@ -169,6 +182,18 @@ def test_throughput_and_mfu_follow_their_formulas() -> None:
     }
     assert Throughput().rates(100, 6.0, None)["mfu"] is None
     assert Throughput(compute=4.0, steps=8).rates(100, 6.0, None, sync=0.1)["communication"] == 0.2
+
+
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [("NVIDIA A10G", 70e12), ("NVIDIA A10", 125e12), ("NVIDIA L40", 181e12), ("NVIDIA L40S", 362e12)]
+    + [("NVIDIA L4", 121e12), ("NVIDIA H100 80GB HBM3", 989e12)],
+)
+def test_similar_names_of_gpus_have_peaks_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, name: str, peak: float
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: name)
+    assert peak_flops("cuda:0", 1, "bf16") == peak
 
 
 def test_the_peak_is_that_of_the_gpu_times_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

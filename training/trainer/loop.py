@@ -28,6 +28,7 @@ from trainfleet.training.trainer.preemption import PreemptionWatch
 from trainfleet.training.trainer.state import RunState, seed_rank, torch_settings
 from trainfleet.training.trainer.step import Stepper, StepResult
 from trainfleet.training.trainer.strategies import make_strategy
+from trainfleet.training.trainer.strategies.wrap import CompiledGraphs
 from trainfleet.training.workloads import Split, make_workload
 
 __all__ = ["NotANumberError", "RunContext", "RunResult", "train"]
@@ -112,9 +113,15 @@ class _Run:
                 timing = self.stepper.time_micro_batch
                 self._log_decisions(self.controllers.choose_micro_batch(context.world_size, timing))
                 seed_rank(recipe.seed, context.rank, 0)
+                if recipe.compile:
+                    torch.compiler.reset()  # or it would compile one graph for all sizes that were tried
+            graphs = CompiledGraphs() if recipe.compile else None
             while not self._done() and not stopped:
                 began = time.perf_counter()
                 result = self._step()
+                if graphs is not None:
+                    self._log_event(*graphs.describe())
+                    graphs = None
                 if self._due(recipe.log.every):
                     self._log_interval(result.grad_norm, eta.estimate(state.step, self._planned_steps()))
                 self._on_saved(self.checkpoints.poll())

@@ -26,11 +26,13 @@ PEAK_FLOPS = {
     "H100": 989e12,
     "A100": 312e12,
     "L40S": 362e12,
+    "L40": 181e12,
     "L4": 121e12,
+    "A10G": 70e12,
     "A10": 125e12,
 }
-"""Dense bf16 operations per second by part of the device's name; the first match wins. Source: NVIDIA's data
-sheets, without sparsity.
+"""Dense bf16 operations per second by part of the device's name; the first match wins, so longer
+names come first. Source: NVIDIA's data sheets, without sparsity.
 """
 
 
@@ -178,13 +180,20 @@ def _check_mergeable(collection: Mapping[str, Metric]) -> None:
 
 
 def _state(metric: Metric) -> dict[str, Any]:
-    """A metric's state on the CPU; empty if it has seen no batch."""
+    """A copy of a metric's state on the CPU; empty if it has seen no batch.
+
+    NOTE: a copy, because a writer thread reads it later, and metrics add to their tensors in place.
+    """
     if not metric.update_called:
         return {}
     return {
-        name: [each.cpu() for each in value] if isinstance(value, list) else value.cpu()
+        name: [_copied(each) for each in value] if isinstance(value, list) else _copied(value)
         for name, value in metric.metric_state.items()
     }
+
+
+def _copied(value: torch.Tensor) -> torch.Tensor:
+    return value.detach().to("cpu", copy=True)
 
 
 def _merge(metric: Metric, state: Mapping[str, Any] | None, device: str) -> None:

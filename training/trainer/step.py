@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -119,20 +121,28 @@ class Stepper:
         return batch
 
     def warmup_pass(self, model: torch.nn.Module) -> None:
-        """A forward and backward pass that changes nothing."""
-        output = self.forward(self.batch("train", [0]), model)
-        (output.loss * 0.0).backward()  # type: ignore[no-untyped-call]  # torch is partly typed
+        """A forward and backward pass of a whole micro batch that changes nothing but the gradients and the
+        random generators.
+
+        A smaller batch would compile the model for another shape, and a single sample has no variance, which
+        BatchNorm needs.
+        """
+        with unchanged_buffers(self.strategy.module):
+            output = self.forward(self.batch("train", self._first_samples(self.micro_batch)), model)
+            (output.loss * 0.0).backward()  # type: ignore[no-untyped-call]  # torch is partly typed
+
+    def _first_samples(self, size: int) -> list[int]:
+        return list(range(min(size, self.workload.size("train"))))
 
     def time_micro_batch(self, size: int) -> float | None:
         """Seconds of a forward and backward pass on the slowest rank; None if it does not fit into a rank's
-        memory. Changes nothing.
+        memory. Changes nothing but the random generators.
         """
-        samples = list(range(min(size, self.workload.size("train"))))
-        seconds = 0.0
+        samples, seconds = self._first_samples(size), 0.0
         try:
             for _ in range(PROBES):
                 began = time.perf_counter()
-                with self.strategy.grad_sync(last=True):
+                with unchanged_buffers(self.strategy.module), self.strategy.grad_sync(last=True):
                     output = self.forward(self.batch("train", samples), self.strategy.parallel)
                     (output.loss * 0.0).backward()  # type: ignore[no-untyped-call]  # torch is partly typed
                 if self.context.device.startswith("cuda"):
@@ -146,6 +156,18 @@ class Stepper:
         if dist.is_initialized():
             dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         return float(slowest) if math.isfinite(float(slowest)) else None
+
+
+@contextmanager
+def unchanged_buffers(module: torch.nn.Module) -> Iterator[None]:
+    """Restore the model's buffers afterwards, such as the running means of BatchNorm."""
+    before = [(each, each.detach().clone()) for each in module.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for each, value in before:
+                each.copy_(value)
 
 
 def micro_batches(size: int, micro_batch: int, rank: int, world_size: int) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -67,7 +67,14 @@ def recompute(blocks: Sequence[nn.Module], what: Recompute) -> None:
     if what == "selective":
         more = {"context_fn": functools.partial(create_selective_checkpoint_contexts, _policy)}
     for block in blocks:
-        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False, **more)
+        block.forward = _recomputed(block.forward, more)
+
+
+def _recomputed(forward: Callable[..., Any], more: Mapping[str, Any]) -> Callable[..., Any]:
+    def recomputed(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, use_reentrant=False, **more, **kwargs)
+
+    return recomputed
 
 
 SAVED = ("mm", "addmm", "bmm", "baddbmm", "_scaled_dot_product_", "convolution")
@@ -80,8 +87,44 @@ def _policy(_context: Any, operation: Any, *_arguments: Any, **_named: Any) -> C
     return CheckpointPolicy.MUST_SAVE if expensive else CheckpointPolicy.PREFER_RECOMPUTE
 
 
+BACKEND = "inductor"
+
+
 def compile_blocks(model: nn.Module, blocks: Sequence[nn.Module]) -> None:
-    """Compile each block in place (equal blocks share the code), or a model without blocks as a whole."""
+    """Compile each block in place (equal blocks share the code), or a model without blocks as a whole.
+
+    NOTE: compiles `forward`, with the recomputation in it. `block.compile()` compiles `__call__`, in which
+    FSDP's hooks break the graph; then recomputation, which Dynamo never enters from such a frame, leaves the
+    whole block uncompiled.
+    """
     torch._dynamo.config.cache_size_limit = max(torch._dynamo.config.cache_size_limit, 64)
+    if blocks:
+        # DDP's graph splitting rejects recomputation. Blocks are graphs of their own, so that gradients are
+        # reduced during the backward pass without it.
+        torch._dynamo.config.optimize_ddp = False
     for each in blocks or [model]:
-        each.compile()
+        each.forward = torch.compile(each.forward, backend=BACKEND)
+
+
+class CompiledGraphs:
+    """What this process has compiled since this object was made."""
+
+    def __init__(self) -> None:
+        self._before = self._counts()
+
+    def describe(self) -> tuple[str, str]:
+        """A kind of event (`compiled`, or `not_compiled` if there is no graph), and a sentence."""
+        graphs, breaks = (now - then for now, then in zip(self._counts(), self._before, strict=True))
+        if not graphs:
+            return "not_compiled", "compile=true has compiled nothing: the model runs as without it"
+        from torch._dynamo.utils import counters
+
+        reasons = [f"{why} ({count})" for why, count in counters["graph_break"].most_common(3)]
+        broken = f", {breaks} graph breaks: {'; '.join(reasons)}" if breaks else ", no graph break"
+        return "compiled", f"{graphs} graph{'s' if graphs > 1 else ''}{broken}"
+
+    @staticmethod
+    def _counts() -> tuple[int, int]:
+        from torch._dynamo.utils import counters
+
+        return counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())
