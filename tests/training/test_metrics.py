@@ -186,8 +186,14 @@ def test_throughput_and_mfu_follow_their_formulas() -> None:
 
 @pytest.mark.parametrize(
     ("name", "peak"),
-    [("NVIDIA A10G", 70e12), ("NVIDIA A10", 125e12), ("NVIDIA L40", 181e12), ("NVIDIA L40S", 362e12)]
-    + [("NVIDIA L4", 121e12), ("NVIDIA H100 80GB HBM3", 989e12)],
+    [
+        ("NVIDIA A10G", 70e12),
+        ("NVIDIA A10", 125e12),
+        ("NVIDIA L40", 181e12),
+        ("NVIDIA L40S", 362e12),
+        ("NVIDIA L4", 121e12),
+        ("NVIDIA H100 80GB HBM3", 989e12),
+    ],
 )
 def test_similar_names_of_gpus_have_peaks_of_their_own(
     monkeypatch: pytest.MonkeyPatch, name: str, peak: float

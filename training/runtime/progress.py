@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 NOTABLE = (
     "quarantined",
     "network",
+    "compiled",
+    "not_compiled",
     "resumed",
     "validation",
     "fallback",
