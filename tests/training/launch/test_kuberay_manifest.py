@@ -11,8 +11,6 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -265,23 +263,6 @@ def test_the_manifest_holds_the_whole_recipe() -> None:
     assert variables["TRAINFLEET_STOP_FILE"].endswith(variables["TRAINFLEET_LAUNCH"]), (
         "a long-lived cluster has many runs"
     )
-
-
-@pytest.mark.parametrize("cpus", [0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 6.5, 30.0])
-@pytest.mark.parametrize("workers", [1, 3, 4, 6, 7, 8])
-def test_the_ranks_of_one_pod_fit_into_it_and_no_other_rank_does(workers: int, cpus: float) -> None:
-    run = run_spec(f"scaling.cpus_per_worker={cpus}", context="kind", namespace="t", image="me/t:1")
-    run = replace(run, per_pod=workers, pods=1)
-    group = ray_job(run)["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]
-    there = Decimal(group["rayStartParams"]["num-cpus"])
-    rank = Decimal(submitted_job(run).env["TRAINFLEET_RANK_CPUS"])
-    assert rank == round(rank, 4), "Ray counts in ten thousandths (src/ray/common/scheduling/fixed_point.h)"
-    assert there // rank == workers
-    assert rank >= Decimal(str(cpus)) - Decimal("0.0001")
-
-
-def test_a_long_lived_cluster_may_be_sized_for_another_recipe() -> None:
-    assert "TRAINFLEET_RANK_CPUS" not in submitted_job(RUNS["long-lived"]()).env
 
 
 def test_no_variable_of_the_job_overrides_a_key_of_the_recipe() -> None:

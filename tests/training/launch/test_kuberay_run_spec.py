@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from tests.training.launch.kuberay_launches import EFA, outputs, pool, run_spec
 from trainfleet.errors import InputError
+from trainfleet.training.launch.kuberay.manifest import ray_job, submitted_job
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
 from trainfleet.training.launch.kuberay.run_spec import MAX_NAME_LENGTH, job_name, resolve
 from trainfleet.training.launch.request import Request, Target
@@ -95,3 +98,20 @@ def test_the_cheapest_pool_that_is_large_enough_trains() -> None:
         )
         assert found.pool is not None
         assert found.pool.name == expected, prices
+
+
+@pytest.mark.parametrize("cpus", [0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 6.5, 30.0])
+@pytest.mark.parametrize("workers", [1, 3, 4, 6, 7, 8])
+def test_the_ranks_of_one_pod_fit_into_it_and_no_other_rank_does(workers: int, cpus: float) -> None:
+    run = run_spec(f"scaling.cpus_per_worker={cpus}", context="kind", namespace="t", image="me/t:1")
+    run = replace(run, per_pod=workers, pods=1)
+    group = ray_job(run)["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]
+    there = Decimal(group["rayStartParams"]["num-cpus"])
+    rank = Decimal(submitted_job(run).env["TRAINFLEET_RANK_CPUS"])
+    assert rank == round(rank, 4), "Ray counts in ten thousandths (src/ray/common/scheduling/fixed_point.h)"
+    assert there // rank == workers
+    assert rank >= Decimal(str(cpus)) - Decimal("0.0001")
+
+
+def test_a_long_lived_cluster_may_be_sized_for_another_recipe() -> None:
+    assert "TRAINFLEET_RANK_CPUS" not in submitted_job(run_spec(cluster="shared-ray")).env
