@@ -18,6 +18,10 @@ import sys
 import time
 from pathlib import Path
 
+DAEMONS = (b"sky.server.server",)
+"""Servers that a launch may start and that outlive it. SkyPilot's client starts its server again if it ended
+during a launch, and managed jobs end with the server (sky.server.common, _start_api_server).
+"""
 POLL_S = 1.0
 QUIET_SCANS = 5
 SCAN_EVERY_S = 0.2
@@ -46,18 +50,32 @@ def below(roots: set[int], processes: dict[Process, int]) -> set[Process]:
     return found
 
 
+def is_daemon(pid: int) -> bool:
+    """Whether a process is one of DAEMONS, by its command line (Linux; false elsewhere)."""
+    with contextlib.suppress(OSError):
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return any(name in arguments for name in DAEMONS)
+    return False
+
+
+def started_by(roots: set[int], processes: dict[Process, int]) -> set[Process]:
+    """The processes whose ancestors include one of `roots`, without daemons and what those have started."""
+    others = {process: parent for process, parent in processes.items() if not is_daemon(process[0])}
+    return below(roots, others)
+
+
 def main() -> None:
     """Watch until the launcher ends, then kill until none of its processes was seen for a second."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     launcher, recorded = int(sys.argv[1]), set[Process]()
     while not select.select([sys.stdin], [], [], POLL_S)[0]:
-        recorded |= below({launcher}, table())
+        recorded |= started_by({launcher}, table())
     quiet = 0
     while quiet < QUIET_SCANS:
         processes = table()
-        recorded |= below({pid for pid, _ in recorded & processes.keys()}, processes)
-        left = {pid for pid, _ in recorded & processes.keys()} - {os.getpid()}
+        recorded |= started_by({pid for pid, _ in recorded & processes.keys()}, processes)
+        left = {pid for pid, _ in recorded & processes.keys() if not is_daemon(pid)} - {os.getpid()}
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)

@@ -22,6 +22,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from trainfleet.orphan_reaper import is_daemon
+
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -76,17 +78,20 @@ def below() -> set[int]:
 
 
 def end_tree(grace_s: float, spared: Set[int] = frozenset()) -> list[int]:
-    """End every descendant but `spared`: SIGTERM, then after `grace_s` seconds SIGKILL.
+    """End every descendant but `spared` and servers that outlive launches: SIGTERM, then after `grace_s`
+    seconds SIGKILL.
 
     Returns the ids that needed SIGKILL.
     """
     import psutil
 
     def descendants() -> list[psutil.Process]:
-        found = psutil.Process().children(recursive=True)
-        return [
-            child for child in found if child.pid not in spared and child.status() != psutil.STATUS_ZOMBIE
-        ]
+        found, kept = psutil.Process().children(recursive=True), set(spared)
+        for child in found:
+            if is_daemon(child.pid):
+                with contextlib.suppress(psutil.Error):
+                    kept |= {child.pid, *(each.pid for each in child.children(recursive=True))}
+        return [child for child in found if child.pid not in kept and child.status() != psutil.STATUS_ZOMBIE]
 
     for child in descendants():
         with contextlib.suppress(psutil.Error):
