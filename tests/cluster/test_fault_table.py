@@ -26,6 +26,7 @@ from tests.cluster.faults import Note, StoreSwitch
 from tests.cluster.launches import Launch, Place, place
 from tests.cluster.redis import PASSWORD, redis
 from tests.cluster.several_nodes import start
+from tests.cluster.sky_place import contract, granted
 from trainfleet.pod_patches import CONTAINER
 from trainfleet.training.runs.reader import read_run
 
@@ -142,6 +143,17 @@ def template(place: Place, folder: Path) -> Path:
     return file
 
 
+def platform(place: Place) -> Path:
+    """The contract of a platform with the accounts and rights of a stack: its submitter replaces lost pods."""
+    file = place.folder / "platform.json"
+    if not file.exists():
+        place.cluster.apply(
+            *(each for each in granted(place.namespace) if each["kind"] not in ("Namespace", "Secret"))
+        )
+        file.write_text(json.dumps(contract(place.cluster, place.namespace, place.store)))
+    return file
+
+
 @contextlib.contextmanager
 def running(place: Place, store: StoreSwitch, name: str, strategy: str, *more: str) -> Iterator[Run]:
     """A run that has passed its first checkpoints."""
@@ -149,7 +161,8 @@ def running(place: Place, store: StoreSwitch, name: str, strategy: str, *more: s
     recipe = write(folder)
     launch = place.begin(
         name,
-        *("launch", str(recipe), "--on", "kuberay", *place.reached(), "--code", str(folder)),
+        *("launch", str(recipe), "--on", "kuberay", "--code", str(folder)),
+        *("--stack", str(platform(place)), "--from-secret", "s3-keys"),
         *("--storage", f"{place.store.url}/runs", "--run", name),
         *("--pod-template", str(template(place, place.folder))),
         *(place.data, f"strategy={strategy}", *more),

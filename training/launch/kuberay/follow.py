@@ -6,6 +6,7 @@ loses the connection, the run continues.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from typing import Any
@@ -24,10 +25,12 @@ from trainfleet.training.launch.remote.follower import (
     detach_requested,
     event_fields,
     follow,
+    print_line,
     stop_requested,
 )
 from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster, connect, retry_unreachable
 from trainfleet.training.launch.remote.log_stream import Line
+from trainfleet.training.launch.remote.lost_pods import LostPods, delete_options
 from trainfleet.training.launch.remote.queue_state import why_queued
 from trainfleet.training.launch.remote.workload_check import check_workload
 from trainfleet.training.runtime.events import EventSink
@@ -52,6 +55,7 @@ class Follower:
         self.job = spec.job
         self.log = PodLog(cluster)
         self.note = NoteLog(sink)
+        self.lost = LostPods(self._delete_lost, self.note)
         self.timeouts = timeouts(spec.pods)
         self.ray_cluster = spec.cluster or ""
         self.started = self.stepped = self.stop_sent = False
@@ -67,7 +71,7 @@ class Follower:
         """Follow the run to its end; the exit code."""
         if not self.spec.attach:
             if self.spec.check is not None:
-                check_workload(self.cluster, self.spec.check, self.note, _print)
+                check_workload(self.cluster, self.spec.check, self.note, print_line)
             self._create()
         if self.spec.detach:
             self._await_operator()
@@ -177,7 +181,7 @@ class Follower:
 
     def _handle(self, line: Line) -> None:
         if isinstance(line, str):
-            _print(line)
+            print_line(line)
             return
         match line["kind"]:
             case "attempt":
@@ -186,7 +190,7 @@ class Follower:
                 self.started = True
                 return
             case "submitter":
-                _print(line["text"])
+                print_line(line["text"])
                 return
             case "step":
                 self.stepped = True
@@ -204,6 +208,7 @@ class Follower:
         queued = self._queued(job)
         pods, submitters = self._ray_pods(), self._submitters()
         self.log.watch(submitters)
+        self.lost.look(pods)
         if self.stepped:
             self._report_losses(pods)
             return
@@ -310,6 +315,11 @@ class Follower:
                 self.note(f"pod {name} restarted: {pod_diagnostics.last_end(pod)}")
         self._restarts = current
 
+    def _delete_lost(self, pod: Any) -> None:
+        """Delete a lost pod's object. The submitter does the same where its account may."""
+        with contextlib.suppress(ApiError):
+            self.cluster.delete("Pod", pod["metadata"]["name"], delete_options(pod))
+
     def _ray_pods(self) -> list[dict[str, Any]]:
         return self._items("Pod", f"ray.io/cluster={self.ray_cluster}") if self.ray_cluster else []
 
@@ -347,11 +357,8 @@ class Follower:
         return 0 if self.result is not None else 1
 
     def _why_failed(self, status: dict[str, Any]) -> str:
-        for pod in self._ray_pods():
-            for container in pod.get("status", {}).get("containerStatuses", []):
-                for state in (container.get("state", {}), container.get("lastState", {})):
-                    if (state.get("terminated") or {}).get("reason") == "OOMKilled":
-                        return f"pod {pod['metadata']['name']} ran out of memory"
+        if name := pod_diagnostics.out_of_memory(self._ray_pods()):
+            return f"pod {name} ran out of memory"
         message = str(status.get("message") or "").strip().splitlines()
         reason = status.get("reason") or status.get("jobStatus") or "the run"
         return f"{reason}: {message[-1] if message else 'KubeRay reports no reason'}"
@@ -381,11 +388,6 @@ class _SavedError(Stopped):
 def _owner(job: dict[str, Any]) -> dict[str, Any]:
     name, uid = job["metadata"]["name"], job["metadata"]["uid"]
     return {"apiVersion": job["apiVersion"], "kind": "RayJob", "name": name, "uid": uid}
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 def _run(spec: KubeRaySpec, sink: EventSink) -> int:

@@ -194,7 +194,7 @@ def submitter_pod(run: RunSpec) -> Document:
         "spec": {
             "restartPolicy": "OnFailure",
             "tolerations": lost_node_tolerations(),
-            **_account(run),
+            **_account(run, token=bool(run.outputs.service_account)),
             "securityContext": pod_security(),
             "containers": [container],
             "volumes": [
@@ -273,9 +273,11 @@ def _stop(role: str, grace_s: int) -> str:
     return f"{saving}; {shutdown}" if role == "worker" else shutdown
 
 
-def _account(run: RunSpec) -> Document:
-    """The service account of the cloud identity. Only Ray's autoscaler needs a token of the cluster."""
-    account: Document = {"automountServiceAccountToken": run.autoscaled}
+def _account(run: RunSpec, *, token: bool = False) -> Document:
+    """The service account of the cloud identity. Ray's autoscaler needs its token, and the submitter, which
+    deletes lost pods (`lost_pod_watcher`).
+    """
+    account: Document = {"automountServiceAccountToken": token or run.autoscaled}
     return (
         {"serviceAccountName": run.outputs.service_account, **account}
         if run.outputs.service_account

@@ -25,13 +25,14 @@ from trainfleet.training.launch.ray_up import processes
 from trainfleet.training.launch.ray_up.cluster_yaml import cluster_files
 from trainfleet.training.launch.ray_up.machines import cleanup_command
 from trainfleet.training.launch.ray_up.messages import RayUpSpec
-from trainfleet.training.launch.ray_up.processes import RAY, TICK_S, print_line
+from trainfleet.training.launch.ray_up.processes import RAY, TICK_S
 from trainfleet.training.launch.remote.follower import (
     NoteLog,
     Stopped,
     detach_requested,
     event_fields,
     follow,
+    print_line,
     stop_requested,
 )
 from trainfleet.training.launch.remote.log_stream import Line, Once, parse

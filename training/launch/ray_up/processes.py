@@ -11,6 +11,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
+from trainfleet.training.launch.remote.follower import print_line
+
 RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 TICK_S = 0.1
 RETRY_S = 2.0
@@ -103,12 +105,6 @@ class Tail:
         """The lines that report an error, at most four. Waits for the end of the output."""
         self._thread.join(10)
         return [line for line in self._lines if any(sign in line.lower() for sign in ERROR_SIGNS)][-4:]
-
-
-def print_line(text: str) -> None:
-    """Write a line to the launch's log."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 def _free_port() -> int:

@@ -138,3 +138,9 @@ def _on_sigterm() -> Iterator[None]:
 def event_fields(event: dict[str, Any]) -> dict[str, Any]:
     """The fields of an event without its kind."""
     return {key: value for key, value in event.items() if key != "kind"}
+
+
+def print_line(text: str) -> None:
+    """Write a line to the launch's log."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

@@ -123,10 +123,11 @@ class Cluster:
         path = f"{self._path(document['kind'])}/{document['metadata']['name']}"
         return self.request("PATCH", path, query=query, body=document, content="application/apply-patch+yaml")
 
-    def delete(self, kind: str, name: str) -> bool:
-        """Delete an object and what it owns; whether it existed."""
+    def delete(self, kind: str, name: str, options: Document | None = None) -> bool:
+        """Delete an object and what it owns; whether it existed. `options` is a DeleteOptions."""
+        query = {} if options else {"propagationPolicy": "Background"}
         try:
-            self.request("DELETE", f"{self._path(kind)}/{name}", query={"propagationPolicy": "Background"})
+            self.request("DELETE", f"{self._path(kind)}/{name}", query=query, body=options)
         except ApiError as error:
             if error.status == 404:
                 return False

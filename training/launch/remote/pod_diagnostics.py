@@ -266,3 +266,13 @@ def is_ready(pod: Document) -> bool:
     """Whether a pod is ready."""
     conditions = pod.get("status", {}).get("conditions", [])
     return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+
+
+def out_of_memory(pods: list[Document]) -> str:
+    """The name of a pod that the kernel ended because it ran out of memory; empty if there is none."""
+    for pod in pods:
+        for container in pod.get("status", {}).get("containerStatuses", []):
+            for state in (container.get("state", {}), container.get("lastState", {})):
+                if (state.get("terminated") or {}).get("reason") == "OOMKilled":
+                    return str(pod["metadata"]["name"])
+    return ""

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from trainfleet.training.launch.remote import lost_pod_watcher
 from trainfleet.training.launch.remote.ray_job import DOCUMENT, FILES_FOLDER, JOB_FILE, RECIPE_FILE, RayJob
 from trainfleet.training.runtime import events
 
@@ -176,7 +177,10 @@ def main() -> int:
     """Entry point of the submitter."""
     logging.disable(logging.CRITICAL)  # log lines would mix with the driver's
     files = Path(os.environ.get(FILES_FOLDER, "/etc/trainfleet"))
-    return Submitter(os.environ["RAY_DASHBOARD_ADDRESS"], os.environ["RAY_JOB_SUBMISSION_ID"], files).run()
+    address = os.environ["RAY_DASHBOARD_ADDRESS"]
+    # The address is that of the head's service, CLUSTER-head-svc.NAMESPACE.svc.cluster.local:8265.
+    lost_pod_watcher.start(address.partition(".")[0].removesuffix("-head-svc"), _warn)
+    return Submitter(address, os.environ["RAY_JOB_SUBMISSION_ID"], files).run()
 
 
 if __name__ == "__main__":

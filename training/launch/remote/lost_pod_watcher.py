@@ -1,0 +1,75 @@
+"""Has the pods of a run replaced that are lost with their node, from inside the cluster, until the run ends.
+
+The submitter runs it in a thread, with the token of its service account. The launcher does the same while it
+follows the run: on a cluster without Trainfleet's accounts the submitter has no token.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trainfleet.training.launch.remote.lost_pods import LostPods, delete_options
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+LOOK_EVERY_S = 5.0
+TIMEOUT_S = 10.0
+
+
+class LostPodWatcher:
+    """One Ray cluster, and the API server as its pods reach it."""
+
+    def __init__(self, cluster: str, note: Callable[[str], Any], account: Path = ACCOUNT) -> None:
+        self._account, self._selector = account, f"ray.io/cluster={cluster}"
+        address = f"{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ['KUBERNETES_SERVICE_PORT']}"
+        namespace = (account / "namespace").read_text(encoding="utf-8").strip()
+        self._pods = f"https://{address}/api/v1/namespaces/{namespace}/pods"
+        self._lost = LostPods(self._delete, note)
+
+    def look(self) -> bool:
+        """Look once; False if the account has no right to, and looking again is useless."""
+        import requests
+
+        try:
+            answer = self._call("GET", self._pods, params={"labelSelector": self._selector})
+            if answer.status_code == requests.codes.forbidden:
+                return False
+            answer.raise_for_status()
+            self._lost.look(answer.json()["items"])
+        except (requests.RequestException, OSError, ValueError):
+            pass  # the API server restarts, or cannot be reached for now
+        return True
+
+    def _delete(self, pod: Any) -> None:
+        url = f"{self._pods}/{pod['metadata']['name']}"
+        self._call("DELETE", url, json=delete_options(pod)).raise_for_status()
+
+    def _call(self, method: str, url: str, **more: Any) -> Any:
+        import requests
+
+        # Read each time: the kubelet renews it.
+        token = (self._account / "token").read_text(encoding="utf-8").strip()
+        return requests.request(
+            method,
+            url,
+            headers={"Authorization": f"Bearer {token}"},
+            verify=str(self._account / "ca.crt"),
+            timeout=TIMEOUT_S,
+            **more,
+        )
+
+
+def start(cluster: str, note: Callable[[str], Any]) -> None:
+    """Watch the pods of a Ray cluster until this process ends. Does nothing without a token."""
+    if not (ACCOUNT / "token").exists():
+        return
+    watcher, again = LostPodWatcher(cluster, note), threading.Event()
+
+    def watch() -> None:
+        while watcher.look():
+            again.wait(LOOK_EVERY_S)
+
+    threading.Thread(target=watch, daemon=True, name="lost-pods").start()

@@ -1,0 +1,84 @@
+"""Pods of a node that no longer answers, which Kubernetes keeps because nobody confirms their end.
+
+KubeRay counts them as running and replaces none of them (reconcilePods of its v1.6), so a run would wait
+until somebody deletes the node. Their objects are therefore deleted without that confirmation. A process that
+still runs there can join no rank again, and the kubelet ends it once the node answers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+Document = Mapping[str, Any]
+CONFIRM_S = 5.0
+"""How long a pod must look lost before it is deleted."""
+OVERDUE_S = 120.0
+"""How long after its grace period a pod may remain before it counts as lost, however it looks."""
+
+
+def is_lost(pod: Document, now: float) -> bool:
+    """Whether the node of a pod that is being deleted no longer answers.
+
+    The taint manager evicts such a pod, and only the node's controller can have set `Ready` to false while
+    the kubelet's own report, `ContainersReady`, is still true.
+
+    Args:
+        pod: the pod as the API server returns it.
+        now: seconds since the epoch.
+    """
+    deleted = pod["metadata"].get("deletionTimestamp")
+    if not deleted:
+        return False
+    # The time at which its grace period ends.
+    if now > datetime.fromisoformat(str(deleted).replace("Z", "+00:00")).timestamp() + OVERDUE_S:
+        return True
+    found = {each["type"]: each for each in pod.get("status", {}).get("conditions", [])}
+    evicted = found.get("DisruptionTarget", {}).get("reason") == "DeletionByTaintManager"
+    states = [found.get(kind, {}).get("status") for kind in ("Ready", "ContainersReady")]
+    return evicted and states == ["False", "True"]
+
+
+class LostPods:
+    """Deletes the pods that have looked lost for a while.
+
+    Args:
+        delete: deletes a pod's object at once.
+        note: takes a line for the user.
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        delete: Callable[[Document], Any],
+        note: Callable[[str], Any],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._delete, self._note, self._clock = delete, note, clock
+        self._since: dict[str, float] = {}
+        self._noted: set[str] = set()
+
+    def look(self, pods: Iterable[Document]) -> None:
+        """Look at the pods of a run as they are now."""
+        now = self._clock()
+        lost = {str(pod["metadata"]["uid"]): pod for pod in pods if is_lost(pod, time.time())}
+        self._since = {uid: self._since.get(uid, now) for uid in lost}
+        for uid, pod in lost.items():
+            if now - self._since[uid] >= CONFIRM_S:
+                self._delete(pod)
+                if uid not in self._noted:
+                    self._noted.add(uid)
+                    node = pod.get("spec", {}).get("nodeName", "its node")
+                    self._note(f"{node} no longer answers; its pod {pod['metadata']['name']} is replaced")
+
+
+def delete_options(pod: Document) -> dict[str, Any]:
+    """The body of the request that deletes this very pod's object at once."""
+    return {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "gracePeriodSeconds": 0,
+        "preconditions": {"uid": pod["metadata"]["uid"]},
+    }
