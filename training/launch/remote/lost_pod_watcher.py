@@ -15,7 +15,7 @@ from typing import Any
 from trainfleet.training.launch.remote.lost_pods import LostPods, delete_options
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-LOOK_EVERY_S = 5.0
+POLL_INTERVAL_S = 5.0
 TIMEOUT_S = 10.0
 
 
@@ -70,6 +70,6 @@ def start(cluster: str, note: Callable[[str], Any]) -> None:
 
     def watch() -> None:
         while watcher.look():
-            again.wait(LOOK_EVERY_S)
+            again.wait(POLL_INTERVAL_S)
 
     threading.Thread(target=watch, daemon=True, name="lost-pods").start()
