@@ -16,6 +16,7 @@ from trainfleet.infra.catalog.regions import at
 from trainfleet.infra.cloud_support import support
 from trainfleet.infra.kubernetes import install, names
 from trainfleet.infra.kubernetes.features import layer_features
+from trainfleet.infra.kubernetes.scripts.ray_signer.server import SIGN_PATH
 from trainfleet.infra.outputs.contract import CONTRACT_VERSION
 from trainfleet.infra.platform import (
     SHARED_CLAIM,
@@ -118,8 +119,11 @@ def ray_redis(spec: PlatformSpec) -> Mapping[str, Any] | None:
 def ray_certificates() -> Mapping[str, Any]:
     """How a Ray pod gets its certificate, as the contract's `RayCertificates`."""
     return {
-        "ca_secret": names.RAY_CA_SECRET,
-        "ca_mount": names.RAY_CA_MOUNT,
+        "signer": f"https://{names.RAY_SIGNER_HOST}:{names.RAY_SIGNER_PORT}{SIGN_PATH}",
+        "audience": names.RAY_SIGNER_AUDIENCE,
+        "ca_config": names.RAY_CA,
+        "ca_secret": "",
+        "ca_mount": "",
         "config": names.RAY_TLS_CONFIG,
         "config_mount": names.RAY_TLS_CONFIG_MOUNT,
         "script": names.RAY_TLS_SCRIPT,

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from trainfleet import __version__
-from trainfleet.infra.outputs.contract import CONTRACT_VERSION, MIGRATIONS
+from trainfleet.infra.outputs.contract import CONTRACT_VERSION
+from trainfleet.infra.outputs.migrations import MIGRATIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/versioning.md")

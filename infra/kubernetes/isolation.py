@@ -21,6 +21,7 @@ from trainfleet.infra.kubernetes.names import (
     MONITORING_NAMESPACE,
     NODE_NAMESPACE,
     QUEUE_NAMESPACE,
+    SIGNER_NAMESPACE,
 )
 from trainfleet.infra.kubernetes.network import Opening, openings
 from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform
@@ -60,6 +61,8 @@ def namespace_specs(platform: Platform, features: LayerFeatures) -> tuple[Namesp
     if features.monitoring:
         # Grafana's image has no seccomp profile, which baseline does not require.
         found.append(NamespaceSpec(MONITORING_NAMESPACE, "baseline", "restricted"))
+    if features.certificates != "none":
+        found.append(NamespaceSpec(SIGNER_NAMESPACE, "restricted", "restricted"))
     if features.certificates == "cert-manager":
         found.append(NamespaceSpec(CERTIFICATES_NAMESPACE, "restricted", "restricted"))
     logs = (

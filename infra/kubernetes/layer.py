@@ -66,7 +66,7 @@ class ClusterLayer(pulumi.ComponentResource):
             platform, spec, features, pulumi.ResourceOptions(parent=self, depends_on=[*ready, self.kuberay])
         )
         self.secrets = ExternalSecrets(platform, spec, features, after_access)
-        self.certificates = Certificates(platform, spec, features, after_isolation)
+        self.certificates = Certificates(platform, spec, features, after_access)
         if features.redis:
             self.redis = Redis(platform, spec, features, after_storage)
         self.register_outputs({})

@@ -13,6 +13,8 @@ QUEUE_NAMESPACE = "kueue-system"
 MONITORING_NAMESPACE = "monitoring"
 SECRETS_NAMESPACE = "external-secrets"
 CERTIFICATES_NAMESPACE = "cert-manager"
+SIGNER_NAMESPACE = "ray-certificates"
+"""The signer of Ray's certificates and its CA, alone: nobody else has rights here."""
 BUILT_IN = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 QUEUE = "training"
@@ -32,14 +34,17 @@ expires.
 SECRET_STORE = "cloud"
 """The external-secrets ClusterSecretStore of the cloud's secret manager."""
 
-RAY_CA_SECRET = "ray-ca"
-"""Secret (tls.crt, tls.key) in the training namespace: the authority that signs the certificates of Ray's
-pods.
+RAY_CA = "ray-ca"
+"""The CA that signs the certificates of Ray's pods: Secret (tls.crt, tls.key) in the signer's namespace, and
+ConfigMap (ca.crt) in the training namespace.
 """
+RAY_SIGNER, RAY_SIGNER_PORT = "ray-signer", 8443
+RAY_SIGNER_HOST = f"{RAY_SIGNER}.{SIGNER_NAMESPACE}.svc"
+RAY_SIGNER_AUDIENCE = "ray-signer.trainfleet"
+"""Of the token by which a pod proves which one it is. No other server accepts it."""
 RAY_TLS_CONFIG = "ray-tls"
-"""ConfigMap with the script that writes a pod's certificate in an init container."""
-RAY_TLS_SCRIPT = "certificate.sh"
-RAY_CA_MOUNT = "/etc/ray/ca"
+"""ConfigMap with the program that gets a pod's certificate in an init container."""
+RAY_TLS_SCRIPT = "certificate.py"
 RAY_TLS_CONFIG_MOUNT = "/etc/ray/setup"
 RAY_TLS_MOUNT = "/etc/ray/tls"
 RAY_TLS_ENVIRONMENT = {

@@ -27,7 +27,9 @@ from trainfleet.infra.kubernetes.names import (
     MONITORING_NAMESPACE,
     NODE_NAMESPACE,
     QUEUE_NAMESPACE,
+    RAY_SIGNER_PORT,
     SECRETS_NAMESPACE,
+    SIGNER_NAMESPACE,
 )
 from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform
 
@@ -99,6 +101,8 @@ def openings(
                 )
             )
     found += _ray(features)
+    if features.certificates != "none":
+        found += _signer()
     if features.monitoring:
         found += _metrics(features, set(namespaces))
         if mail:
@@ -137,6 +141,17 @@ def _ray(features: LayerFeatures) -> list[Opening]:
             ),
         ]
     return found
+
+
+def _signer() -> list[Opening]:
+    """Pods of Ray get their certificates from the signer."""
+    port = tcp(RAY_SIGNER_PORT)
+    towards = NetworkPolicyEgressRuleArgs(to=[peer(SIGNER_NAMESPACE)], ports=port)
+    from_pods = NetworkPolicyIngressRuleArgs(from_=[peer(TRAINING_NAMESPACE)], ports=port)
+    return [
+        Opening(TRAINING_NAMESPACE, "to-signer", egress=[towards]),
+        Opening(SIGNER_NAMESPACE, "from-training", ingress=[from_pods]),
+    ]
 
 
 def _metrics(features: LayerFeatures, namespaces: set[str]) -> list[Opening]:

@@ -7,7 +7,7 @@ version is rejected.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.infra.outputs.migrations import MIGRATIONS, Migration
 from trainfleet.pydantic_messages import explain, shown
 
-CONTRACT_VERSION = 5
+CONTRACT_VERSION = 6
 
 
 class Output(BaseModel):
@@ -93,12 +94,18 @@ class PoolOutput(Output):
 
 
 class RayCertificates(Output):
-    """How a Ray pod gets its certificate: an init container runs `script` from the ConfigMap with the
-    authority's secret mounted.
+    """How a Ray pod gets its certificate: an init container runs `script` from the ConfigMap `config`, which
+    asks the platform's signer.
     """
 
+    signer: str
+    """URL of the signer. Empty before version 6: pods sign their own, with the key in `ca_secret`."""
+    audience: str
+    """Of the pod's token for the signer."""
+    ca_config: str
+    """ConfigMap with the CA's certificate (ca.crt)."""
     ca_secret: str
-    """Secret (tls.crt, tls.key) of the authority that signs."""
+    """Without a signer: Secret (tls.crt, tls.key) of the CA."""
     ca_mount: str
     config: str
     """ConfigMap with the script."""
@@ -183,61 +190,6 @@ class PlatformOutputs(Output):
     ray_redis: RayRedis | None
     """None = Ray clusters have no external control store."""
 
-
-Migration = Callable[[dict[str, Any]], dict[str, Any]]
-
-
-def _to_2(document: dict[str, Any]) -> dict[str, Any]:
-    """Version 1 had only AWS's own node pools and existing clusters, no launcher account and no
-    certificates.
-    """
-    pools = document.get("pools")
-    grown = [
-        {"kind": "nodes", "pod_annotations": {}, "environment": {}, **pool}
-        if isinstance(pool, dict)
-        else pool
-        for pool in (pools if isinstance(pools, list) else [])
-    ]
-    added: dict[str, Any] = {
-        "account": "",
-        "pod_labels": {},
-        "priority_classes": ["trainfleet-high", "trainfleet-normal", "trainfleet-low"],
-        "launcher_account": "",
-        "launcher_token_secret": "",
-        "ray_certificates": None,
-    }
-    return {**added, **document, **({"pools": grown} if isinstance(pools, list) else {})}
-
-
-def _to_3(document: dict[str, Any]) -> dict[str, Any]:
-    """Version 2 had one capacity in each pool, and left the keys of a store to the launcher."""
-    pools = document.get("pools")
-    unknown = {"groups": [], "one_group_label": "", "pod_cpus": 0.0, "pod_memory_gib": 0.0}
-    grown = [
-        {**unknown, **pool} if isinstance(pool, dict) else pool
-        for pool in (pools if isinstance(pools, list) else [])
-    ]
-    return {"storage_secret": "", **document, **({"pools": grown} if isinstance(pools, list) else {})}
-
-
-def _to_4(document: dict[str, Any]) -> dict[str, Any]:
-    """Version 3 changed no pods, and had no Redis."""
-    return {"pod_template": {"head": {}, "workers": {}}, "ray_redis": None, **document}
-
-
-def _to_5(document: dict[str, Any]) -> dict[str, Any]:
-    """Version 4 had pools without a topology and without changes of their pods."""
-    pools = document.get("pools")
-    added: dict[str, Any] = {"queue_annotations": {}, "pod_template": {}}
-    grown = [
-        {**added, **pool} if isinstance(pool, dict) else pool
-        for pool in (pools if isinstance(pools, list) else [])
-    ]
-    return {**document, **({"pools": grown} if isinstance(pools, list) else {})}
-
-
-MIGRATIONS: dict[int, Migration] = {1: _to_2, 2: _to_3, 3: _to_4, 4: _to_5}
-"""By version: the migration to the next one. Raise CONTRACT_VERSION together with a new step."""
 
 _STACK_TYPE = "pulumi:pulumi:Stack"
 _SIGNATURE = "4dabf18193072939515e22adb298388d"

@@ -16,7 +16,7 @@ from trainfleet.rehearsal.report import Step
 from trainfleet.rehearsal.steps.session import APPLY, Rehearsal, RehearsalOptions, rehearsal_session
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMESPACES = ("training", "kuberay-system", "monitoring", "default", "kube-system")
+NAMESPACES = ("training", "ray-certificates", "kuberay-system", "monitoring", "default", "kube-system")
 
 
 @contextlib.contextmanager

@@ -96,10 +96,11 @@ def listed(cluster: Cluster, account: dict[str, Any], namespace: str) -> set[Rig
     )["status"]
     assert not answer["incomplete"]
     return {
-        (group, resource, verb)
+        (group, f"{resource}//{name}" if name else resource, verb)
         for rule in answer["resourceRules"]
         for group in rule.get("apiGroups", [""])
         for resource in rule.get("resources", [])
+        for name in rule.get("resourceNames") or [""]
         for verb in rule["verbs"]
     }
 
@@ -118,7 +119,7 @@ def test_an_account_has_no_rights_beyond_the_table(
         for namespace, right in questions(row):
             for place in [namespace] if namespace else NAMESPACES:
                 expected[place].add(right)
-    for namespace in ("training", "kube-system"):
+    for namespace in ("training", "ray-certificates", "kube-system"):
         assert (
             listed(cluster, account, namespace) - listed(cluster, stranger, namespace) == expected[namespace]
         )

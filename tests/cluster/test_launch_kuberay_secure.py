@@ -16,66 +16,22 @@ import pytest
 from tests.cluster.conftest import until
 from tests.cluster.launches import LONG, PROGRAM, Launch, Place, launched, place
 from tests.cluster.pods import pod
-from trainfleet.infra.kubernetes import names
+from tests.cluster.signer import log, signer, write_ca
+from trainfleet.infra.kubernetes.names import RAY_CA
 from trainfleet.infra.outputs.contract import RayCertificates
 from trainfleet.local_cluster.images import LOCAL
 from trainfleet.local_cluster.stores.servers import SECRET
 from trainfleet.training.launch.platform_outputs import external_cluster
+from trainfleet.training.launch.remote.pod_settings import pod_security
+from trainfleet.training.launch.remote.ray_certificate import certificate_container, certificate_volumes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 __all__ = ["place"]
-SCRIPT = Path(names.__file__).parent / "scripts" / "certificate.sh"
 RUN = "closed"
 
 
-def platform(place: Place) -> Path:
-    """Create a CA for Ray in the namespace, and a file with the outputs of a platform that uses it."""
-    certificate, key = place.folder / "ray-ca.crt", place.folder / "ray-ca.key"
-    kind = [
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-sha256",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=ray-ca",
-    ]
-    ends = [
-        "-addext",
-        "basicConstraints=critical,CA:TRUE",
-        "-addext",
-        "keyUsage=critical,keyCertSign,cRLSign",
-    ]
-    command = ["openssl", "req", "-x509", *kind, *ends, "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True)
-    there = {"namespace": place.namespace}
-    place.cluster.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "type": "kubernetes.io/tls",
-            "metadata": {"name": names.RAY_CA_SECRET, **there},
-            "stringData": {"tls.crt": certificate.read_text(), "tls.key": key.read_text()},
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": names.RAY_TLS_CONFIG, **there},
-            "data": {names.RAY_TLS_SCRIPT: SCRIPT.read_text()},
-        },
-    )
-    certificates = RayCertificates(
-        ca_secret=names.RAY_CA_SECRET,
-        ca_mount=names.RAY_CA_MOUNT,
-        config=names.RAY_TLS_CONFIG,
-        config_mount=names.RAY_TLS_CONFIG_MOUNT,
-        script=names.RAY_TLS_SCRIPT,
-        mount=names.RAY_TLS_MOUNT,
-        environment=names.RAY_TLS_ENVIRONMENT,
-    )
+def platform(place: Place, certificates: RayCertificates) -> Path:
+    """A file with the outputs of a platform whose pods get these certificates."""
     outputs = external_cluster(place.cluster.state.context, place.namespace, LOCAL, f"{place.store.url}/runs")
     secured = outputs.model_copy(
         update={"ray_tls": True, "ray_certificates": certificates, "ray_version": "2.60.0"}
@@ -87,8 +43,13 @@ def platform(place: Place) -> Path:
 
 @pytest.mark.slow
 def test_ray_requires_certificates_and_a_token_and_shows_no_secret(place: Place) -> None:
-    with launched(place, RUN, *LONG, stack=platform(place)) as launch:
+    with (
+        signer(place.cluster, place.namespace) as certificates,
+        launched(place, RUN, *LONG, stack=platform(place, certificates)) as launch,
+    ):
         launch.reach(10)
+        _every_certificate_is_for_one_pod_and_no_pod_has_the_key(place)
+        _the_signer_refuses_another_audience(place, certificates)
         _ray_rejects_a_client_without_certificate(place)
         _dashboard_rejects_another_namespace(place)
         token = _dashboard_accepts_the_token(place)
@@ -102,6 +63,45 @@ def test_ray_requires_certificates_and_a_token_and_shows_no_secret(place: Place)
     place.clean()
 
 
+def _every_certificate_is_for_one_pod_and_no_pod_has_the_key(place: Place) -> None:
+    pods = json.loads(place.kubectl("get", "pod", "-l", "ray.io/node-type", "-o", "json"))["items"]
+    signed = log(place.cluster)
+    for each in pods:
+        name, uid, address = each["metadata"]["name"], each["metadata"]["uid"], each["status"]["podIP"]
+        assert f"signed for pod {name} ({uid}) at {address}\n" in signed
+        script = (
+            "openssl x509 -in /etc/ray/tls/tls.crt -noout -ext subjectAltName; find /etc/ray -name '*.key'"
+        )
+        shown = place.kubectl(
+            "exec", name, "-c", each["spec"]["containers"][0]["name"], "--", "sh", "-c", script
+        )
+        others = {other["status"]["podIP"] for other in pods} - {address}
+        assert f"IP Address:{address}" in shown
+        assert not [other for other in others if f"IP Address:{other}" in shown]
+        assert shown.splitlines()[-1] == "/etc/ray/tls/tls.key"
+        assert not [volume for volume in each["spec"]["volumes"] if "secret" in volume]
+    assert len(pods) > 1
+    assert place.kubectl("get", "secret", RAY_CA, "--ignore-not-found") == ""
+
+
+def _the_signer_refuses_another_audience(place: Place, certificates: RayCertificates) -> None:
+    """A pod that proves itself with a token for the API server."""
+    stranger = certificates.model_copy(update={"audience": "https://kubernetes.default.svc"})
+    init = certificate_container(stranger, LOCAL) | {"name": "main", "args": []}
+    spec = {"containers": [init], "volumes": certificate_volumes(stranger), "restartPolicy": "Never"}
+    spec["securityContext"] = pod_security()
+    metadata = {"name": "stranger", "namespace": place.namespace}
+    place.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    try:
+        until(
+            lambda: "401, the token is not valid" in place.kubectl("logs", "stranger", check=False),
+            "an answer",
+            120,
+        )
+    finally:
+        place.kubectl("delete", "pod", "stranger", "--now")
+
+
 def _head(place: Place) -> str:
     return place.kubectl(
         "get", "pod", "-l", "ray.io/node-type=head", "-o", "jsonpath={.items[0].status.podIP}"
@@ -109,9 +109,10 @@ def _head(place: Place) -> str:
 
 
 def _ray_rejects_a_client_without_certificate(place: Place) -> None:
-    folder, authority = place.folder, place.folder / "ray-ca.crt"
+    folder = place.folder
+    authority, key = write_ca(place.cluster, folder)
     ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=ray"]
-    sign = ["-CA", str(authority), "-CAkey", str(folder / "ray-ca.key"), "-CAcreateserial", "-days", "2"]
+    sign = ["-CA", str(authority), "-CAkey", str(key), "-CAcreateserial", "-days", "2"]
     for command in (
         ["openssl", "req", *ec, "-keyout", str(folder / "own.key"), "-out", str(folder / "request")],
         ["openssl", "x509", "-req", "-in", str(folder / "request"), *sign, "-out", str(folder / "own.crt")],

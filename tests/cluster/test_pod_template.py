@@ -33,7 +33,7 @@ POD_CHANGES: list[dict[str, Any]] = [
     {"imagePullSecrets": [{"name": "login"}]},
     {"nodeSelector": {"trainfleet.io/pool": None, "zone": "a"}},
     {"hostAliases": [{"ip": "10.0.0.1", "hostnames": ["store"]}]},
-    {"initContainers": [{"name": "certificate", "env": [{"name": "POD_IP", "$patch": "delete"}]}]},
+    {"initContainers": [{"name": "certificate", "env": [{"name": "RAY_SIGNER", "$patch": "delete"}]}]},
     {"topologySpreadConstraints": [{"topologyKey": "kubernetes.io/hostname", "maxSkew": 2}]},
     {"terminationGracePeriodSeconds": 900},
     {"securityContext": {"$patch": "replace", "runAsUser": 7}},

@@ -13,11 +13,11 @@ import pytest
 from trainfleet.errors import InputError
 from trainfleet.infra.outputs.contract import (
     CONTRACT_VERSION,
-    MIGRATIONS,
     bring_forward,
     load_outputs,
     read_outputs,
 )
+from trainfleet.infra.outputs.migrations import MIGRATIONS
 
 POOL = {
     "name": "h100",
@@ -75,11 +75,14 @@ PLATFORM: dict[str, Any] = {
     "ray_tls": True,
     "ray_token_auth": True,
     "ray_certificates": {
-        "ca_secret": "ray-ca",
-        "ca_mount": "/etc/ray/ca",
+        "signer": "https://ray-signer.ray-certificates.svc:8443/sign",
+        "audience": "ray-signer.trainfleet",
+        "ca_config": "ray-ca",
+        "ca_secret": "",
+        "ca_mount": "",
         "config": "ray-tls",
         "config_mount": "/etc/ray/setup",
-        "script": "certificate.sh",
+        "script": "certificate.py",
         "mount": "/etc/ray/tls",
         "environment": {"RAY_USE_TLS": "1"},
     },
@@ -197,6 +200,16 @@ def test_a_document_that_the_first_release_wrote_is_read_today() -> None:
         "a pool had one capacity"
     )
     assert [(pool.queue_annotations, pool.pod_template) for pool in outputs.pools] == [({}, {})] * 4
+
+
+def test_a_platform_whose_pods_sign_their_own_certificates_has_no_signer() -> None:
+    """As version 5 described it."""
+    new = ("signer", "audience", "ca_config")
+    own = {key: value for key, value in PLATFORM["ray_certificates"].items() if key not in new}
+    own |= {"ca_secret": "ray-ca", "ca_mount": "/etc/ray/ca", "script": "certificate.sh"}
+    found = read_outputs({**PLATFORM, "contract_version": 5, "ray_certificates": own}).ray_certificates
+    assert found is not None
+    assert found.model_dump() == {**own, **dict.fromkeys(new, "")}
 
 
 def test_every_version_since_the_first_has_a_way_forward() -> None:

@@ -26,6 +26,8 @@ class ApiServer:
     asked: list[str] = field(default_factory=list)
     granted: list[str] = field(default_factory=list)
     """Tokens that were requested and not revoked."""
+    reviews: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The status of a TokenReview, by the token. Others are not authenticated."""
     lasts: timedelta = timedelta(hours=8)
     """How long it lets a token last at most."""
 
@@ -104,12 +106,50 @@ def _granted(server: ApiServer, request: dict[str, Any]) -> dict[str, Any]:
     return {**kind, "metadata": {}, "spec": request["spec"], "status": status}
 
 
+def _payload(status: int, body: dict[str, Any] | None) -> bytes:
+    """The document of an answer."""
+    missing = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "message": "there is no such object",
+        "code": 404,
+    }
+    denied = {**missing, "message": "not allowed", "reason": "Unauthorized", "code": 401}
+    return json.dumps(denied if status == 401 else body or missing).encode()
+
+
+def _listed(server: ApiServer, path: str) -> dict[str, Any] | None:
+    """The objects of a collection, if it has any."""
+    items = [each for name, each in server.objects.items() if name.rpartition("/")[0] == path]
+    return {"kind": "List", "items": items} if items else None
+
+
+def _reviewed(server: ApiServer, spec: dict[str, Any]) -> dict[str, Any]:
+    """The status of a TokenReview. A token is not authenticated for an audience that it was not issued for."""
+    status = server.reviews.get(spec["token"], {"error": "invalid bearer token"})
+    if status.get("audiences") and not set(status["audiences"]) & set(spec["audiences"]):
+        targets, has = spec["audiences"], status["audiences"]
+        return {"error": f"token audiences {has} is invalid for the target audiences {targets}"}
+    return status
+
+
 def _handler(server: ApiServer) -> type[BaseHTTPRequestHandler]:
     """The handler of requests for the objects of a server."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._answer(200 if self._may() else 401, server.objects.get(self.path.partition("?")[0]))
+            path = self.path.partition("?")[0]
+            self._answer(200 if self._may() else 401, server.objects.get(path) or _listed(server, path))
+
+        def do_PUT(self) -> None:
+            found = self._may() and self.path in server.objects
+            if found:
+                server.objects[self.path] = json.loads(_body(self))
+            self._answer(200 if found else 404, server.objects.get(self.path))
+
+        def do_DELETE(self) -> None:
+            self._answer(200 if self._may() else 401, server.objects.pop(self.path, None))
 
         def do_POST(self) -> None:
             if not self._may():
@@ -118,6 +158,9 @@ def _handler(server: ApiServer) -> type[BaseHTTPRequestHandler]:
             body = json.loads(_body(self))
             if self.path.partition("?")[0].endswith("/token"):
                 self._grant(body)
+                return
+            if self.path.endswith("/tokenreviews"):
+                self._answer(201, {**body, "status": _reviewed(server, body["spec"])})
                 return
             path = f"{self.path.partition('?')[0]}/{body['metadata']['name']}"
             if path in server.objects:
@@ -139,15 +182,7 @@ def _handler(server: ApiServer) -> type[BaseHTTPRequestHandler]:
             return self.headers.get("Authorization") in [f"Bearer {token}" for token in valid]
 
         def _answer(self, status: int, body: dict[str, Any] | None) -> None:
-            missing = {
-                "kind": "Status",
-                "apiVersion": "v1",
-                "status": "Failure",
-                "message": "there is no such object",
-                "code": 404,
-            }
-            denied = {**missing, "message": "not allowed", "reason": "Unauthorized", "code": 401}
-            payload = json.dumps(denied if status == 401 else body or missing).encode()
+            payload = _payload(status, body)
             self.send_response(404 if body is None and status == 200 else status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(payload)))

@@ -1,100 +1,45 @@
-"""Ray's certificates: the authority is made once and stored by a real request, and two pods believe each
-other by a real handshake.
-"""
+"""Ray's certificates: two pods trust each other by a real handshake, and the layer's signer has the key alone."""
 
 from __future__ import annotations
 
-import base64
-import os
+import json
 import socket
 import ssl
-import subprocess
-import sys
 from importlib.resources import files
 from pathlib import Path
 from threading import Thread
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.infra.kubernetes.api_server import ApiServer, api_server
 from tests.infra.kubernetes.planned import plan
+from trainfleet.infra.kubernetes import names
+from trainfleet.infra.kubernetes.access import LAUNCHER_RULES
 from trainfleet.infra.kubernetes.certificates import IMAGE
-from trainfleet.infra.kubernetes.names import RAY_CA_MOUNT, RAY_CA_SECRET, RAY_TLS_ENVIRONMENT, RAY_TLS_MOUNT
-from trainfleet.infra.kubernetes.scripts import ray_ca
+from trainfleet.infra.kubernetes.scripts import certificate
+from trainfleet.infra.kubernetes.scripts.ray_signer.authority import Authority, make, pod_names
+from trainfleet.infra.platform import TRAINING_NAMESPACE
+from trainfleet.infra.program import ray_certificates
+
+if TYPE_CHECKING:
+    from tests.infra.kubernetes.conftest import Layer
 
 SCRIPTS = Path(str(files("trainfleet.infra.kubernetes.scripts")))
-SECRETS = "/api/v1/namespaces/training/secrets"
+NAME = "lab-ray-signer"
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an authority, as a pod has it mounted."""
-    folder = tmp_path_factory.mktemp("authority")
-    ray_ca.make(folder)
-    return folder
-
-
-def run_job(server: ApiServer, account: Path) -> subprocess.CompletedProcess[str]:
-    environment = {
-        "PATH": os.environ["PATH"],
-        "SECRET": RAY_CA_SECRET,
-        "NAMESPACE": "training",
-        "KUBERNETES_SERVICE_HOST": "127.0.0.1",
-        "KUBERNETES_SERVICE_PORT": str(server.port),
-        "ACCOUNT": str(account),
-    }
-    return subprocess.run(
-        [sys.executable, str(SCRIPTS / "ray_ca.py")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def account_of(server: ApiServer, folder: Path, token: str) -> Path:
+def authority(folder: Path) -> Authority:
     folder.mkdir()
-    (folder / "token").write_text(token)
-    (folder / "ca.crt").write_bytes(server.certificate.read_bytes())
-    return folder
+    return Authority(folder, *make(folder))
 
 
-def test_the_job_makes_the_authority_once_and_keeps_it(tmp_path: Path) -> None:
-    with api_server(tmp_path, "the-token") as server:
-        account = account_of(server, tmp_path / "account", "the-token")
-        first = run_job(server, account)
-        made = dict(server.objects)
-        second = run_job(server, account)
-    assert (first.returncode, first.stdout) == (0, "secret training/ray-ca: created\n"), first.stderr
-    assert (second.returncode, second.stdout) == (
-        0,
-        "secret training/ray-ca: kept the existing one\n",
-    ), second.stderr
-    assert server.objects == made
-    secret = made[f"{SECRETS}/{RAY_CA_SECRET}"]
-    assert secret["type"] == "kubernetes.io/tls"
-    assert base64.b64decode(secret["data"]["tls.key"]).startswith(b"-----BEGIN PRIVATE KEY-----")
-    assert "PRIVATE" not in first.stdout + first.stderr
-
-
-def test_a_refused_job_fails_so_that_it_is_tried_again(tmp_path: Path) -> None:
-    with api_server(tmp_path, "the-token") as server:
-        refused = run_job(server, account_of(server, tmp_path / "account", "another"))
-    assert refused.returncode == 1
-    assert "refused with status 401" in refused.stdout
-    assert not server.objects
-
-
-def pod(authority: Path, folder: Path, address: str) -> Path:
-    """Run a pod's init container."""
+def pod(signer: Authority, folder: Path, address: str) -> Path:
+    """A pod with a key of its own and a certificate for its address."""
     folder.mkdir()
-    environment = {
-        "PATH": os.environ["PATH"],
-        "POD_IP": address,
-        "RAY_CA_FOLDER": str(authority),
-        "RAY_TLS_FOLDER": str(folder),
-    }
-    subprocess.run(["sh", str(SCRIPTS / "certificate.sh")], env=environment, check=True, capture_output=True)
+    request = certificate.create_key(folder)
+    signed = signer.sign(request, pod_names([address], "training", "cluster.local"), 1)
+    (folder / "tls.crt").write_bytes(signed)
+    (folder / "ca.crt").write_bytes(signer.certificate)
     return folder
 
 
@@ -136,53 +81,142 @@ def handshake(server: Path, client: Path, name: str) -> bool:
         "run-1-head-svc.training.svc",
     ],
 )
-def test_pods_believe_each_other_by_address_and_by_the_heads_service(
-    authority: Path, tmp_path: Path, name: str
-) -> None:
-    head, worker = (
-        pod(authority, tmp_path / "head", "10.40.3.7"),
-        pod(authority, tmp_path / "worker", "10.40.3.8"),
-    )
+def test_pods_trust_each_other_by_address_and_by_the_heads_service(tmp_path: Path, name: str) -> None:
+    signer = authority(tmp_path / "ca")
+    head, worker = (pod(signer, tmp_path / f"pod{each}", f"10.40.3.{each}") for each in (7, 8))
     assert handshake(head, worker, name)
 
 
-def test_a_pod_is_not_believed_under_anothers_address_nor_by_another_authority(
-    authority: Path, tmp_path: Path
-) -> None:
-    head, worker = (
-        pod(authority, tmp_path / "head", "10.40.3.7"),
-        pod(authority, tmp_path / "worker", "10.40.3.8"),
-    )
+def test_a_pod_is_not_trusted_under_anothers_address_nor_by_another_ca(tmp_path: Path) -> None:
+    signer = authority(tmp_path / "ca")
+    head, worker = (pod(signer, tmp_path / f"pod{each}", f"10.40.3.{each}") for each in (7, 8))
     assert not handshake(head, worker, "10.40.3.8")
-    (tmp_path / "other").mkdir()
-    ray_ca.make(tmp_path / "other")
-    stranger = pod(tmp_path / "other", tmp_path / "stranger", "10.40.3.9")
+    assert not handshake(head, worker, "run-1-head-svc.kuberay-system.svc")
+    stranger = pod(authority(tmp_path / "other"), tmp_path / "stranger", "10.40.3.9")
     assert not handshake(head, stranger, "10.40.3.7")
 
 
-def test_the_folders_of_the_script_are_those_that_launchers_mount() -> None:
-    text = (SCRIPTS / "certificate.sh").read_text()
-    assert f":-{RAY_CA_MOUNT}}}" in text
-    assert f":-{RAY_TLS_MOUNT}}}" in text
-    assert {Path(path).name for key, path in RAY_TLS_ENVIRONMENT.items() if key != "RAY_USE_TLS"} == {
-        "tls.crt",
-        "tls.key",
-        "ca.crt",
+def test_a_dual_stack_pod_is_trusted_by_both_addresses(tmp_path: Path) -> None:
+    signer = authority(tmp_path / "ca")
+    worker = pod(signer, tmp_path / "worker", "10.40.3.8")
+    head = tmp_path / "head"
+    head.mkdir()
+    both = pod_names(["10.40.3.7", "fd00::7"], "training", "cluster.local")
+    (head / "tls.crt").write_bytes(signer.sign(certificate.create_key(head), both, 1))
+    (head / "ca.crt").write_bytes(signer.certificate)
+    assert handshake(head, worker, "10.40.3.7")
+    assert handshake(head, worker, "fd00::7")
+
+
+def test_ray_reads_the_files_that_the_init_container_writes() -> None:
+    paths = [Path(path) for key, path in names.RAY_TLS_ENVIRONMENT.items() if key != "RAY_USE_TLS"]
+    assert {path.name for path in paths} == {"tls.crt", "tls.key", "ca.crt"}
+    assert {str(path.parent) for path in paths} == {names.RAY_TLS_MOUNT}
+
+
+def test_the_contract_names_what_the_layer_installs() -> None:
+    contract, planned = ray_certificates(), plan()
+    service, deployment = planned.inputs[f"{NAME}-service"], planned.inputs[f"{NAME}-deployment"]
+    (port,) = service["spec"]["ports"]
+    host = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
+    assert contract["signer"] == f"https://{host}:{int(port['port'])}/sign"
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    env = {each["name"]: each["value"] for each in container["env"]}
+    assert (env["SERVICE"], env["PORT"], env["AUDIENCE"], env["CA_NAME"]) == (
+        host,
+        str(int(port["targetPort"])),
+        contract["audience"],
+        contract["ca_config"],
+    )
+    script = planned.inputs["lab-ray-tls"]
+    assert (script["metadata"]["name"], script["metadata"]["namespace"]) == (contract["config"], "training")
+    assert script["data"] == {contract["script"]: (SCRIPTS / "certificate.py").read_text()}
+    assert (contract["ca_secret"], contract["ca_mount"]) == ("", "")
+
+
+def rules(planned: Any, kind: str) -> dict[str, list[tuple[str, str, str, str]]]:
+    """The rules of the signer's roles by namespace: group, resources, verbs, named objects."""
+    found = {}
+    for inputs in planned.of(kind).values():
+        if inputs["metadata"]["name"].endswith(names.RAY_SIGNER):
+            found[inputs["metadata"].get("namespace", "")] = [
+                (
+                    ",".join(rule["apiGroups"]),
+                    ",".join(rule["resources"]),
+                    ",".join(rule["verbs"]),
+                    ",".join(rule.get("resourceNames") or ()),
+                )
+                for rule in inputs["rules"]
+            ]
+    return found
+
+
+@pytest.mark.parametrize("choice", ["own-ca", "cert-manager"])
+def test_the_signer_may_read_one_secret_and_nobody_else_has_rights_in_its_namespace(choice: str) -> None:
+    planned = plan({"layer": {"certificates": choice}})
+    creates = [("", "secrets", "create", "")] if choice == "own-ca" else []
+    assert rules(planned, "Role") == {
+        "ray-certificates": [("", "secrets", "get", "ray-ca"), *creates],
+        "training": [
+            ("", "pods", "get,list", ""),
+            ("", "configmaps", "create", ""),
+            ("", "configmaps", "get,update", "ray-ca"),
+            ("", "secrets", "get,delete", "ray-ca"),
+            ("ray.io", "rayclusters,rayjobs,rayservices", "list", ""),
+        ],
     }
+    assert rules(planned, "ClusterRole") == {"": [("authentication.k8s.io", "tokenreviews", "create", "")]}
+    bindings = [*planned.of("RoleBinding").values(), *planned.of("ClusterRoleBinding").values()]
+    own = [each for each in bindings if each["metadata"].get("namespace") == "ray-certificates"]
+    subjects = [subject for each in own for subject in each["subjects"]]
+    assert subjects == [{"kind": "ServiceAccount", "name": "ray-signer", "namespace": "ray-certificates"}]
+    assert TRAINING_NAMESPACE != names.SIGNER_NAMESPACE
+    assert not any("secrets" in resources and "get" in verbs for _, resources, verbs in LAUNCHER_RULES)
 
 
-def test_the_jobs_account_may_create_secrets_of_one_namespace_and_nothing_else() -> None:
+def test_the_signers_pods_are_restricted_spread_and_not_preempted() -> None:
     planned = plan()
-    role = planned.inputs["lab-ray-ca"]
-    assert role["metadata"]["namespace"] == "training"
-    assert role["rules"] == [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}]
-    template = planned.inputs["lab-ray-ca-job"]["spec"]["template"]["spec"]
-    assert template["serviceAccountName"] == "ray-ca"
+    deployment = planned.inputs[f"{NAME}-deployment"]
+    assert deployment["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}
+    template = deployment["spec"]["template"]["spec"]
     assert template["securityContext"]["runAsNonRoot"] is True
-    assert planned.inputs["lab-ray-ca-job"]["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}
+    assert template["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    (container,) = template["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert template["priorityClassName"] == max(names.PRIORITIES, key=names.PRIORITIES.__getitem__)
+    small = plan({"layer": {"priority_classes": False}, "queue": {"enabled": False}})
+    assert "priorityClassName" not in small.inputs[f"{NAME}-deployment"]["spec"]["template"]["spec"]
 
 
-def test_the_job_uses_the_training_image_where_there_is_no_registry() -> None:
+def test_a_platform_with_its_own_cluster_has_two_signers(aws: Layer) -> None:
+    """An existing cluster may have one node, which a budget would never let drain."""
+    assert aws.inputs["prod-ray-signer-deployment"]["spec"]["replicas"] == 2
+    budget = aws.inputs["prod-ray-signer-budget"]["spec"]
+    template = aws.inputs["prod-ray-signer-deployment"]["spec"]["template"]
+    assert budget["minAvailable"] == 1
+    assert budget["selector"]["matchLabels"] == template["metadata"]["labels"]
+    existing = plan()
+    assert existing.inputs[f"{NAME}-deployment"]["spec"]["replicas"] == 1
+    assert f"{NAME}-budget" not in existing.inputs
+
+
+def test_a_changed_program_starts_new_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    def annotations() -> dict[str, str]:
+        template = plan().inputs[f"{NAME}-deployment"]["spec"]["template"]
+        found: dict[str, str] = template["metadata"]["annotations"]
+        return found
+
+    before = annotations()
+    assert annotations() == before
+    monkeypatch.setattr("trainfleet.infra.kubernetes.ray_signer.program", lambda: {"__init__.py": "changed"})
+    assert annotations() != before
+
+
+def test_the_signer_uses_the_training_image_where_there_is_no_registry() -> None:
     cases = [
         ("r.example/t", "", IMAGE),
         ("r.example/t", "mine:1", IMAGE),
@@ -190,26 +224,30 @@ def test_the_job_uses_the_training_image_where_there_is_no_registry() -> None:
         ("", "mine:1", "mine:1"),
     ]
     for registry, image, expected in cases:
-        job = plan({"ray": {"image": image}}, registry=registry).inputs["lab-ray-ca-job"]
-        (container,) = job["spec"]["template"]["spec"]["containers"]
+        deployment = plan({"ray": {"image": image}}, registry=registry).inputs[f"{NAME}-deployment"]
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
         assert container["image"] == expected, (registry, image)
 
 
-def test_cert_manager_writes_the_same_secret() -> None:
+def test_cert_manager_writes_the_secret_that_the_signer_reads() -> None:
     planned = plan({"layer": {"certificates": "cert-manager"}})
-    assert "lab-ray-ca-job" not in planned.types
-    certificate = planned.custom("Certificate")[RAY_CA_SECRET]["spec"]
-    assert (certificate["isCA"], certificate["secretName"], certificate["issuerRef"]["name"]) == (
-        True,
-        RAY_CA_SECRET,
-        "ray-self-signed",
-    )
-    assert planned.custom("Issuer")["ray-self-signed"]["spec"] == {"selfSigned": {}}
-    assert planned.custom("Issuer")["ray"]["spec"] == {"ca": {"secretName": RAY_CA_SECRET}}
+    made = planned.custom("Certificate")[names.RAY_CA]
+    assert made["metadata"]["namespace"] == names.SIGNER_NAMESPACE
+    assert (made["spec"]["isCA"], made["spec"]["secretName"]) == (True, names.RAY_CA)
+    (issuer,) = planned.custom("Issuer").values()
+    assert (issuer["metadata"]["name"], issuer["spec"]) == ("ray-self-signed", {"selfSigned": {}})
+    assert made["spec"]["issuerRef"]["name"] == "ray-self-signed"
+    assert issuer["metadata"]["namespace"] == names.SIGNER_NAMESPACE
     assert planned.values("lab-cert-manager")["crds"] == {"enabled": True, "keep": False}
+    env = planned.inputs[f"{NAME}-deployment"]["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert {"name": "CREATE_CA", "value": "no"} in env
 
 
 @pytest.mark.parametrize("choice", ["own-ca", "cert-manager"])
-def test_no_private_key_is_in_any_input(choice: str) -> None:
-    texts = list(plan({"layer": {"certificates": choice}}).strings())
-    assert not [text for text in texts if "PRIVATE KEY-----" in text]
+def test_no_private_key_is_in_any_input_and_no_pod_of_training_mounts_one(choice: str) -> None:
+    planned = plan({"layer": {"certificates": choice}})
+    assert not [text for text in planned.strings() if "PRIVATE KEY-----" in text]
+    inside = [
+        each for each in planned.inputs.values() if each.get("metadata", {}).get("namespace") == "training"
+    ]
+    assert f'"secretName": "{names.RAY_CA}"' not in json.dumps(inside, default=str)

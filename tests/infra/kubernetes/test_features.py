@@ -42,9 +42,12 @@ SWITCHES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "storage_classes": ({"layer": {"storage_classes": False}}, {"lab-storage-class"}),
     "certificates": (
         {"layer": {"certificates": "none"}, "ray": {"tls": False}},
-        {"lab-ray-ca-job", "lab-ray-tls", "lab-account-ray-ca"},
+        {"lab-ray-signer-deployment", "lab-ray-tls", "lab-namespace-ray-certificates"},
     ),
-    "ray.tls": ({"ray": {"tls": False}}, {"lab-ray-ca-job", "lab-ray-tls"}),
+    "ray.tls": (
+        {"ray": {"tls": False}},
+        {"lab-ray-signer-deployment", "lab-ray-tls", "lab-network-ray-certificates-from-training"},
+    ),
     "logs": ({"layer": {"logs": False}}, {"lab-fluent-bit"}),
     "node_problems": ({"layer": {"node_problems": False}}, {"lab-node-problem-detector"}),
     "queue": (
@@ -158,7 +161,7 @@ def test_every_namespace_that_is_used_exists_and_every_one_that_exists_is_used()
         )
         filled = (
             {inputs["namespace"] for inputs in planned.of("Release").values()} | overridden | {"training"}
-        )
+        ) | {inputs["metadata"]["namespace"] for inputs in planned.of("Deployment").values()}
         assert there <= filled
 
 
@@ -171,6 +174,7 @@ def test_pod_security_is_loosened_for_agents_of_nodes_only() -> None:
     assert levels == {
         "training": "baseline",
         "kuberay-system": "restricted",
+        "ray-certificates": "restricted",
         "gpu-system": "privileged",
         "node-system": "privileged",
         "kueue-system": "restricted",

@@ -48,6 +48,10 @@ def test_an_operator_goes_before_its_definitions_and_a_namespace_after_all_it_ho
             ("prod-network-training-", "prod-account-training", "prod-shared-claim", "prod-quota-training")
         ):
             assert order(name) < order("prod-namespace-training"), name
+    for name in aws.removed:
+        if name.startswith("prod-ray-signer-") and "training" not in name and "reviewer" not in name:
+            assert order(name) < order("prod-namespace-ray-certificates"), name
+    assert order("prod-ray-signer-deployment") < order("prod-priority-high")
     assert order("prod-cluster-autoscaler") < order("prod-account-autoscaler")
     assert order("prod-shared-claim") < order("prod-shared-volume")
 
@@ -55,7 +59,7 @@ def test_an_operator_goes_before_its_definitions_and_a_namespace_after_all_it_ho
 def test_every_namespace_is_closed_unless_something_opens_it(aws: Layer) -> None:
     namespaces = {inputs["metadata"]["name"] for inputs in aws.of(NAMESPACE).values()}
     layer = {"training", "kuberay-system", "gpu-system", "node-system", "kueue-system", "monitoring"}
-    assert namespaces == {*layer, "external-secrets", "logging"}
+    assert namespaces == {*layer, "external-secrets", "logging", "ray-certificates"}
     closed = {
         inputs["metadata"]["namespace"]
         for inputs in aws.of(POLICY).values()
@@ -103,13 +107,15 @@ def test_a_platform_without_gpus_or_cloud_gets_no_plugin_autoscaler_or_storage_c
     assert set(layer.of(RELEASE)) == {f"local-{name}" for name in releases}
     assert layer.of("storage.k8s.io/v1:StorageClass") == {}
     assert set(layer.of("core/v1:ServiceAccount")) == {
-        f"local-account-{role}" for role in ("training", "launcher", "ray-ca")
+        *(f"local-account-{role}" for role in ("training", "launcher")),
+        "local-ray-signer-account",
     }
     assert {inputs["metadata"]["name"] for inputs in layer.of(NAMESPACE).values()} == {
         "training",
         "kuberay-system",
         "node-system",
         "monitoring",
+        "ray-certificates",
     }
 
 
@@ -168,10 +174,10 @@ def test_training_pods_carry_their_identity_and_no_token_of_the_cluster(aws: Lay
 
 
 def test_launchers_may_run_work_in_one_namespace_and_only_look_elsewhere(aws: Layer) -> None:
-    (reader,) = aws.of("rbac.authorization.k8s.io/v1:ClusterRole").values()
+    reader = aws.inputs["prod-launcher-reader"]
     assert {verb for rule in reader["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
     for role in aws.of("rbac.authorization.k8s.io/v1:Role").values():
-        assert role["metadata"]["namespace"] == "training"
+        assert role["metadata"]["namespace"] == "training" or role["metadata"]["name"] == "ray-signer"
         assert "*" not in json.dumps(role["rules"])
     subjects = aws.inputs["prod-launchers"]["subjects"]
     assert [(subject["kind"], subject["name"]) for subject in subjects] == [

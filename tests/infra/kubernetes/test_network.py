@@ -103,6 +103,7 @@ DNS, GPU, NODES, KUEUE, SECRETS = (
 )
 STRANGER = Pod("default")
 CERTIFICATES = Pod("cert-manager")
+SIGNER = Pod("ray-certificates")
 CONTROL_PLANE = "10.40.0.9"
 
 OPEN: list[tuple[str, Place, Place, int, str]] = [
@@ -127,6 +128,8 @@ OPEN: list[tuple[str, Place, Place, int, str]] = [
     ("Kueue's API of pending workloads", CONTROL_PLANE, KUEUE, 8082, "TCP"),
     ("external-secrets' webhook", CONTROL_PLANE, SECRETS, 10250, "TCP"),
     ("cert-manager's webhook", CONTROL_PLANE, CERTIFICATES, 10250, "TCP"),
+    ("a pod asks for its certificate", TRAINING, SIGNER, 8443, "TCP"),
+    ("the signer verifies a token", SIGNER, CONTROL_PLANE, 443, "TCP"),
     ("external-secrets reads the store", SECRETS, INTERNET, 443, "TCP"),
 ]
 SHUT: list[tuple[str, Place, Place, int, str]] = [
@@ -134,6 +137,10 @@ SHUT: list[tuple[str, Place, Place, int, str]] = [
     ("the node's role by TLS", TRAINING, METADATA, 443, "TCP"),
     ("another namespace's pod", TRAINING, Pod("kuberay-system"), 8080, "TCP"),
     ("Grafana", TRAINING, MONITORING, 3000, "TCP"),
+    ("the signer, from another namespace", STRANGER, SIGNER, 8443, "TCP"),
+    ("the signer, from an operator", OPERATOR, SIGNER, 8443, "TCP"),
+    ("another port of the signer", TRAINING, SIGNER, 22, "TCP"),
+    ("a training, from the signer", SIGNER, TRAINING, 6379, "TCP"),
     ("Prometheus", STRANGER, MONITORING, 9090, "TCP"),
     ("Ray's dashboard", STRANGER, TRAINING, 8265, "TCP"),
     ("Ray's client port", OPERATOR, TRAINING, 10001, "TCP"),

@@ -16,11 +16,14 @@ from trainfleet.training.recipe.schema import Recipe
 
 GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 TLS = {
-    "ca_secret": "ray-ca",
-    "ca_mount": "/etc/ray/ca",
+    "signer": "https://ray-signer.ray-certificates.svc:8443/sign",
+    "audience": "ray-signer.trainfleet",
+    "ca_config": "ray-ca",
+    "ca_secret": "",
+    "ca_mount": "",
     "config": "ray-tls",
     "config_mount": "/etc/ray/setup",
-    "script": "certificate.sh",
+    "script": "certificate.py",
     "mount": "/etc/ray/tls",
     "environment": {
         "RAY_USE_TLS": "1",

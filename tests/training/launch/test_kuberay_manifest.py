@@ -111,6 +111,7 @@ def test_pods_pass_pod_security_restricted(case: str) -> None:
             "name",
             "emptyDir",
             "configMap",
+            "projected",
             "secret",
             "persistentVolumeClaim",
         }
@@ -222,9 +223,10 @@ def test_ray_authenticates_by_token_and_certificate() -> None:
             "before the init container of KubeRay, which connects to the head"
         )
         assert {each["name"]: each.get("value") for each in ray["env"]}.items() >= TLS["environment"].items()
-        assert "/etc/ray/ca" not in {mount["mountPath"] for mount in ray["volumeMounts"]}, (
-            "Ray must not have the key of the certificate authority"
+        assert "/etc/ray/setup" not in {mount["mountPath"] for mount in ray["volumeMounts"]}, (
+            "the token for the signer belongs to the init container"
         )
+        assert not [volume for volume in template["spec"]["volumes"] if "secret" in volume]
 
 
 def test_the_autoscaler_has_the_certificate_too() -> None:

@@ -21,13 +21,15 @@ from trainfleet.training.launch.sky import contexts, launcher, pods
 from trainfleet.training.launch.sky.messages import SkySpec
 from trainfleet.training.launch.sky.options import SkyOptions
 
+MISSING_CA = r"configmaps/ray-ca is not in namespace training .*kubectl -n ray-certificates describe pods"
+
 
 @pytest.mark.parametrize(("absent", "looks"), [(3, 4), (10**6, 16)])
 def test_what_a_job_of_the_platform_creates_is_waited_for(
     absent: int, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The authority appears seconds after the apply; nothing else does by itself."""
-    authority = PlatformObject("secrets", "ray-ca", "see its Job", created_later=True)
+    """The CA's certificate appears seconds after the apply; nothing else does by itself."""
+    authority = PlatformObject("configmaps", "ray-ca", "see its signer", created_later=True)
     key = PlatformObject("secrets", "keys", "create it")
     asked: list[str] = []
 
@@ -38,34 +40,38 @@ def test_what_a_job_of_the_platform_creates_is_waited_for(
     slept: list[float] = []
     monkeypatch.setattr(objects.time, "sleep", slept.append)
     found = objects.missing([authority], "training", exists)
-    assert (len(asked), [each.where for each in found]) == (looks, ["secrets/ray-ca"] if looks == 16 else [])
+    assert (len(asked), [each.where for each in found]) == (
+        looks,
+        ["configmaps/ray-ca"] if looks == 16 else [],
+    )
     assert sum(slept) <= objects.AUTHORITY_WAIT_S
     slept.clear()
     asked.clear()
     found = objects.missing([authority, key], "training", lambda each: False)
-    assert ([each.where for each in found], slept) == (["secrets/ray-ca", "secrets/keys"], [])
+    assert ([each.where for each in found], slept) == (["configmaps/ray-ca", "secrets/keys"], [])
 
 
 def test_what_a_platform_lacks_is_found_before_skypilot_starts(
     reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, api: FakeApi
 ) -> None:
-    """The Job of Ray's authority has not run. What the user may not read counts as present."""
+    """The signer has not published the CA's certificate. What the user may not read counts as present."""
     api.refusals["GET", f"{NAMESPACE}/secrets/hidden"] = (403, "secrets is forbidden")
     api.objects[f"{NAMESPACE}/secrets/hidden"] = {}
     monkeypatch.setattr(contexts, "context_problem", pods.context_problem)
     monkeypatch.setattr(objects.time, "sleep", lambda seconds: None)
     platform = outputs("aws-prod", storage_secret="hidden")
     required = platform_objects(platform, pod_secrets(platform, ()))
-    assert [each.name for each in required if each.kind == "secrets"] == ["hidden", "ray-ca"]
+    found = [(each.kind, each.name) for each in required if each.kind in ("secrets", "configmaps")]
+    assert found == [("secrets", "hidden"), ("configmaps", "ray-tls"), ("configmaps", "ray-ca")]
     for each in required:
         if each.name not in ("hidden", "ray-ca"):
             api.objects[f"{NAMESPACE}/{each.kind}/{each.name}"] = {}
     sky = FakeSky()
     rows = [vars(each) for each in required]
-    with pytest.raises(TrainfleetError, match=r"secrets/ray-ca is not in namespace training .*Job `ray-ca`"):
+    with pytest.raises(TrainfleetError, match=MISSING_CA):
         driven(reported, sky, contexts={"fake": "training"}, required={"fake": rows}).run()
     assert sky.calls == []
-    api.objects[f"{NAMESPACE}/secrets/ray-ca"] = {}
+    api.objects[f"{NAMESPACE}/configmaps/ray-ca"] = {}
     assert driven(reported, sky, contexts={"fake": "training"}, required={"fake": rows}).run() == 0
 
 
@@ -87,7 +93,7 @@ def test_the_follower_of_skypilot_looks_for_what_the_contract_names(
     }
     expected |= {("secrets", each) for each in ("store-key", "hf-token")}
     if platform.ray_tls:
-        expected.add(("secrets", "ray-ca"))
+        expected |= {("configmaps", "ray-tls"), ("configmaps", "ray-ca")}
     assert names == {(kind, name) for kind, name in expected if name}
 
 

@@ -90,16 +90,17 @@ def test_a_context_sets_the_service_account_the_provision_timeout_and_the_queue(
 
 def test_certificates_are_signed_before_the_pod_starts_and_only_our_ray_uses_them() -> None:
     pod = context_config(outputs("aws-prod"))["pod_config"]["spec"]
-    container, signer = pod["containers"][0], pod["initContainers"][0]
+    container, init = pod["containers"][0], pod["initContainers"][0]
     names = {each["name"] for each in container["env"]}
     assert RAY_SETTINGS in names
     assert not any(name.startswith("RAY_") for name in names), (
         "SkyPilot's own Ray, which does not support TLS, reads them"
     )
+    assert not [volume for volume in pod["volumes"] if volume.get("secret")], "no pod mounts a key of the CA"
     mounted = {mount["name"] for mount in container["volumeMounts"]}
-    keys = next(volume["name"] for volume in pod["volumes"] if volume.get("secret"))
-    assert keys not in mounted, "only the signer may read the key of the certificate authority"
-    assert keys in {mount["name"] for mount in signer["volumeMounts"]}
+    (token,) = (volume["name"] for volume in pod["volumes"] if "projected" in volume)
+    assert token not in mounted, "the token for the signer belongs to the init container"
+    assert token in {mount["name"] for mount in init["volumeMounts"]}
 
 
 @pytest.mark.parametrize("tls", [True, False])

@@ -19,6 +19,7 @@ from trainfleet.training.launch.kuberay.pods import (
 from trainfleet.training.launch.kuberay.run_spec import RunSpec
 from trainfleet.training.launch.remote import ray_job as job
 from trainfleet.training.launch.remote.pod_settings import restricted
+from trainfleet.training.launch.remote.ray_certificate import certificate_mount
 from trainfleet.training.launch.remote.ray_job import (
     DRIVER,
     ENTRYPOINT,
@@ -189,7 +190,7 @@ def _autoscaler(run: RunSpec) -> Document:
     }
     if tls := mutual_tls(run):
         options["env"] = [{"name": key, "value": value} for key, value in sorted(tls.environment.items())]
-        options["volumeMounts"] = [{"name": "ray-tls", "mountPath": tls.mount, "readOnly": True}]
+        options["volumeMounts"] = [certificate_mount(tls)]
     return options
 
 

@@ -20,6 +20,11 @@ from trainfleet.training.launch.remote.pod_settings import (
     variables,
 )
 from trainfleet.training.launch.remote.pod_template import grace_seconds, with_patches
+from trainfleet.training.launch.remote.ray_certificate import (
+    certificate_container,
+    certificate_mount,
+    certificate_volumes,
+)
 from trainfleet.training.launch.remote.ray_job import (
     AGENT_PORT,
     CLIENT_PORT,
@@ -327,41 +332,16 @@ def _workers(run: RunSpec) -> dict[str, str]:
 
 
 def _add_certificate(run: RunSpec, tls: RayCertificates, spec: Document) -> None:
-    """Give the pod its own certificate, signed by the platform's CA before Ray starts.
+    """Give the pod its own certificate, before Ray starts.
 
     NOTE: KubeRay puts an init container that contacts the head after these, and copies the first container's
     environment and mounts into it: TLS settings must be in both, and this init container must come first.
     """
     container = spec["containers"][0]
     container["env"] += variables(tls.environment)
-    own = {"name": "ray-tls", "mountPath": tls.mount}
-    container["volumeMounts"].append({**own, "readOnly": True})
-    spec["initContainers"] = [
-        {
-            "name": "certificate",
-            "image": run.image,
-            "imagePullPolicy": "IfNotPresent",
-            "command": ["/bin/sh", f"{tls.config_mount}/{tls.script}"],
-            "env": [
-                {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-                {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
-                {"name": "RAY_CA_FOLDER", "value": tls.ca_mount},
-                {"name": "RAY_TLS_FOLDER", "value": tls.mount},
-            ],
-            "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
-            "securityContext": restricted(),
-            "volumeMounts": [
-                {"name": "ray-ca", "mountPath": tls.ca_mount, "readOnly": True},
-                {"name": "ray-tls-setup", "mountPath": tls.config_mount, "readOnly": True},
-                own,
-            ],
-        }
-    ]
-    spec["volumes"] += [
-        {"name": "ray-ca", "secret": {"secretName": tls.ca_secret}},
-        {"name": "ray-tls-setup", "configMap": {"name": tls.config}},
-        {"name": "ray-tls", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
-    ]
+    container["volumeMounts"].append(certificate_mount(tls))
+    spec["initContainers"] = [certificate_container(tls, run.image)]
+    spec["volumes"] += certificate_volumes(tls)
 
 
 def mutual_tls(run: RunSpec) -> RayCertificates | None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from trainfleet.errors import Problem
-from trainfleet.infra.outputs.contract import PlatformOutputs
+from trainfleet.infra.outputs.contract import PlatformOutputs, RayCertificates
 from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster
 
 APPLY = "apply the stack again"
 AUTHORITY_WAIT_S = 30.0
-"""How long to wait for what a Job of the platform creates soon after the apply."""
+"""How long to wait for what a program of the platform creates soon after the apply."""
 POLL_S = 2.0
 
 
@@ -25,7 +26,7 @@ class PlatformObject:
     name: str
     fix: str
     created_later: bool = False
-    """Whether a Job creates it shortly after the apply."""
+    """Whether a program in the cluster creates it shortly after the apply."""
 
 
 def pod_secrets(outputs: PlatformOutputs, named: Iterable[str]) -> tuple[str, ...]:
@@ -41,10 +42,22 @@ def platform_objects(outputs: PlatformOutputs, secrets: Iterable[str]) -> list[P
         PlatformObject("persistentvolumeclaims", outputs.shared_volume, APPLY),
     ]
     if outputs.ray_tls and outputs.ray_certificates is not None:
-        name = outputs.ray_certificates.ca_secret
-        fix = f"the platform's Job `{name}` creates it: kubectl -n {outputs.namespace} describe jobs {name}"
-        found.append(PlatformObject("secrets", name, fix, created_later=True))
+        found += _certificates(outputs.ray_certificates)
     return [each for each in found if each.name]
+
+
+def _certificates(tls: RayCertificates) -> list[PlatformObject]:
+    """What the init container that gets a certificate mounts."""
+    script = PlatformObject("configmaps", tls.config, APPLY)
+    if not tls.signer:
+        later = (
+            "the platform's Job creates it; if a newer Trainfleet applied the stack, save its outputs again"
+        )
+        return [script, PlatformObject("secrets", tls.ca_secret, later, created_later=True)]
+    service, _, rest = (urlsplit(tls.signer).hostname or "").partition(".")
+    where = f"kubectl -n {rest.partition('.')[0]} describe pods"
+    fix = f"the platform's `{service}` publishes it when it runs; an administrator sees why not: {where}"
+    return [script, PlatformObject("configmaps", tls.ca_config, fix, created_later=True)]
 
 
 def missing_objects(cluster: Cluster, required: Iterable[PlatformObject]) -> list[Problem]:
@@ -83,7 +96,7 @@ def missing(
     namespace: str,
     exists: Callable[[PlatformObject], bool],
 ) -> list[Problem]:
-    """The objects that do not exist. Waits for those that a Job creates if nothing else is missing.
+    """The objects that do not exist. Waits for those that are created later if nothing else is missing.
 
     Args:
         required: the objects.

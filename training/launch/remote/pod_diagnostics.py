@@ -59,9 +59,16 @@ def pod_wait(pod: Document) -> Wait:
                 "crash",
                 f"container {container.get('name', '')} keeps crashing ({_last_end(container)})",
             )
-    if status.get("phase") == "Pending":
-        return Wait("start", "the node is pulling the image or mounting volumes")
-    return Wait("none", "")
+    return Wait("start", _starting(pod)) if status.get("phase") == "Pending" else Wait("none", "")
+
+
+def _starting(pod: Document) -> str:
+    """What happens on the node of a pod whose containers have not started."""
+    for container in pod.get("status", {}).get("initContainerStatuses", []):
+        if container.get("state", {}).get("running"):
+            name, of = container.get("name", ""), pod.get("metadata", {}).get("name", "")
+            return f"init container {name} is running (kubectl logs {of} -c {name})"
+    return "the node is pulling the image or mounting volumes"
 
 
 def unschedulable(message: str) -> str:

@@ -9,6 +9,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput, RayCertificates
+from trainfleet.training.launch.remote.ray_certificate import (
+    certificate_container,
+    certificate_mount,
+    certificate_volumes,
+)
 from trainfleet.training.launch.remote.secret_variables import secret_variables
 from trainfleet.training.launch.remote.storage_env import SHARED_MOUNT
 
@@ -25,7 +30,6 @@ NOTE: variables of the pod reach SkyPilot's own Ray too, which does not use TLS,
 """
 GKE = "gke_"
 """SkyPilot parses project, location and cluster from such a context's name, so it must be kept."""
-CA_VOLUME, SCRIPT_VOLUME, TLS_VOLUME = "trainfleet-ray-ca", "trainfleet-ray-setup", "trainfleet-ray-tls"
 SHARED_VOLUME = "trainfleet-shared"
 
 
@@ -94,9 +98,9 @@ def pod_config(outputs: PlatformOutputs) -> dict[str, Any]:
         spec["priorityClassName"] = outputs.priority_classes[len(outputs.priority_classes) // 2]
     if outputs.ray_certificates is not None:
         environment.append({"name": RAY_SETTINGS, "value": ray_settings(outputs.ray_certificates)})
-        mounts.append({"name": TLS_VOLUME, "mountPath": outputs.ray_certificates.mount, "readOnly": True})
-        spec["initContainers"] = [_signer(outputs.ray_certificates, outputs.image)]
-        volumes += _volumes(outputs.ray_certificates)
+        mounts.append(certificate_mount(outputs.ray_certificates))
+        spec["initContainers"] = [certificate_container(outputs.ray_certificates, outputs.image)]
+        volumes += certificate_volumes(outputs.ray_certificates)
     if outputs.shared_volume:
         mounts.append({"name": SHARED_VOLUME, "mountPath": SHARED_MOUNT})
         claim = {"claimName": outputs.shared_volume}
@@ -116,38 +120,6 @@ def pod_config(outputs: PlatformOutputs) -> dict[str, Any]:
 def ray_settings(certificates: RayCertificates) -> str:
     """The value of RAY_SETTINGS."""
     return " ".join(f"{key}={value}" for key, value in sorted(certificates.environment.items()))
-
-
-def _signer(certificates: RayCertificates, image: str) -> dict[str, Any]:
-    """The container that signs the pod's certificate, the only one that sees the CA's key."""
-    fields = {"POD_IP": "status.podIP", "POD_NAMESPACE": "metadata.namespace"}
-    return {
-        "name": "ray-certificate",
-        "image": image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["sh", f"{certificates.config_mount}/{certificates.script}"],
-        "env": [
-            {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()
-        ],
-        # The namespace's quota rejects a container without requests.
-        "resources": {
-            "requests": {"cpu": "100m", "memory": "64Mi"},
-            "limits": {"cpu": "1", "memory": "256Mi"},
-        },
-        "volumeMounts": [
-            {"name": CA_VOLUME, "mountPath": certificates.ca_mount, "readOnly": True},
-            {"name": SCRIPT_VOLUME, "mountPath": certificates.config_mount, "readOnly": True},
-            {"name": TLS_VOLUME, "mountPath": certificates.mount},
-        ],
-    }
-
-
-def _volumes(certificates: RayCertificates) -> list[dict[str, Any]]:
-    return [
-        {"name": CA_VOLUME, "secret": {"secretName": certificates.ca_secret}},
-        {"name": SCRIPT_VOLUME, "configMap": {"name": certificates.config}},
-        {"name": TLS_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
-    ]
 
 
 def merged(

@@ -31,6 +31,7 @@ from trainfleet.training.launch.sky.kept_cluster import CLUSTER_LABEL
 from trainfleet.training.launch.sky.messages import SkySpec
 from trainfleet.training.launch.sky.options import SkyOptions
 from trainfleet.training.launch.sky.pods import SKY_LABEL, context_problem, runs_of
+from trainfleet.training.launch.sky.probe import outdated_certificates
 from trainfleet.training.launch.sky.run_spec import RunSpec, resolve, run_patches
 from trainfleet.training.launch.sky.server import (
     answers,
@@ -98,6 +99,8 @@ class Sky(Launcher[SkyOptions]):
         label = CLUSTER_LABEL if options.cluster else RUN_LABEL
         config = config_path(os.environ)
         endpoint = remote_endpoint(os.environ, config)
+        if not endpoint:
+            _require_current_certificates(run)
         if endpoint:
             require_server(endpoint)
         elif answers(os.environ):
@@ -178,6 +181,14 @@ class Sky(Launcher[SkyOptions]):
             if check := workload_check(checked, when, without_gpus=without_gpus):
                 found[each.context] = check
         return found
+
+
+def _require_current_certificates(run: RunSpec) -> None:
+    """Reject a configuration whose pods would wait for ever for a Secret that the platform has no more."""
+    platforms = [run.platforms[each.platform] for each in run.plan.possible]
+    found = [problem for outputs in platforms for problem in outdated_certificates(outputs, os.environ)]
+    if found:
+        raise InputError("SkyPilot's configuration is older than the platform", dict.fromkeys(found))
 
 
 def _require_no_check(options: SkyOptions) -> None:

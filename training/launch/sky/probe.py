@@ -124,6 +124,25 @@ def configuration_problems(outputs: PlatformOutputs, env: Mapping[str, str]) -> 
     return [Problem(str(file), what, f"{fix} updates it")] if other else []
 
 
+def outdated_certificates(outputs: PlatformOutputs, env: Mapping[str, str]) -> list[Problem]:
+    """Whether SkyPilot's configuration still mounts the key of a CA that the platform keeps from pods. Such a
+    pod would wait for its Secret for ever.
+    """
+    tls, context, file = outputs.ray_certificates, context_name(outputs), config_path(env)
+    if tls is None or not tls.signer:
+        return []
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        pod = document["kubernetes"]["context_configs"][context]["pod_config"]["spec"]
+        secrets = [each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each]
+    except (OSError, LookupError, TypeError, yaml.YAMLError):
+        return []  # SkyPilot reads it too, and says what is wrong
+    what = (
+        f"kubernetes.context_configs.{context} mounts Secret {tls.ca_config}, which the platform has no more"
+    )
+    return [Problem(str(file), what, "trainfleet sky setup")] if tls.ca_config in secrets else []
+
+
 def try_task(outputs: PlatformOutputs, context: str) -> list[Problem]:
     """Run a one-CPU task in the platform's image, and delete it; what failed, if anything."""
     import secrets
