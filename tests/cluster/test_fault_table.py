@@ -28,6 +28,7 @@ from tests.cluster.redis import PASSWORD, redis
 from tests.cluster.several_nodes import start
 from tests.cluster.sky_place import contract, granted
 from trainfleet.pod_patches import CONTAINER
+from trainfleet.training.launch.remote.ray_job import RAY_VERSION
 from trainfleet.training.runs.reader import read_run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(5400)]
@@ -150,7 +151,8 @@ def platform(place: Place) -> Path:
         place.cluster.apply(
             *(each for each in granted(place.namespace) if each["kind"] not in ("Namespace", "Secret"))
         )
-        file.write_text(json.dumps(contract(place.cluster, place.namespace, place.store)))
+        outputs = contract(place.cluster, place.namespace, place.store) | {"ray_version": RAY_VERSION}
+        file.write_text(json.dumps(outputs))
     return file
 
 
