@@ -75,9 +75,7 @@ def _rank(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, Any
     for number in range(settings["steps"]):
         began = time.perf_counter()
         stepper.compute_gradients(
-            [number * recipe.batch.global_batch + place for place in range(recipe.batch.global_batch)],
-            stop=False,
-            check_preemption=False,
+            [number * recipe.batch.global_batch + place for place in range(recipe.batch.global_batch)]
         )
         optimizer.step()
         times.append(time.perf_counter() - began)

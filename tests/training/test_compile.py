@@ -53,9 +53,10 @@ def gradients(recipe: Recipe, context: RunContext) -> tuple[float, float]:
     stepper = Stepper(recipe, context, workload, strategy)
     strategy.warm_up(stepper.warmup_pass)
     for first in (0, 16):
-        result = stepper.compute_gradients(list(range(first, first + 16)), False, False)
+        result = stepper.compute_gradients(list(range(first, first + 16)))
         strategy.module.zero_grad(set_to_none=True)
-    return result.loss, result.grad_norm
+    loss, grad_norm = result.values.tolist()
+    return loss, grad_norm
 
 
 def compiled_and_not(

@@ -204,7 +204,7 @@ def count_collectives(
     stepper = Stepper(recipe, context, workload, made)
     made.warm_up(stepper.warmup_pass)
     with profile(activities=[ProfilerActivity.CPU]) as seen:
-        stepper.compute_gradients(list(range(16)), False, False)
+        stepper.compute_gradients(list(range(16)))
     counted: dict[str, int] = {}
     for event in seen.key_averages():
         if event.key.startswith(("gloo:", "c10d::")):

@@ -19,6 +19,7 @@ from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from trainfleet.errors import Problem, TrainfleetError
+from trainfleet.training.checkpoint.catalog import Catalog
 from trainfleet.training.checkpoint.damage import damage_of
 from trainfleet.training.checkpoint.errors import (
     CheckpointError,
@@ -30,18 +31,16 @@ from trainfleet.training.checkpoint.files import (
     Reader,
     SafePlanner,
     Share,
-    TornError,
     commit,
     committed,
     discard_unfinished,
-    read_marker,
     read_metadata,
     read_plain,
     remove,
     write_share,
 )
 from trainfleet.training.checkpoint.plan import Staged, Staging, require_fit
-from trainfleet.training.checkpoint.retention import best_of, retained, step_name
+from trainfleet.training.checkpoint.retention import best_of, step_name
 from trainfleet.training.checkpoint.tolerance import FailedSaves
 from trainfleet.training.recipe.schema import CheckpointConfig
 from trainfleet.training.runtime import failpoints
@@ -105,8 +104,7 @@ class Checkpoints:
         self._writer_ranks = Ranks()
         self._staging = Staging(self._loop_ranks)
         self._pending: _Save | None = None
-        self._damaged: set[str] = set()
-        self._notes: dict[str, dict[str, Any]] | None = None
+        self._catalog = Catalog(store, config)
 
     def choose(self) -> str | None:
         """The newest intact checkpoint; None if there is none. Removes incomplete ones.
@@ -123,7 +121,7 @@ class Checkpoints:
                 for problem in problems:
                     self.notify("fallback", f"{problem} - resuming from {name}")
                 return str(name)
-            self._damaged.add(name)
+            self._catalog.mark_damaged(name)
             problems.append(Problem(self.at(name), damage))
         if problems:
             fix = f"move {self.store.url} away to start over"
@@ -205,17 +203,23 @@ class Checkpoints:
         work.start()
         return earlier
 
-    def poll(self) -> Saved | None:
-        """Call once after each step: the save that has completed, the same on all ranks.
+    @property
+    def writing(self) -> bool:
+        """Whether this rank is writing a checkpoint now."""
+        thread = self._pending.thread if self._pending is not None else None
+        return thread is not None and thread.is_alive()
+
+    def poll(self, writing: bool | None = None) -> Saved | None:
+        """Call once after each step: the save that has completed, the same on all ranks. `writing`: whether
+        any rank was `writing` after the pending save began; None to ask all ranks.
 
         Raises:
             CheckpointError: it failed in all attempts, and `checkpoint.tolerate` does not allow it; names the
                 last good checkpoint.
         """
-        save = self._pending
-        if save is None or save.thread is None:
+        if self._pending is None:
             return None
-        if self._loop_ranks.any(save.thread.is_alive()):
+        if self._loop_ranks.any(self.writing) if writing is None else writing:
             return None
         return self.finish()
 
@@ -262,14 +266,7 @@ class Checkpoints:
 
     def notes(self) -> dict[str, dict[str, Any]]:
         """`step` and `metrics` of each checkpoint that is not known to be damaged, oldest first."""
-        if self._notes is None:
-            self._notes = {}
-            for name in committed(self.store):
-                try:
-                    self._notes[name] = read_marker(self.store, name)["note"]
-                except TornError:
-                    self._damaged.add(name)
-        return {name: note for name, note in sorted(self._notes.items()) if name not in self._damaged}
+        return self._catalog.notes()
 
     def at(self, name: str) -> str:
         """A checkpoint's folder or URL."""
@@ -331,7 +328,7 @@ class Checkpoints:
         """Remove a damaged checkpoint of the same step."""
         if self.store.sizes(name):
             remove(self.store, name)
-        self._damaged.discard(name)
+        self._catalog.forget(name)
 
     def _commit_or_remove(
         self,
@@ -371,23 +368,19 @@ class Checkpoints:
             plain={"shared": shared, "ranks": [values for _, values, _ in written]},
             note=note,
         )
-        self.notes()
-        if self._notes is not None:
-            self._notes[name] = note
+        self._catalog.add(name, note)
         self._purge(name)
 
     def _purge(self, newest: str) -> None:
         """Remove the checkpoints that are not retained. A failure is reported, and the run continues."""
-        keep = retained(self.notes(), self.config) | {newest}
-        for name in [name for name in self.notes() if name not in keep]:
+        for name in self._catalog.superseded(newest):
             try:
                 remove(self.store, name)
             except StoreError as error:
                 reason = error.problems[0].what if error.problems else error.summary
                 self.notify("store", f"cannot remove {self.at(name)}: {reason}")
                 continue
-            if self._notes is not None:
-                self._notes.pop(name, None)
+            self._catalog.forget(name)
 
     def _explain_save(self, step: int, action: Callable[[], Any]) -> Any:
         """Rank 0's part of a save: any failure becomes the error that all ranks raise."""

@@ -6,11 +6,16 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import platformdirs
 
 from trainfleet.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from trainfleet.training.recipe.schema import Recipe
+    from trainfleet.training.trainer.strategies import Strategy
+    from trainfleet.training.workloads import Workload
 
 
 def _never() -> bool:
@@ -112,3 +117,15 @@ class RunResult:
     resumed_from: int
     run_dir: Path
     limits: tuple[Problem, ...] = ()
+
+
+def run_facts(recipe: Recipe, context: RunContext, workload: Workload, strategy: Strategy) -> dict[str, Any]:
+    """What run.json says about a start, besides its length."""
+    return {
+        "workload": recipe.workload.name,
+        "unit": workload.loss_unit,
+        "parameters": strategy.parameters,
+        "world_size": context.world_size,
+        "device": context.device,
+        **workload.data_info(),
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import nullcontext
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 
 from trainfleet.training.checkpoint import Checkpoints, Saved
-from trainfleet.training.data import check_sizes, describe_left_out, make_order, share, spread
+from trainfleet.training.data import check_sizes, describe_left_out, make_order
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.limits import Meter, require_something_left
 from trainfleet.training.runs.reader import read_run
@@ -18,13 +19,15 @@ from trainfleet.training.runs.storage import RunStorage
 from trainfleet.training.runs.writer import RunWriter
 from trainfleet.training.runtime import failpoints
 from trainfleet.training.runtime.process_group import on_first, single_process_group
-from trainfleet.training.trainer.context import RunContext, RunResult
+from trainfleet.training.trainer.context import RunContext, RunResult, run_facts
 from trainfleet.training.trainer.controllers import Controllers, Decision, StepStats
 from trainfleet.training.trainer.device_memory import explain_memory
-from trainfleet.training.trainer.guards import Guards, NotANumberError, Verdict
-from trainfleet.training.trainer.metrics import EtaEstimator, MetricsManager, Throughput, peak_flops
+from trainfleet.training.trainer.evaluator import Evaluator, metrics_of
+from trainfleet.training.trainer.guards import Action, Guards, NotANumberError, Verdict
+from trainfleet.training.trainer.metrics import EtaEstimator, Throughput, metrics_text, peak_flops
 from trainfleet.training.trainer.optimizer import make_optimizer, set_learning_rate
 from trainfleet.training.trainer.preemption import PreemptionWatch
+from trainfleet.training.trainer.readings import Reading, Readings, run_ahead
 from trainfleet.training.trainer.state import RunState, seed_rank, torch_settings
 from trainfleet.training.trainer.step import Stepper, StepResult
 from trainfleet.training.trainer.strategies import make_strategy
@@ -65,7 +68,7 @@ class _Run:
         check_sizes(self.workload, context.world_size)
         self.strategy = make_strategy(recipe, self.workload.build_model, context)
         self.optimizer = make_optimizer(recipe.optimizer, self.strategy.module)
-        self.interval = self._metrics("train")
+        self.interval = metrics_of(self.workload, "train", context.device)
         self.storage = RunStorage(recipe, context.run_dir, self._event)
         self.checkpoints = Checkpoints(
             self.storage.checkpoints,
@@ -78,20 +81,15 @@ class _Run:
         self.steps = recipe.total_steps(self.order.size)
         self.controllers = Controllers(recipe, self.steps)
         self.guards = Guards(recipe.guards)
+        data = self.workload.fingerprint()
         self.state = RunState(
-            recipe,
-            self.strategy,
-            self.optimizer,
-            self.interval,
-            self.workload.fingerprint(),
-            self.controllers,
-            self.guards,
+            recipe, self.strategy, self.optimizer, self.interval, data, self.controllers, self.guards
         )
         self.stepper = Stepper(recipe, context, self.workload, self.strategy)
-        self.evaluated = {
-            split: spread(self.workload.size(split), recipe.validation.samples)
-            for split in ("validation", "test")
-        }
+        self.evaluator = Evaluator(recipe, context, self.workload, self.stepper)
+        self.readings = Readings(
+            run_ahead(recipe, context.device, collections=bool(self.workload.collections("train")))
+        )
         self.saved: str | None = None
         self.first_step = 0
         self.preemption = PreemptionWatch(context)
@@ -118,24 +116,24 @@ class _Run:
             graphs = CompiledGraphs() if recipe.compile else None
             while not self._done() and not stopped:
                 began = time.perf_counter()
-                result = self._step()
+                result, known = self._step()
                 if graphs is not None:
                     self._log_event(*graphs.describe())
                     graphs = None
                 if self._due(recipe.log.every):
-                    self._log_interval(result.grad_norm, eta.estimate(state.step, self._planned_steps()))
-                self._on_saved(self.checkpoints.poll())
+                    self._log_interval(known[-1].grad_norm, eta.estimate(state.step, self._planned_steps()))
+                self._on_saved(self.checkpoints.poll(all(each.writing for each in known)))
                 metrics = self._validate() if self._due(recipe.validation.every) else None
-                self._log_decisions(self.controllers.after_step(self._stats(result, metrics)))
-                stopped = result.stop and not self._done()
-                if self._due(recipe.checkpoint.every) or stopped or self._check_preemption(result):
+                self._log_decisions(self.controllers.after_step(self._stats(result, known, metrics)))
+                stopped = any(each.stop for each in known) and not self._done()
+                if self._due(recipe.checkpoint.every) or stopped or self._check_preemption(known):
                     self._save(metrics)
                 eta.seconds = self.meter.trained_s = eta.seconds + time.perf_counter() - began
                 context.on_step(state.step, self._planned_steps())
             return self._finish(stopped, resumed_from, baseline)
 
-    def _step(self) -> StepResult:
-        """One optimizer step over the global batch."""
+    def _step(self) -> tuple[StepResult, list[Reading]]:
+        """One optimizer step over the global batch; returns what is known of this step and earlier ones."""
         state, controllers, throughput = self.state, self.controllers, self.stepper.throughput
         began = time.perf_counter()
         size, self.stepper.micro_batch = controllers.global_batch, controllers.micro_batch
@@ -143,31 +141,60 @@ class _Run:
         self.workload.prefetch("train", self.order.upcoming(state.position, 2 * size))
         samples = self.order.indices(state.position, size)
         asked = self.context.should_stop() or self.storage.stop_requested
+        asked = asked or bool(self.writer and self.meter.reached())
         with explain_memory(self.recipe, self.context, controllers, first=state.step == self.first_step):
             result = self.stepper.compute_gradients(
                 samples,
-                asked or bool(self.writer and self.meter.reached()),
-                self.preemption.due,
+                (
+                    asked or bool(self.writer and self.meter.reached()),
+                    self.preemption.due,
+                    self.checkpoints.writing,
+                ),
                 controllers.measures_noise(state.step),
             )
-        verdict = self.guards.check(result.loss, result.grad_norm)
+        self.readings.add(state.step + 1, result.values)
+        known: list[Reading] = []
+        rejected = None
+        if self.readings.run_ahead:
+            # The device skips the update itself, as for a gradient scaler (torch.amp.GradScaler.step).
+            valid = result.finite
+            self.optimizer.found_inf = (~valid).float()  # type: ignore[attr-defined]  # read by fused AdamW
+        else:
+            known, valid = self.readings.take(), None
+            rejected = self._judge(known[0])
         failpoints.hit("in-step", state.step + 1)
-        if verdict.action == "stop":
-            self._fail(state.step + 1, verdict)
-        if verdict.action == "go":
+        if rejected is None:
             self.optimizer.step()
             for output in result.outputs:
-                self.interval.update(output)
-        else:
-            self._log_event(verdict.action, f"step {state.step + 1}: {verdict.why}")
+                self.interval.update(output, valid)
         self.optimizer.zero_grad(set_to_none=True)
         state.step, state.position = state.step + 1, state.position + size
-        if verdict.action == "roll_back":
+        if rejected == "roll_back":
             self._roll_back()
+        recipe = self.recipe
+        due = (recipe.log.every, recipe.validation.every, recipe.checkpoint.every)
+        known += self._take_readings(everything=any(map(self._due, due)))
         throughput.compute += time.perf_counter() - began
         throughput.samples += size
         throughput.steps += 1
-        return result
+        return result, known
+
+    def _judge(self, reading: Reading) -> Action | None:
+        """Whether the guards reject a step: the action, unless it ends the run."""
+        verdict = self.guards.check(reading.loss, reading.grad_norm)
+        if verdict.action == "stop":
+            self._fail(reading.step, verdict)
+        if verdict.action == "go":
+            return None
+        self._log_event(verdict.action, f"step {reading.step}: {verdict.why}")
+        return verdict.action
+
+    def _take_readings(self, everything: bool) -> list[Reading]:
+        """What has become known of earlier steps."""
+        known = self.readings.take(everything)
+        for reading in known:
+            self._judge(reading)
+        return known
 
     def _done(self) -> bool:
         """Whether all samples are trained on: the planned steps times the recipe's batch."""
@@ -181,10 +208,11 @@ class _Run:
     def _due(self, every: int) -> bool:
         return self.state.step % every == 0 or self._done()
 
-    def _stats(self, result: StepResult, metrics: dict[str, float] | None) -> StepStats:
-        half = result.half_grad_norm
-        norms = (half, result.grad_norm) if half is not None else None
-        return StepStats(self.state.step, result.loss, norms, metrics)
+    def _stats(self, result: StepResult, known: list[Reading], metrics: dict[str, float] | None) -> StepStats:
+        """For the controllers. Those that need the loss of each step have no step in flight."""
+        loss, half = known[-1].loss if known else math.nan, result.half_grad_norm
+        norms = (half, known[-1].grad_norm) if half is not None else None
+        return StepStats(self.state.step, loss, norms, metrics)
 
     def _log_decisions(self, decisions: list[Decision]) -> None:
         for decision in decisions:
@@ -199,9 +227,10 @@ class _Run:
             self.writer.write_row(row)
         self._event(what, text)
 
-    def _check_preemption(self, result: StepResult) -> bool:
+    def _check_preemption(self, known: list[Reading]) -> bool:
         """Whether a machine of the run got its first preemption notice: save now and continue."""
-        notice = self.preemption.look(self.state.step) if result.check_preemption else None
+        asked = any(each.check_preemption for each in known)
+        notice = self.preemption.look(self.state.step) if asked else None
         if notice is not None:
             self._event("preemption", f"{notice}; saving at step {self.state.step}")
         return notice is not None
@@ -234,27 +263,9 @@ class _Run:
         for text in self.meter.nearly_reached() if self.writer else []:
             self._log_event("budget", text)
 
-    def _metrics(self, split: Split) -> MetricsManager:
-        collection = self.workload.collections(split)
-        return MetricsManager(self.workload.metrics, self.context.device, collection)
-
     def _evaluate(self, split: Split) -> dict[str, float]:
-        """Metrics of a split over all ranks, each sample once."""
-        metrics = self._metrics(split)
-        model = self.strategy.module.eval()
-        samples = self.evaluated[split]
         micro_batch = min(self.recipe.batch.micro_batch, self.controllers.micro_batch)
-        mine, most = (
-            share(samples, micro_batch, rank, self.context.world_size) for rank in (self.context.rank, 0)
-        )
-        with torch.no_grad():
-            for indices in mine:
-                metrics.update(self.stepper.forward(self.stepper.batch(split, indices), model))
-            # Rank 0 has the most batches. NOTE: the others must join its collective forward passes.
-            if self.strategy.forward_is_collective and len(mine) < len(most):
-                self.stepper.forward(self.stepper.batch(split, samples[:1]), model)
-        model.train()
-        return {f"{split}/{name}": value for name, value in metrics.compute().items()}
+        return self.evaluator.evaluate(split, micro_batch)
 
     def _validate(self) -> dict[str, float]:
         began = time.perf_counter()
@@ -262,13 +273,14 @@ class _Run:
         self.stepper.throughput.validating += time.perf_counter() - began
         if self.writer is not None:
             self.writer.write_row({"kind": "validation", "step": self.state.step, **metrics})
-        self._event("validation", f"step {self.state.step}/{self._planned_steps()} {_text(metrics)}")
+        self._event("validation", f"step {self.state.step}/{self._planned_steps()} {metrics_text(metrics)}")
         return metrics
 
     def _save(self, metrics: dict[str, float] | None) -> None:
         """Snapshot the state and write it asynchronously. A failure is reported at one of the next steps."""
         began = time.perf_counter()
         state = self.state
+        self._take_readings(everything=True)  # ends the run instead of saving a state that a guard rejects
         if self.writer is not None:
             self.writer.record_time()
         self._on_saved(
@@ -292,7 +304,7 @@ class _Run:
         """The baseline's metrics; a resumed run reuses those of its first start."""
         reuse = resumed_from and not self.context.allow_changes
         known = read_run(self.context.run_dir).get("baseline") if reuse else None
-        return known or self.workload.baseline(self.evaluated["validation"])
+        return known or self.workload.baseline(self.evaluator.samples["validation"])
 
     def _open_storage(self) -> None:
         self.storage.enter(self.context.launch)
@@ -330,16 +342,10 @@ class _Run:
     def _open_writer(self, resumed_from: int, baseline: dict[str, float]) -> RunWriter | None:
         """Open the run's writer on rank 0; a failure is raised on all ranks."""
         opened: list[RunWriter] = []
-        facts: dict[str, Any] = {
-            "workload": self.recipe.workload.name,
-            "unit": self.workload.loss_unit,
-            "parameters": self.strategy.parameters,
-            "world_size": self.context.world_size,
-            "device": self.context.device,
+        facts = run_facts(self.recipe, self.context, self.workload, self.strategy) | {
             "steps": self.steps,
             "train_samples": self.order.size,
             "baseline": baseline,
-            **self.workload.data_info(),
         }
         if text := describe_left_out(facts):
             self._event("quarantined", text)
@@ -372,7 +378,7 @@ class _Run:
             self.writer.update(status=status, step=step, asked=0 if stopped else self.steps, metrics=metrics)
         on_first(self._before_commit, self.context.rank)
         self.checkpoints.close()
-        self._event(status, f"at step {step}/{self._planned_steps()} {_text(metrics)}")
+        self._event(status, f"at step {step}/{self._planned_steps()} {metrics_text(metrics)}")
         return RunResult(
             status="stopped" if stopped else "finished",
             step=step,
@@ -391,7 +397,3 @@ class _Run:
     def _event(self, what: str, text: str) -> None:
         if self.context.rank == 0:
             self.context.on_event(what, text)
-
-
-def _text(metrics: dict[str, float]) -> str:
-    return " ".join(f"{name} {value:.4f}" for name, value in metrics.items())

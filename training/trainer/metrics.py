@@ -88,13 +88,19 @@ class MetricsManager:
         for metric in self._collection.values():
             metric.reset()
 
-    def update(self, output: StepOutput) -> None:
-        """Add a batch of this rank."""
+    def update(self, output: StepOutput, valid: torch.Tensor | None = None) -> None:
+        """Add a batch of this rank, without waiting for the device.
+
+        Args:
+            output: of the batch.
+            valid: whether its sums count: a scalar on the device; None if they do.
+        """
         loss = (output.loss.detach(), output.num_targets)
         pairs = [loss, *(output.metric_sums[name] for name in self.names[1:])]
-        self._means.update(
-            self._vector(total for total, _ in pairs), self._vector(weight for _, weight in pairs)
-        )
+        sums, weights = (self._vector(each) for each in zip(*pairs, strict=True))
+        if valid is not None:
+            sums, weights = (each.where(valid, 0.0) for each in (sums, weights))
+        self._means.update(sums, weights)
         for name, metric in self._collection.items():
             metric.update(*output.metric_inputs[name])
 
@@ -143,7 +149,12 @@ class MetricsManager:
 
     def _vector(self, values: Iterable[torch.Tensor | float]) -> torch.Tensor:
         return torch.stack(
-            [torch.as_tensor(value, dtype=torch.float64, device=self.device) for value in values]
+            [
+                value.to(self.device, torch.float64)
+                if isinstance(value, torch.Tensor)
+                else torch.full((), value, dtype=torch.float64, device=self.device)
+                for value in values
+            ]
         )
 
 
@@ -271,3 +282,8 @@ def peak_flops(device: str, world_size: int, precision: str) -> float | None:
         return None
     name = torch.cuda.get_device_name(device)
     return next((peak * world_size for part, peak in PEAK_FLOPS.items() if part in name), None)
+
+
+def metrics_text(metrics: Mapping[str, float]) -> str:
+    """Metrics on one line."""
+    return " ".join(f"{name} {value:.4f}" for name, value in metrics.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -17,6 +17,7 @@ from trainfleet.training.trainer.metrics import Throughput
 from trainfleet.training.trainer.strategies import Strategy
 from trainfleet.training.workloads import Split, StepOutput, Workload
 from trainfleet.training.workloads.batch_checks import BatchChecker
+from trainfleet.training.workloads.transfer import to_device
 
 PROBES = 3
 """Passes that time a micro batch; only the last one counts."""
@@ -24,23 +25,23 @@ PROBES = 3
 
 @dataclass(frozen=True)
 class StepResult:
-    """The result of a step before the optimizer runs.
+    """The result of a step before the optimizer runs. Nothing has waited for the device.
 
     Attributes:
         outputs: of this rank's micro batches.
-        grad_norm: of the whole gradient before clipping.
-        loss: mean over the global batch.
-        stop: whether any rank was asked to stop.
-        check_preemption: whether any rank wants all ranks to check for a preemption notice.
+        values: on the device, for `Readings`: mean loss over the global batch, norm of the whole gradient
+            before clipping, and by flag on how many ranks it is set.
         half_grad_norm: of the mean gradient over the first half of the batch, if requested.
     """
 
     outputs: list[StepOutput]
-    grad_norm: float
-    loss: float
-    stop: bool
-    check_preemption: bool
+    values: torch.Tensor
     half_grad_norm: float | None = None
+
+    @property
+    def finite(self) -> torch.Tensor:
+        """Whether loss and gradient are finite: a scalar on the device."""
+        return torch.isfinite(self.values[:2]).all()
 
 
 class Stepper:
@@ -53,7 +54,7 @@ class Stepper:
         self._checker = BatchChecker(recipe.workload.name, workload)
 
     def compute_gradients(
-        self, samples: list[int], stop: bool, check_preemption: bool, measure_noise: bool = False
+        self, samples: list[int], flags: Sequence[bool] = (), measure_noise: bool = False
     ) -> StepResult:
         """The clipped gradient of the global batch `samples`.
 
@@ -62,8 +63,7 @@ class Stepper:
 
         Args:
             samples: indices of the global batch, the same on all ranks.
-            stop: whether this rank was asked to stop.
-            check_preemption: whether this rank wants all ranks to check for a preemption notice.
+            flags: of this rank, which travel with the loss.
             measure_noise: also measure the gradient's norm over the first half of the batch.
         """
         context, workload = self.context, self.workload
@@ -88,15 +88,14 @@ class Stepper:
             if measure_noise and number == first_half:
                 share = workload.num_targets("train", parts[0]) / targets
                 half_norm = float(self.strategy.clip_grad_norm(math.inf)) / share
-        flags = [torch.tensor(float(each)).to(loss) for each in (stop, check_preemption)]
-        found = torch.stack([loss.float(), *flags])
+        # Filled on the device: a copy would wait for it.
+        found = torch.stack([loss.float(), *(loss.new_full((), float(flag)) for flag in flags)])
         if dist.is_initialized():
             dist.all_reduce(found)
         norm = self.strategy.clip_grad_norm(self.recipe.optimizer.grad_clip)
         norm = norm.float().reshape(1).to(found.device)
-        # The only wait for the device in a step.
-        total, stops, checks, grad_norm = torch.cat((found, norm)).tolist()
-        return StepResult(outputs, grad_norm, total / context.world_size, stops > 0, checks > 0, half_norm)
+        values = torch.cat((found[:1] / context.world_size, norm, found[1:]))
+        return StepResult(outputs, values, half_norm)
 
     def rank_micro_batches(self, samples: list[int]) -> list[list[int]]:
         """This rank's micro batches of a global batch. Some may be empty; all ranks have the same number."""
@@ -115,7 +114,7 @@ class Stepper:
         began = time.perf_counter()
         given = self.workload.batch(split, indices)
         self._checker.check_batch(split, indices, given)
-        batch = {name: value.to(self.context.device, non_blocking=True) for name, value in given.items()}
+        batch = {name: to_device(value, self.context.device) for name, value in given.items()}
         if split == "train":
             self.throughput.data += time.perf_counter() - began
         return batch

@@ -23,6 +23,7 @@ from trainfleet.training.workloads.lm.hf_tokenizer import model_encoder
 from trainfleet.training.workloads.lm.sampling import generate
 from trainfleet.training.workloads.lm.settings import LmSettings
 from trainfleet.training.workloads.lm.text import END, token_files
+from trainfleet.training.workloads.transfer import to_device
 
 _BASELINE_BLOCKS = 64
 """Number of blocks (of 8 MiB by default) counted for the bigram model."""
@@ -88,7 +89,9 @@ class LanguageModel(Workload):
         loss = F.cross_entropy(logits.float(), targets, reduction="sum")
         with torch.no_grad():
             right = (logits.argmax(dim=-1) == targets).sum()
-            written = self.byte_lengths.to(targets.device)[targets].sum()
+            if self.byte_lengths.device != targets.device:
+                self.byte_lengths = to_device(self.byte_lengths, targets.device)  # once
+            written = self.byte_lengths[targets].sum()
         count = targets.numel()
         return StepOutput(
             loss, count, {"nats_per_byte": (loss.detach(), written), "accuracy": (right, count)}

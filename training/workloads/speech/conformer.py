@@ -7,6 +7,7 @@ every convolution and masked in attention, or a sound's letters would depend on 
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from trainfleet.training.workloads.lm.gpt import rotary_angles, rotate
 from trainfleet.training.workloads.speech.settings import SpeechModelSettings
+from trainfleet.training.workloads.transfer import to_device
 
 WINDOW_S, HOP_S = 0.025, 0.010
 
@@ -110,7 +112,7 @@ def log_mel(sound: Tensor, lengths: Tensor, rate: int, mels: int) -> tuple[Tenso
         return_complex=True,
     )
     power = torch.view_as_real(spectrum).square().sum(-1).transpose(1, 2)
-    frames = torch.log(power @ mel_bands(mels, window, rate).to(sound.device) + 1e-6)
+    frames = torch.log(power @ mel_bands(mels, window, rate, str(sound.device)) + 1e-6)
     counts = (lengths.clamp(min=window) - window) // hop + 1
     seen = _seen(counts, frames.shape[1])[:, :, None].to(frames.dtype)
     size = (counts * mels)[:, None, None]
@@ -118,7 +120,8 @@ def log_mel(sound: Tensor, lengths: Tensor, rate: int, mels: int) -> tuple[Tenso
     return centred / (centred.square().sum((1, 2), keepdim=True) / size + 1e-5).sqrt(), counts
 
 
-def mel_bands(mels: int, window: int, rate: int) -> Tensor:
+@functools.cache
+def mel_bands(mels: int, window: int, rate: int, device: str = "cpu") -> Tensor:
     """Triangles [window/2 + 1, mels] that are equally wide on the mel scale (O'Shaughnessy 1987), from 20 Hz
     to half the rate.
     """
@@ -127,7 +130,7 @@ def mel_bands(mels: int, window: int, rate: int) -> Tensor:
     frequencies = torch.linspace(0, rate / 2, window // 2 + 1)[:, None]
     rising = (frequencies - heights[:-2]) / (heights[1:-1] - heights[:-2])
     falling = (heights[2:] - frequencies) / (heights[2:] - heights[1:-1])
-    return torch.minimum(rising, falling).clamp(min=0)
+    return to_device(torch.minimum(rising, falling).clamp(min=0), device)
 
 
 def _mel(hertz: float) -> float:

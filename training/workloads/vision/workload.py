@@ -20,6 +20,7 @@ from trainfleet.training.data import spread
 from trainfleet.training.data.readers import UnreadableError
 from trainfleet.training.workloads import Split, StepOutput, Workload
 from trainfleet.training.workloads.model_folder import read_config, read_weights, write_model
+from trainfleet.training.workloads.transfer import to_device
 from trainfleet.training.workloads.vision.images import image_blocks, pixels_of, square
 from trainfleet.training.workloads.vision.models import make_model
 from trainfleet.training.workloads.vision.settings import ImageModelSettings, VisionSettings
@@ -95,8 +96,9 @@ class Vision(Workload):
 
         count = len(self.classes)
         return {
-            "accuracy": MulticlassAccuracy(count, average="micro"),
-            "f1": MulticlassF1Score(count, average="macro"),
+            # Their validation of arguments reads values, which would wait for the device in each batch.
+            "accuracy": MulticlassAccuracy(count, average="micro", validate_args=False),
+            "f1": MulticlassF1Score(count, average="macro", validate_args=False),
         }
 
     def baseline(self, indices: Sequence[int]) -> dict[str, float]:
@@ -176,11 +178,11 @@ def load_exported(folder: Path) -> torch.nn.Module:
 def augmented(images: torch.Tensor, shift: int, flip: bool) -> torch.Tensor:
     """Images [B, C, S, S], each randomly shifted by up to `shift` pixels (border repeated) and flipped."""
     if flip:
-        chosen = torch.rand(len(images)).to(images.device) < 0.5
+        chosen = to_device(torch.rand(len(images)), images.device) < 0.5
         images = torch.where(chosen[:, None, None, None], images.flip(-1), images)
     if shift:
         count, _, height, width = images.shape
-        moves = torch.randint(-shift, shift + 1, (2, count)).to(images.device)
+        moves = to_device(torch.randint(-shift, shift + 1, (2, count)), images.device)
         rows = (torch.arange(height, device=images.device)[None] + moves[0][:, None]).clamp(0, height - 1)
         columns = (torch.arange(width, device=images.device)[None] + moves[1][:, None]).clamp(0, width - 1)
         images = images[

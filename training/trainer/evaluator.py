@@ -1,0 +1,44 @@
+"""Metrics of the validation and the test split, over all ranks."""
+
+from __future__ import annotations
+
+import torch
+
+from trainfleet.training.data import share, spread
+from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.trainer.context import RunContext
+from trainfleet.training.trainer.metrics import MetricsManager
+from trainfleet.training.trainer.step import Stepper
+from trainfleet.training.workloads import Split, Workload
+
+
+def metrics_of(workload: Workload, split: Split, device: str) -> MetricsManager:
+    """Empty metrics of a split."""
+    return MetricsManager(workload.metrics, device, workload.collections(split))
+
+
+class Evaluator:
+    """Evaluates the samples that the recipe selects of each split."""
+
+    def __init__(self, recipe: Recipe, context: RunContext, workload: Workload, stepper: Stepper) -> None:
+        self.context, self.workload, self.stepper = context, workload, stepper
+        self.samples = {
+            split: spread(workload.size(split), recipe.validation.samples) for split in ("validation", "test")
+        }
+
+    def evaluate(self, split: Split, micro_batch: int) -> dict[str, float]:
+        """Metrics by name, such as `validation/loss`; each sample counts once. Collective."""
+        metrics = metrics_of(self.workload, split, self.context.device)
+        stepper, strategy, samples = self.stepper, self.stepper.strategy, self.samples[split]
+        model = strategy.module.eval()
+        mine, most = (
+            share(samples, micro_batch, rank, self.context.world_size) for rank in (self.context.rank, 0)
+        )
+        with torch.no_grad():
+            for indices in mine:
+                metrics.update(stepper.forward(stepper.batch(split, indices), model))
+            # Rank 0 has the most batches. NOTE: the others must join its collective forward passes.
+            if strategy.forward_is_collective and len(mine) < len(most):
+                stepper.forward(stepper.batch(split, samples[:1]), model)
+        model.train()
+        return {f"{split}/{name}": value for name, value in metrics.compute().items()}
