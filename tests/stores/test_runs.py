@@ -226,6 +226,29 @@ def test_only_an_abandoned_lease_is_taken_over(
 
 
 @one_kind
+def test_two_heirs_of_a_stale_lease_see_each_other(store_server: Running, prefix: str) -> None:
+    store = open_store(store_server.url(prefix), RetryPolicy(3, 0.05, 0.1, 20.0))
+    gone = {"owner": "x", "group": "g", "host": "gone", "pid": 1, "boot": "b", "count": 7}
+    store.put(LEASE, json.dumps(gone).encode())
+    first = Lease(store, "one", heartbeat_s=0.1, settle_s=0.1)
+
+    class Both:
+        """The second heir writes its lease after the first one, which still settles."""
+
+        def wait(self, seconds: float) -> bool:
+            if seconds == first.settle_s:
+                second._write()
+            return False
+
+        def set(self) -> None: ...
+
+    second = Lease(store, "two")
+    first._ended = Both()  # type: ignore[assignment]
+    with pytest.raises(InputError, match="already in progress"):
+        first.acquire()
+
+
+@one_kind
 def test_a_bucket_without_permission_is_reported_before_the_first_step(
     tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

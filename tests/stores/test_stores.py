@@ -58,6 +58,20 @@ def test_what_is_written_is_listed_read_and_removed(store_server: Running, prefi
 
 
 @every
+def test_a_removed_folder_leaves_nothing_behind(store_server: Running, prefix: str) -> None:
+    store, _ = opened(store_server, prefix)
+    for number in range(12):
+        store.put(f"step-1/{number % 2}/{number}", b"x")
+    store.put("step-10/kept", b"x")
+    store.remove_folder("step-1")
+    store.remove_folder("never")
+    assert store.sizes() == {"step-10/kept": 1}
+    assert list(store.entries()) == ["step-10"]
+    with pytest.raises(ValueError, match="the store itself"):
+        store.remove_folder("/")
+
+
+@every
 def test_a_file_named_as_compressed_is_stored_unchanged(store_server: Running, prefix: str) -> None:
     store, _ = opened(store_server, prefix)
     for name in ("one.gz", "one.tar.gz", "one.bz2", "one.zst"):

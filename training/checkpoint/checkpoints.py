@@ -84,6 +84,7 @@ class Checkpoints:
         *,
         read_only: bool = False,
         before_commit: Callable[[], Any] = lambda: None,
+        before_removal: Callable[[], Any] = lambda: None,
         on_failed_save: Notify = lambda *_: None,
     ) -> None:
         """Open a store's checkpoints.
@@ -95,10 +96,11 @@ class Checkpoints:
             read_only: never change the store.
             before_commit: called on rank 0 in the writer thread before a checkpoint becomes visible, to
                 upload what belongs to it.
+            before_removal: called on rank 0 before anything is removed; an error prevents it.
             on_failed_save: called like `notify` when a save has failed and the run continues.
         """
         self.store, self.config, self.notify = store, config, notify
-        self.read_only, self.before_commit = read_only, before_commit
+        self.read_only, self.before_commit, self.before_removal = read_only, before_commit, before_removal
         self.on_failed_save, self.failures = on_failed_save, FailedSaves(config.tolerate)
         self._loop_ranks = Ranks()
         self._writer_ranks = Ranks()
@@ -284,6 +286,7 @@ class Checkpoints:
 
     def _clean_up(self) -> list[str]:
         if not self.read_only:
+            self.before_removal()
             discard_unfinished(self.store)
             self.notes()  # cached, so that they are known when the store does not respond
         return committed(self.store)
@@ -327,6 +330,7 @@ class Checkpoints:
     def _remove_damaged(self, name: str) -> None:
         """Remove a damaged checkpoint of the same step."""
         if self.store.sizes(name):
+            self.before_removal()
             remove(self.store, name)
         self._catalog.forget(name)
 
@@ -337,11 +341,15 @@ class Checkpoints:
         shared: dict[str, Any],
         note: dict[str, Any],
     ) -> None:
-        """Commit; if that fails, remove everything, or a full store would stay full."""
+        """Commit; if that fails, remove everything, or a full store would stay full.
+
+        NOTE: not if another run has taken over: it may have committed this step.
+        """
         try:
             self._commit(name, written, shared, note)
         except BaseException:
-            with contextlib.suppress(StoreError):  # the store is down: the next start cleans up
+            with contextlib.suppress(TrainfleetError):  # the next start cleans up
+                self.before_removal()
                 remove(self.store, name)
                 self.store.backend.prune()
             raise
@@ -375,6 +383,7 @@ class Checkpoints:
         """Remove the checkpoints that are not retained. A failure is reported, and the run continues."""
         for name in self._catalog.superseded(newest):
             try:
+                self.before_removal()
                 remove(self.store, name)
             except StoreError as error:
                 reason = error.problems[0].what if error.problems else error.summary

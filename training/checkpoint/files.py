@@ -186,14 +186,15 @@ def remove(store: Store, name: str) -> None:
     # NOTE: the marker first, or an interruption leaves a damaged checkpoint that counts as complete.
     store.remove([f"{name}/{MARKER}"])
     failpoints.hit("in-purge", name)
-    store.remove(sorted(store.sizes(name)))
+    store.remove_folder(name)
 
 
 def discard_unfinished(store: Store) -> None:
     """Remove incomplete checkpoints: everything below a name without a marker."""
     paths = store.sizes()
     whole = {path.partition("/")[0] for path in paths if path.endswith(f"/{MARKER}")}
-    store.remove(sorted(path for path in paths if "/" in path and path.partition("/")[0] not in whole))
+    for name in sorted({path.partition("/")[0] for path in paths if "/" in path} - whole):
+        store.remove_folder(name)
     store.backend.prune()
 
 

@@ -71,6 +71,16 @@ class RunStorage:
             raise InputError("cannot write the run folder", problems) from error
         self._lease = lease
 
+    def require_access(self) -> None:
+        """Require that this launch still has the write access, before anything that cannot be undone.
+
+        Raises:
+            InputError: another launch has taken over.
+            StoreError: the store does not respond.
+        """
+        if self._lease is not None:
+            self._lease.verify()
+
     @property
     def stop_requested(self) -> bool:
         """Whether `trainfleet runs stop` has asked this launch, through the storage, to save and end."""
@@ -98,8 +108,7 @@ class RunStorage:
             InputError: another launch has taken over.
             StoreError: all attempts failed.
         """
-        if self._lease is not None:
-            self._lease.check()
+        self.require_access()
         if self.store is None:
             return
         for name in READABLE:

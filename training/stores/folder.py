@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,10 @@ class FolderBackend:
             if parent != self.root:
                 with contextlib.suppress(OSError):
                     parent.rmdir()
+
+    def remove_folder(self, prefix: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.root / prefix)
 
     def prune(self) -> None:
         """Remove empty folders."""

@@ -75,7 +75,7 @@ class Lease:
                 if (now["owner"], now["count"]) != (existing["owner"], existing["count"]):
                     raise _lease_taken(self.store, now)
         self._write()
-        if existing is None:
+        if existing is None or not self._is_of_this_launch(existing):
             self._ended.wait(0 if self.store.local else self.settle_s)
         now = self._read()
         if now is None or now["owner"] != self.owner:
@@ -91,6 +91,17 @@ class Lease:
         """
         if self.lost:
             raise _lease_taken(self.store, self._read() or {})
+
+    def verify(self) -> None:
+        """Like `check`, but read the lease now: for what cannot be undone.
+
+        Raises:
+            InputError: another run writes here.
+            StoreError: the store does not respond.
+        """
+        now = self._read()
+        self.lost = self.lost or (now is not None and now["owner"] != self.owner)
+        self.check()
 
     def release(self) -> None:
         """Release the lease."""
@@ -144,9 +155,10 @@ class Lease:
         """Whether a lease is stale without observing it: of this launch, or of a dead process of this
         machine.
         """
-        if self.group and existing.get("group") == self.group:
-            return True
-        return holder_is_alive(existing) is False
+        return self._is_of_this_launch(existing) or holder_is_alive(existing) is False
+
+    def _is_of_this_launch(self, existing: dict[str, Any]) -> bool:
+        return bool(self.group) and existing.get("group") == self.group
 
 
 def holder_is_alive(lease: Mapping[str, Any]) -> bool | None:

@@ -66,6 +66,7 @@ class Backend(Protocol):
     def sizes(self, prefix: str) -> dict[str, int]: ...
     def entries(self, prefix: str) -> list[Entry]: ...
     def remove(self, paths: Iterable[str]) -> None: ...
+    def remove_folder(self, prefix: str) -> None: ...
     def prune(self) -> None: ...
 
 
@@ -175,6 +176,16 @@ class Store:
         names = list(paths)
         if names:
             self._try(lambda _: self.backend.remove(names), "delete", names[0])
+
+    def remove_folder(self, prefix: str) -> None:
+        """Remove everything below a folder of the store; a missing one is ignored.
+
+        Object stores delete many files per request. One request per file would take longer than a request
+        may stall, in a checkpoint of hundreds of ranks.
+        """
+        if not prefix.strip("/"):
+            raise ValueError("the store itself is not removed")
+        self._try(lambda _: self.backend.remove_folder(prefix), "delete", prefix)
 
     def fetch(self, path: str, target: Path) -> None:
         """Copy a file to a local path atomically."""

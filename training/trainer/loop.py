@@ -75,6 +75,7 @@ class _Run:
             recipe.checkpoint,
             self._event,
             before_commit=self._before_commit,
+            before_removal=self.storage.require_access,
             on_failed_save=self._log_event,
         )
         self.order = make_order(recipe, self.workload)
