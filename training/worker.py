@@ -32,6 +32,7 @@ from trainfleet.training.runtime.events import (
     price_in,
 )
 from trainfleet.training.runtime.progress import Lines
+from trainfleet.training.stores import StoreUnavailableError
 from trainfleet.training.trainer.context import RunContext, RunResult
 
 STEP_EVENTS_PER_S = 5
@@ -153,7 +154,8 @@ def work(
     `start_spares` is called after the first step on one rank of each machine, with its number of ranks.
 
     Raises:
-        TrainfleetError: as `trainfleet.training.trainer.loop.train`, after it was sent to the launcher.
+        TrainfleetError: as `trainfleet.training.trainer.loop.train`, after it was sent to the launcher, which
+            restarts the workers if a store did not respond.
     """
     rank = int(os.environ.get("RANK", "0"))
     reports = rank == 0 and recipe.notifications.enabled
@@ -192,15 +194,22 @@ def work(
             sink.send("result", **document)
         process_group.shutdown()
         return document
-    except TrainfleetError as error:
-        # Before the process group breaks, or the launcher reports another rank's error.
-        send_error(env, error)
-        raise
     except Exception as error:
-        sink.send("crash", rank=rank, error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
+        # Before the process group breaks, or the launcher reports another rank's error.
+        _report(error, sink, env, rank)
         raise
     finally:
         sink.close()
+
+
+def _report(error: Exception, sink: EventSink, env: Mapping[str, str], rank: int) -> None:
+    """Send the error of a rank: `error` ends the run, and after `crash` the launcher restarts its workers."""
+    if isinstance(error, TrainfleetError) and not isinstance(error, StoreUnavailableError):
+        send_error(env, error)
+        return
+    known = isinstance(error, TrainfleetError)
+    text = str(error) if known else f"{type(error).__name__}: {error}"
+    sink.send("crash", rank=rank, error=text, trace="" if known else traceback.format_exc())
 
 
 def _as_document(result: RunResult) -> Result:

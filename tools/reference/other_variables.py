@@ -157,7 +157,7 @@ RAY = Group(
         Variable(
             "CUBLAS_WORKSPACE_CONFIG",
             "Workspace of cuBLAS; a fixed one makes results repeatable.",
-            "each rank, with `deterministic: true`",
+            "each rank whose recipe is `deterministic`",
             "`:4096:8`",
         ),
     ),

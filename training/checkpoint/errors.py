@@ -13,7 +13,7 @@ class CheckpointError(TrainfleetError):
     """Raised when a checkpoint cannot be saved, or none can be read; names the last good one."""
 
 
-class UnavailableStoreError(CheckpointError):
+class UnavailableStoreError(CheckpointError, StoreUnavailableError):
     """Raised when a checkpoint cannot be saved because the store does not respond for now."""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import random
 import re
@@ -25,10 +26,13 @@ from trainfleet.training.data.blocks import BlockEntry, TornBlockError
 from trainfleet.training.stores import clouds, urls
 from trainfleet.training.stores.error_messages import redact_signature
 from trainfleet.training.stores.retry import RetryPolicy
+from trainfleet.training.stores.store import StoreUnavailableError
 
 T = TypeVar("T")
 MAX_ATTEMPTS = 5
-FIRST_WAIT_S = 0.5
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
+STREAM_BUDGET_S = 600.0
+"""How long a training waits for a block: with all of its machines, it has nothing else to do."""
 _ARROW_SCHEMES = ("file", "s3", "gs", "gcs", "hdfs")
 _WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
@@ -78,14 +82,20 @@ def filesystem(where: str) -> tuple[Any, str]:
         raise InputError("cannot use the URL", [Problem(where, str(error).splitlines()[0], fix)]) from error
 
 
-def with_retries(action: Callable[[], T], where: str, pause: Callable[[float], Any] = time.sleep) -> T:
-    """Run an object store request, with retries.
+def with_retries(
+    action: Callable[[], T],
+    where: str,
+    pause: Callable[[float], Any] = time.sleep,
+    budget_s: float = 0.0,
+) -> T:
+    """Run an object store request, with retries for at least `budget_s` seconds of pauses.
 
     Raises:
         FileNotFoundError, PermissionError: at once, without a retry.
-        TrainfleetError: all attempts failed.
+        StoreUnavailableError: all attempts failed.
     """
-    for attempt in range(1, MAX_ATTEMPTS + 1):
+    paused = 0.0
+    for attempt in itertools.count(1):
         try:
             return action()
         except (FileNotFoundError, PermissionError):
@@ -96,12 +106,13 @@ def with_retries(action: Callable[[], T], where: str, pause: Callable[[float], A
             text = redact_signature(str(error))
             if "ACCESS_DENIED" in text or "403" in text:  # pyarrow raises no PermissionError
                 raise PermissionError(13, f"access denied: {text.splitlines()[0]}", where) from None
-            if attempt == MAX_ATTEMPTS:
-                raise TrainfleetError(
-                    "the object store does not respond",
-                    [Problem(where, f"failed {MAX_ATTEMPTS} times: {text}")],
+            if attempt >= MAX_ATTEMPTS and paused >= budget_s:
+                raise StoreUnavailableError(
+                    "the object store does not respond", [Problem(where, f"failed {attempt} times: {text}")]
                 ) from None
-            pause(FIRST_WAIT_S * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))
+            wait = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(attempt - 1, 64)) * random.uniform(0.5, 1.5)
+            paused += wait
+            pause(wait)
     raise AssertionError("unreachable")
 
 
@@ -163,7 +174,8 @@ class BlockCache:
 
         Raises:
             TornBlockError: the stored block does not match the manifest.
-            TrainfleetError: the store does not respond, or the disk is full.
+            StoreUnavailableError: the store does not respond.
+        TrainfleetError: the disk is full.
         """
         path = self.folder / f"{entry.sha256}.arrow"
         with contextlib.suppress(FileNotFoundError):
@@ -188,11 +200,11 @@ class BlockCache:
             with system.open_input_file(remote) as file:
                 return file.read_buffer()
 
-        payload = with_retries(read, url)
+        payload = with_retries(read, url, budget_s=STREAM_BUDGET_S)
         try:
             entry.check(payload, thorough=True)
         except TornBlockError:
-            payload = with_retries(read, url)  # it may have been damaged in transit
+            payload = with_retries(read, url, budget_s=STREAM_BUDGET_S)  # it may have been damaged in transit
             entry.check(payload, thorough=True)
         self._evict(entry.bytes)
         handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=".fetching-")

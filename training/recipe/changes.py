@@ -21,6 +21,7 @@ FREE_KEYS = (
     "sharding",
     "activation_checkpointing",
     "compile",
+    "deterministic",
     "batch.micro_batch",
     "publish",
     "tune",

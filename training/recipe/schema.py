@@ -33,11 +33,16 @@ AnyWorkloadSettings = Annotated[WorkloadSettings, WrapValidator(_select_settings
 
 
 class Optimizer(Section):
-    """AdamW with linear warm-up, then cosine decay to `min_ratio` of the peak learning rate, or constant."""
+    """AdamW with linear warm-up, then cosine decay to `min_ratio` of the peak learning rate, constant, or
+    constant with a final linear decay (`wsd`).
+    """
 
     name: Literal["adamw"] = "adamw"
-    schedule: Literal["cosine", "constant"] = Field(
+    schedule: Literal["cosine", "constant", "wsd"] = Field(
         "cosine", description="Learning rate after the warm-up; controllers multiply it."
+    )
+    decay: float = Field(
+        0.1, gt=0, le=1, description="wsd: share of all steps in which the rate falls to `min_ratio`."
     )
     lr: float = Field(3e-4, gt=0, description="Peak learning rate.")
     betas: tuple[float, float] = Field(
@@ -296,7 +301,11 @@ class Recipe(Section):
     precision: Literal["fp32", "bf16"] = Field(
         "fp32", description="Type of the forward and backward pass: bf16 uses autocast; weights stay fp32."
     )
-    deterministic: bool = Field(True, description="Reject operations that are not deterministic.")
+    deterministic: bool | Literal["auto"] = Field(
+        "auto",
+        description="Reject operations that are not deterministic; auto: on CPUs. On GPUs some losses (CTC) "
+        "have none, and others are slower.",
+    )
     validation: Validation = Validation()
     checkpoint: CheckpointConfig = CheckpointConfig()
     guards: GuardsConfig = GuardsConfig()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,23 @@ class RunStorage:
         self.checkpoints = open_store(
             f"{self.url if self.store else run_dir}/checkpoints", retry_policy(recipe), notify
         )
-        self._notify = notify
+        self._notify, self._tolerate_minutes = notify, recipe.checkpoint.tolerate.minutes
         self._lease: Lease | None = None
+
+    @contextlib.contextmanager
+    def patient(self) -> Iterator[None]:
+        """Wait for a store that does not respond, up to the minutes of `checkpoint.tolerate`: a start has
+        nothing else to do.
+        """
+        stores = [store for store in (self.store, self.checkpoints) if store is not None]
+        hurried = self.checkpoints.retry
+        for store in stores:
+            store.retry = replace(hurried, budget_s=60 * self._tolerate_minutes)
+        try:
+            yield
+        finally:
+            for store in stores:
+                store.retry = hurried
 
     def enter(self, launch: str) -> None:
         """Acquire exclusive write access for this launch. Rank 0 only, before anything else.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -27,16 +28,18 @@ class RetryPolicy:
             random.
         longest_s: maximum seconds between two attempts.
         stall_s: seconds without progress after which a request fails.
+        budget_s: seconds for which a request is tried again although its attempts are used up.
     """
 
     attempts: int = 6
     first_s: float = 0.5
     longest_s: float = 30.0
     stall_s: float = 60.0
+    budget_s: float = 0.0
 
     def wait(self, attempt: int) -> float:
         """Seconds to wait after `attempt` (from 1), randomised so that ranks do not retry together."""
-        longest: float = min(self.longest_s, self.first_s * 2.0 ** (attempt - 1))
+        longest: float = min(self.longest_s, self.first_s * 2.0 ** min(attempt - 1, 64))
         return longest * (0.5 + random.Random().random() / 2)  # leaves the run's own generator untouched
 
     def run(
@@ -45,18 +48,21 @@ class RetryPolicy:
         is_retryable: Callable[[BaseException], bool],
         on_retry: Callable[[BaseException, float, int], None],
     ) -> Result:
-        """Call until it succeeds. Raises its error if that is not retryable or after the last attempt.
+        """Call until it succeeds. Raises its error if that is not retryable, or after the last attempt and
+        the budget.
 
         Args:
             call: the request; receives a function to call on progress.
             is_retryable: whether another attempt may help.
             on_retry: called with the error, the seconds until the next attempt, and its number.
         """
-        for attempt in range(1, self.attempts + 1):
+        began = time.monotonic()
+        for attempt in itertools.count(1):
             try:
                 return self._watched(call)
             except Exception as error:
-                if attempt == self.attempts or not is_retryable(error):
+                used_up = attempt >= self.attempts and time.monotonic() - began >= self.budget_s
+                if used_up or not is_retryable(error):
                     raise
                 pause = self.wait(attempt)
                 on_retry(error, pause, attempt + 1)

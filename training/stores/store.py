@@ -217,7 +217,8 @@ class Store:
 
         def on_retry(error: BaseException, pause: float, attempt: int) -> None:
             what = f"cannot {verb} {self.at(path)}: {explain(error, self.local).what}"
-            self.notify("store", f"{what}; attempt {attempt} of {self.retry.attempts} in {pause:.1f} s")
+            count = f" of {self.retry.attempts}" if attempt <= self.retry.attempts else ""
+            self.notify("store", f"{what}; attempt {attempt}{count} in {pause:.1f} s")
 
         try:
             return self.retry.run(call, is_retryable, on_retry)
@@ -234,11 +235,10 @@ class Store:
                 raise NotFoundError(
                     "cannot read from the storage", [Problem(self.at(path), "does not exist")]
                 ) from error
-            tried = (
-                f" after {self.retry.attempts} attempts"
-                if explained.retryable and self.retry.attempts > 1
-                else ""
-            )
+            tried = ""
+            if explained.retryable and self.retry.attempts > 1:
+                minutes = f" and {self.retry.budget_s / 60:g} minutes" if self.retry.budget_s else ""
+                tried = f" after {self.retry.attempts} attempts{minutes}"
             kind = StoreUnavailableError if explained.retryable else StoreError
             raise kind(
                 f"cannot {verb} in the storage{tried}",

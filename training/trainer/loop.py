@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -45,7 +45,8 @@ def train(recipe: Recipe, context: RunContext) -> RunResult:
         TrainfleetError: a checkpoint cannot be saved or read, or a guard ends the run; names the last good
             checkpoint.
     """
-    with torch_settings(recipe), single_process_group() if recipe.strategy != "ddp" else nullcontext():
+    alone = single_process_group() if recipe.strategy != "ddp" else nullcontext()
+    with torch_settings(recipe, context.device), alone:
         run = _Run(recipe, context)
         try:
             return run.train()
@@ -101,8 +102,9 @@ class _Run:
         recipe, context, state = self.recipe, self.context, self.state
         self.strategy.warm_up(self.stepper.warmup_pass)
         seed_rank(recipe.seed, context.rank, 0)
-        on_first(self._open_storage, context.rank)
-        self.first_step = resumed_from = self._resume()
+        with self.storage.patient():
+            on_first(self._open_storage, context.rank)
+            self.first_step = resumed_from = self._resume()
         baseline: dict[str, float] = on_first(lambda: self._baseline(resumed_from), context.rank)
         self.writer = self._open_writer(resumed_from, baseline)
         with self.writer or nullcontext():
@@ -118,9 +120,8 @@ class _Run:
             while not self._done() and not stopped:
                 began = time.perf_counter()
                 result, known = self._step()
-                if graphs is not None:
+                if graphs is not None and state.step == resumed_from + 1:
                     self._log_event(*graphs.describe())
-                    graphs = None
                 if self._due(recipe.log.every):
                     self._log_interval(known[-1].grad_norm, eta.estimate(state.step, self._planned_steps()))
                 self._on_saved(self.checkpoints.poll(all(each.writing for each in known)))
@@ -141,8 +142,11 @@ class _Run:
         set_learning_rate(self.optimizer, controllers.learning_rate(state.position))
         self.workload.prefetch("train", self.order.upcoming(state.position, 2 * size))
         samples = self.order.indices(state.position, size)
-        asked = self.context.should_stop() or self.storage.stop_requested
-        asked = asked or bool(self.writer and self.meter.reached())
+        asked = (
+            self.context.should_stop()
+            or self.storage.stop_requested
+            or bool(self.writer and self.meter.reached())
+        )
         with explain_memory(self.recipe, self.context, controllers, first=state.step == self.first_step):
             result = self.stepper.compute_gradients(
                 samples,
@@ -154,15 +158,14 @@ class _Run:
                 controllers.measures_noise(state.step),
             )
         self.readings.add(state.step + 1, result.values)
-        known: list[Reading] = []
-        rejected = None
+        known, rejected = list[Reading](), None
         if self.readings.run_ahead:
             # The device skips the update itself, as for a gradient scaler (torch.amp.GradScaler.step).
             valid = result.finite
             self.optimizer.found_inf = (~valid).float()  # type: ignore[attr-defined]  # read by fused AdamW
         else:
             known, valid = self.readings.take(), None
-            rejected = self._judge(known[0])
+            rejected = self._check(known[0])
         failpoints.hit("in-step", state.step + 1)
         if rejected is None:
             self.optimizer.step()
@@ -180,7 +183,7 @@ class _Run:
         throughput.steps += 1
         return result, known
 
-    def _judge(self, reading: Reading) -> Action | None:
+    def _check(self, reading: Reading) -> Action | None:
         """Whether the guards reject a step: the action, unless it ends the run."""
         verdict = self.guards.check(reading.loss, reading.grad_norm)
         if verdict.action == "stop":
@@ -194,7 +197,7 @@ class _Run:
         """What has become known of earlier steps."""
         known = self.readings.take(everything)
         for reading in known:
-            self._judge(reading)
+            self._check(reading)
         return known
 
     def _done(self) -> bool:
@@ -370,7 +373,7 @@ class _Run:
             time.sleep(self.recipe.checkpoint.patience.first_wait)
             self._save(None if stopped else self.state.metrics)
             self._on_saved(self.checkpoints.finish())
-        status = "stopped" if stopped else "finished"
+        status: Literal["finished", "stopped"] = "stopped" if stopped else "finished"
         limits = self.meter.reached() if stopped and self.writer else []
         for each in limits:
             self._log_event("budget", each.what)
@@ -380,16 +383,8 @@ class _Run:
         on_first(self._before_commit, self.context.rank)
         self.checkpoints.close()
         self._event(status, f"at step {step}/{self._planned_steps()} {metrics_text(metrics)}")
-        return RunResult(
-            status="stopped" if stopped else "finished",
-            step=step,
-            metrics=metrics,
-            baseline=baseline,
-            checkpoint=self.saved,
-            resumed_from=resumed_from,
-            run_dir=self.context.run_dir,
-            limits=tuple(limits),
-        )
+        place, ended = self.context.run_dir, tuple(limits)
+        return RunResult(status, step, metrics, baseline, self.saved, resumed_from, place, ended)
 
     def _fail(self, step: int, verdict: Verdict) -> None:
         self.checkpoints.finish()

@@ -36,14 +36,20 @@ def recipe_settings(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 
 
 def learning_rate(settings: Optimizer, step: float, steps: int) -> float:
-    """The rate of step `step` (from 0) of `steps`: linear warm-up to the peak, then cosine decay to
-    `min_ratio`
-    of it, or constant.
+    """The rate of step `step` (from 0) of `steps`: linear warm-up to the peak, then by `schedule`.
+
+    cosine: decay to `min_ratio` of the peak. wsd: the peak, and a linear decay to `min_ratio` in the last
+    `decay` of all steps (warm-up, stable, decay: Hu et al. 2024, arXiv:2404.06395), so that a run can be made
+    longer before its decay begins.
     """
     if step < settings.warmup:
         return settings.lr * (step + 1) / settings.warmup
     if settings.schedule == "constant":
         return settings.lr
+    if settings.schedule == "wsd":
+        decay = max(1.0, settings.decay * steps)
+        progress = min(1.0, max(0.0, step - (steps - 1 - decay)) / decay)
+        return settings.lr * (1 - (1 - settings.min_ratio) * progress)
     progress = (step - settings.warmup) / max(1, steps - 1 - settings.warmup)
     return settings.lr * (
         settings.min_ratio + (1 - settings.min_ratio) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))

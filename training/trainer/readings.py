@@ -16,7 +16,9 @@ import torch
 from trainfleet.training.recipe.schema import Recipe
 
 RUN_AHEAD = 2
-"""Steps that a GPU may be behind the loop. With fewer it may idle; with more, errors are noticed later."""
+"""Steps by which the loop may be ahead of a GPU. With fewer, the GPU may idle; with more, errors are noticed
+later.
+"""
 
 
 @dataclass(frozen=True)

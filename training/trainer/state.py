@@ -171,11 +171,15 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def torch_settings(recipe: Recipe) -> Iterator[None]:
-    """Set threads and determinism as in the recipe, and restore them afterwards."""
+def torch_settings(recipe: Recipe, device: str = "cpu") -> Iterator[None]:
+    """Set threads and determinism as in the recipe, and restore them afterwards.
+
+    On GPUs, `deterministic: auto` is off: the backward pass of CTCLoss and of a two-dimensional NLLLoss would
+    be rejected (torch.use_deterministic_algorithms), and convolutions are slower.
+    """
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(recipe.scaling.threads)
-    if recipe.deterministic:
+    if recipe.deterministic is True or (recipe.deterministic == "auto" and device == "cpu"):
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # a module with a property, which mypy does not know
         torch.use_deterministic_algorithms(True)

@@ -270,6 +270,7 @@ def test_a_temporary_error_of_the_store_is_retried(
     data: Prepared, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(remote, "STREAM_BUDGET_S", 0.0)
     fetched, failures = remote.filesystem, iter([OSError("reset by peer")] * 3)
 
     def flaky(where: str) -> Any:
