@@ -66,7 +66,7 @@ def test_a_removed_folder_leaves_nothing_behind(store_server: Running, prefix: s
     store.remove_folder("step-1")
     store.remove_folder("never")
     assert store.sizes() == {"step-10/kept": 1}
-    assert "step-1" not in store.entries()  # no object that stands for an empty folder
+    assert "step-1" not in store.entries()  # no object in place of an empty folder
     with pytest.raises(ValueError, match="the store itself"):
         store.remove_folder("/")
 

@@ -30,7 +30,7 @@ def test_a_longer_run_with_wsd_has_the_same_rates_until_its_decay() -> None:
     assert [learning_rate(settings, step, 100) for step in range(90)] == [
         learning_rate(settings, step, 200) for step in range(90)
     ]
-    assert learning_rate(settings, 0, 1) == 1.0 * settings.min_ratio
+    assert learning_rate(settings, 0, 1) == pytest.approx(settings.min_ratio)
 
 
 @pytest.mark.parametrize(

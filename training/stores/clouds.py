@@ -106,7 +106,7 @@ class CloudBackend:
 
     def remove_folder(self, prefix: str) -> None:
         # pyarrow deletes up to 1,000 files of S3 and 256 of Azure per request, those of GCS in parallel, and
-        # the objects that stand for empty folders (cpp/src/arrow/filesystem: s3fs.cc, azurefs.cc, gcsfs.cc).
+        # the objects in place of empty folders (cpp/src/arrow/filesystem: s3fs.cc, azurefs.cc, gcsfs.cc).
         from pyarrow.fs import FileType
 
         if self.client.get_file_info(self._at(prefix)).type == FileType.NotFound:
