@@ -1,7 +1,6 @@
 """Every fault on a run over three nodes, under DDP and FSDP2: it recovers by itself, with an undisturbed run's losses.
 
-The run's steps take a third of a second in which the CPUs are idle, as with a GPU. TRAINFLEET_REPEATS sets how
-often each fault is injected.
+A step takes a third of a second of idle CPUs, as with a GPU. TRAINFLEET_REPEATS: injections of each fault.
 """
 
 from __future__ import annotations
