@@ -33,8 +33,7 @@ from trainfleet.training.runs.reader import read_run
 pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(5400)]
 __all__ = ["place"]
 REPEATS = int(os.environ.get("TRAINFLEET_REPEATS", "1"))
-DISK = 60 << 30
-FULL_S = 30.0
+DISK, FULL_S = 60 << 30, 30.0
 STOPPED_S = 600.0
 STEP = re.compile(rb"step +(\d+)/")
 FURTHER = 25
