@@ -200,6 +200,8 @@ class CloudSupport:
     """True: spot nodes never cost more than on-demand ones."""
     pool_skew: int = 0
     """How many minor versions a node pool may be older than the control plane; 0 = pools follow it."""
+    encrypting_machines: str = ""
+    """Pattern of the machines between which the cloud encrypts traffic; empty = none."""
     drain_minutes: int = 0
     """How long an upgrade waits for the pods of a node: their budgets and their grace period; 0 = unknown."""
     fast_image_pull: bool = False

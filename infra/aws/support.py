@@ -85,8 +85,15 @@ def role_rights(spec: PlatformSpec) -> Mapping[str, Mapping[str, Any]]:
     return rights(spec)
 
 
+ENCRYPTING_MACHINES = r"(g4dn|g5|g6|g6e|g7|g7e|gr6|m7i|p4d|p4de|p5|p5e|p5en|p6-b200|p6-b300)\.\w+"
+"""EC2 user guide, encryption in transit: these machines encrypt traffic between them, in one VPC or in peered
+ones, if no load balancer or transit gateway is between them. By type: `EncryptionInTransitSupported` of
+DescribeInstanceTypes, as listed in aws/karpenter-provider-aws, instance-types.md (1d92708, 2026-08-21).
+"""
+
 SUPPORT = CloudSupport(
     cloud=Cloud.AWS,
+    encrypting_machines=ENCRYPTING_MACHINES,
     hub=HubId("transit gateway", r"tgw-[0-9a-f]{8,17}", "its id: tgw-0123456789abcdef0"),
     existing_network=NetworkIds(
         network=r"vpc-[0-9a-f]{8,17}",

@@ -66,6 +66,10 @@ class Network(PlatformComponent):
             address_space={"address_prefixes": [str(spec.network.cidr)]},
             # Rules of a subnet apply to its private endpoints as well.
             private_endpoint_v_net_policies="Disabled",
+            # Nodes that run already encrypt after they were stopped and started (Virtual Network encryption).
+            encryption={"enabled": True, "enforcement": "AllowUnencrypted"}
+            if spec.network.encryption
+            else None,
             tags=self.tags("vnet"),
             # Azure cannot remove a range that is in use, so another range is another network. Without this,
             # the provider reports Azure's error in the middle of an apply.

@@ -70,10 +70,18 @@ def identity_rights(spec: PlatformSpec) -> Mapping[str, Mapping[str, Any]]:
     return {purpose: known.get(purpose, assigned) for purpose in identity_purposes(spec)}
 
 
+ENCRYPTING_MACHINES = (
+    r"Standard_([DE]\d+[a-z]*_v([5-9]|\d\d)|NC\d+[a-z]+_H100_v5|ND\d+[a-z]+(_NDR)?_GB[23]00_v6)"
+)
+"""Virtual Network encryption, requirements (2024-12-11): all D and E series from v5 on, NC H100 v5, ND GB200
+v6 and ND GB300 v6. Its limitations advise against it in networks with other machines.
+"""
+
 SUPPORT = CloudSupport(
     cloud=Cloud.AZURE,
     pool_skew=2,  # AKS API, agent pool, orchestratorVersion: within two minor versions of the control plane
     drain_minutes=DRAIN_MINUTES,
+    encrypting_machines=ENCRYPTING_MACHINES,
     hub=HubId(
         "virtual network",
         VIRTUAL_NETWORK,

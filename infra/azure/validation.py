@@ -25,7 +25,7 @@ from trainfleet.infra.azure.layout import (
 from trainfleet.infra.azure.sizes import INLINE_NODES, LUSTRE_MOST_TIB, LUSTRE_STEPS_TIB, NFS_MOST_GIB
 from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import PlatformSpec
-from trainfleet.infra.validation.existing_network import in_own_network
+from trainfleet.infra.validation.existing_network import EXISTING, in_own_network
 from trainfleet.infra.validation.finding import Finding, Rule
 from trainfleet.infra.validation.network import CIDR, PRIVATE_RANGES, is_private
 from trainfleet.infra.validation.pools import CLOUD, pools
@@ -289,6 +289,13 @@ def azure_ranges_are_few(spec: PlatformSpec) -> Iterator[Finding]:
         )
 
 
+def azure_owner_encrypts_an_existing_network(spec: PlatformSpec) -> Iterator[Finding]:
+    """Encryption is a setting of the virtual network (Virtual Network encryption)."""
+    if spec.network.existing is not None and spec.network.encryption:
+        what = "is a setting of the existing network"
+        yield Finding(("network", "encryption"), what, "leave it out, and set it there", (EXISTING, CLOUD))
+
+
 def azure_tags_are_free(spec: PlatformSpec) -> Iterator[Finding]:
     r"""Keys without <>%&\?/, 512 long, values 256, 50 in all, ignoring case (Azure Resource Manager,
     tag limitations)."""
@@ -334,6 +341,7 @@ RULES: tuple[Rule, ...] = (
     azure_objects_come_back,
     azure_filesystem_is_sold,
     azure_ranges_are_few,
+    azure_owner_encrypts_an_existing_network,
     azure_tags_are_free,
     *validation_pools.RULES,
 )

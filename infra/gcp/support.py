@@ -63,6 +63,8 @@ def account_rights(spec: PlatformSpec) -> Mapping[str, Mapping[str, Any]]:
 
 SUPPORT = CloudSupport(
     cloud=Cloud.GCP,
+    # Google Cloud, encryption in transit: all traffic between machines of a VPC network and its peers.
+    encrypting_machines=".*",
     drain_minutes=60,  # GKE guide, node upgrade strategies: then it evicts the pods
     endpoints=("dns", "public", "private"),
     hub=HubId("network", NETWORK, "projects/my-hub/global/networks/hub"),

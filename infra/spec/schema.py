@@ -72,6 +72,10 @@ class Network(Part):
     """Build the platform in this network. Default: in a network of its own."""
     flow_logs: bool = True
     """Log accepted and rejected connections of the network."""
+    encryption: bool = False
+    """Require that the cloud encrypts traffic between nodes: always on gcp, by the machines on aws, by an
+    encrypted virtual network on azure. A pool whose machine does not is rejected.
+    """
 
 
 class Access(Part):

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
+from trainfleet.infra.catalog.machines import catalogue, sells_machines
 from trainfleet.infra.cloud_support import support
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.validation.existing_network import EXISTING, in_own_network
 from trainfleet.infra.validation.finding import Finding
+from trainfleet.infra.validation.pools import machine_choice, pools_with_machine
 from trainfleet.pydantic_messages import Path
 
 CIDR: Path = ("network", "cidr")
@@ -20,7 +22,10 @@ _ACCESS: Path = ("kubernetes", "access")
 _ENDPOINT, _PUBLIC, _PRIVATE = ((*_ACCESS, name) for name in ("endpoint", "public_ranges", "private_ranges"))
 _DECIDES_ENDPOINT: tuple[Path, ...] = (("cloud",), _ENDPOINT, _PUBLIC, _PRIVATE)
 """Without `endpoint`, the ranges decide."""
+EXAMPLES = 4
+"""How many machines a message names."""
 _HUB: Path = ("network", "hub")
+_ENCRYPTION: Path = ("network", "encryption")
 
 
 def is_private(cidr: IPv4Network) -> bool:
@@ -69,6 +74,20 @@ def network_has_egress(spec: PlatformSpec) -> Iterator[Finding]:
         what = "leaves nodes without egress, and the images of the cluster layer are in public registries"
         fix = "per-zone or single, or network.existing with egress of its own"
         yield Finding(("network", "nat"), what, fix, (("cloud",),))
+
+
+def network_can_be_encrypted(spec: PlatformSpec) -> Iterator[Finding]:
+    """A cloud encrypts traffic between machines that support it, and leaves other traffic as it is."""
+    if not spec.network.encryption or not sells_machines(spec.cloud):
+        return
+    pattern = support(spec.cloud).encrypting_machines
+    offers = [each.instance_type for each in catalogue() if each.cloud is spec.cloud and each.accelerator]
+    for path, _, machine in pools_with_machine(spec):
+        if not re.fullmatch(pattern, machine.instance_type.removeprefix("ml.")):
+            others = [each for each in offers if re.fullmatch(pattern, each)][:EXAMPLES]
+            what = f"{spec.cloud} is not known to encrypt the traffic of {machine.instance_type}"
+            fix = f"another machine, for example {', '.join(others)}; or network.encryption: false"
+            yield Finding((*path, "instance_type"), what, fix, (*machine_choice(path), _ENCRYPTION))
 
 
 def public_ranges_are_narrow(spec: PlatformSpec) -> Iterator[Finding]:

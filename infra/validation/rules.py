@@ -29,6 +29,7 @@ COMMON_RULES: tuple[Rule, ...] = (
     versions.image_releases_match,
     network.endpoint_is_reachable,
     network.network_has_egress,
+    network.network_can_be_encrypted,
     network.public_ranges_are_narrow,
     network.private_ranges_are_connected,
     network.hub_is_well_formed,

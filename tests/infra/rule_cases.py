@@ -1236,6 +1236,17 @@ CASES = [
         f"{LUSTRE}.kind",
         "this release has no `nfs` on aws",
     ),
+    Case(
+        "network_can_be_encrypted",
+        {
+            "network.encryption": True,
+            "gpu_pools[0].instance_type": "x99.12xlarge",
+            "gpu_pools[0].machine": FACTS,
+        },
+        "gpu_pools[0].instance_type",
+        "aws is not known to encrypt the traffic of x99.12xlarge -> another machine, for example g4dn.xlarge",
+        {"network.encryption": True},
+    ),
     Case("operator_is_known", {"ray.operator": "1.4.0"}, "ray.operator", "1.6.0", {"ray.operator": "1.6.0"}),
     Case(
         "ray_can_authenticate",

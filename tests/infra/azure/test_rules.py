@@ -30,6 +30,8 @@ SHARED = "storage.shared_filesystem"
 LUSTRE = {"kind": "lustre", "capacity_gib": 16384}
 RESERVED = {f"{POOL}.capacity": "reserved", f"{POOL}.reservation": RESERVATION}
 H100 = {f"{POOL}.accelerator": "H100", f"{POOL}.per_node": 8}
+_NET = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/net/providers/Microsoft.Network/virtualNetworks/v"
+VNET = {"id": _NET, "subnets": {name: f"{_NET}/subnets/{name}" for name in ("nodes", "endpoints")}}
 PUBLIC = "kubernetes.access.public_ranges"
 
 
@@ -267,6 +269,13 @@ CASES = [
         PUBLIC,
         "at most 100",
         {PUBLIC: [f"203.0.{part}.0/24" for part in range(100)]},
+    ),
+    Case(
+        "owner_encrypts_an_existing_network",
+        {"network.encryption": True, "network.existing": VNET},
+        "network.encryption",
+        "is a setting of the existing network -> leave it out, and set it there",
+        {"network.existing": VNET},
     ),
     Case(
         "tags_are_free",

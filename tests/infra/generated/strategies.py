@@ -245,6 +245,7 @@ def _network(draw: Draw, cloud: Cloud, region: str) -> Document:
         "zones": draw(st.integers(least, most)),
         "nat": draw(st.sampled_from(["per-zone", "single"])),
         "flow_logs": draw(st.booleans()),
+        "encryption": draw(st.booleans()) if cloud is not Cloud.AZURE else False,
     }
 
 
