@@ -68,7 +68,7 @@ def test_the_page_on_versions_names_every_key_that_a_resume_may_change() -> None
     from trainfleet.training.recipe.changes import FREE_KEYS
 
     paragraph = next(each for each in VERSIONING.split("\n\n") if each.startswith("A resume compares"))
-    named = set(re.findall(r"`([a-z_]+)`", paragraph))
+    named = set(re.findall(r"`([a-z_]+)(?:\.[a-z_]+)*`", paragraph))
     summarized = {"checkpoint", "workload"}  # as retention, and as limits of the data
     assert {key.partition(".")[0] for key in FREE_KEYS} - summarized == named
 
