@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from trainfleet.infra.kubernetes.features import LayerFeatures
 from trainfleet.infra.kubernetes.manifest_model import document
+from trainfleet.infra.kubernetes.names import RAY_SIGNER, SIGNER_NAMESPACE
 from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform
 
 XIDS_OF_PROGRAMS = "13|31|43|45|68|109"
@@ -56,6 +57,8 @@ def alert_rules(platform: Platform, features: LayerFeatures) -> RulesSpec:
     groups = [Group("trainfleet-nodes", NODES), Group("trainfleet-ray", RAY)]
     if platform.pools:
         groups.append(Group("trainfleet-gpus", GPUS))
+    if features.certificates != "none":
+        groups.append(Group("trainfleet-certificates", CERTIFICATES))
     if features.queue:
         groups.append(Group("trainfleet-queue", QUEUE))
     return RulesSpec(tuple(groups))
@@ -131,6 +134,18 @@ RAY = (
         "warning",
         "{{ $labels.pod }} was started again more than three times in half an hour",
         "The reason of its last end is in the pod's status; out of memory is the most frequent one.",
+    ),
+)
+_SIGNER = f'namespace="{SIGNER_NAMESPACE}", deployment="{RAY_SIGNER}"'
+CERTIFICATES = (
+    _rule(
+        "RaySignerDown",
+        f"kube_deployment_status_replicas_available{{{_SIGNER}}} == 0",
+        "5m",
+        "critical",
+        "No pod signs the certificates of Ray, so no run starts",
+        f"See why: kubectl -n {SIGNER_NAMESPACE} describe pods, and the log of deployments/{RAY_SIGNER}. "
+        "Runs that have started are not affected, except that they cannot replace a pod.",
     ),
 )
 QUEUE = (

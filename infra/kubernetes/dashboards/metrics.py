@@ -41,6 +41,7 @@ METRICS: dict[str, str] = {
     "ray_trainfleet_step_seconds": SINK,
     "ray_trainfleet_data_wait": SINK,
     "ray_trainfleet_checkpoint_seconds": SINK,
+    "kube_deployment_status_replicas_available": STATE,
     "kube_node_labels": STATE,
     "kube_node_status_condition": STATE,
     "kube_node_status_allocatable": STATE,

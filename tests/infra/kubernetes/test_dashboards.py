@@ -164,6 +164,17 @@ def test_every_alert_says_how_bad_it_is_what_is_wrong_and_what_to_do() -> None:
         assert len(rule["annotations"]["description"]) > 40
 
 
+def test_a_signer_without_pods_is_reported_where_there_is_one() -> None:
+    def alerts(planned: Planned) -> dict[str, str]:
+        groups = planned.custom("PrometheusRule")["trainfleet"]["spec"]["groups"]
+        return {rule["alert"]: rule["expr"] for group in groups for rule in group["rules"]}
+
+    deployment = whole().inputs["lab-ray-signer-deployment"]["metadata"]
+    expression = alerts(whole())["RaySignerDown"]
+    assert f'namespace="{deployment["namespace"]}", deployment="{deployment["name"]}"' in expression
+    assert "RaySignerDown" not in alerts(plan({"ray": {"tls": False}}))
+
+
 def test_an_alert_on_xid_errors_leaves_out_those_of_programs() -> None:
     (rule,) = [
         rule
