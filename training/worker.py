@@ -5,17 +5,18 @@ A separate module because Ray pickles a function by its module's name, which is 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainfleet.errors import TrainfleetError
 from trainfleet.training.notifications.rank import ReportingSink
@@ -34,6 +35,9 @@ from trainfleet.training.runtime.events import (
 from trainfleet.training.runtime.progress import Lines
 from trainfleet.training.stores import StoreUnavailableError
 from trainfleet.training.trainer.context import RunContext, RunResult
+
+if TYPE_CHECKING:
+    from trainfleet.training.runtime.process_group import World
 
 STEP_EVENTS_PER_S = 5
 
@@ -165,7 +169,7 @@ def work(
         from trainfleet.training.runtime import process_group, required_network
         from trainfleet.training.trainer import loop
 
-        world = process_group.init_from_env(recipe.scaling.use_gpu)
+        world = process_group.init_from_env(recipe.scaling.use_gpu, 60 * recipe.scaling.start_timeout)
         network = required_network.require_network(world)
         on_first_step = None
         if start_spares is not None and world.local_rank == 0:
@@ -185,7 +189,7 @@ def work(
         if network and world.rank == 0:
             context.on_event("network", f"NCCL uses {network}, as the platform requires")
         try:
-            with note:
+            with note, _watched(recipe, world, context, sink):
                 result = loop.train(recipe, context)
         finally:
             stop_request.uninstall()
@@ -200,6 +204,25 @@ def work(
         raise
     finally:
         sink.close()
+
+
+@contextlib.contextmanager
+def _watched(recipe: Recipe, world: World, context: RunContext, sink: EventSink) -> Iterator[None]:
+    """Watch for ranks that hang, if there are several."""
+    if world.world_size == 1 or not recipe.scaling.hang_timeout:
+        yield
+        return
+    from trainfleet.training.runtime.hang_watch import HangWatch
+
+    def report(rank: int, text: str) -> None:
+        sink.send("crash", rank=rank, error=text, trace="")
+
+    watch = HangWatch(world, recipe.scaling.hang_timeout, report)
+    watch.attach(context)
+    try:
+        yield
+    finally:
+        watch.close()
 
 
 def _report(error: Exception, sink: EventSink, env: Mapping[str, str], rank: int) -> None:

@@ -142,6 +142,24 @@ RAY = Group(
             "the network of the platform's contract on whole nodes, else chosen by NCCL",
         ),
         Variable(
+            "TORCH_FR_BUFFER_SIZE",
+            "Collectives that NCCL's flight recorder keeps; 0 turns it off.",
+            "each rank with a GPU",
+            "`2000`",
+        ),
+        Variable(
+            "TORCH_FR_DUMP_ON_TIMEOUT",
+            "Whether the flight recorder writes its files when a collective times out.",
+            "each rank with a GPU",
+            "`true`",
+        ),
+        Variable(
+            "TORCH_NCCL_ENABLE_MONITORING",
+            "Whether a process ends when NCCL's watchdog no longer responds.",
+            "each rank with a GPU",
+            "`1`",
+        ),
+        Variable(
             "LD_LIBRARY_PATH",
             "Folders of the dynamic loader. A process without a GPU says if GKE's driver folder is missing "
             "in it.",

@@ -202,6 +202,17 @@ class ScalingConfig(Section):
         ge=0,
         description="How often failed workers are restarted from the newest checkpoint within one launch.",
     )
+    start_timeout: float = Field(
+        30.0,
+        gt=0,
+        description="Minutes that workers wait for each other, such as for one that prepares data.",
+    )
+    hang_timeout: float = Field(
+        60.0,
+        ge=0,
+        description="Seconds after which a step is late, at least ten times the longest one before. If a "
+        "worker then does not respond, or none continues, all are restarted. 0 = never.",
+    )
     standby: bool = Field(
         True,
         description="Keep one prestarted process per worker, so that a restart is faster (Ray); about 0.5 "

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from trainfleet.errors import MissingToolError, Problem, TrainfleetError
+from trainfleet.training.runtime import nccl_diagnostics
 
 LOOPBACK = ("127.0.0.1", "localhost")
 DRIVER_MOUNT = Path("/usr/local/nvidia/lib64")
@@ -52,6 +53,7 @@ def init_from_env(use_gpu: bool, timeout_s: float = 600) -> World:
         if old := _old_driver():
             raise MissingToolError("the GPU cannot be used", [old])
         torch.cuda.set_device(local_rank)
+        nccl_diagnostics.enable()
     if world_size > 1 and not dist.is_initialized():
         if os.environ.get("MASTER_ADDR") in LOOPBACK and sys.platform == "linux":
             # Otherwise gloo resolves the host name, which can take minutes without a network.

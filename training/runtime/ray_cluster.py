@@ -22,7 +22,7 @@ from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.recipe.schema import ScalingConfig
-from trainfleet.training.runtime import prestart
+from trainfleet.training.runtime import nccl_diagnostics, prestart
 from trainfleet.training.runtime.events import RANK_CPUS, RAY_NODES, RAY_TEMP
 
 QUIET = {
@@ -89,7 +89,10 @@ class RayCluster:
         trainer = _trainer_class()(
             function,
             train_loop_config=config,
-            torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if scaling.use_gpu else "gloo"),
+            torch_config=TorchConfig(
+                backend="cpu:gloo,cuda:nccl" if scaling.use_gpu else "gloo",
+                timeout_s=round(60 * scaling.start_timeout),
+            ),
             scaling_config=ray_train.ScalingConfig(
                 num_workers=(scaling.min_workers, scaling.workers)
                 if scaling.min_workers and not self.own
@@ -107,13 +110,21 @@ class RayCluster:
                 storage_path=self.storage,
                 storage_filesystem=None if self.own or "TRAINFLEET_RAY_STORAGE" in os.environ else nothing(),
                 failure_config=ray_train.FailureConfig(max_failures=scaling.restarts),
-                worker_runtime_env=prestart.environment() if config.get("standby") else None,  # type: ignore[call-arg]  # typed for Ray Train's first version
+                worker_runtime_env=_worker_environment(bool(config.get("standby")), scaling.use_gpu),  # type: ignore[call-arg]  # typed for Ray Train's first version
             ),
         )
         try:
             trainer.fit()
         except ray_train.TrainingFailedError as error:
             raise TrainfleetError(f"the workers failed: {str(error).strip().splitlines()[-1]}") from error
+
+
+def _worker_environment(standby: bool, use_gpu: bool) -> dict[str, Any] | None:
+    """The `runtime_env` of ranks. Ray Train makes the process group, so NCCL's variables are set here."""
+    variables = dict(prestart.environment()["env_vars"]) if standby else {}
+    if use_gpu:
+        variables |= {name: os.environ.get(name, value) for name, value in nccl_diagnostics.VARIABLES.items()}
+    return {"env_vars": variables} if variables else None
 
 
 def too_few(what: str, have: float, need: float, workers: int) -> InputError:

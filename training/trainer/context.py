@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import platformdirs
 
@@ -16,6 +18,20 @@ if TYPE_CHECKING:
     from trainfleet.training.recipe.schema import Recipe
     from trainfleet.training.trainer.strategies import Strategy
     from trainfleet.training.workloads import Workload
+
+
+P, R = ParamSpec("P"), TypeVar("R")
+
+
+def lengthy(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """A method of an object with a `context`, in the context of what may take long."""
+
+    @functools.wraps(method)
+    def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self.context.lengthy():
+            return method(self, *args, **kwargs)
+
+    return call
 
 
 def _never() -> bool:
@@ -60,6 +76,7 @@ class RunContext:
         on_checkpoint: a checkpoint is complete: (its step, its folder or URL).
         counts: further values of the rows, such as `dropped_notifications`; empty most of the time.
         on_evacuated: on every rank: the checkpoint that a preemption notice asked for is complete.
+        lengthy: context, on every rank, of what may take long: waits for data, validations, saves.
     """
 
     run_dir: Path
@@ -79,6 +96,7 @@ class RunContext:
     on_event: Callable[[str, str], Any] = _ignore
     on_checkpoint: Callable[[int, str], Any] = _ignore
     on_evacuated: Callable[[], Any] = _ignore
+    lengthy: Callable[[], AbstractContextManager[Any]] = nullcontext
     counts: Callable[[], Mapping[str, int]] = _no_counts
 
     def require_samples(self, global_batch: int) -> None:

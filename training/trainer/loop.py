@@ -19,7 +19,7 @@ from trainfleet.training.runs.storage import RunStorage
 from trainfleet.training.runs.writer import RunWriter
 from trainfleet.training.runtime import failpoints
 from trainfleet.training.runtime.process_group import on_first, single_process_group
-from trainfleet.training.trainer.context import RunContext, RunResult, run_facts
+from trainfleet.training.trainer.context import RunContext, RunResult, lengthy, run_facts
 from trainfleet.training.trainer.controllers import Controllers, Decision, StepStats
 from trainfleet.training.trainer.device_memory import explain_memory
 from trainfleet.training.trainer.evaluator import Evaluator, metrics_of
@@ -271,6 +271,7 @@ class _Run:
         micro_batch = min(self.recipe.batch.micro_batch, self.controllers.micro_batch)
         return self.evaluator.evaluate(split, micro_batch)
 
+    @lengthy
     def _validate(self) -> dict[str, float]:
         began = time.perf_counter()
         metrics = self.state.metrics = self._evaluate("validation")
@@ -280,6 +281,7 @@ class _Run:
         self._event("validation", f"step {self.state.step}/{self._planned_steps()} {metrics_text(metrics)}")
         return metrics
 
+    @lengthy
     def _save(self, metrics: dict[str, float] | None) -> None:
         """Snapshot the state and write it asynchronously. A failure is reported at one of the next steps."""
         began = time.perf_counter()
@@ -334,6 +336,7 @@ class _Run:
         self._event("resumed", f"from {self.saved}, step {self.state.step}/{self._planned_steps()}{ranks}")
         return self.state.step
 
+    @lengthy
     def _roll_back(self) -> None:
         """Restore the newest checkpoint's weights and continue after the samples of the rejected step."""
         position, rejected = self.state.position, self.guards.state()["in_a_row"]
@@ -361,6 +364,7 @@ class _Run:
         on_first(open_writer, self.context.rank)
         return opened[0] if opened else None
 
+    @lengthy
     def _finish(self, stopped: bool, resumed_from: int, baseline: dict[str, float]) -> RunResult:
         step, metrics = self.state.step, dict(self.state.metrics or {})
         if not stopped:

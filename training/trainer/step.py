@@ -112,7 +112,8 @@ class Stepper:
     def batch(self, split: Split, indices: list[int]) -> dict[str, torch.Tensor]:
         """Samples on this rank's device."""
         began = time.perf_counter()
-        given = self.workload.batch(split, indices)
+        with self.context.lengthy():
+            given = self.workload.batch(split, indices)
         self._checker.check_batch(split, indices, given)
         batch = {name: to_device(value, self.context.device) for name, value in given.items()}
         if split == "train":

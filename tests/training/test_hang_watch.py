@@ -1,0 +1,212 @@
+"""A rank that is stopped or stuck is named within seconds, and all ranks end, so that they can be restarted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.ranks import start_ranks
+from trainfleet.training import worker
+from trainfleet.training.recipe.schema import Recipe, ScalingConfig
+from trainfleet.training.runtime import hang_watch, nccl_diagnostics, prestart, process_group, ray_cluster
+from trainfleet.training.runtime.events import EventSink
+from trainfleet.training.runtime.hang_watch import HangWatch, RankState
+from trainfleet.training.runtime.process_group import World
+from trainfleet.training.trainer.context import RunContext
+
+Make = Callable[..., Recipe]
+LIMIT_S, INTERVAL_S = 2.0, 0.3
+
+
+def stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def get_stuck() -> None:
+    threading.Event().wait()
+
+
+def train_until_hung(
+    recipe: Recipe, folder: Path, cache: Path, hung: int, hang: Callable[[], None]
+) -> tuple[list[int], dict[str, Any]]:
+    """Two ranks, of which `hung` hangs after step 5; the exit codes, and the report."""
+
+    def work(rank: int) -> None:
+        from trainfleet.training.trainer.loop import train
+
+        world = process_group.init_from_env(use_gpu=False, timeout_s=120)
+
+        def on_step(step: int, _: int) -> None:
+            if (step, rank) == (5, hung):
+                hang()
+
+        def report(who: int, text: str) -> None:
+            (folder / "report.json").write_text(json.dumps({"rank": who, "text": text, "by": rank}))
+
+        context = RunContext(folder / "run", rank, 2, rank, 2, cache=cache, on_step=on_step)
+        HangWatch(world, LIMIT_S, report, interval_s=INTERVAL_S).attach(context)
+        train(recipe, context)
+
+    codes = start_ranks(work, 2)
+    return codes, json.loads((folder / "report.json").read_text())
+
+
+@pytest.mark.parametrize("hung", [1, 0])
+def test_a_stopped_rank_is_named_and_all_ranks_end(
+    tmp_path: Path, tiny: Make, cache: Path, hung: int
+) -> None:
+    codes, report = train_until_hung(tiny(), tmp_path, cache, hung, stop)
+    assert codes[1 - hung] == 1
+    assert codes[hung] == -signal.SIGKILL
+    assert (report["rank"], report["by"]) == (hung, 1 - hung)
+    assert report["text"].startswith(f"rank {hung} ")
+    assert "does not respond" in report["text"]
+
+
+def test_where_a_stuck_rank_is_is_shown(tmp_path: Path, tiny: Make, cache: Path) -> None:
+    codes, report = train_until_hung(tiny(), tmp_path, cache, 1, get_stuck)
+    assert 1 in codes
+    assert "all ranks respond, but step 6 does not end" in report["text"]
+    assert "rank 1 in wait (threading.py)" in report["text"]
+
+
+class Peers(HangWatch):
+    """The watch of rank 0, whose store is a dictionary that a test fills in the place of the other ranks."""
+
+    def __init__(self, *others: list[RankState]) -> None:
+        self.others = others
+        self.reads = 0
+        self.states: dict[str, bytes] = {}
+        super().__init__(World(world_size=1 + len(others)), 0.0001, lambda *_: None, interval_s=600)
+        self.close()
+        self._step, self._since = 5, 0.0
+
+    def _open_store(self) -> Any:
+        self._first = ["elsewhere", 1]
+        return self
+
+    def set(self, name: str, value: str) -> None:
+        self.states[name] = value.encode()
+
+    def _read_states(self) -> list[RankState]:
+        return self._states()
+
+    def multi_get(self, _: list[str]) -> list[bytes]:
+        self._beat()
+        found = [json.dumps(vars(each[self.reads])).encode() for each in self.others]
+        self.reads += 1
+        return [self.states["0"], *found]
+
+
+def state(beats: int, lengthy: bool = False, place: str = "all_reduce", step: int = 5) -> RankState:
+    return RankState(beats, step, lengthy, place, "elsewhere", 1)
+
+
+@pytest.mark.parametrize(
+    ("others", "found"),
+    [
+        ([[state(3), state(3)]], (1, "rank 1 (process 1 on elsewhere) does not respond since step 6")),
+        ([[state(3), state(6, lengthy=True)]], None),
+        ([[state(3, lengthy=True), state(3, lengthy=True)]], (1, "does not respond")),
+        (
+            [[state(3), state(6)], [state(3), state(6)], [state(3), state(6, place="read (data.py)")]],
+            (3, "rank 3 in read (data.py); ranks 1, 2 in all_reduce"),
+        ),
+    ],
+)
+def test_a_rank_is_suspected_by_its_signs_of_life(
+    others: list[list[RankState]], found: tuple[int, str] | None
+) -> None:
+    suspect = Peers(*others)._suspect()
+    if found is None:
+        assert suspect is None
+    else:
+        assert suspect is not None
+        assert suspect[0] == found[0] or others[0][0].place != others[-1][1].place
+        assert found[1].split("; ")[-1] in suspect[1]
+
+
+def test_a_step_is_late_only_after_the_limit_and_ten_of_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(hang_watch.time, "monotonic", lambda: now[0])
+    watch = Peers([state(1)])
+    watch.limit_s, watch._step = 60.0, 0
+    context = RunContext(Path("unused"))
+    watch.attach(context)
+    now[0] = 1000.0
+    assert not watch._late()  # before the first step
+    context.on_step(1, 9)
+    now[0] += 20
+    context.on_step(2, 9)
+    now[0] += 199
+    assert not watch._late()
+    now[0] += 2
+    assert watch._late()
+    assert not watch._late(hang_watch.STUCK)
+    with context.lengthy():
+        assert not watch._late()
+    assert not watch._late()
+
+
+@pytest.mark.parametrize(("world_size", "timeout", "watched"), [(2, 60, True), (1, 60, False), (2, 0, False)])
+def test_the_ranks_of_a_run_are_watched_if_there_are_several(
+    tmp_path: Path, tiny: Make, monkeypatch: pytest.MonkeyPatch, world_size: int, timeout: int, watched: bool
+) -> None:
+    made: list[float] = []
+
+    class Watch:
+        def __init__(self, _: World, limit_s: float, report: Callable[[int, str], Any]) -> None:
+            made.append(limit_s)
+            report(1, "rank 1 does not respond")
+
+        def attach(self, context: RunContext) -> None: ...
+        def close(self) -> None: ...
+
+    events: list[dict[str, Any]] = []
+    monkeypatch.setattr(hang_watch, "HangWatch", Watch)
+    monkeypatch.setattr(EventSink, "send", lambda _, kind, **given: events.append({"kind": kind, **given}))
+    recipe = tiny(f"scaling.hang_timeout={timeout}")
+    with worker._watched(recipe, World(world_size=world_size), RunContext(tmp_path), EventSink(None)):
+        assert made == ([60] if watched else [])
+    assert [(each["kind"], each["rank"]) for each in events] == ([("crash", 1)] if watched else [])
+
+
+@pytest.mark.parametrize("standby", [True, False])
+def test_ranks_with_gpus_record_what_nccl_does(monkeypatch: pytest.MonkeyPatch, standby: bool) -> None:
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "7")
+    made = ray_cluster._worker_environment(standby, use_gpu=True)
+    assert made is not None
+    assert (
+        made["env_vars"].items() >= {"TORCH_FR_BUFFER_SIZE": "7", "TORCH_FR_DUMP_ON_TIMEOUT": "true"}.items()
+    )
+    assert ray_cluster._worker_environment(standby, use_gpu=False) == (
+        prestart.environment() if standby else None
+    )
+    monkeypatch.delenv("TORCH_NCCL_ENABLE_MONITORING", raising=False)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    nccl_diagnostics.enable()
+    assert (os.environ["TORCH_FR_BUFFER_SIZE"], os.environ["TORCH_NCCL_ENABLE_MONITORING"]) == ("7", "1")
+
+
+def test_the_wait_for_other_workers_is_that_of_the_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+
+    class Trainer:
+        def __init__(self, *_: Any, torch_config: Any, **__: Any) -> None:
+            made.append(torch_config.timeout_s)
+
+        def fit(self) -> None: ...
+
+    monkeypatch.setattr(ray_cluster, "_trainer_class", lambda: Trainer)
+    cluster = ray_cluster.RayCluster(own=True, storage=str(tmp_path))
+    cluster.train(lambda config: None, {}, ScalingConfig(start_timeout=7))
+    assert made == [420]
