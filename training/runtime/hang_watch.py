@@ -31,7 +31,7 @@ SILENT_INTERVALS = 3
 SLOW = 10
 """A step is late only if it takes this many times as long as the longest one before."""
 STUCK = 5
-"""Multiple of the limit after which a step is late in which all ranks respond: it may compile another shape."""
+"""Times the limit after which a step is late in which all ranks respond: it may compile another shape."""
 
 
 @dataclass(frozen=True)
@@ -197,8 +197,8 @@ class HangWatch:
 
     @staticmethod
     def _silent(rank: int, host: str, pid: int) -> str:
-        """Say that a process does not respond, and kill it if it is here. Launchers ask it to end first, which
-        a stopped process ignores.
+        """Say that a process does not respond, and kill it if it is here. Launchers ask it to end first, and
+        a stopped process ignores that.
         """
         if host == platform.node():
             with contextlib.suppress(OSError):

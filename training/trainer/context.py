@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from trainfleet.training.workloads import Workload
 
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def lengthy(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
