@@ -215,6 +215,7 @@ def _watched(recipe: Recipe, world: World, context: RunContext, sink: EventSink)
     from trainfleet.training.runtime.hang_watch import HangWatch
 
     def report(rank: int, text: str) -> None:
+        sink.send("event", what="hung", text=text)  # the log of a restarted run shows no crash
         sink.send("crash", rank=rank, error=text, trace="")
 
     watch = HangWatch(world, recipe.scaling.hang_timeout, report)

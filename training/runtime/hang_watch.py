@@ -54,6 +54,15 @@ class RankState:
     pid: int
 
 
+@dataclass(frozen=True)
+class Suspect:
+    """The rank that hangs, and a sentence about it. `silent`: host and process that give no sign of life."""
+
+    rank: int
+    text: str
+    silent: tuple[str, int] | None = None
+
+
 class HangWatch:
     """One rank's watch over all ranks. Ends this process if a rank hangs.
 
@@ -133,7 +142,7 @@ class HangWatch:
             if self._late():
                 found = self._suspect()
                 if found is not None and self._late() and not self._ended.is_set():
-                    self._give_up(*found)
+                    self._give_up(found)
 
     def _beat(self) -> None:
         with self._lock:
@@ -169,8 +178,8 @@ class HangWatch:
         names = [str(rank) for rank in range(self.world.world_size)]
         return [RankState(**json.loads(each)) for each in self._store.multi_get(names)]
 
-    def _suspect(self) -> tuple[int, str] | None:
-        """The rank that hangs, and a sentence about it; None if none does, or if one may take long.
+    def _suspect(self) -> Suspect | None:
+        """The rank that hangs; None if none does, or if one may take long.
 
         If all respond, it is unknown for which of them the others wait: the sentence says where each is.
         """
@@ -181,10 +190,10 @@ class HangWatch:
                 self._beat()
             after = self._read_states()
         except TimeoutError:
-            return 0, self._silent(0, *self._first)
+            return _silent(0, *self._first)
         for rank, (then, now) in enumerate(zip(before, after, strict=True)):
             if then.beats == now.beats and rank != self.world.rank:
-                return rank, f"{self._silent(rank, now.host, now.pid)} since step {now.step + 1}"
+                return _silent(rank, now.host, now.pid, f" since step {now.step + 1}")
         if any(each.lengthy for each in after) or not self._late(STUCK):
             return None
         places: dict[str, list[int]] = {}
@@ -193,25 +202,26 @@ class HangWatch:
         fewest = sorted(places.items(), key=lambda each: len(each[1]))
         texts = [f"{_ranks(ranks)} in {place}" for place, ranks in fewest]
         step = min(each.step for each in after) + 1
-        return fewest[0][1][0], f"all ranks respond, but step {step} does not end: {'; '.join(texts)}"
+        text = f"all ranks respond, but step {step} does not end: {'; '.join(texts)}"
+        return Suspect(fewest[0][1][0], text)
 
-    @staticmethod
-    def _silent(rank: int, host: str, pid: int) -> str:
-        """Say that a process does not respond, and kill it if it is here. Launchers ask it to end first, and
-        a stopped process ignores that.
+    def _give_up(self, suspect: Suspect) -> None:
+        """Report, kill a silent process of this machine, and end.
+
+        NOTE: in this order: the connections of a killed process end the other ranks before they can report.
         """
-        if host == platform.node():
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-        return f"rank {rank} (process {pid} on {host}) does not respond"
-
-    def _give_up(self, rank: int, why: str) -> None:
-        reporter = 1 if why.startswith("rank 0 ") else 0
-        if self.world.rank == reporter:
-            self.report(rank, f"{why}; the step is late by more than {self.limit_s:g} s")
+        if self.world.rank == (1 if suspect.silent and suspect.rank == 0 else 0):
+            self.report(suspect.rank, f"{suspect.text}; the step is late by more than {self.limit_s:g} s")
         else:
-            self._ended.wait(self.interval_s)  # or the launcher ends the rank that reports
+            self._ended.wait(self.interval_s)
+        if suspect.silent and suspect.silent[0] == platform.node():
+            with contextlib.suppress(OSError):  # launchers ask it to end first, and it would not
+                os.kill(suspect.silent[1], signal.SIGKILL)
         self.end(1)
+
+
+def _silent(rank: int, host: str, pid: int, since: str = "") -> Suspect:
+    return Suspect(rank, f"rank {rank} (process {pid} on {host}) does not respond{since}", (host, pid))
 
 
 def _ranks(ranks: list[int]) -> str:

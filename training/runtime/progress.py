@@ -19,6 +19,7 @@ NOTABLE = (
     "network",
     "compiled",
     "not_compiled",
+    "hung",
     "resumed",
     "validation",
     "fallback",

@@ -28,7 +28,7 @@ def lengthy(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[An
     """A method of an object with a `context`, in the context of what may take long."""
 
     @functools.wraps(method)
-    def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with self.context.lengthy():
             return method(self, *args, **kwargs)
 
