@@ -101,8 +101,11 @@ def aws_vpc_size(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def aws_vpc_is_private(spec: PlatformSpec) -> Iterator[Finding]:
-    """A VPC with public addresses hides the real owners of those addresses from everything inside it."""
-    if not is_private(spec.network.cidr):
+    """A VPC with public addresses hides the real owners of those addresses from everything inside it.
+
+    A range that is too large is named for its size alone.
+    """
+    if spec.network.cidr.prefixlen >= 16 and not is_private(spec.network.cidr):
         yield Finding(CIDR, f"{spec.network.cidr} is not a private range", PRIVATE_RANGES, (CLOUD,))
 
 

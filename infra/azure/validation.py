@@ -119,9 +119,11 @@ def azure_network_size(spec: PlatformSpec) -> Iterator[Finding]:
 
 def azure_network_is_private(spec: PlatformSpec) -> Iterator[Finding]:
     """Public addresses hide their real owners, and AKS reserves 172.30.0.0/15 (AKS documentation, networking
-    prerequisites).
+    prerequisites). A range that is too large is named for its size alone.
     """
     cidr = spec.network.cidr
+    if cidr.prefixlen < LARGEST_PREFIX:
+        return
     if not is_private(cidr):
         yield Finding(
             CIDR,

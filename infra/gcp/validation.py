@@ -101,9 +101,11 @@ def gcp_network_can_be_divided(spec: PlatformSpec) -> Iterator[Finding]:
 
 def gcp_network_is_private(spec: PlatformSpec) -> Iterator[Finding]:
     """Public addresses hide their real owners, and GKE nodes use 172.17.0.0/16 themselves (GKE guide,
-    VPC-native clusters).
+    VPC-native clusters). A range that is too large is named for its size alone.
     """
     cidr = spec.network.cidr
+    if cidr.prefixlen < _LARGEST:
+        return
     if cidr.overlaps(_NODE_INTERNAL):
         yield Finding(
             CIDR,
@@ -111,7 +113,7 @@ def gcp_network_is_private(spec: PlatformSpec) -> Iterator[Finding]:
             "another range, for example 10.40.0.0/16",
             (CLOUD,),
         )
-    elif cidr.prefixlen >= _LARGEST and not is_private(cidr):
+    elif not is_private(cidr):
         yield Finding(CIDR, f"{cidr} is not a private range", PRIVATE_RANGES, (CLOUD,))
     elif spec.storage.shared_filesystem and cidr.subnet_of(CARRIER_GRADE):
         what = "Google's own services (Filestore, Managed Lustre) take ranges of RFC 1918 only"

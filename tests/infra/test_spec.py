@@ -273,6 +273,17 @@ def test_whatever_is_written_is_a_spec_or_an_input_error(data: Any) -> None:
     assert "input should" not in text.lower(), "pydantic's words are not ours"
 
 
+@pytest.mark.parametrize("cloud", ["aws", "gcp", "azure"])
+@pytest.mark.parametrize("cidr", ["0.0.0.0/0", "8.0.0.0/6", "8.8.0.0/16", "10.0.0.0/28"])
+def test_a_wrong_range_is_named_once(cloud: str, cidr: str) -> None:
+    regions = {"aws": "us-east-1", "gcp": "us-central1", "azure": "eastus"}
+    document = {"name": "a", "cloud": cloud, "region": regions[cloud], "network": {"cidr": cidr, "zones": 2}}
+    document |= {"owner": "a@example.com", "environment": "dev", "kubernetes": {"version": "1.35"}}
+    document |= {"system_pool": {"size": "small", "min_nodes": 2, "max_nodes": 2}, "gpu_pools": []}
+    places = [problem.where for problem in mistakes(document) or ()]
+    assert places.count("network.cidr") == 1
+
+
 @given(platforms(), st.data(), VALUES)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_one_value_changed_for_another_is_a_spec_or_mistakes_there_or_in_a_rule(
