@@ -58,7 +58,8 @@ LOGIN_RULES: tuple[Rule, ...] = (("", ["serviceaccounts/token"], ["create"]),)
 RULE_NAMES = {"serviceaccounts/token": [LAUNCHER_ACCOUNT]}
 """Objects to which the rule of a resource is limited, by the resource."""
 POD_RULES: tuple[Rule, ...] = (
-    # A SkyPilot pod with `remote_identity` watches its own cluster and deletes it at the end.
+    # A SkyPilot pod with `remote_identity` watches its own cluster and deletes it at the end. The submitter
+    # of a run on KubeRay deletes the pods of a lost node.
     ("", ["pods"], ["get", "list", "delete"]),
     ("", ["services"], ["get", "list", "delete", "deletecollection"]),
     ("", ["events"], ["create"]),

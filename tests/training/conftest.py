@@ -15,9 +15,24 @@ import torch
 from tests.training.ranks import start_ranks
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import Recipe
-from trainfleet.training.runtime import process_group
+from trainfleet.training.runtime import process_group, ray_cluster
 from trainfleet.training.trainer.context import RunContext, RunResult
 from trainfleet.training.trainer.loop import train
+
+
+@pytest.fixture
+def asked_of_ray(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the latest `RayCluster.train` asks of Ray Train, which then trains nothing."""
+    asked: dict[str, Any] = {}
+
+    class Trainer:
+        def __init__(self, *_: Any, **named: Any) -> None:
+            asked.update(named)
+
+        def fit(self) -> None: ...
+
+    monkeypatch.setattr(ray_cluster, "_trainer_class", lambda: Trainer)
+    return asked
 
 
 @pytest.fixture(scope="session")

@@ -10,11 +10,14 @@ import pytest
 from tests.training.test_checkpoint import checkpoints, save, weights
 from trainfleet.errors import InputError
 from trainfleet.training.checkpoint import CheckpointError, Checkpoints, step_name
+from trainfleet.training.checkpoint import checkpoints as checkpoints_module
 from trainfleet.training.recipe.schema import CheckpointConfig
 from trainfleet.training.runs.schema import MARKER
 from trainfleet.training.runs.storage import RunStorage
 from trainfleet.training.stores import open_store
 from trainfleet.training.stores.lease import Lease
+from trainfleet.training.trainer.context import RunContext
+from trainfleet.training.trainer.loop import train
 
 
 def holder(folder: Path, lease: Lease, **config: Any) -> Checkpoints:
@@ -88,3 +91,18 @@ def test_the_storage_of_a_run_asks_its_lease(tmp_path: Path, tiny: Any) -> None:
         storage.require_access()
     storage.leave()
     thief.release()
+
+
+def test_a_run_asks_its_lease_before_it_removes_a_checkpoint(
+    tmp_path: Path, tiny: Any, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+    require, remove = RunStorage.require_access, checkpoints_module.remove
+    monkeypatch.setattr(RunStorage, "require_access", lambda self: happened.append("ask") or require(self))
+    monkeypatch.setattr(checkpoints_module, "remove", lambda *at: happened.append("remove") or remove(*at))
+    recipe = tiny("steps=6", "checkpoint.every=2", "checkpoint.keep_last=1", "checkpoint.keep_best=false")
+    train(recipe, RunContext(tmp_path / "run", cache=cache))
+    removals = [place for place, what in enumerate(happened) if what == "remove"]
+    assert removals
+    # Once before the commit, and again before the removal.
+    assert all(happened[place - 2 : place] == ["ask", "ask"] for place in removals)

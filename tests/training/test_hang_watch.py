@@ -200,17 +200,8 @@ def test_ranks_with_gpus_record_what_nccl_does(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_the_wait_for_other_workers_is_that_of_the_recipe(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, asked_of_ray: dict[str, Any]
 ) -> None:
-    made: list[Any] = []
-
-    class Trainer:
-        def __init__(self, *_: Any, torch_config: Any, **__: Any) -> None:
-            made.append(torch_config.timeout_s)
-
-        def fit(self) -> None: ...
-
-    monkeypatch.setattr(ray_cluster, "_trainer_class", lambda: Trainer)
     cluster = ray_cluster.RayCluster(own=True, storage=str(tmp_path))
     cluster.train(lambda config: None, {}, ScalingConfig(start_timeout=7))
-    assert made == [420]
+    assert asked_of_ray["torch_config"].timeout_s == 420

@@ -134,18 +134,8 @@ def test_minimum_and_maximum_workers_are_validated() -> None:
 
 
 def test_ray_gets_a_range_of_workers_and_the_minimum_is_enough(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, asked_of_ray: dict[str, Any]
 ) -> None:
-    asked: dict[str, Any] = {}
-
-    class Trainer:
-        def __init__(self, *_: Any, **named: Any) -> None:
-            asked.update(named)
-
-        def fit(self) -> None:
-            pass
-
-    monkeypatch.setattr("trainfleet.training.runtime.ray_cluster._trainer_class", lambda: Trainer)
     monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 2.0})
     monkeypatch.delenv("TRAINFLEET_AUTOSCALED", raising=False)
     elastic, fixed = ScalingConfig(workers=4, min_workers=2), ScalingConfig(workers=4)
@@ -154,9 +144,9 @@ def test_ray_gets_a_range_of_workers_and_the_minimum_is_enough(
     with pytest.raises(InputError, match="fewer CPUs"):
         cluster.require(fixed)
     cluster.train(lambda config: None, {}, elastic)
-    assert asked["scaling_config"].num_workers == (2, 4)
+    assert asked_of_ray["scaling_config"].num_workers == (2, 4)
     cluster.train(lambda config: None, {}, fixed)
-    assert asked["scaling_config"].num_workers == 4
+    assert asked_of_ray["scaling_config"].num_workers == 4
 
 
 def test_the_preemption_notice_of_ray_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,22 +143,13 @@ def test_the_first_step_is_reported_once(
     [({"standby": True}, prestart.environment()), ({"standby": False}, {}), ({}, {})],
 )
 def test_ranks_have_the_prestart_environment_only_if_prestart_is_enabled(
-    monkeypatch: pytest.MonkeyPatch,
+    asked_of_ray: dict[str, Any],
     tmp_path: Path,
     config: dict[str, Any],
     worker_environment: dict[str, Any],
 ) -> None:
-    made: list[Any] = []
-
-    class Trainer:
-        def __init__(self, *_: Any, run_config: Any, **__: Any) -> None:
-            made.append(run_config.worker_runtime_env)
-
-        def fit(self) -> None: ...
-
-    monkeypatch.setattr(ray_cluster, "_trainer_class", lambda: Trainer)
     RayCluster(own=True, storage=str(tmp_path)).train(lambda config: None, config, ScalingConfig())
-    assert made == [worker_environment]
+    assert asked_of_ray["run_config"].worker_runtime_env == worker_environment
 
 
 def test_ray_starts_no_actors_that_a_run_has_no_use_for(tmp_path: Path) -> None:
@@ -173,3 +164,19 @@ def test_ray_starts_no_actors_that_a_run_has_no_use_for(tmp_path: Path) -> None:
     assert "BackendSetupCallback" in names
     assert "DatasetsCallback" not in names
     assert "PlacementGroupCleanerCallback" not in names
+
+
+@pytest.mark.parametrize(("variable", "reserved"), [({"TRAINFLEET_RANK_CPUS": "0.5"}, 0.5), ({}, 0.25)])
+def test_a_rank_reserves_what_its_launcher_says(
+    variable: dict[str, str],
+    reserved: float,
+    asked_of_ray: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("init", "shutdown"):
+        monkeypatch.setattr(f"ray.{name}", lambda *_, **__: None)
+    monkeypatch.setattr(ray_cluster, "_start_coordinator", lambda: None)
+    scaling = ScalingConfig(cpus_per_worker=0.25)
+    with ray_cluster.connect(scaling, {"RAY_ADDRESS": "10.0.0.1:6379", **variable}) as cluster:
+        cluster.train(lambda config: None, {}, scaling)
+    assert asked_of_ray["scaling_config"].resources_per_worker == {"CPU": reserved}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import os
 import random
 import re
@@ -94,8 +93,9 @@ def with_retries(
         FileNotFoundError, PermissionError: at once, without a retry.
         StoreUnavailableError: all attempts failed.
     """
-    paused = 0.0
-    for attempt in itertools.count(1):
+    attempt, paused = 0, 0.0
+    while True:
+        attempt += 1
         try:
             return action()
         except (FileNotFoundError, PermissionError):
@@ -113,7 +113,6 @@ def with_retries(
             wait = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(attempt - 1, 64)) * random.uniform(0.5, 1.5)
             paused += wait
             pause(wait)
-    raise AssertionError("unreachable")
 
 
 def listing(where: str, glob: str) -> list[FileInfo]:
@@ -175,7 +174,7 @@ class BlockCache:
         Raises:
             TornBlockError: the stored block does not match the manifest.
             StoreUnavailableError: the store does not respond.
-        TrainfleetError: the disk is full.
+            TrainfleetError: the disk is full.
         """
         path = self.folder / f"{entry.sha256}.arrow"
         with contextlib.suppress(FileNotFoundError):

@@ -150,11 +150,7 @@ class _Run:
         with explain_memory(self.recipe, self.context, controllers, first=state.step == self.first_step):
             result = self.stepper.compute_gradients(
                 samples,
-                (
-                    asked or bool(self.writer and self.meter.reached()),
-                    self.preemption.due,
-                    self.checkpoints.writing,
-                ),
+                (asked, self.preemption.due, self.checkpoints.writing),
                 controllers.measures_noise(state.step),
             )
         self.readings.add(state.step + 1, result.values)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainfleet.training.launch.remote import submit
-from trainfleet.training.launch.remote.ray_job import JOB_FILE, RECIPE_FILE
+from trainfleet.training.launch.remote.ray_job import FILES_FOLDER, JOB_FILE, RECIPE_FILE
 
 
 class Silent(submit.Submitter):
@@ -37,3 +37,17 @@ def test_a_dns_name_of_another_head_ends_the_wait(silent: Silent) -> None:
 def test_the_log_of_a_running_head_is_read_to_its_end(silent: Silent) -> None:
     silent.seconds = 0.1
     asyncio.run(silent._print_lines_of(None, "127.0.0.1"))
+
+
+def test_the_submitter_watches_the_pods_of_its_cluster(
+    tmp_path: Path, silent: Silent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched: list[str] = []
+    monkeypatch.setattr(submit.lost_pod_watcher, "start", lambda cluster, note: watched.append(cluster))
+    monkeypatch.setattr(submit.Submitter, "run", lambda self: 0)
+    monkeypatch.setenv(FILES_FOLDER, str(tmp_path))
+    monkeypatch.setenv("RAY_JOB_SUBMISSION_ID", "run")
+    address = "tf-run-abcde-head-svc.training.svc.cluster.local:8265"
+    monkeypatch.setenv("RAY_DASHBOARD_ADDRESS", address)
+    assert submit.main() == 0
+    assert watched == ["tf-run-abcde"]

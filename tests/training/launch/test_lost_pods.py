@@ -194,3 +194,17 @@ def test_the_launcher_deletes_a_lost_pod(api: FakeApi, monkeypatch: pytest.Monke
     found.lost.look(found._items("Pod"))
     assert not [path for path in api.objects if path.startswith(f"{PODS}/")]
     assert output.notes().count("node2 no longer answers") == 2
+
+
+def test_a_launcher_that_may_not_delete_pods_does_not_say_that_it_has(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainfleet.training.launch.remote.lost_pods.CONFIRM_S", 0.0)
+    found, output = follower(monkeypatch)
+    found._create()
+    api.objects[f"{PODS}/one"] = pod("one", deleted="2020-01-01T00:00:00Z")
+    api.refusals["DELETE", f"{PODS}/one"] = (403, "Forbidden")
+    found._poll({"status": {"rayClusterName": "tf-run-abcde", "jobDeploymentStatus": "Running"}})
+    assert ("DELETE", f"{PODS}/one") in api.asked
+    assert f"{PODS}/one" in api.objects
+    assert "no longer answers" not in output.notes()

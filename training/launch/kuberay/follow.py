@@ -55,7 +55,9 @@ class Follower:
         self.job = spec.job
         self.log = PodLog(cluster)
         self.note = NoteLog(sink)
-        self.lost = LostPods(self._delete_lost, self.note)
+        self.lost = LostPods(
+            lambda pod: cluster.delete("Pod", pod["metadata"]["name"], delete_options(pod)), self.note
+        )
         self.timeouts = timeouts(spec.pods)
         self.ray_cluster = spec.cluster or ""
         self.started = self.stepped = self.stop_sent = False
@@ -208,7 +210,8 @@ class Follower:
         queued = self._queued(job)
         pods, submitters = self._ray_pods(), self._submitters()
         self.log.watch(submitters)
-        self.lost.look(pods)
+        with contextlib.suppress(ApiError):  # its user may follow only; then the submitter deletes them
+            self.lost.look(pods)
         if self.stepped:
             self._report_losses(pods)
             return
@@ -314,11 +317,6 @@ class Follower:
             if current[name] > self._restarts.get(name, current[name]):
                 self.note(f"pod {name} restarted: {pod_diagnostics.last_end(pod)}")
         self._restarts = current
-
-    def _delete_lost(self, pod: Any) -> None:
-        """Delete a lost pod's object. The submitter does the same where its account may."""
-        with contextlib.suppress(ApiError):
-            self.cluster.delete("Pod", pod["metadata"]["name"], delete_options(pod))
 
     def _ray_pods(self) -> list[dict[str, Any]]:
         return self._items("Pod", f"ray.io/cluster={self.ray_cluster}") if self.ray_cluster else []

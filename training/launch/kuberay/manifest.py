@@ -166,7 +166,7 @@ def cluster_spec(run: RunSpec) -> Document:
 
 def _ray_cpus(run: RunSpec) -> int:
     """CPUs of a worker's pod as Ray counts them: whole ones."""
-    return -int(-run.per_pod * run.recipe.scaling.cpus_per_worker // 1)
+    return math.ceil(run.per_pod * run.recipe.scaling.cpus_per_worker)
 
 
 def _drivers(run: RunSpec, start: dict[str, str]) -> Document:

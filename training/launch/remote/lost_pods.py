@@ -45,7 +45,7 @@ class LostPods:
     """Deletes the pods that have looked lost for a while.
 
     Args:
-        delete: deletes a pod's object at once.
+        delete: deletes a pod's object at once. An error ends `look`, and the next one tries again.
         note: takes a line for the user.
         clock: a monotonic clock, in seconds.
     """

@@ -99,16 +99,14 @@ class Sky(Launcher[SkyOptions]):
         label = CLUSTER_LABEL if options.cluster else RUN_LABEL
         config = config_path(os.environ)
         endpoint = remote_endpoint(os.environ, config)
-        if not endpoint:
-            _require_current_certificates(run)
         if endpoint:
             require_server(endpoint)
-        elif answers(os.environ):
-            pass
-        elif any(context_problem(context, namespace) is None for context, namespace in contexts.items()):
-            # Now, because the launcher ends what its later child processes leave behind, and SkyPilot's
-            # server must outlive the launch.
-            ensure_server(os.environ, config)
+        else:
+            _require_current_certificates(run)
+            usable = (context_problem(*each) is None for each in contexts.items())
+            if not answers(os.environ) and any(usable):
+                # Now, so that the launch does not wait for it, and a failure to start is reported first.
+                ensure_server(os.environ, config)
         spec = file.with_name("sky.json")
         SkySpec(
             detach=options.detach,

@@ -1,7 +1,7 @@
 """SkyPilot's API server: a team's, or the one on this machine, which is started before a launch.
 
-NOTE: a launch ends everything that its processes leave behind. A server that SkyPilot's client started during
-a launch would end with it, and every managed job with the server.
+A launch ends everything that its processes leave behind, except this server (`orphan_reaper.DAEMONS`):
+SkyPilot's client starts it again if it ended during a launch, and managed jobs would end with it.
 """
 
 from __future__ import annotations
