@@ -45,6 +45,7 @@ def test_the_submitter_watches_the_pods_of_its_cluster(
     watched: list[str] = []
     monkeypatch.setattr(submit.lost_pod_watcher, "start", lambda cluster, note: watched.append(cluster))
     monkeypatch.setattr(submit.Submitter, "run", lambda self: 0)
+    monkeypatch.setattr(submit.logging, "disable", lambda _: None)  # for the tests that follow
     monkeypatch.setenv(FILES_FOLDER, str(tmp_path))
     monkeypatch.setenv("RAY_JOB_SUBMISSION_ID", "run")
     address = "tf-run-abcde-head-svc.training.svc.cluster.local:8265"
