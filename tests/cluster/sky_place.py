@@ -27,6 +27,7 @@ from trainfleet.infra.kubernetes.access import CLUSTER_RULES, LAUNCHER_RULES, PO
 from trainfleet.local_cluster.images import LOCAL
 from trainfleet.local_cluster.store import Store, gateway
 from trainfleet.local_cluster.stores.servers import KEY, SECRET
+from trainfleet.orphan_reaper import is_daemon
 from trainfleet.training.launch.platform_outputs import external_cluster
 
 NEAR, FAR = "sky-near", "sky-far"
@@ -138,7 +139,7 @@ class Place:
 
     def kill_server(self) -> None:
         """Send SIGKILL to SkyPilot's API server of this home."""
-        found = [each for each in of_home(self.folder) if "sky.server.server" in " ".join(each.cmdline())]
+        found = [each for each in of_home(self.folder) if is_daemon(each.pid)]
         oldest = min(found, key=lambda each: each.create_time())
         oldest.kill()
         oldest.wait(30)

@@ -60,7 +60,7 @@ def test_a_run_continues_when_its_launchers_token_ends(place: Place, launcher: L
     with launched(launcher, RUN, *LONG) as launch:
         launch.reach(10)
         place.kubectl("delete", "secret", TOKEN)
-        until(lambda: launch.ended, "the launcher ends", 180)
+        until(lambda: launch.ended, "the launcher ends", 420)  # it asks for a new login for 5 minutes
         assert launch.process.returncode == 1
         assert "your login to the cluster has ended" in launch.output
         assert "the run continues there; `trainfleet runs attach` follows it again" in launch.output

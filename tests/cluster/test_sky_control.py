@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,13 @@ __all__ = ["place"]
 ENDLESS = ("steps=20000", "log.every=5", "checkpoint.every=50", "validation.every=20000")
 FEW = ("steps=600", "log.every=5", "checkpoint.every=100", "validation.every=600")
 Note = Callable[[str, object], None]
+
+
+def listed_in(place: Place) -> list[dict[str, Any]]:
+    """The runs in the store, as this place sees them."""
+    listed = place.call("runs", "list", "--storage", f"{place.store.url}/runs", "--json")
+    found: list[dict[str, Any]] = json.loads(listed.stdout)["runs"]
+    return found
 
 
 def server_killed(place: Place, launch: Launch, record_property: Note, what: str) -> None:
@@ -36,8 +44,8 @@ def test_a_run_whose_launcher_was_killed_is_shown_and_stopped_from_another_folde
         launch.reach(10)
         launch.kill()
     elsewhere = place.elsewhere()
-    (listed,) = json.loads(elsewhere.call("runs", "list", *there, "--json").stdout)
-    assert (listed["name"], listed["state"], listed["launcher"]) == ("left", "running", "sky")
+    (listed,) = listed_in(elsewhere)
+    assert (listed["run"], listed["state"], listed["on"]) == ("left", "running", "sky")
     logs = elsewhere.call("runs", "logs", "left", *there)
     assert "step " in logs.stdout, logs.stderr
 
@@ -50,7 +58,7 @@ def test_a_run_whose_launcher_was_killed_is_shown_and_stopped_from_another_folde
         until(lambda: attach.ended, "attach ends with the run", 120)
     assert attach.process.returncode == 0, attach.output
     assert (elsewhere.folder / "runs" / "left" / "report.html").is_file()
-    (after,) = json.loads(elsewhere.call("runs", "list", *there, "--json").stdout)
+    (after,) = listed_in(elsewhere)
     assert after["state"] == "stopped"
     place.gone()
 
@@ -68,10 +76,6 @@ def test_a_managed_job_outlives_its_launcher_and_skypilots_server(
         attach.reach(15)
         server_killed(place, attach, record_property, "runs attach, managed")
         assert attach.process.wait(900) == 0, attach.output
-    (after,) = [
-        each
-        for each in json.loads(elsewhere.call("runs", "list", *there, "--json").stdout)
-        if each["name"] == "kept-on"
-    ]
+    (after,) = [each for each in listed_in(elsewhere) if each["run"] == "kept-on"]
     assert (after["state"], after["step"]) == ("finished", 600)
     place.gone()

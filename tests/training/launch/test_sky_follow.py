@@ -56,6 +56,29 @@ def test_a_lack_of_capacity_everywhere_reports_each_attempt(reported: list[dict[
     assert sky.calls[-1] == ("down", "tf-night"), "a run that did not start must not keep GPUs"
 
 
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_setup_that_fails_in_a_pod_is_repeated_once_with_new_pods(
+    reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    class Busy(FakeSky):
+        def stream_and_get(self, request: str, output_stream: Any) -> Any:
+            if self.calls.count(("launch", "tf-night", True)) <= failures:
+                raise RuntimeError("Failed to run setup commands on an instance.")
+            return super().stream_and_get(request, output_stream)
+
+    monkeypatch.setattr(pods, "setup_failures", lambda contexts, selector: ["tf-night-head: env-setup failed"])
+    sky = Busy()
+    if failures == 1:
+        assert driven(reported, sky).run() == 0
+    else:
+        with pytest.raises(TrainfleetError, match="could not set up the pods\n.*env-setup failed"):
+            driven(reported, sky).run()
+    said = "tf-night-head: env-setup failed; starting again with new pods"
+    assert [each.get("text") for each in reported].count(said) == 1
+    starts_and_ends = [call[0] for call in sky.calls if call[0] in ("launch", "down")]
+    assert starts_and_ends == ["launch", "down", "launch", "down"]
+
+
 def test_a_second_launch_of_one_name_is_rejected_and_the_first_is_kept(
     reported: list[dict[str, Any]],
 ) -> None:

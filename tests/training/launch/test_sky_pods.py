@@ -8,7 +8,7 @@ import pytest
 
 from tests.training.launch.fake_api import NAMESPACE, PODS, FakeApi
 from trainfleet.training.launch.remote.platform_objects import PlatformObject
-from trainfleet.training.launch.sky.pods import ask_to_stop, context_problem, live_pods
+from trainfleet.training.launch.sky.pods import ask_to_stop, context_problem, live_pods, setup_failures
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 SECRET = PlatformObject("secrets", "s3-keys", "create it")
@@ -51,3 +51,31 @@ def test_only_pods_that_live_are_listed_and_a_context_that_is_gone_is_passed_ove
 def test_a_pod_that_cannot_be_asked_to_stop_does_not_count(api: FakeApi) -> None:
     api.objects[f"{PODS}/a"] = {"metadata": {"name": "a"}, "status": {"phase": "Running"}}
     assert ask_to_stop({"fake": "training"}, "trainfleet.io/run=night") == 0
+
+
+TRACED = """+ mkdir -p /var/run/sshd
+++ whoami
+sudo: a terminal is required to read the password
+52
+Error: setup step 'env-setup' failed. Pod will exit.
+"""
+EVICTED = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
+OUT_OF_MEMORY = {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"reason": "OOMKilled"}}}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "log", "says"),
+    [
+        (
+            {"phase": "Failed"},
+            TRACED,
+            "a: SkyPilot's setup step env-setup failed: sudo: a terminal is required to read the password / 52",
+        ),
+        (EVICTED, "", "a: Evicted: The node was low on resource: memory."),
+        (OUT_OF_MEMORY, "+ sleep infinity\n", "a: it ran out of memory"),
+    ],
+)
+def test_a_failed_pod_is_explained(api: FakeApi, status: dict[str, object], log: str, says: str) -> None:
+    api.objects[f"{PODS}/a"] = {"metadata": {"name": "a"}, "status": status}
+    api.logs["a"] = "".join(f"2026-01-01T00:00:00Z {line}\n" for line in log.splitlines())
+    assert setup_failures({"gone": "training", "fake": "training"}, "trainfleet.io/run=night") == [says]

@@ -46,6 +46,10 @@ FINAL_EVENTS = ("error", "crash")
 """What a managed job prints last may come from pods that were lost, until SkyPilot reports the same."""
 
 
+class SetupError(TrainfleetError):
+    """SkyPilot's setup failed in a pod, so the run has not begun."""
+
+
 @dataclass
 class Follower:
     """One run by SkyPilot.
@@ -163,7 +167,18 @@ class Follower:
             check_workload(cluster, check, self._note, self._log)
 
     def _launch(self) -> int:
-        """The job's number, once it is queued on pods (managed: once its controller has it)."""
+        """The job's number, once it is queued on pods (managed: once its controller has it).
+
+        A setup that fails in a pod is repeated once: on a busy node SkyPilot's own time limits end it.
+        """
+        try:
+            return self._submit()
+        except SetupError as error:
+            self._note(f"{error.problems[0].what}; starting again with new pods")
+            self._wait(self.submission.delete(None))
+            return self._submit()
+
+    def _submit(self) -> int:
         stream = EventStream(lambda _: None, self._log)
         self._note(f"asking SkyPilot{f' at {self.spec.server}' if self.spec.server else ''}")
         try:
@@ -183,6 +198,8 @@ class Follower:
         problems = [Problem("", reason) for reason in reasons_in(text)] or [
             Problem("", line) for line in lines[:3] if line.strip()
         ]
+        if failures := self.pods.setup_failures():
+            return SetupError("SkyPilot could not set up the pods", [Problem("", each) for each in failures])
         if type(error).__name__ == "ResourcesUnavailableError":
             return TrainfleetError(f"no capacity anywhere; tried {self._tried()}", problems)
         reason = lines[0] if lines else type(error).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +11,13 @@ from typing import Any
 from trainfleet.errors import InputError
 from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster, connect
 from trainfleet.training.launch.remote.platform_objects import PlatformObject, missing_objects
-from trainfleet.training.launch.remote.pod_diagnostics import pod_wait
+from trainfleet.training.launch.remote.pod_diagnostics import ended_text, pod_wait
 from trainfleet.training.launch.sky.task import RUN_LABEL, STORAGE_ANNOTATION
 from trainfleet.training.runs.listing import RunInfo
 
 QUEUED = "queued: Kueue has not admitted the run yet"
 STOP_FILE = "/tmp/trainfleet-stop"
+SKY_CONTAINER = "ray-node"
 SKY_LABEL = "skypilot-cluster-name"
 """SkyPilot's label of a cluster's pods and services (sky/templates/kubernetes-ray.yml.j2)."""
 
@@ -74,6 +76,10 @@ class ClusterPods:
         """Ask the run to save and end; how many pods were asked."""
         return ask_to_stop(self.contexts, self.selector)
 
+    def setup_failures(self) -> list[str]:
+        """The pods in which SkyPilot's setup failed, each with the step and its last words."""
+        return setup_failures(self.contexts, self.selector)
+
     def report(self) -> bool:
         """Report what the pods wait for when it changes; whether Kueue holds back all of them."""
         pods = live_pods(self.contexts, self.selector) or []
@@ -105,13 +111,51 @@ def _is_live(pod: Mapping[str, Any]) -> bool:
     return "deletionTimestamp" not in pod["metadata"] and phase in ("Pending", "Running")
 
 
+SETUP_FAILED = re.compile(r"Error: setup step '([\w-]+)' failed")
+"""What a pod prints before it ends because a step of SkyPilot's setup failed (kubernetes-ray.yml.j2)."""
+LOG_TAIL = 200
+
+
+def setup_failures(contexts: Mapping[str, str], selector: str) -> list[str]:
+    """The pods in which SkyPilot's setup failed, as `POD: reason`; those of a cluster that answers."""
+    found = []
+    for context, namespace in contexts.items():
+        with contextlib.suppress(ApiError, InputError):
+            cluster = connect(context, "", "", namespace)
+            for pod in cluster.items("Pod", selector, "status.phase=Failed"):
+                name = str(pod["metadata"]["name"])
+                lines = [text for _, text in cluster.log(name, SKY_CONTAINER, follow=False, tail=LOG_TAIL)]
+                if why := _setup_failure(lines):
+                    found.append(f"{name}: {why}")
+                else:
+                    found += [f"{name}: {each}" for each in _ends(pod)]
+    return found
+
+
+def _setup_failure(lines: list[str]) -> str:
+    """The step that failed and the last lines that it printed; empty if none did."""
+    step = next((hit[1] for line in lines if (hit := SETUP_FAILED.search(line))), "")
+    # The script traces its commands; the trace's lines start with a plus sign for each level.
+    said = [line.strip() for line in lines if line.strip() and not line.startswith("+")]
+    words = [line for line in said if not SETUP_FAILED.search(line)][-3:]
+    return f"SkyPilot's setup step {step} failed: {' / '.join(words) or 'it printed nothing'}" if step else ""
+
+
+def _ends(pod: Mapping[str, Any]) -> list[str]:
+    """How the containers of a failed pod ended, or why the node ended the pod."""
+    status = pod["status"]
+    ended = [each.get("state", {}).get("terminated") for each in status.get("containerStatuses", ())]
+    reason = ": ".join(str(status[key]) for key in ("reason", "message") if status.get(key))
+    return [reason] if reason else [ended_text(each) for each in ended if each]
+
+
 def ask_to_stop(contexts: Mapping[str, str], selector: str) -> int:
     """Ask the run's ranks to save and end after their step, on every cluster; how many pods were asked."""
     asked = 0
     for context, pod in live_pods(contexts, selector) or []:
         with contextlib.suppress(ApiError, InputError):
             cluster = connect(context, "", "", contexts[context])
-            cluster.execute(str(pod["metadata"]["name"]), "ray-node", ["touch", STOP_FILE])
+            cluster.execute(str(pod["metadata"]["name"]), SKY_CONTAINER, ["touch", STOP_FILE])
             asked += 1
     return asked
 

@@ -26,6 +26,10 @@ class ServerPods:
     parse: Callable[[dict[str, Any]], Any]
     last: str = ""
 
+    def setup_failures(self) -> list[str]:
+        """None: the server does not show the pods' logs."""
+        return []
+
     def report(self) -> bool:
         """Report what the pods wait for when it changes; whether a queue holds them back."""
         reason = self._reason()
