@@ -66,12 +66,14 @@ def test_a_setup_that_fails_in_a_pod_is_repeated_once_with_new_pods(
                 raise RuntimeError("Failed to run setup commands on an instance.")
             return super().stream_and_get(request, output_stream)
 
-    monkeypatch.setattr(pods, "setup_failures", lambda contexts, selector: ["tf-night-head: env-setup failed"])
+    monkeypatch.setattr(
+        pods, "setup_failures", lambda contexts, selector: ["tf-night-head: env-setup failed"]
+    )
     sky = Busy()
     if failures == 1:
         assert driven(reported, sky).run() == 0
     else:
-        with pytest.raises(TrainfleetError, match="could not set up the pods\n.*env-setup failed"):
+        with pytest.raises(TrainfleetError, match=r"could not set up the pods\n.*env-setup failed"):
             driven(reported, sky).run()
     said = "tf-night-head: env-setup failed; starting again with new pods"
     assert [each.get("text") for each in reported].count(said) == 1

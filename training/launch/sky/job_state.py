@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from trainfleet.training.launch.sky.event_stream import EventStream
+from trainfleet.training.launch.sky.server import local_port
+from trainfleet.training.launch.sky.server_leftovers import end_leftovers
 
 Answer = TypeVar("Answer")
 POLL_S = 1.0
@@ -115,7 +118,10 @@ class JobState:
         return "\n".join(lines[-300:])
 
     def _answer(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask until SkyPilot answers: its server or the cluster may restart."""
+        """Ask until SkyPilot answers: its server or the cluster may restart.
+
+        SkyPilot's client starts the server on this machine again, once nothing of a killed one is left.
+        """
         deadline, notified = time.monotonic() + UNREACHABLE_S, False
         while True:
             try:
@@ -127,4 +133,5 @@ class JobState:
                 if not notified:
                     self.note(f"SkyPilot does not answer ({reason}); the run continues; retrying")
                     notified = True
+                end_leftovers(local_port(os.environ))
                 self.wait(POLL_S)

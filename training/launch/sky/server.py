@@ -20,6 +20,7 @@ from pathlib import Path
 import yaml
 
 from trainfleet.errors import MissingToolError, Problem, TrainfleetError
+from trainfleet.training.launch.sky.server_leftovers import end_leftovers
 
 TRIES = 4
 """SkyPilot's client waits a minute for the server, which on a busy machine may start later."""
@@ -46,7 +47,7 @@ def remote_endpoint(env: Mapping[str, str], config: Path) -> str:
         document = yaml.safe_load(config.read_text(encoding="utf-8")) or {}
         configured = str((document.get("api_server") or {}).get("endpoint") or "")
     found = (env.get("SKYPILOT_API_SERVER_ENDPOINT") or configured).rstrip("/")
-    local = [f"http://{host}:{_port(env)}" for host in ("127.0.0.1", "localhost", "0.0.0.0")]
+    local = [f"http://{host}:{local_port(env)}" for host in ("127.0.0.1", "localhost", "0.0.0.0")]
     return "" if found in local else found
 
 
@@ -87,6 +88,7 @@ def ensure_server(env: Mapping[str, str], config: Path) -> None:
     for _ in range(TRIES):
         if answers(env):
             return
+        end_leftovers(local_port(env))
         command = [sys.executable, "-c", "from sky.client import sdk; sdk.api_start()"]
         # In a session of its own, so that Ctrl-C in this terminal does not end the server.
         done = subprocess.run(
@@ -106,13 +108,11 @@ def ensure_server(env: Mapping[str, str], config: Path) -> None:
 
 def answers(env: Mapping[str, str]) -> bool:
     """Whether the server on this machine answers."""
-    with (
-        contextlib.suppress(OSError),
-        urllib.request.urlopen(f"http://127.0.0.1:{_port(env)}/api/health", timeout=TIMEOUT_S) as response,
-    ):
+    health = f"http://127.0.0.1:{local_port(env)}/api/health"
+    with contextlib.suppress(OSError), urllib.request.urlopen(health, timeout=TIMEOUT_S) as response:
         return bool(response.status == 200)
     return False
 
 
-def _port(env: Mapping[str, str]) -> str:
+def local_port(env: Mapping[str, str]) -> str:
     return env.get("SKYPILOT_API_SERVER_LOCAL_PORT", "46580")

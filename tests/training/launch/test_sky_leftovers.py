@@ -1,0 +1,98 @@
+"""What a killed SkyPilot server leaves keeps a port that the next one needs, and is ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+
+from trainfleet.training.launch.sky.server_leftovers import OF_SERVER, end_leftovers, queue_port
+
+SERVER = """
+import os, socket, sys, time
+child = os.fork()
+if not child:
+    held = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+    print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+"""A stand-in for SkyPilot's server: its child holds the port of the queue."""
+
+Start = Callable[..., tuple[subprocess.Popen[str], int]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    started: list[subprocess.Popen[str]] = []
+
+    def one(port: int, **variables: str) -> tuple[subprocess.Popen[str], int]:
+        server = subprocess.Popen(
+            [sys.executable, "-c", SERVER, str(port)],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env=os.environ | (variables or {OF_SERVER: "true"}),
+        )
+        started.append(server)
+        assert server.stdout is not None
+        return server, int(server.stdout.readline())
+
+    yield one
+    for each in started:
+        for process in psutil.process_iter():
+            if _group_of(process) == each.pid:
+                process.kill()
+        each.wait(30)
+        if each.stdout is not None:
+            each.stdout.close()
+
+
+def _group_of(process: psutil.Process) -> int:
+    try:
+        return os.getpgid(process.pid)
+    except OSError:
+        return 0
+
+
+def _ports() -> tuple[str, int]:
+    """A server's port whose queue's port is free, and that port."""
+    for port in range(47000, 48000):
+        try:
+            socket.create_server(("127.0.0.1", queue_port(str(port)))).close()
+        except OSError:
+            continue
+        return str(port), queue_port(str(port))
+    raise AssertionError("no port is free")
+
+
+def test_the_ports_are_skypilots_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    mp_queue = pytest.importorskip("sky.server.requests.queues.mp_queue")
+    for port in ("46580", "46581", "51250", "65000"):
+        monkeypatch.setenv("SKYPILOT_API_SERVER_LOCAL_PORT", port)
+        assert queue_port(port) == mp_queue.get_queue_manager_port()
+
+
+def test_what_a_killed_server_left_is_ended_and_the_port_is_free(start: Start) -> None:
+    port, queue = _ports()
+    server, child = start(queue)
+    assert not end_leftovers(port), "the server runs"
+    server.send_signal(signal.SIGKILL)
+    server.wait(30)
+    assert end_leftovers(port)
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    socket.create_server(("127.0.0.1", queue)).close()
+
+
+def test_other_programs_on_that_port_are_left_alone(start: Start) -> None:
+    port, queue = _ports()
+    server, child = start(queue, SOMETHING_ELSE="yes")
+    server.send_signal(signal.SIGKILL)
+    server.wait(30)
+    assert not end_leftovers(port)
+    assert psutil.pid_exists(child)

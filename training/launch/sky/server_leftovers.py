@@ -1,0 +1,48 @@
+"""Ends what a killed SkyPilot server has left.
+
+When SkyPilot's API server is killed, for example by the kernel for its memory, its executors and its queue
+manager stay. The queue manager keeps a port that the next server needs, so none starts any more
+(sky/server/requests/queues/base.py, MultiprocessingQueueFactory.start), and `sky api stop` does not find it.
+All of them are in the dead server's process group. Controllers of managed jobs are in groups of their own
+(launch_new_process_tree in sky/utils/subprocess_utils.py), and the next server finds them again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+import psutil
+
+SERVER_PORT, QUEUE_PORT = 46580, 50011
+"""SkyPilot's defaults (sky/server/common.py, sky/server/requests/queues/mp_queue.py)."""
+OF_SERVER = "IS_SKYPILOT_SERVER"
+"""A variable of the server and of what it starts."""
+
+
+def queue_port(port: str) -> int:
+    """The port of the queue manager of the server with this port (get_queue_manager_port in mp_queue.py)."""
+    offset = int(port) - SERVER_PORT
+    return QUEUE_PORT if offset == 0 else 50000 + (QUEUE_PORT - 50000 + offset) % 10000
+
+
+def end_leftovers(port: str) -> bool:
+    """End what a dead server of this user with this port has left; whether there was anything."""
+    with contextlib.suppress(psutil.Error, OSError):
+        for each in psutil.net_connections("tcp"):
+            held = each.status == psutil.CONN_LISTEN and each.laddr.port == queue_port(port)
+            if held and each.pid is not None and OF_SERVER in psutil.Process(each.pid).environ():
+                group = os.getpgid(each.pid)
+                if not _runs(group):
+                    os.killpg(group, signal.SIGKILL)
+                    psutil.wait_procs([psutil.Process(each.pid)], timeout=5)
+                    return True
+    return False
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
