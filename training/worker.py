@@ -33,7 +33,7 @@ from trainfleet.training.runtime.events import (
     price_in,
 )
 from trainfleet.training.runtime.progress import Lines
-from trainfleet.training.stores import StoreUnavailableError
+from trainfleet.training.stores import StoreUnavailableError, is_remote, open_store
 from trainfleet.training.trainer.context import RunContext, RunResult
 
 if TYPE_CHECKING:
@@ -212,13 +212,21 @@ def _watched(recipe: Recipe, world: World, context: RunContext, sink: EventSink)
     if world.world_size == 1 or not recipe.scaling.hang_timeout:
         yield
         return
+    from trainfleet.training.runtime import nccl_diagnostics
     from trainfleet.training.runtime.hang_watch import HangWatch
+
+    url = recipe.home_url()
+    folder = f"{url if is_remote(url) else context.run_dir}/{nccl_diagnostics.FOLDER}"
 
     def report(rank: int, text: str) -> None:
         sink.send("event", what="hung", text=text)  # the log of a restarted run shows no crash
         sink.send("crash", rank=rank, error=text, trace="")
 
-    watch = HangWatch(world, recipe.scaling.hang_timeout, report)
+    def record() -> None:
+        if recipe.scaling.use_gpu:
+            nccl_diagnostics.store_trace(open_store(folder), world.rank)
+
+    watch = HangWatch(world, recipe.scaling.hang_timeout, report, record=record)
     watch.attach(context)
     try:
         yield

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +20,7 @@ from trainfleet.training.runtime import hang_watch, nccl_diagnostics, prestart, 
 from trainfleet.training.runtime.events import EventSink
 from trainfleet.training.runtime.hang_watch import HangWatch, RankState
 from trainfleet.training.runtime.process_group import World
+from trainfleet.training.stores import Store, open_store
 from trainfleet.training.trainer.context import RunContext
 
 Make = Callable[..., Recipe]
@@ -41,6 +43,7 @@ def train_until_hung(
     def work(rank: int) -> None:
         from trainfleet.training.trainer.loop import train
 
+        os.environ["TORCH_FR_BUFFER_SIZE"] = "200"
         world = process_group.init_from_env(use_gpu=False, timeout_s=120)
 
         def on_step(step: int, _: int) -> None:
@@ -51,7 +54,11 @@ def train_until_hung(
             (folder / "report.json").write_text(json.dumps({"rank": who, "text": text, "by": rank}))
 
         context = RunContext(folder / "run", rank, 2, rank, 2, cache=cache, on_step=on_step)
-        HangWatch(world, LIMIT_S, report, interval_s=INTERVAL_S).attach(context)
+
+        def record() -> None:
+            nccl_diagnostics.store_trace(open_store(str(folder / "diagnostics")), rank, "gloo")
+
+        HangWatch(world, LIMIT_S, report, record=record, interval_s=INTERVAL_S).attach(context)
         train(recipe, context)
 
     codes = start_ranks(work, 2)
@@ -68,6 +75,36 @@ def test_a_stopped_rank_is_named_and_all_ranks_end(
     assert (report["rank"], report["by"]) == (hung, 1 - hung)
     assert report["text"].startswith(f"rank {hung} ")
     assert "does not respond" in report["text"]
+    # gloo's recorder stands in for NCCL's; the names are NCCL's, which `torchfrtrace` expects.
+    (trace,) = (tmp_path / "diagnostics").iterdir()
+    assert trace.name == f"nccl_trace_rank_{1 - hung}"
+    entries = pickle.loads(trace.read_bytes())["entries"]
+    assert "gloo:all_reduce" in {each["profiling_name"] for each in entries}
+
+
+def test_a_rank_ends_although_its_driver_or_store_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent:
+        def put(self, *_: Any) -> None:
+            threading.Event().wait()
+
+    monkeypatch.setattr(nccl_diagnostics, "RECORD_S", 0.1)
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "200")
+    assert not nccl_diagnostics.store_trace(cast("Store", Silent()), 0, "gloo")
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "0")
+    assert nccl_diagnostics.store_trace(cast("Store", Silent()), 0, "gloo")
+
+
+def test_a_first_rank_that_is_gone_is_suspected() -> None:
+    class Gone(Peers):
+        def set(self, *_: Any) -> None:
+            raise RuntimeError("Connection reset by peer")
+
+        def multi_get(self, _: list[str]) -> list[bytes]:
+            raise RuntimeError("Connection reset by peer")
+
+    suspect = Gone([state(1)])._suspect()
+    assert suspect is not None
+    assert suspect.text == "rank 0 (process 1 on elsewhere) does not respond"
 
 
 def test_where_a_stuck_rank_is_is_shown(tmp_path: Path, tiny: Make, cache: Path) -> None:
@@ -165,7 +202,9 @@ def test_the_ranks_of_a_run_are_watched_if_there_are_several(
     made: list[float] = []
 
     class Watch:
-        def __init__(self, _: World, limit_s: float, report: Callable[[int, str], Any]) -> None:
+        def __init__(
+            self, _: World, limit_s: float, report: Callable[[int, str], Any], record: Callable[[], Any]
+        ) -> None:
             made.append(limit_s)
             report(1, "rank 1 does not respond")
 

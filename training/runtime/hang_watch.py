@@ -70,6 +70,7 @@ class HangWatch:
         world: this process among all.
         limit_s: seconds after which a step is late.
         report: called on one rank with the number of the rank that hangs and a sentence.
+        record: called on every rank that responds, before `end`: keeps what its collectives did.
         end: called on every rank that responds; must not return.
         interval_s: seconds between signs of life.
     """
@@ -80,10 +81,12 @@ class HangWatch:
         limit_s: float,
         report: Callable[[int, str], Any],
         *,
+        record: Callable[[], Any] = lambda: None,
         end: Callable[[int], Any] = os._exit,
         interval_s: float = INTERVAL_S,
     ) -> None:
-        self.world, self.limit_s, self.report, self.end = world, limit_s, report, end
+        self.world, self.limit_s = world, limit_s
+        self.report, self.record, self.end = report, record, end
         self.interval_s = min(interval_s, limit_s / 4)
         self._first: list[Any] = []
         self._store = self._open_store()
@@ -189,7 +192,7 @@ class HangWatch:
                 self._ended.wait(self.interval_s)
                 self._beat()
             after = self._read_states()
-        except TimeoutError:
+        except (TimeoutError, RuntimeError):  # torch's errors of a broken connection are of the latter
             return _silent(0, *self._first)
         for rank, (then, now) in enumerate(zip(before, after, strict=True)):
             if then.beats == now.beats and rank != self.world.rank:
@@ -214,6 +217,7 @@ class HangWatch:
             self.report(suspect.rank, f"{suspect.text}; the step is late by more than {self.limit_s:g} s")
         else:
             self._ended.wait(self.interval_s)
+        self.record()
         if suspect.silent and suspect.silent[0] == platform.node():
             with contextlib.suppress(OSError):  # launchers ask it to end first, and it would not
                 os.kill(suspect.silent[1], signal.SIGKILL)
