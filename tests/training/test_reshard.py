@@ -17,6 +17,7 @@ from tests.training.ranks import start_ranks
 from tests.training.test_loop import kill_at_failpoint, losses, results
 from tests.training.training_runs import StopAfter
 from trainfleet.training.checkpoint import Checkpoints, step_name
+from trainfleet.training.checkpoint.rank_values import read_rank_values
 from trainfleet.training.recipe.schema import CheckpointConfig, Recipe
 from trainfleet.training.runtime import process_group
 from trainfleet.training.stores import open_store
@@ -94,8 +95,12 @@ def test_shards_are_written_once_and_loaded_as_any_other_shards(tmp_path: Path) 
                 before = kept.choose()
                 assert before == step_name(step - 1)
                 kept.load(before, {"model": {"value": value}})
+                values, wrote = read_rank_values(kept, before), WAYS[step - 1][1]
+                assert (values.written_by, values.own) == (wrote, None), "another number of ranks"
+                assert values.ranks == ([] if rank else [{"rank": each} for each in range(wrote)])
             kept.save(step, {"model": {"value": value}}, {"rank": rank}, {}, {})
             assert kept.finish() is not None
+            assert read_rank_values(kept, step_name(step)).own == {"rank": rank}
             process_group.shutdown()
 
         assert start_ranks(work, ranks) == [0] * ranks

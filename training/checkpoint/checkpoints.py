@@ -102,9 +102,9 @@ class Checkpoints:
         self.store, self.config, self.notify = store, config, notify
         self.read_only, self.before_commit, self.before_removal = read_only, before_commit, before_removal
         self.on_failed_save, self.failures = on_failed_save, FailedSaves(config.tolerate)
-        self._loop_ranks = Ranks()
+        self.loop_ranks = Ranks()
         self._writer_ranks = Ranks()
-        self._staging = Staging(self._loop_ranks)
+        self._staging = Staging(self.loop_ranks)
         self._pending: _Save | None = None
         self._catalog = Catalog(store, config)
 
@@ -115,10 +115,10 @@ class Checkpoints:
             CheckpointError: all checkpoints are damaged, so that a fresh start would hide the damage.
             StoreError: the store does not respond.
         """
-        names = self._loop_ranks.on_first(self._clean_up)
+        names = self.loop_ranks.on_first(self._clean_up)
         problems: list[Problem] = []
         for name in reversed(names):
-            damage = damage_of(self.store, name, self._loop_ranks)
+            damage = damage_of(self.store, name, self.loop_ranks)
             if damage is None:
                 for problem in problems:
                     self.notify("fallback", f"{problem} - resuming from {name}")
@@ -151,7 +151,7 @@ class Checkpoints:
         """
         metadata: Metadata = explain_read(self.at(name), lambda: read_metadata(self.store, name))
         require_fit(metadata, into, self.at(name), module)
-        alone = self._loop_ranks.group is None
+        alone = self.loop_ranks.group is None
         reader = Reader(self.store, name, metadata)
         with warnings.catch_warnings():
             # Intended with one rank.
@@ -162,7 +162,7 @@ class Checkpoints:
                     dict(into),
                     storage_reader=reader,
                     planner=SafePlanner(),
-                    process_group=self._loop_ranks.group,
+                    process_group=self.loop_ranks.group,
                     no_dist=alone,
                 ),
             )
@@ -221,7 +221,7 @@ class Checkpoints:
         """
         if self._pending is None:
             return None
-        if self._loop_ranks.any(self.writing) if writing is None else writing:
+        if self.loop_ranks.any(self.writing) if writing is None else writing:
             return None
         return self.finish()
 
@@ -240,7 +240,7 @@ class Checkpoints:
             self.failures.succeeded()
             return save.saved
         # The clocks of the ranks differ, and all of them must decide alike.
-        if self._loop_ranks.any(self.failures.failed(save.error)):
+        if self.loop_ranks.any(self.failures.failed(save.error)):
             raise save.error
         left = f"{self.failures.in_a_row} in a row, {self.failures.minutes:.1f} minutes without a checkpoint"
         why = save.error.problems[0] if save.error.problems else save.error.summary
@@ -281,7 +281,7 @@ class Checkpoints:
 
     def close(self) -> None:
         """Destroy the process groups."""
-        self._loop_ranks.close()
+        self.loop_ranks.close()
         self._writer_ranks.close()
 
     def _clean_up(self) -> list[str]:

@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.checkpoint import Checkpoints
+from trainfleet.training.checkpoint.rank_values import read_rank_values
 from trainfleet.training.recipe.changes import differences
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.writer import versions
@@ -83,8 +84,8 @@ class RunState:
                 checkpoint is of another model.
             CheckpointError: it cannot be read.
         """
-        plain = checkpoints.read(name)
-        shared, ranks = plain["shared"], plain["ranks"]
+        plain = read_rank_values(checkpoints, name)
+        shared = plain.shared
         recipe = completed(shared["recipe"])
         self._check(recipe, shared["fingerprint"], context)
         into = self.tensors()
@@ -96,15 +97,14 @@ class RunState:
         self.step, self.position, self.metrics = shared["step"], shared["position"], shared["figures"]
         self.controllers.load_state(shared["steering"], recipe, self.position)
         self.guards.load_state(shared["guards"])
-        if len(ranks) == context.world_size:
-            mine = ranks[context.rank]
-            self.interval.load_state(mine["interval"])
-            set_rng_state(mine["rng"])
+        if plain.own is not None:
+            self.interval.load_state(plain.own["interval"])
+            set_rng_state(plain.own["rng"])
         else:
             if context.rank == 0:
-                self.interval.load_state(*(each["interval"] for each in ranks))
+                self.interval.load_state(*(each["interval"] for each in plain.ranks))
             seed_rank(self.recipe.seed, context.rank, self.step)
-        return len(ranks)
+        return plain.written_by
 
     def _check(self, recipe: Mapping[str, Any], fingerprint: str, context: RunContext) -> None:
         changed = differences(recipe, self.recipe.model_dump(mode="json"), context.allow_changes)
