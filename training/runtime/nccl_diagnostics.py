@@ -46,7 +46,8 @@ def store_trace(store: Store, rank: int, backend: str = "nccl") -> bool:
     def record() -> None:
         import torch._C._distributed_c10d as c10d
 
-        trace = c10d._dump_nccl_trace() if backend == "nccl" else c10d._dump_fr_trace(backend=backend)
+        nccl = backend == "nccl"
+        trace = c10d._dump_nccl_trace() if nccl else c10d._dump_fr_trace(backend=backend)  # type: ignore[attr-defined]  # missing from the stubs
         store.put(f"nccl_trace_rank_{rank}", trace)
 
     if not int(os.environ.get("TORCH_FR_BUFFER_SIZE", "0")):

@@ -31,8 +31,9 @@ def end_leftovers(port: str) -> bool:
     """End what a dead server of this user with this port has left; whether there was anything."""
     with contextlib.suppress(psutil.Error, OSError):
         for each in psutil.net_connections("tcp"):
-            held = each.status == psutil.CONN_LISTEN and each.laddr.port == queue_port(port)
-            if held and each.pid is not None and OF_SERVER in psutil.Process(each.pid).environ():
+            if each.status != psutil.CONN_LISTEN or not each.laddr or each.laddr.port != queue_port(port):
+                continue
+            if each.pid is not None and OF_SERVER in psutil.Process(each.pid).environ():
                 group = os.getpgid(each.pid)
                 if not _runs(group):
                     os.killpg(group, signal.SIGKILL)
