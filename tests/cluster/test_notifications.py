@@ -65,6 +65,7 @@ def test_a_run_that_loses_its_head_reports_one_start_and_one_end(place: Place, h
     place.clean()
 
 
+@pytest.mark.slow
 def test_a_driver_that_fails_is_reported_from_the_cluster_once(place: Place, hook: Receiver) -> None:
     missing = f"workload.data.source={place.store.url}/none"
     done = place.launch("lacking", missing, *REPORTED)

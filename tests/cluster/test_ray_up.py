@@ -170,6 +170,7 @@ def test_a_stopped_run_saves_and_leaves_nothing(place: Place) -> None:
     assert place.left() == NOTHING
 
 
+@pytest.mark.slow
 def test_a_detached_run_ends_and_its_head_then_cleans_up_the_hosts(place: Place) -> None:
     """Nobody runs `ray down`: the launcher has ended."""
     left = place.call(*place.arguments("left", "steps=20", "--detach", "--idle", "12s"))
