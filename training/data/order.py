@@ -228,13 +228,14 @@ def micro_batch_starts(
     return [step * global_batch + (turn * world_size + rank) * micro_batch for turn in range(accumulation)]
 
 
-def spread(size: int, limit: int | None) -> list[int]:
+def spread(size: int, limit: int | None) -> Sequence[int]:
     """At most `limit` of `size` samples, evenly spaced and always the same: the samples of a validation."""
-    count = size if limit is None else min(size, limit)
-    return [place * size // count for place in range(count)]
+    if limit is None or limit >= size:
+        return range(size)  # not a list, which takes gigabytes for a large split
+    return [place * size // limit for place in range(limit)]
 
 
 def share(indices: Sequence[int], micro_batch: int, rank: int, world_size: int) -> list[list[int]]:
     """A rank's batches of a validation, assigned round robin; ranks may get different numbers of batches."""
-    batches = [list(indices[start : start + micro_batch]) for start in range(0, len(indices), micro_batch)]
-    return batches[rank::world_size]
+    starts = range(rank * micro_batch, len(indices), world_size * micro_batch)
+    return [list(indices[start : start + micro_batch]) for start in starts]

@@ -91,7 +91,7 @@ class Validation(Section):
 
     every: int = Field(100, ge=1, description="Steps between validations; the last step is always validated.")
     samples: int | None = Field(
-        None, ge=1, description="Maximum number of samples, spread evenly over the split; null = all."
+        None, ge=1, description="Maximum number of samples, spread evenly over the split; null = 10,000."
     )
 
 

@@ -17,14 +17,19 @@ def metrics_of(workload: Workload, split: Split, device: str) -> MetricsManager:
     return MetricsManager(workload.metrics, device, workload.collections(split))
 
 
+SAMPLES = 10_000
+"""Samples of a validation unless the recipe says how many. The standard error of an accuracy is at most half a
+percent then.
+"""
+
+
 class Evaluator:
     """Evaluates the samples that the recipe selects of each split."""
 
     def __init__(self, recipe: Recipe, context: RunContext, workload: Workload, stepper: Stepper) -> None:
         self.context, self.workload, self.stepper = context, workload, stepper
-        self.samples = {
-            split: spread(workload.size(split), recipe.validation.samples) for split in ("validation", "test")
-        }
+        most = recipe.validation.samples or SAMPLES
+        self.samples = {split: spread(workload.size(split), most) for split in ("validation", "test")}
 
     def evaluate(self, split: Split, micro_batch: int) -> dict[str, float]:
         """Metrics by name, such as `validation/loss`; each sample counts once. Collective."""

@@ -75,7 +75,7 @@ def test_a_validation_reads_each_sample_once_over_all_ranks(
 ) -> None:
     seen = spread(size, limit)
     assert len(seen) == min(size, limit or size)
-    assert sorted(set(seen)) == seen
+    assert sorted(set(seen)) == list(seen)
     assert seen[-1] < size
     dealt = [
         index
@@ -83,7 +83,16 @@ def test_a_validation_reads_each_sample_once_over_all_ranks(
         for batch in share(seen, micro, rank, world_size)
         for index in batch
     ]
-    assert sorted(dealt) == seen
+    assert sorted(dealt) == list(seen)
+
+
+def test_the_samples_of_a_large_split_are_not_listed() -> None:
+    assert spread(10**12, None) == range(10**12)
+    first, last = (share(range(10**9), 8, rank, 10**8) for rank in (0, 10**8 - 1))
+    assert (first, last) == (
+        [[*range(8)], [*range(8 * 10**8, 8 * 10**8 + 8)]],
+        [[*range(8 * 10**8 - 8, 8 * 10**8)]],
+    )
 
 
 blocks = st.lists(st.integers(1, 12), min_size=1, max_size=12)
