@@ -23,6 +23,7 @@ from trainfleet.training.trainer.context import RunContext, RunResult, lengthy, 
 from trainfleet.training.trainer.controllers import Controllers, Decision, StepStats
 from trainfleet.training.trainer.device_memory import explain_memory
 from trainfleet.training.trainer.evaluator import Evaluator, metrics_of
+from trainfleet.training.trainer.frozen import agreed_source
 from trainfleet.training.trainer.guards import Action, Guards, NotANumberError, Verdict
 from trainfleet.training.trainer.metrics import EtaEstimator, Throughput, metrics_text, peak_flops
 from trainfleet.training.trainer.optimizer import make_optimizer, set_learning_rate
@@ -87,6 +88,7 @@ class _Run:
         self.state = RunState(
             recipe, self.strategy, self.optimizer, self.interval, data, self.controllers, self.guards
         )
+        self.state.frozen_source = agreed_source(self.workload, self.strategy.module, context)
         self.stepper = Stepper(recipe, context, self.workload, self.strategy)
         self.evaluator = Evaluator(recipe, context, self.workload, self.stepper)
         self.readings = Readings(

@@ -26,6 +26,7 @@ from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.writer import versions
 from trainfleet.training.trainer.context import RunContext
 from trainfleet.training.trainer.controllers import Controllers
+from trainfleet.training.trainer.frozen import KEY, require_source
 from trainfleet.training.trainer.guards import Guards
 from trainfleet.training.trainer.metrics import MetricsManager
 from trainfleet.training.trainer.optimizer import recipe_settings
@@ -41,6 +42,8 @@ class RunState:
         step: optimizer steps done.
         position: samples trained on since the start of the run; the next sample's place in the order.
         metrics: of the last validation.
+        frozen_source: identifies what the weights that are not trained were read from, and checkpoints leave
+            them out; None: checkpoints have every weight.
     """
 
     recipe: Recipe
@@ -53,10 +56,11 @@ class RunState:
     step: int = 0
     position: int = 0
     metrics: dict[str, float] | None = None
+    frozen_source: str | None = None
 
     def tensors(self) -> StateDict:
         """The model and the optimizer, sharded over ranks. Collective."""
-        return self.strategy.state_dict(self.optimizer)
+        return self.strategy.state_dict(self.optimizer, trained_only=self.frozen_source is not None)
 
     def rank_values(self) -> dict[str, Any]:
         """This rank's plain values."""
@@ -73,20 +77,24 @@ class RunState:
             "recipe": self.recipe.model_dump(mode="json"),
             "fingerprint": self.fingerprint,
             "versions": versions(),
+            KEY: self.frozen_source,
         }
 
     def restore(self, checkpoints: Checkpoints, name: str, context: RunContext) -> int:
         """Restore a checkpoint; returns how many ranks wrote it. Collective.
 
         Raises:
-            InputError: the recipe differs in a key that is not free to change, the data changed, or the
-                checkpoint is of another model.
+            InputError: the recipe differs in a key that is not free to change, the data or the pretrained
+                model changed, or the checkpoint is of another model.
             CheckpointError: it cannot be read.
         """
         plain = checkpoints.read(name)
         shared, ranks = plain["shared"], plain["ranks"]
         recipe = completed(shared["recipe"])
         self._check(recipe, shared["fingerprint"], context)
+        require_source(shared.get(KEY), self.frozen_source, checkpoints.at(name))
+        # A run whose checkpoints have every weight keeps them: they need not be those of the source.
+        self.frozen_source = shared.get(KEY)
         into = self.tensors()
         checkpoints.load(name, into, self.strategy.module)
         settings = recipe_settings(self.optimizer)
