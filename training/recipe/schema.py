@@ -116,7 +116,17 @@ class SaveTolerance(Section):
 class CheckpointConfig(Section):
     """When to save the run, and which checkpoints to keep."""
 
-    every: int = Field(100, ge=1, description="Steps between checkpoints; the last step is always saved.")
+    every: Literal["auto"] | Annotated[int, Field(ge=1)] = Field(
+        100,
+        description="Steps between checkpoints, or `auto`: by the time that a save costs and `mtbf_hours`. "
+        "The last step is always saved.",
+    )
+    mtbf_hours: float | None = Field(
+        None,
+        gt=0,
+        description="`every: auto`: hours between two failures of one machine, such as 24 for spot machines. "
+        "null = 6300.",
+    )
     keep_last: int = Field(2, ge=1, description="Number of newest checkpoints to keep, besides the best one.")
     keep_best: bool = Field(True, description="Keep the checkpoint with the best `metric` as well.")
     keep_every: int | None = Field(

@@ -94,6 +94,7 @@ def _broken_rules(recipe: Recipe) -> Iterator[tuple[list[KeyPath], str, str]]:
         _batch_rules,
         _sharding_rules,
         _optimizer_rules,
+        _checkpoint_rules,
         _storage_rules,
         _notification_rules,
         _pod_rules,
@@ -150,6 +151,13 @@ def _optimizer_rules(recipe: Recipe) -> Iterable[BrokenRule]:
         yield "optimizer.warmup steps", what, "warm up for a small share of the steps"
     if any(not 0 <= beta < 1 for beta in optimizer.betas):
         yield "optimizer.betas", f"{list(optimizer.betas)} must be within [0, 1)", "such as [0.9, 0.95]"
+
+
+def _checkpoint_rules(recipe: Recipe) -> Iterable[BrokenRule]:
+    config = recipe.checkpoint
+    if config.mtbf_hours is not None and config.every != "auto":
+        what = f"decides nothing, because checkpoint.every is {config.every}"
+        yield "checkpoint.mtbf_hours checkpoint.every", what, "checkpoint.every=auto, or leave it out"
 
 
 def _storage_rules(recipe: Recipe) -> Iterable[BrokenRule]:

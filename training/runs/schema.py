@@ -39,6 +39,8 @@ class TrainRow(TypedDict):
     """Share of the time in steps spent waiting for data."""
     step_seconds: float
     checkpoint_seconds: float
+    checkpoint_every: NotRequired[int]
+    """Steps between checkpoints, where the run chooses them."""
     validation_seconds: float
     eta_seconds: float
     usd: NotRequired[float]

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from trainfleet.training.checkpoint import Checkpoints, Saved
+from trainfleet.training.checkpoint.schedule import SaveSchedule
 from trainfleet.training.data import check_sizes, describe_left_out, make_order
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.limits import Meter, require_something_left
@@ -85,10 +86,10 @@ class _Run:
         self.controllers = Controllers(recipe, self.steps)
         self.guards = Guards(recipe.guards)
         data = self.workload.fingerprint()
-        self.state = RunState(
-            recipe, self.strategy, self.optimizer, self.interval, data, self.controllers, self.guards
-        )
-        self.state.frozen_source = agreed_source(self.workload, self.strategy.module, context)
+        self.saves = SaveSchedule(recipe.checkpoint, recipe.validation.every, context.machines, context.rank)
+        parts = (self.strategy, self.optimizer, self.interval, data, self.controllers, self.guards)
+        source = agreed_source(self.workload, self.strategy.module, context)
+        self.state = RunState(recipe, *parts, frozen_source=source, saves=self.saves)
         self.stepper = Stepper(recipe, context, self.workload, self.strategy)
         self.evaluator = Evaluator(recipe, context, self.workload, self.stepper)
         self.readings = Readings(
@@ -112,6 +113,7 @@ class _Run:
         with self.writer or nullcontext():
             eta, stopped = EtaEstimator(resumed_from), False
             self.stepper.throughput = Throughput()  # excludes everything before the first step
+            self.saves.start(state.step)
             if not resumed_from and recipe.controllers.micro_batch == "probe":
                 timing = self.stepper.time_micro_batch
                 self._log_decisions(self.controllers.choose_micro_batch(context.world_size, timing))
@@ -130,7 +132,7 @@ class _Run:
                 metrics = self._validate() if self._due(recipe.validation.every) else None
                 self._log_decisions(self.controllers.after_step(self._stats(result, known, metrics)))
                 stopped = any(each.stop for each in known) and not self._done()
-                if self._due(recipe.checkpoint.every) or stopped or self._check_preemption(known):
+                if self._save_due(known) or stopped or self._check_preemption(known):
                     self._save(metrics)
                 eta.seconds = self.meter.trained_s = eta.seconds + time.perf_counter() - began
                 context.on_step(state.step, self._planned_steps())
@@ -144,15 +146,12 @@ class _Run:
         set_learning_rate(self.optimizer, controllers.learning_rate(state.position))
         self.workload.prefetch("train", self.order.upcoming(state.position, 2 * size))
         samples = self.order.indices(state.position, size)
-        asked = (
-            self.context.should_stop()
-            or self.storage.stop_requested
-            or bool(self.writer and self.meter.reached())
-        )
+        asked = self.context.should_stop() or self.storage.stop_requested
+        asked = asked or bool(self.writer and self.meter.reached())
         with explain_memory(self.recipe, self.context, controllers, first=state.step == self.first_step):
             result = self.stepper.compute_gradients(
                 samples,
-                (asked, self.preemption.due, self.checkpoints.writing),
+                (asked, self.preemption.due, self.checkpoints.writing, self.saves.proposal),
                 controllers.measures_noise(state.step),
             )
         self.readings.add(state.step + 1, result.values)
@@ -173,9 +172,8 @@ class _Run:
         state.step, state.position = state.step + 1, state.position + size
         if rejected == "roll_back":
             self._roll_back()
-        recipe = self.recipe
-        due = (recipe.log.every, recipe.validation.every, recipe.checkpoint.every)
-        known += self._take_readings(everything=any(map(self._due, due)))
+        due = any(map(self._due, (self.recipe.log.every, self.recipe.validation.every)))
+        known += self._take_readings(everything=due or self.saves.due(state.step))
         throughput.compute += time.perf_counter() - began
         throughput.samples += size
         throughput.steps += 1
@@ -209,6 +207,13 @@ class _Run:
 
     def _due(self, every: int) -> bool:
         return self.state.step % every == 0 or self._done()
+
+    def _save_due(self, known: list[Reading]) -> bool:
+        """Whether to save now. The interval is the one that the ranks have exchanged last."""
+        why = self.saves.agree(known[-1].save_every) if known else None
+        if why is not None:
+            self._log_event("checkpoint_interval", why)
+        return self.saves.due(self.state.step) or self._done()
 
     def _stats(self, result: StepResult, known: list[Reading], metrics: dict[str, float] | None) -> StepStats:
         """For the controllers. Those that need the loss of each step have no step in flight."""
@@ -247,13 +252,9 @@ class _Run:
         rates = self.stepper.throughput.rates(workload.sample_tokens, workload.flops_per_token, peak, sync)
         row: dict[str, Any] = {  # a TrainRow
             "kind": "train",
-            "step": state.step,
-            "steps": self._planned_steps(),
-            "epoch": state.position / self.order.size,
+            **state.row(self._planned_steps(), self.order.size),
             **means,
-            "lr": self.optimizer.param_groups[0]["lr"],
             "grad_norm": grad_norm,
-            "global_batch": self.controllers.global_batch,
             **rates,
             "eta_seconds": eta_seconds,
         }
@@ -287,11 +288,11 @@ class _Run:
         self._take_readings(everything=True)  # ends the run instead of saving a state that a guard rejects
         if self.writer is not None:
             self.writer.record_time()
-        self._on_saved(
-            self.checkpoints.save(
+        with self.saves.saving(state.step, complete=not self.checkpoints.failures.in_a_row):
+            earlier = self.checkpoints.save(
                 state.step, state.tensors(), state.rank_values(), state.shared_values(), metrics or {}
             )
-        )
+        self._on_saved(earlier)
         self.stepper.throughput.saving += time.perf_counter() - began
 
     def _on_saved(self, saved: Saved | None) -> None:
@@ -302,6 +303,7 @@ class _Run:
         if self.context.rank == 0:
             self.context.on_checkpoint(saved.step, saved.path)
         self.preemption.on_saved(saved.step)
+        self.saves.written(saved.seconds)
         self._event("checkpoint", f"saved {saved.path}, written asynchronously in {saved.seconds:.1f} s")
 
     def _baseline(self, resumed_from: int) -> dict[str, float]:

@@ -11,7 +11,7 @@ import os
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.checkpoint import Checkpoints
+from trainfleet.training.checkpoint.schedule import SaveSchedule
 from trainfleet.training.recipe.changes import differences
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.writer import versions
@@ -44,6 +45,7 @@ class RunState:
         metrics: of the last validation.
         frozen_source: identifies what the weights that are not trained were read from, and checkpoints leave
             them out; None: checkpoints have every weight.
+        saves: after which steps to save.
     """
 
     recipe: Recipe
@@ -57,6 +59,7 @@ class RunState:
     position: int = 0
     metrics: dict[str, float] | None = None
     frozen_source: str | None = None
+    saves: SaveSchedule = field(default_factory=SaveSchedule)
 
     def tensors(self) -> StateDict:
         """The model and the optimizer, sharded over ranks. Collective."""
@@ -78,6 +81,18 @@ class RunState:
             "fingerprint": self.fingerprint,
             "versions": versions(),
             KEY: self.frozen_source,
+            "saves": self.saves.state(),
+        }
+
+    def row(self, steps: int, samples: int) -> dict[str, Any]:
+        """Where the run is, for a row of metrics.jsonl: of `steps` steps, with `samples` in an epoch."""
+        return {
+            "step": self.step,
+            "steps": steps,
+            "epoch": self.position / samples,
+            "lr": self.optimizer.param_groups[0]["lr"],
+            "global_batch": self.controllers.global_batch,
+            **self.saves.row(),
         }
 
     def restore(self, checkpoints: Checkpoints, name: str, context: RunContext) -> int:
@@ -104,6 +119,7 @@ class RunState:
         self.step, self.position, self.metrics = shared["step"], shared["position"], shared["figures"]
         self.controllers.load_state(shared["steering"], recipe, self.position)
         self.guards.load_state(shared["guards"])
+        self.saves.load_state(shared.get("saves"), self.step)
         if len(ranks) == context.world_size:
             mine = ranks[context.rank]
             self.interval.load_state(mine["interval"])
