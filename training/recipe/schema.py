@@ -192,6 +192,33 @@ class Log(Section):
     )
 
 
+def _step_range(value: Any) -> Any:
+    """`steps: 10` is a number in YAML."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class Profile(Section):
+    """Steps to record with torch's profiler, in files below `profile/` of the run. They are slower, and their
+    losses are the same.
+    """
+
+    steps: Annotated[str, BeforeValidator(_step_range)] | None = Field(
+        None,
+        pattern=r"^[1-9][0-9]{0,8}(-[1-9][0-9]{0,8})?$",
+        description="First and last step to record, such as 10-14, or one step. null = none.",
+    )
+    ranks: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        (0,), min_length=1, description="Ranks that record, each in files of its own."
+    )
+
+    def first_and_last(self) -> tuple[int, int] | None:
+        """The steps to record, from 1; None if there are none."""
+        if self.steps is None:
+            return None
+        first, _, last = self.steps.partition("-")
+        return int(first), int(last or first)
+
+
 class ScalingConfig(Section):
     """How many processes train, and on which resources. May change between an interruption and its resume."""
 
@@ -332,6 +359,7 @@ class Recipe(Section):
     guards: GuardsConfig = GuardsConfig()
     controllers: ControllersConfig = ControllersConfig()
     log: Log = Log()
+    profile: Profile = Profile()
     scaling: ScalingConfig = ScalingConfig()
     limits: Limits = Limits()
     notifications: Notifications = Notifications()

@@ -13,6 +13,8 @@ VERSION = 1
 
 MARKER = "COMMITTED"
 """The file that makes a checkpoint complete; it is written last."""
+PROFILES = "profile/"
+"""Recorded steps, below a run's folder or URL."""
 LOG_KINDS = ("event", "decision")
 """Kinds of rows that report what happened, not metrics of a step."""
 

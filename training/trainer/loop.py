@@ -29,6 +29,7 @@ from trainfleet.training.trainer.guards import Action, Guards, NotANumberError, 
 from trainfleet.training.trainer.metrics import EtaEstimator, Throughput, metrics_text, peak_flops
 from trainfleet.training.trainer.optimizer import make_optimizer, set_learning_rate
 from trainfleet.training.trainer.preemption import PreemptionWatch
+from trainfleet.training.trainer.profiling import StepProfiler
 from trainfleet.training.trainer.readings import Reading, Readings, run_ahead
 from trainfleet.training.trainer.state import RunState, seed_rank, torch_settings
 from trainfleet.training.trainer.step import Stepper, StepResult
@@ -53,6 +54,7 @@ def train(recipe: Recipe, context: RunContext) -> RunResult:
         try:
             return run.train()
         finally:
+            run.profiler.close()
             run.checkpoints.abandon()
             run.storage.leave()
 
@@ -97,7 +99,8 @@ class _Run:
         )
         self.saved: str | None = None
         self.first_step = 0
-        self.preemption = PreemptionWatch(context)
+        self.preemption = PreemptionWatch(context, self._event)
+        self.profiler = StepProfiler(recipe.profile, context, self.storage.open_home, self._log_event)
         self.writer: RunWriter | None = None
 
     def train(self) -> RunResult:
@@ -123,7 +126,8 @@ class _Run:
             graphs = CompiledGraphs() if recipe.compile else None
             while not self._done() and not stopped:
                 began = time.perf_counter()
-                result, known = self._step()
+                with self.profiler.step(state.step + 1):
+                    result, known = self._step()
                 if graphs is not None and state.step == resumed_from + 1:
                     self._log_event(*graphs.describe())
                 if self._due(recipe.log.every):
@@ -132,7 +136,7 @@ class _Run:
                 metrics = self._validate() if self._due(recipe.validation.every) else None
                 self._log_decisions(self.controllers.after_step(self._stats(result, known, metrics)))
                 stopped = any(each.stop for each in known) and not self._done()
-                if self._save_due(known) or stopped or self._check_preemption(known):
+                if self._save_due(known) or stopped or self.preemption.noticed(known, state.step):
                     self._save(metrics)
                 eta.seconds = self.meter.trained_s = eta.seconds + time.perf_counter() - began
                 context.on_step(state.step, self._planned_steps())
@@ -233,14 +237,6 @@ class _Run:
             row: EventRow = {"kind": "event", "step": self.state.step, "what": what, "text": text}
             self.writer.write_row(row)
         self._event(what, text)
-
-    def _check_preemption(self, known: list[Reading]) -> bool:
-        """Whether a machine of the run got its first preemption notice: save now and continue."""
-        asked = any(each.check_preemption for each in known)
-        notice = self.preemption.look(self.state.step) if asked else None
-        if notice is not None:
-            self._event("preemption", f"{notice}; saving at step {self.state.step}")
-        return notice is not None
 
     def _log_interval(self, grad_norm: float, eta_seconds: float) -> None:
         """Log the means since the last interval. Every rank takes part in them."""
