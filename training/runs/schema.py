@@ -39,6 +39,10 @@ class TrainRow(TypedDict):
     mfu: float | None
     data_wait: float
     """Share of the time in steps spent waiting for data."""
+    slowest_data_wait: NotRequired[float]
+    """The same on the rank that waits the longest, if there are several."""
+    slowest_backward_seconds: NotRequired[float]
+    """Of the backward pass of a micro batch on the slowest rank, with ddp and several ranks."""
     step_seconds: float
     checkpoint_seconds: float
     checkpoint_every: NotRequired[int]

@@ -33,6 +33,7 @@ from trainfleet.training.trainer.profiling import StepProfiler
 from trainfleet.training.trainer.readings import Reading, Readings, run_ahead
 from trainfleet.training.trainer.state import RunState, seed_rank, torch_settings
 from trainfleet.training.trainer.step import Stepper, StepResult
+from trainfleet.training.trainer.stragglers import StragglerWatch
 from trainfleet.training.trainer.strategies import make_strategy
 from trainfleet.training.trainer.strategies.wrap import CompiledGraphs
 from trainfleet.training.workloads import Split, make_workload
@@ -100,6 +101,7 @@ class _Run:
         self.saved: str | None = None
         self.first_step = 0
         self.preemption = PreemptionWatch(context, self._event)
+        self.stragglers = StragglerWatch(context, self._log_event)
         self.profiler = StepProfiler(recipe.profile, context, self.storage.open_home, self._log_event)
         self.writer: RunWriter | None = None
 
@@ -254,6 +256,7 @@ class _Run:
             **rates,
             "eta_seconds": eta_seconds,
         }
+        row |= self.stragglers.compare(self.stepper.throughput, self.strategy.backward_seconds())
         self.stepper.throughput = Throughput()
         if self.writer is not None and "loss" in means:  # otherwise every step was rejected
             row |= {**self.meter.row(), **self.context.counts(), **self.checkpoints.failures.counts()}

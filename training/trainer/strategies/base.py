@@ -63,6 +63,12 @@ class Strategy(ABC):
         """Seconds that a recent step waited for the gradients of other ranks; None if not measured."""
         return None
 
+    def backward_seconds(self) -> float | None:
+        """Seconds that the backward pass of a recent step computed on this rank, without waiting for others;
+        None if not measured.
+        """
+        return None
+
     def clip_grad_norm(self, limit: float) -> torch.Tensor:
         """Scale the gradient to a norm of at most `limit`; returns the whole gradient's norm before, the same
         on
