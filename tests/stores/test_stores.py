@@ -9,6 +9,8 @@ import pytest
 
 from tests.stores.running import Running
 from trainfleet.training.stores import NotFoundError, RetryPolicy, Store, StoreError, open_store
+from trainfleet.training.stores.clouds import S3_ATTEMPTS
+from trainfleet.training.stores.store import HashingOutput
 
 QUICK = RetryPolicy(attempts=4, first_s=0.05, longest_s=0.2, stall_s=20.0)
 every = pytest.mark.parametrize("store_server", ["s3", "gs", "az"], indirect=True)
@@ -133,6 +135,27 @@ def test_a_temporary_fault_is_retried(store_server: Running, prefix: str, name: 
     assert store_server.proxy.injected > 0
     assert store.read("during", 0, len(BIG)) == BIG
     assert set(store.sizes()) == {"before", "during"}
+
+
+@pytest.mark.parametrize("store_server", ["s3"], indirect=True)
+def test_a_part_that_s3_rejects_three_times_is_sent_again_without_the_rest_of_the_file(
+    store_server: Running, prefix: str
+) -> None:
+    store, events = opened(store_server, prefix)
+    pieces: list[int] = []
+
+    def produce(output: HashingOutput) -> None:
+        pieces.append(0)
+        output.write(BIG)
+        # The upload has begun. Its last part meets a store that is overloaded.
+        store_server.proxy.fail("status", times=S3_ATTEMPTS - 1, status=503)
+        output.write(BIG)
+
+    store.write("file", produce)
+    assert store_server.proxy.injected == S3_ATTEMPTS - 1
+    assert (len(pieces), events) == (1, [])
+    assert store.sizes() == {"file": 2 * len(BIG)}
+    assert store.read("file", len(BIG), len(BIG)) == BIG
 
 
 @every

@@ -23,6 +23,8 @@ TIMED = (
     "mfu",
     "data_wait",
     "communication",
+    "slowest_data_wait",
+    "slowest_backward_seconds",
     "step_seconds",
     "checkpoint_seconds",
     "validation_seconds",

@@ -32,6 +32,8 @@ CLOCKED = (
     "tokens_per_second",
     "data_wait",
     "communication",
+    "slowest_data_wait",
+    "slowest_backward_seconds",
     "step_seconds",
     "checkpoint_seconds",
     "validation_seconds",

@@ -85,6 +85,12 @@ CHANGES = {
     ),
     "guards": Changed(("guards.spike=skip", "guards.window=8"), ("guards",)),
     "seed": Changed(("seed=7",), ("seed",)),
+    "checkpoint.every": Changed(("checkpoint.every=3",), ("checkpoint.every",)),
+    "checkpoint.every, auto": Changed(
+        ("checkpoint.every=auto", "checkpoint.mtbf_hours=24"),
+        ("checkpoint.every", "checkpoint.mtbf_hours"),
+        rows={"checkpoint_every": 20},
+    ),
     "validation": Changed(("validation.every=3", "validation.samples=4"), ("validation",)),
 }
 

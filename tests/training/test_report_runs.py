@@ -322,6 +322,8 @@ def test_a_run_below_a_url_is_read_from_its_store(make: Make, monkeypatch: pytes
     (folder / "checkpoints" / "step-00000010" / "COMMITTED").write_text(
         json.dumps({"note": {"metrics": {"validation/loss": 0.5}}})
     )
+    (folder / "profile").mkdir()
+    (folder / "profile" / "rank-0.trace.json.gz").write_bytes(b"1234")
     asked: list[str] = []
 
     def open_fake_store(url: str, patience: Any = None) -> Any:
@@ -329,8 +331,9 @@ def test_a_run_below_a_url_is_read_from_its_store(make: Make, monkeypatch: pytes
         return open_store(url.replace("s3://bucket/runs", str(folder.parent)))
 
     monkeypatch.setattr(module, "open_store", open_fake_store)
-    summary = read_run_summary("s3://bucket/runs/try")
-    assert asked == ["s3://bucket/runs/try", "s3://bucket/runs/try/checkpoints"]
+    summary = read_run_summary(root := "s3://bucket/runs/try")
+    assert asked == [root, f"{root}/checkpoints", root]
+    assert summary.profiles == {"rank-0.trace.json.gz": 4}
     # the status is not verified for a remote run
     assert (summary.last_step, summary.status()) == (10, "running")
     assert [each.name for each in summary.checkpoints or []] == ["step-00000010"]

@@ -218,12 +218,12 @@ def test_a_nan_ends_the_run_within_the_steps_that_are_queued_and_saves_nothing(
 def test_values_are_taken_in_order_and_late() -> None:
     readings = Readings(2)
     for step in range(1, 5):
-        readings.add(step, torch.tensor([step / 2, 1.0, 0.0, 1.0, 0.0]))
+        readings.add(step, torch.tensor([step / 2, 1.0, 0.0, 1.0, 0.0, 40.0 * step]))
     assert [(each.step, each.loss, each.stop, each.check_preemption) for each in readings.take()] == [
         (1, 0.5, False, True),
         (2, 1.0, False, True),
     ]
-    assert [each.step for each in readings.take(everything=True)] == [3, 4]
+    assert [(each.step, each.save_every) for each in readings.take(everything=True)] == [(3, 120), (4, 160)]
 
 
 @pytest.mark.parametrize(

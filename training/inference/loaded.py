@@ -57,12 +57,14 @@ def load_run(source: str, which: str = "best", device: str = "cpu", cache: Path 
         cache: folder of the workload's data; by default the user's cache folder.
 
     Raises:
-        InputError: no run or no such checkpoint, or the data differs from the training data.
+        InputError: no run or no such checkpoint, or the data or the pretrained model differs from those of
+            the training.
         CheckpointError: the checkpoint cannot be read.
     """
     from trainfleet.training.checkpoint import Checkpoints
     from trainfleet.training.recipe.schema import Recipe
     from trainfleet.training.trainer.context import default_cache
+    from trainfleet.training.trainer.frozen import KEY, frozen_names, require_source
     from trainfleet.training.workloads import make_workload
 
     root, name = _locate(source, which)
@@ -73,7 +75,12 @@ def load_run(source: str, which: str = "best", device: str = "cpu", cache: Path 
     workload = make_workload(recipe, cache or default_cache())
     _check_data(workload, shared, checkpoints.at(name))
     model = workload.build_model()
-    checkpoints.load(name, {"model": model.state_dict()}, model)
+    weights, source = model.state_dict(), shared.get(KEY)
+    if source is not None:
+        require_source(source, workload.frozen_source(), checkpoints.at(name))
+        left_out = frozen_names(model)
+        weights = {key: value for key, value in weights.items() if key not in left_out}
+    checkpoints.load(name, {"model": weights}, model)
     metrics = dict(checkpoints.notes().get(name, {}).get("metrics", {}))
     return LoadedRun(
         recipe, workload, model.to(device).eval(), int(shared["step"]), checkpoints.at(name), metrics

@@ -11,6 +11,7 @@ FREE_KEYS = (
     "notifications",
     "pod_template",
     "log",
+    "profile",
     "storage",
     "checkpoint.keep_last",
     "checkpoint.keep_best",

@@ -116,7 +116,17 @@ class SaveTolerance(Section):
 class CheckpointConfig(Section):
     """When to save the run, and which checkpoints to keep."""
 
-    every: int = Field(100, ge=1, description="Steps between checkpoints; the last step is always saved.")
+    every: Literal["auto"] | Annotated[int, Field(ge=1)] = Field(
+        100,
+        description="Steps between checkpoints, or `auto`: by the time that a save costs and `mtbf_hours`. "
+        "The last step is always saved.",
+    )
+    mtbf_hours: float | None = Field(
+        None,
+        gt=0,
+        description="`every: auto`: hours between two failures of one machine, such as 24 for spot machines. "
+        "null = 6300.",
+    )
     keep_last: int = Field(2, ge=1, description="Number of newest checkpoints to keep, besides the best one.")
     keep_best: bool = Field(True, description="Keep the checkpoint with the best `metric` as well.")
     keep_every: int | None = Field(
@@ -180,6 +190,33 @@ class Log(Section):
     wandb: str | None = Field(
         None, description="Weights & Biases project; needs wandb. WANDB_MODE=offline needs no network."
     )
+
+
+def _step_range(value: Any) -> Any:
+    """`steps: 10` is a number in YAML."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class Profile(Section):
+    """Steps to record with torch's profiler, in files below `profile/` of the run. They are slower, and their
+    losses are the same.
+    """
+
+    steps: Annotated[str, BeforeValidator(_step_range)] | None = Field(
+        None,
+        pattern=r"^[1-9][0-9]{0,8}(-[1-9][0-9]{0,8})?$",
+        description="First and last step to record, such as 10-14, or one step. null = none.",
+    )
+    ranks: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        (0,), min_length=1, description="Ranks that record, each in files of its own."
+    )
+
+    def first_and_last(self) -> tuple[int, int] | None:
+        """The steps to record, from 1; None if there are none."""
+        if self.steps is None:
+            return None
+        first, _, last = self.steps.partition("-")
+        return int(first), int(last or first)
 
 
 class ScalingConfig(Section):
@@ -322,6 +359,7 @@ class Recipe(Section):
     guards: GuardsConfig = GuardsConfig()
     controllers: ControllersConfig = ControllersConfig()
     log: Log = Log()
+    profile: Profile = Profile()
     scaling: ScalingConfig = ScalingConfig()
     limits: Limits = Limits()
     notifications: Notifications = Notifications()

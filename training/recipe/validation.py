@@ -94,6 +94,8 @@ def _broken_rules(recipe: Recipe) -> Iterator[tuple[list[KeyPath], str, str]]:
         _batch_rules,
         _sharding_rules,
         _optimizer_rules,
+        _checkpoint_rules,
+        _profile_rules,
         _storage_rules,
         _notification_rules,
         _pod_rules,
@@ -150,6 +152,30 @@ def _optimizer_rules(recipe: Recipe) -> Iterable[BrokenRule]:
         yield "optimizer.warmup steps", what, "warm up for a small share of the steps"
     if any(not 0 <= beta < 1 for beta in optimizer.betas):
         yield "optimizer.betas", f"{list(optimizer.betas)} must be within [0, 1)", "such as [0.9, 0.95]"
+
+
+def _checkpoint_rules(recipe: Recipe) -> Iterable[BrokenRule]:
+    config = recipe.checkpoint
+    if config.mtbf_hours is not None and config.every != "auto":
+        what = f"decides nothing, because checkpoint.every is {config.every}"
+        yield "checkpoint.mtbf_hours checkpoint.every", what, "checkpoint.every=auto, or leave it out"
+
+
+def _profile_rules(recipe: Recipe) -> Iterable[BrokenRule]:
+    profile, workers = recipe.profile, recipe.scaling.workers
+    if (steps := profile.first_and_last()) is None:
+        if profile.ranks != (0,):
+            yield "profile.ranks profile.steps", "records nothing without steps", "profile.steps=10-14"
+        return
+    first, last = steps
+    if first > last:
+        yield "profile.steps", f"{first} is after {last}", f"profile.steps={last}-{first}"
+    elif recipe.steps is not None and last > recipe.steps:
+        what = f"the run ends after {recipe.steps} steps, so step {last} is never recorded"
+        yield "profile.steps steps", what, "steps within the run"
+    if missing := sorted(rank for rank in profile.ranks if rank >= workers):
+        what = f"there is no rank {missing[0]} among {workers} workers"
+        yield "profile.ranks scaling.workers", what, f"ranks below {workers}"
 
 
 def _storage_rules(recipe: Recipe) -> Iterable[BrokenRule]:

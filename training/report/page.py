@@ -23,7 +23,9 @@ from trainfleet.training.report.run_charts import (
 )
 from trainfleet.training.report.run_summary import RunSummary, read_run_summary
 from trainfleet.training.runs.machine_time import machine_times, totals
+from trainfleet.training.runs.schema import PROFILES
 from trainfleet.training.runtime.progress import duration, number
+from trainfleet.training.stores import is_remote
 
 VERSION_KEYS = ("trainfleet", "revision", "torch", "ray", "python", "platform")
 
@@ -59,6 +61,7 @@ def render(summary: RunSummary) -> str:
         decided=_decided(summary),
         facts=_facts(summary),
         checkpoints=_checkpoints(summary),
+        profiles=_profiles(summary),
         cost=summary.cost(),
         cost_note=_cost_note(summary),
         recipe=summary.recipe,
@@ -283,6 +286,19 @@ def _checkpoints(summary: RunSummary) -> list[dict[str, str]] | None:
             ),
         }
         for index, each in enumerate(summary.checkpoints)
+    ]
+
+
+def _profiles(summary: RunSummary) -> list[dict[str, str]]:
+    """Files of recorded steps. Those of a folder are linked relative to the page, which is in it."""
+    return [
+        {
+            "name": name,
+            "link": "" if is_remote(summary.home) else f"{PROFILES}{name}",
+            "place": f"{summary.home}/{PROFILES}{name}",
+            "size": f"{size / 2**20:.1f} MiB",
+        }
+        for name, size in (summary.profiles or {}).items()
     ]
 
 

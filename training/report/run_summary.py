@@ -23,7 +23,7 @@ from trainfleet.training.report.time_breakdown import shares, wall_seconds
 from trainfleet.training.runs.limits import Used, used_by
 from trainfleet.training.runs.machine_time import machine_times, timeline, totals
 from trainfleet.training.runs.reader import MARKER, Rows, last_lines, last_sign, read_rows, read_run
-from trainfleet.training.runs.schema import RunRecord
+from trainfleet.training.runs.schema import PROFILES, RunRecord
 from trainfleet.training.runs.storage import HOME
 from trainfleet.training.runtime.run_lock import is_locked
 from trainfleet.training.stores import NotFoundError, RetryPolicy, is_remote, open_store
@@ -79,6 +79,7 @@ class RunSummary:
         home: the folder or URL that holds its checkpoints.
         run, rows, recipe: run.json, metrics.jsonl and recipe.yaml (as text).
         checkpoints: complete ones, oldest first; None if their store did not respond.
+        profiles: files of recorded steps, by name, and their sizes; None if their store did not respond.
         lock_held: whether a launcher on this machine holds the run's lock; None if unknown.
         last_log_line: the last line of launch.log.
         last_activity: time of the last change in its folder, in seconds since 1970.
@@ -90,6 +91,7 @@ class RunSummary:
     rows: Rows
     recipe: str
     checkpoints: list[CheckpointSummary] | None
+    profiles: dict[str, int] | None
     lock_held: bool | None
     last_log_line: str
     last_activity: float | None
@@ -321,6 +323,7 @@ def _read(folder: Path, place: str, *, remote: bool = False) -> RunSummary:
         rows,
         recipe,
         saved,
+        None if saved is None else _profiles(home),
         None if remote else is_locked(folder),
         words,
         None if remote else last_sign(folder),
@@ -333,6 +336,16 @@ def _home(folder: Path) -> str:
         return str(json.loads((folder / HOME).read_text(encoding="utf-8"))["url"])
     except (OSError, ValueError, KeyError, TypeError):
         return str(folder)
+
+
+def _profiles(home: str) -> dict[str, int] | None:
+    try:
+        return {
+            path.removeprefix(PROFILES): size
+            for path, size in sorted(open_store(home, REPORT_RETRY).sizes(PROFILES.rstrip("/")).items())
+        }
+    except TrainfleetError:
+        return None
 
 
 def _checkpoints(home: str) -> list[CheckpointSummary] | None:

@@ -13,6 +13,8 @@ VERSION = 1
 
 MARKER = "COMMITTED"
 """The file that makes a checkpoint complete; it is written last."""
+PROFILES = "profile/"
+"""Recorded steps, below a run's folder or URL."""
 LOG_KINDS = ("event", "decision")
 """Kinds of rows that report what happened, not metrics of a step."""
 
@@ -37,8 +39,14 @@ class TrainRow(TypedDict):
     mfu: float | None
     data_wait: float
     """Share of the time in steps spent waiting for data."""
+    slowest_data_wait: NotRequired[float]
+    """The same on the rank that waits the longest, if there are several."""
+    slowest_backward_seconds: NotRequired[float]
+    """Of the backward pass of a micro batch on the slowest rank, with ddp and several ranks."""
     step_seconds: float
     checkpoint_seconds: float
+    checkpoint_every: NotRequired[int]
+    """Steps between checkpoints, where the run chooses them."""
     validation_seconds: float
     eta_seconds: float
     usd: NotRequired[float]

@@ -64,6 +64,10 @@ class RunStorage:
             for store in stores:
                 store.retry = hurried
 
+    def open_home(self) -> Store:
+        """The run's folder, or its URL if it has one. Any rank."""
+        return self.store or open_store(str(self.run_dir), self.checkpoints.retry, self._notify)
+
     def enter(self, launch: str) -> None:
         """Acquire exclusive write access for this launch. Rank 0 only, before anything else.
 
@@ -71,8 +75,7 @@ class RunStorage:
             InputError: another launch is writing this run.
             StoreError: a permission is missing, or the store does not respond.
         """
-        home = self.store or open_store(str(self.run_dir), self.checkpoints.retry, self._notify)
-        lease = Lease(home, launch)
+        lease = Lease(self.open_home(), launch)
         try:
             if self.store is not None:
                 self.store.probe()

@@ -19,6 +19,12 @@ from trainfleet.training.stores.retry import RetryPolicy
 from trainfleet.training.stores.urls import StorageUrl
 
 _PART_BYTES = 1 << 22
+S3_ATTEMPTS = 4
+"""Attempts of pyarrow for each request, such as a part of an upload, with waits of up to 1, 2 and 4 s (AWS
+SDK for C++, StandardRetryStrategy). After them, the store's retry begins the whole file again. More would
+keep a call that has stalled, and that the store has given up, alive for longer: it may still write what is
+outdated.
+"""
 # NOTE: closing or destroying a failed stream would complete the upload of a partial file, so keep them all.
 _FAILED_STREAMS: list[Any] = []
 
@@ -151,7 +157,7 @@ def _s3(url: StorageUrl, retry: RetryPolicy) -> Callable[[], Any]:
         if settings["region"] is None:
             settings["region"] = resolve_s3_region(url.bucket)
         return S3FileSystem(
-            retry_strategy=AwsStandardS3RetryStrategy(max_attempts=2),
+            retry_strategy=AwsStandardS3RetryStrategy(max_attempts=S3_ATTEMPTS),
             **{name: value for name, value in settings.items() if value},
         )
 

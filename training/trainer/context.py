@@ -100,6 +100,11 @@ class RunContext:
     lengthy: Callable[[], AbstractContextManager[Any]] = nullcontext
     counts: Callable[[], Mapping[str, int]] = _no_counts
 
+    @property
+    def machines(self) -> int:
+        """Machines of the run."""
+        return -(-self.world_size // max(1, self.local_world_size))
+
     def require_samples(self, global_batch: int) -> None:
         """Require a sample per rank in each batch.
 

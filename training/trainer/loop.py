@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from trainfleet.training.checkpoint import Checkpoints, Saved
+from trainfleet.training.checkpoint.schedule import SaveSchedule
 from trainfleet.training.data import check_sizes, describe_left_out, make_order
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.limits import Meter, require_something_left
@@ -23,13 +24,16 @@ from trainfleet.training.trainer.context import RunContext, RunResult, lengthy, 
 from trainfleet.training.trainer.controllers import Controllers, Decision, StepStats
 from trainfleet.training.trainer.device_memory import explain_memory
 from trainfleet.training.trainer.evaluator import Evaluator, metrics_of
+from trainfleet.training.trainer.frozen import agreed_source
 from trainfleet.training.trainer.guards import Action, Guards, NotANumberError, Verdict
 from trainfleet.training.trainer.metrics import EtaEstimator, Throughput, metrics_text, peak_flops
 from trainfleet.training.trainer.optimizer import make_optimizer, set_learning_rate
 from trainfleet.training.trainer.preemption import PreemptionWatch
+from trainfleet.training.trainer.profiling import StepProfiler
 from trainfleet.training.trainer.readings import Reading, Readings, run_ahead
 from trainfleet.training.trainer.state import RunState, seed_rank, torch_settings
 from trainfleet.training.trainer.step import Stepper, StepResult
+from trainfleet.training.trainer.stragglers import StragglerWatch
 from trainfleet.training.trainer.strategies import make_strategy
 from trainfleet.training.trainer.strategies.wrap import CompiledGraphs
 from trainfleet.training.workloads import Split, make_workload
@@ -51,6 +55,7 @@ def train(recipe: Recipe, context: RunContext) -> RunResult:
         try:
             return run.train()
         finally:
+            run.profiler.close()
             run.checkpoints.abandon()
             run.storage.leave()
 
@@ -84,9 +89,10 @@ class _Run:
         self.controllers = Controllers(recipe, self.steps)
         self.guards = Guards(recipe.guards)
         data = self.workload.fingerprint()
-        self.state = RunState(
-            recipe, self.strategy, self.optimizer, self.interval, data, self.controllers, self.guards
-        )
+        self.saves = SaveSchedule(recipe.checkpoint, recipe.validation.every, context.machines, context.rank)
+        parts = (self.strategy, self.optimizer, self.interval, data, self.controllers, self.guards)
+        source = agreed_source(self.workload, self.strategy.module, context)
+        self.state = RunState(recipe, *parts, frozen_source=source, saves=self.saves)
         self.stepper = Stepper(recipe, context, self.workload, self.strategy)
         self.evaluator = Evaluator(recipe, context, self.workload, self.stepper)
         self.readings = Readings(
@@ -94,7 +100,9 @@ class _Run:
         )
         self.saved: str | None = None
         self.first_step = 0
-        self.preemption = PreemptionWatch(context)
+        self.preemption = PreemptionWatch(context, self._event)
+        self.stragglers = StragglerWatch(context, self._log_event)
+        self.profiler = StepProfiler(recipe.profile, context, self.storage.open_home, self._log_event)
         self.writer: RunWriter | None = None
 
     def train(self) -> RunResult:
@@ -110,6 +118,7 @@ class _Run:
         with self.writer or nullcontext():
             eta, stopped = EtaEstimator(resumed_from), False
             self.stepper.throughput = Throughput()  # excludes everything before the first step
+            self.saves.start(state.step)
             if not resumed_from and recipe.controllers.micro_batch == "probe":
                 timing = self.stepper.time_micro_batch
                 self._log_decisions(self.controllers.choose_micro_batch(context.world_size, timing))
@@ -119,7 +128,8 @@ class _Run:
             graphs = CompiledGraphs() if recipe.compile else None
             while not self._done() and not stopped:
                 began = time.perf_counter()
-                result, known = self._step()
+                with self.profiler.step(state.step + 1):
+                    result, known = self._step()
                 if graphs is not None and state.step == resumed_from + 1:
                     self._log_event(*graphs.describe())
                 if self._due(recipe.log.every):
@@ -128,7 +138,7 @@ class _Run:
                 metrics = self._validate() if self._due(recipe.validation.every) else None
                 self._log_decisions(self.controllers.after_step(self._stats(result, known, metrics)))
                 stopped = any(each.stop for each in known) and not self._done()
-                if self._due(recipe.checkpoint.every) or stopped or self._check_preemption(known):
+                if self._save_due(known) or stopped or self.preemption.noticed(known, state.step):
                     self._save(metrics)
                 eta.seconds = self.meter.trained_s = eta.seconds + time.perf_counter() - began
                 context.on_step(state.step, self._planned_steps())
@@ -142,15 +152,12 @@ class _Run:
         set_learning_rate(self.optimizer, controllers.learning_rate(state.position))
         self.workload.prefetch("train", self.order.upcoming(state.position, 2 * size))
         samples = self.order.indices(state.position, size)
-        asked = (
-            self.context.should_stop()
-            or self.storage.stop_requested
-            or bool(self.writer and self.meter.reached())
-        )
+        asked = self.context.should_stop() or self.storage.stop_requested
+        asked = asked or bool(self.writer and self.meter.reached())
         with explain_memory(self.recipe, self.context, controllers, first=state.step == self.first_step):
             result = self.stepper.compute_gradients(
                 samples,
-                (asked, self.preemption.due, self.checkpoints.writing),
+                (asked, self.preemption.due, self.checkpoints.writing, self.saves.proposal),
                 controllers.measures_noise(state.step),
             )
         self.readings.add(state.step + 1, result.values)
@@ -171,9 +178,8 @@ class _Run:
         state.step, state.position = state.step + 1, state.position + size
         if rejected == "roll_back":
             self._roll_back()
-        recipe = self.recipe
-        due = (recipe.log.every, recipe.validation.every, recipe.checkpoint.every)
-        known += self._take_readings(everything=any(map(self._due, due)))
+        due = any(map(self._due, (self.recipe.log.every, self.recipe.validation.every)))
+        known += self._take_readings(everything=due or self.saves.due(state.step))
         throughput.compute += time.perf_counter() - began
         throughput.samples += size
         throughput.steps += 1
@@ -208,6 +214,13 @@ class _Run:
     def _due(self, every: int) -> bool:
         return self.state.step % every == 0 or self._done()
 
+    def _save_due(self, known: list[Reading]) -> bool:
+        """Whether to save now. The interval is the one that the ranks have exchanged last."""
+        why = self.saves.agree(known[-1].save_every) if known else None
+        if why is not None:
+            self._log_event("checkpoint_interval", why)
+        return self.saves.due(self.state.step) or self._done()
+
     def _stats(self, result: StepResult, known: list[Reading], metrics: dict[str, float] | None) -> StepStats:
         """For the controllers. Those that need the loss of each step have no step in flight."""
         loss, half = known[-1].loss if known else math.nan, result.half_grad_norm
@@ -227,14 +240,6 @@ class _Run:
             self.writer.write_row(row)
         self._event(what, text)
 
-    def _check_preemption(self, known: list[Reading]) -> bool:
-        """Whether a machine of the run got its first preemption notice: save now and continue."""
-        asked = any(each.check_preemption for each in known)
-        notice = self.preemption.look(self.state.step) if asked else None
-        if notice is not None:
-            self._event("preemption", f"{notice}; saving at step {self.state.step}")
-        return notice is not None
-
     def _log_interval(self, grad_norm: float, eta_seconds: float) -> None:
         """Log the means since the last interval. Every rank takes part in them."""
         state, workload = self.state, self.workload
@@ -245,16 +250,13 @@ class _Run:
         rates = self.stepper.throughput.rates(workload.sample_tokens, workload.flops_per_token, peak, sync)
         row: dict[str, Any] = {  # a TrainRow
             "kind": "train",
-            "step": state.step,
-            "steps": self._planned_steps(),
-            "epoch": state.position / self.order.size,
+            **state.row(self._planned_steps(), self.order.size),
             **means,
-            "lr": self.optimizer.param_groups[0]["lr"],
             "grad_norm": grad_norm,
-            "global_batch": self.controllers.global_batch,
             **rates,
             "eta_seconds": eta_seconds,
         }
+        row |= self.stragglers.compare(self.stepper.throughput, self.strategy.backward_seconds())
         self.stepper.throughput = Throughput()
         if self.writer is not None and "loss" in means:  # otherwise every step was rejected
             row |= {**self.meter.row(), **self.context.counts(), **self.checkpoints.failures.counts()}
@@ -285,11 +287,11 @@ class _Run:
         self._take_readings(everything=True)  # ends the run instead of saving a state that a guard rejects
         if self.writer is not None:
             self.writer.record_time()
-        self._on_saved(
-            self.checkpoints.save(
+        with self.saves.saving(state.step, complete=not self.checkpoints.failures.in_a_row):
+            earlier = self.checkpoints.save(
                 state.step, state.tensors(), state.rank_values(), state.shared_values(), metrics or {}
             )
-        )
+        self._on_saved(earlier)
         self.stepper.throughput.saving += time.perf_counter() - began
 
     def _on_saved(self, saved: Saved | None) -> None:
@@ -300,6 +302,7 @@ class _Run:
         if self.context.rank == 0:
             self.context.on_checkpoint(saved.step, saved.path)
         self.preemption.on_saved(saved.step)
+        self.saves.written(saved.seconds)
         self._event("checkpoint", f"saved {saved.path}, written asynchronously in {saved.seconds:.1f} s")
 
     def _baseline(self, resumed_from: int) -> dict[str, float]:

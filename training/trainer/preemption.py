@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 from trainfleet.training.trainer.context import RunContext
+from trainfleet.training.trainer.readings import Reading
 
 CHECK_INTERVAL_S = 5.0
 """As often as Ray's own watcher. Each check is a call to another process."""
@@ -13,8 +16,8 @@ CHECK_INTERVAL_S = 5.0
 class PreemptionWatch:
     """The preemption notices of a run, on one rank."""
 
-    def __init__(self, context: RunContext) -> None:
-        self._context = context
+    def __init__(self, context: RunContext, notify: Callable[[str, str], Any]) -> None:
+        self._context, self._notify = context, notify
         self._checked, self._known = time.monotonic(), False
         self._evacuation_step: int | None = None
         """The step at which a notice was heard, until its checkpoint is complete."""
@@ -24,15 +27,18 @@ class PreemptionWatch:
         """Whether this rank wants all ranks to look for a notice."""
         return self._context.preempted is not None and time.monotonic() - self._checked > CHECK_INTERVAL_S
 
-    def look(self, step: int) -> str | None:
-        """The notice that a machine of the run has got, once per notice. May be collective."""
-        if self._context.preempted is None:
-            return None
+    def noticed(self, known: list[Reading], step: int) -> bool:
+        """Whether a machine of the run has got a preemption notice, once per notice: save now and continue.
+        Looks if any rank wanted to, and may then be collective.
+        """
+        if self._context.preempted is None or not any(each.check_preemption for each in known):
+            return False
         notice, self._checked = self._context.preempted(), time.monotonic()
         first, self._known = bool(notice) and not self._known, bool(notice)
         if first:
             self._evacuation_step = step
-        return notice if first else None
+            self._notify("preemption", f"{notice}; saving at step {step}")
+        return first
 
     def on_saved(self, step: int) -> None:
         """Tell the context when the checkpoint that a notice asked for is complete."""

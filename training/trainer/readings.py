@@ -32,6 +32,7 @@ class Reading:
         stop: whether any rank was asked to stop.
         check_preemption: whether any rank wants all ranks to look for a preemption notice.
         writing: whether any rank was still writing a checkpoint.
+        save_every: rank 0's steps between checkpoints, if it chooses them.
     """
 
     step: int
@@ -40,6 +41,7 @@ class Reading:
     stop: bool
     check_preemption: bool
     writing: bool
+    save_every: int
 
 
 class Readings:
@@ -66,8 +68,9 @@ class Readings:
             step, values, copied = self._coming.popleft()
             if copied is not None:
                 copied.synchronize()
-            loss, grad_norm, *flags = values.numpy().tolist()
-            found.append(Reading(step, loss, grad_norm, *(flag > 0 for flag in flags)))
+            loss, grad_norm, *flags, save_every = values.numpy().tolist()
+            stop, check, writing = (flag > 0 for flag in flags)
+            found.append(Reading(step, loss, grad_norm, stop, check, writing, int(save_every)))
         return found
 
 

@@ -11,7 +11,7 @@ import os
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,11 +22,13 @@ from torch.optim import Optimizer
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.checkpoint import Checkpoints
 from trainfleet.training.checkpoint.rank_values import read_rank_values
+from trainfleet.training.checkpoint.schedule import SaveSchedule
 from trainfleet.training.recipe.changes import differences
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.writer import versions
 from trainfleet.training.trainer.context import RunContext
 from trainfleet.training.trainer.controllers import Controllers
+from trainfleet.training.trainer.frozen import KEY, require_source
 from trainfleet.training.trainer.guards import Guards
 from trainfleet.training.trainer.metrics import MetricsManager
 from trainfleet.training.trainer.optimizer import recipe_settings
@@ -42,6 +44,9 @@ class RunState:
         step: optimizer steps done.
         position: samples trained on since the start of the run; the next sample's place in the order.
         metrics: of the last validation.
+        frozen_source: identifies what the weights that are not trained were read from, and checkpoints leave
+            them out; None: checkpoints have every weight.
+        saves: after which steps to save.
     """
 
     recipe: Recipe
@@ -54,10 +59,12 @@ class RunState:
     step: int = 0
     position: int = 0
     metrics: dict[str, float] | None = None
+    frozen_source: str | None = None
+    saves: SaveSchedule = field(default_factory=SaveSchedule)
 
     def tensors(self) -> StateDict:
         """The model and the optimizer, sharded over ranks. Collective."""
-        return self.strategy.state_dict(self.optimizer)
+        return self.strategy.state_dict(self.optimizer, trained_only=self.frozen_source is not None)
 
     def rank_values(self) -> dict[str, Any]:
         """This rank's plain values."""
@@ -74,20 +81,36 @@ class RunState:
             "recipe": self.recipe.model_dump(mode="json"),
             "fingerprint": self.fingerprint,
             "versions": versions(),
+            KEY: self.frozen_source,
+            "saves": self.saves.state(),
+        }
+
+    def row(self, steps: int, samples: int) -> dict[str, Any]:
+        """Where the run is, for a row of metrics.jsonl: of `steps` steps, with `samples` in an epoch."""
+        return {
+            "step": self.step,
+            "steps": steps,
+            "epoch": self.position / samples,
+            "lr": self.optimizer.param_groups[0]["lr"],
+            "global_batch": self.controllers.global_batch,
+            **self.saves.row(),
         }
 
     def restore(self, checkpoints: Checkpoints, name: str, context: RunContext) -> int:
         """Restore a checkpoint; returns how many ranks wrote it. Collective.
 
         Raises:
-            InputError: the recipe differs in a key that is not free to change, the data changed, or the
-                checkpoint is of another model.
+            InputError: the recipe differs in a key that is not free to change, the data or the pretrained
+                model changed, or the checkpoint is of another model.
             CheckpointError: it cannot be read.
         """
         plain = read_rank_values(checkpoints, name)
         shared = plain.shared
         recipe = completed(shared["recipe"])
         self._check(recipe, shared["fingerprint"], context)
+        require_source(shared.get(KEY), self.frozen_source, checkpoints.at(name))
+        # A run whose checkpoints have every weight keeps them: they need not be those of the source.
+        self.frozen_source = shared.get(KEY)
         into = self.tensors()
         checkpoints.load(name, into, self.strategy.module)
         settings = recipe_settings(self.optimizer)
@@ -97,6 +120,7 @@ class RunState:
         self.step, self.position, self.metrics = shared["step"], shared["position"], shared["figures"]
         self.controllers.load_state(shared["steering"], recipe, self.position)
         self.guards.load_state(shared["guards"])
+        self.saves.load_state(shared.get("saves"), self.step)
         if plain.own is not None:
             self.interval.load_state(plain.own["interval"])
             set_rng_state(plain.own["rng"])

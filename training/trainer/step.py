@@ -30,7 +30,7 @@ class StepResult:
     Attributes:
         outputs: of this rank's micro batches.
         values: on the device, for `Readings`: mean loss over the global batch, norm of the whole gradient
-            before clipping, and by flag on how many ranks it is set.
+            before clipping, and each flag's sum over ranks.
         half_grad_norm: of the mean gradient over the first half of the batch, if requested.
     """
 
@@ -54,7 +54,7 @@ class Stepper:
         self._checker = BatchChecker(recipe.workload.name, workload)
 
     def compute_gradients(
-        self, samples: list[int], flags: Sequence[bool] = (), measure_noise: bool = False
+        self, samples: list[int], flags: Sequence[float] = (), measure_noise: bool = False
     ) -> StepResult:
         """The clipped gradient of the global batch `samples`.
 
@@ -63,7 +63,7 @@ class Stepper:
 
         Args:
             samples: indices of the global batch, the same on all ranks.
-            flags: of this rank, which travel with the loss.
+            flags: of this rank, which travel with the loss and are added up over ranks.
             measure_noise: also measure the gradient's norm over the first half of the batch.
         """
         context, workload = self.context, self.workload

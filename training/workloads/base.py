@@ -119,6 +119,13 @@ class Workload(ABC):
         """Entries for run.json, such as `{"data": Prepared.data_info()}`."""
         return {}
 
+    def frozen_source(self) -> str | None:
+        """Identify what `build_model` reads the weights that are not trained from, such as a digest of a
+        pretrained model's files: checkpoints leave these weights out, and are loaded only where `build_model`
+        reads the same. None: checkpoints have every weight. Called after `build_model`, on each machine.
+        """
+        return None
+
     def collections(self, split: Split) -> Mapping[str, Metric]:  # noqa: ARG002 - optional
         """torchmetrics by name, updated with `StepOutput.metric_inputs`; each computes one number."""
         return {}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -75,6 +76,34 @@ def read_weights(folder: Path, model: torch.nn.Module) -> torch.nn.Module:
             [Problem(str(folder / WEIGHTS), "does not match"), *problems[:8]],
         )
     return model.eval()
+
+
+def source_digest(name: str) -> str | None:
+    """SHA-256 of the files that a loaded model of transformers was read from: configuration and weights.
+
+    Args:
+        name: a folder, or a model of the hub in its cache.
+
+    Returns:
+        None if these files are not all of the model, such as for a folder with an adapter of another model.
+    """
+    tools = need_transformers(f"workload.model.pretrained {name}")
+    try:
+        config = tools.utils.cached_file(name, CONFIG, local_files_only=True)
+    except OSError:
+        return None
+    if config is None or (folder := Path(config).parent).joinpath("adapter_config.json").exists():
+        return None
+    # As transformers chooses: safetensors if there are any.
+    weights = sorted(folder.glob("model*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
+    if not weights:
+        return None
+    whole = hashlib.sha256()
+    for path in (folder / CONFIG, *weights):
+        with path.open("rb") as file:
+            part = hashlib.file_digest(file, "sha256").hexdigest()
+        whole.update(f"{path.name} {part}\n".encode())
+    return whole.hexdigest()
 
 
 def need_transformers(what: str) -> Any:

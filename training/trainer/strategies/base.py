@@ -9,9 +9,16 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
+
+from trainfleet.training.trainer.frozen import frozen_names
 
 StateDict = dict[str, dict[str, Any]]
 """`{"model": ..., "optimizer": ...}` by the names of the unwrapped model's parameters."""
@@ -56,6 +63,12 @@ class Strategy(ABC):
         """Seconds that a recent step waited for the gradients of other ranks; None if not measured."""
         return None
 
+    def backward_seconds(self) -> float | None:
+        """Seconds that the backward pass of a recent step computed on this rank, without waiting for others;
+        None if not measured.
+        """
+        return None
+
     def clip_grad_norm(self, limit: float) -> torch.Tensor:
         """Scale the gradient to a norm of at most `limit`; returns the whole gradient's norm before, the same
         on
@@ -70,28 +83,43 @@ class Strategy(ABC):
         nn.utils.clip_grads_with_norm_(parameters, limit, norm, foreach=True)
         return norm
 
-    def state_dict(self, optimizer: Optimizer, whole: bool = False) -> StateDict:
+    def state_dict(
+        self, optimizer: Optimizer, whole: bool = False, *, trained_only: bool = False
+    ) -> StateDict:
         """The model's and the optimizer's state, for a checkpoint to write or to load into.
 
         These are the tensors themselves with ddp, and DTensors with fsdp and hsdp. `whole` gathers everything
         on
         rank 0 as plain CPU tensors; the other ranks get empty dictionaries. Before the first step the
         optimizer's
-        state is a placeholder to load into.
+        state is a placeholder to load into. `trained_only` leaves out the weights that are not trained.
         """
         model, optimizer_state = get_state_dict(
             self.module, optimizer, options=StateDictOptions(full_state_dict=whole, cpu_offload=whole)
         )
+        if trained_only:
+            left_out = frozen_names(self.module)
+            model = {name: value for name, value in model.items() if name not in left_out}
         return {"model": model, "optimizer": dict(optimizer_state)}
 
     def load_state_dict(
         self, optimizer: Optimizer, state: Mapping[str, Mapping[str, Any]], whole: bool = False
     ) -> None:
-        """Load what `state_dict` returned; with `whole`, plain whole tensors that every rank has."""
-        set_state_dict(
+        """Load what `state_dict` returned; with `whole`, plain whole tensors that every rank has. Weights
+        that are not trained may be absent.
+
+        Raises:
+            RuntimeError: a trained weight is absent, or one is not of this model.
+        """
+        model, frozen = dict(state["model"]), frozen_names(self.module)
+        missing, unknown = set_model_state_dict(
+            self.module, model, options=StateDictOptions(full_state_dict=whole, strict=False)
+        )
+        if wrong := [*(name for name in missing if name not in frozen), *unknown]:
+            raise RuntimeError(f"the state and the model differ in {', '.join(wrong)}")
+        set_optimizer_state_dict(
             self.module,
             optimizer,
-            model_state_dict=dict(state["model"]),
-            optim_state_dict=dict(state["optimizer"]),
+            dict(state["optimizer"]),
             options=StateDictOptions(full_state_dict=whole),
         )

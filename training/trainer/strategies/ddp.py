@@ -62,5 +62,12 @@ class DdpStrategy(Strategy):
         waited = timing["backward_comm_time"] - timing["backward_compute_comm_overlap_time"]
         return max(0.0, float(waited) / 1e9)
 
+    def backward_seconds(self) -> float | None:
+        if not isinstance(self.parallel, DistributedDataParallel):
+            return None
+        timing: dict[str, Any] = self.parallel._get_ddp_logging_data()  # type: ignore[no-untyped-call]  # torch is partly typed
+        computed = timing.get("backward_compute_time", 0)
+        return float(computed) / 1e9 if computed else None
+
     def precision(self) -> AbstractContextManager[Any]:
         return torch.autocast(*self._autocast) if self._autocast else contextlib.nullcontext()

@@ -60,23 +60,32 @@ def build(settings: GptSettings) -> Causal:
     """The model with its pretrained weights; on the meta device without weights.
 
     Raises:
-        InputError: the model does not exist, peft is not installed, or LoRA finds no target.
+        InputError: the model does not exist, peft is not installed, or LoRA finds no target or weights that
+            the model lacks.
     """
     assert settings.pretrained is not None
-    tools = need_transformers(f"workload.model.pretrained {settings.pretrained}")
+    tools, missing = need_transformers(f"workload.model.pretrained {settings.pretrained}"), list[str]()
     try:
         if torch.empty(0).is_meta:
             inner = tools.AutoModelForCausalLM.from_config(
                 tools.AutoConfig.from_pretrained(settings.pretrained)
             )
         else:
-            inner = tools.AutoModelForCausalLM.from_pretrained(settings.pretrained, dtype=torch.float32)
+            inner, read = tools.AutoModelForCausalLM.from_pretrained(
+                settings.pretrained, dtype=torch.float32, output_loading_info=True
+            )
+            missing = sorted(read["missing_keys"])
     except (OSError, ValueError, KeyError) as error:
         what = f"`{settings.pretrained}`: {(str(error).splitlines() or [type(error).__name__])[0][:200]}"
         raise InputError(
             "no such causal language model",
             [Problem("workload.model.pretrained", what, "use a causal language model")],
         ) from error
+    if settings.lora is not None and missing:
+        # They are random, would never be trained, and are in no checkpoint.
+        what = f"`{settings.pretrained}` lacks {', '.join(missing[:3])}, which LoRA does not train"
+        fix = "use a complete model, or workload.model.lora=null"
+        raise InputError("the model is not complete", [Problem("workload.model.pretrained", what, fix)])
     return Causal(inner if settings.lora is None else _with_lora(inner, settings.lora))
 
 

@@ -23,6 +23,7 @@ from trainfleet.training.workloads.lm.hf_tokenizer import model_encoder
 from trainfleet.training.workloads.lm.sampling import generate
 from trainfleet.training.workloads.lm.settings import LmSettings
 from trainfleet.training.workloads.lm.text import END, token_files
+from trainfleet.training.workloads.model_folder import source_digest
 from trainfleet.training.workloads.transfer import to_device
 
 _BASELINE_BLOCKS = 64
@@ -60,6 +61,10 @@ class LanguageModel(Workload):
             else _pretrained().build(self.settings.model)
         )
         return model
+
+    def frozen_source(self) -> str | None:
+        model = self.settings.model
+        return source_digest(model.pretrained) if model.pretrained is not None and model.lora else None
 
     def size(self, split: Split) -> int:
         return self.files.blocks[split].size
