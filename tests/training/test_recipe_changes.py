@@ -75,6 +75,7 @@ CHANGES = {
     "precision": Changed(("precision=bf16",), ("precision",)),
     "strategy": Changed(("strategy=fsdp",), ("strategy",)),
     "activation_checkpointing": Changed(("activation_checkpointing=full",), ("activation_checkpointing",)),
+    "loss_chunk": Changed(("workload.model.loss_chunk=24",), ("workload.model.loss_chunk",)),
     "controllers.rate": Changed(
         ("controllers.rate.kind=restarts", "controllers.rate.cycle=4"),
         ("controllers.rate",),

@@ -31,6 +31,8 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "fsdp": ("strategy=fsdp",),
     "hsdp": ("strategy=hsdp",),
     "ddp, accumulated": ("strategy=ddp", "batch.micro_batch=2"),
+    "ddp, the loss in parts": ("strategy=ddp", "workload.model.loss_chunk=48"),
+    "fsdp, the loss in parts": ("strategy=fsdp", "workload.model.loss_chunk=48"),
     "fsdp, accumulated": ("strategy=fsdp", "batch.micro_batch=2"),
     "fsdp, exchanged in every micro batch": (
         "strategy=fsdp",

@@ -25,6 +25,7 @@ FREE_KEYS = (
     "batch.micro_batch",
     "publish",
     "tune",
+    "workload.model.loss_chunk",
     "workload.data.memory_mib",
     "workload.data.disk_gib",
 )

@@ -152,6 +152,7 @@ class _Run:
                 samples,
                 (asked, self.preemption.due, self.checkpoints.writing),
                 controllers.measures_noise(state.step),
+                self._due(self.recipe.log.every, ahead=size),
             )
         self.readings.add(state.step + 1, result.values)
         known, rejected = list[Reading](), None
@@ -196,17 +197,18 @@ class _Run:
             self._check(reading)
         return known
 
-    def _done(self) -> bool:
-        """Whether all samples are trained on: the planned steps times the recipe's batch."""
-        return self.state.position >= self.controllers.samples
+    def _done(self, ahead: int = 0) -> bool:
+        """Whether all samples are trained on, those of the planned steps, after `ahead` more."""
+        return self.state.position + ahead >= self.controllers.samples
 
     def _planned_steps(self) -> int:
         """Steps in all, if the batch size stays as it is."""
         left = self.controllers.samples - self.state.position
         return self.state.step - (-left // self.controllers.global_batch)
 
-    def _due(self, every: int) -> bool:
-        return self.state.step % every == 0 or self._done()
+    def _due(self, every: int, ahead: int = 0) -> bool:
+        """Whether something is due after this step, or after the next one, of `ahead` samples."""
+        return (self.state.step + (ahead > 0)) % every == 0 or self._done(ahead)
 
     def _stats(self, result: StepResult, known: list[Reading], metrics: dict[str, float] | None) -> StepStats:
         """For the controllers. Those that need the loss of each step have no step in flight."""

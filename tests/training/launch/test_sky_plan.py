@@ -208,6 +208,17 @@ def test_memory_per_gpu_shrinks_with_shards() -> None:
     )
 
 
+def test_memory_per_gpu_counts_the_logits_of_one_chunk() -> None:
+    def activations(chunk: int) -> float:
+        return needs_of(recipe(f"workload.model.loss_chunk={chunk}")).activation_bytes
+
+    settings = recipe().workload
+    assert isinstance(settings, LmSettings)
+    tokens = recipe().batch.micro_batch * settings.model.context
+    assert activations(512) - activations(256) == 256 * vocabulary_size(settings) * (2 + 4)
+    assert activations(tokens) == activations(2 * tokens)
+
+
 def test_the_throughput_is_that_of_a_measured_run() -> None:
     rows = [{"mfu": share, "samples_per_second": 1.0} for share in (0.01, 0.02, 0.4, 0.41, 0.42)]
     assert measured(rows, 8, "runs/x").mfu == 0.41

@@ -98,9 +98,10 @@ def _activations(recipe: Recipe, model: GptSettings, vocabulary: int) -> float:
 
     With fused attention about 34 bytes per token, layer and unit of width without recomputation (Korthikanti
     et al. 2022, equation 2, without the attention matrix), or one value if everything is recomputed; and the
-    logits with their gradient.
+    logits of a chunk with their gradient.
     """
     tokens = recipe.batch.micro_batch * model.context
     width = 2 if recipe.precision == "bf16" else 4
     per_layer = {"none": 17, "selective": 9, "full": 1}[recipe.activation_checkpointing]
-    return float(tokens * (model.layers * model.width * per_layer * width + vocabulary * (width + 4)))
+    logits = min(tokens, model.loss_chunk) * vocabulary * (width + 4)
+    return float(tokens * model.layers * model.width * per_layer * width + logits)
