@@ -57,6 +57,12 @@ CHANGES = {
     "weight_decay": Changed(
         ("optimizer.weight_decay=0.5",), ("optimizer.weight_decay",), groups={"weight_decay": 0.5}
     ),
+    "momentum": Changed(
+        ("optimizer.momentum=0.8",),
+        ("optimizer.momentum",),
+        ("optimizer.name=muon",),
+        groups={"momentum": 0.8},
+    ),
     "schedule": Changed(
         ("optimizer.schedule=constant",), ("optimizer.schedule",), ("optimizer.lr=1e-3",), rows={"lr": 1e-3}
     ),
@@ -114,7 +120,7 @@ def test_a_changed_key_takes_effect_when_a_run_resumes(
         assert {key: row[key] for key in change.rows} == change.rows
         assert row["loss"] < rows[0]["loss"]
     for key, value in change.groups.items():
-        found = {group[key] for group in optimizers[-1].param_groups}
+        found = {group[key] for group in optimizers[-1].param_groups if key in group}
         assert found == ({value, 0.0} if key == "weight_decay" else {value})
 
 
@@ -136,6 +142,15 @@ def test_a_resumed_run_uses_the_micro_batch_of_its_recipe(
     run(tiny(*change.before, *change.overrides), tmp_path)
     assert before != 2
     assert set(used[STOPPED:]) == {2}
+
+
+def test_the_optimizer_of_a_run_can_never_change(tmp_path: Path, tiny: Make, run: Run) -> None:
+    run(tiny(), tmp_path, should_stop=StopAfter(STOPPED))
+    for allowed in ("optimizer.name", "optimizer"):
+        with pytest.raises(InputError) as caught:
+            run(tiny("optimizer.name=muon"), tmp_path, allow_changes=(allowed,))
+        (problem,) = caught.value.problems
+        assert (problem.where, problem.fix) == ("optimizer.name", "restore it, or start a new run")
 
 
 def test_a_larger_batch_neither_jumps_in_the_schedule_nor_scales_the_rate(

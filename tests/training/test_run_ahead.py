@@ -111,6 +111,7 @@ RECIPES = {
     "lm, skipping": ("guards.nan=skip",),
     "lm, sharded": ("strategy=fsdp",),
     "lm, plateau": ("controllers.rate.kind=plateau",),
+    "lm, muon": ("optimizer.name=muon",),
 }
 
 
@@ -232,6 +233,8 @@ def test_values_are_taken_in_order_and_late() -> None:
         ((), False, RUN_AHEAD),
         (("guards.nan=skip",), False, RUN_AHEAD),
         (("guards.nan=skip",), True, 0),
+        (("guards.nan=skip", "optimizer.name=muon"), False, 0),
+        (("optimizer.name=muon",), False, RUN_AHEAD),
         (("guards.nan=roll_back",), False, 0),
         (("guards.spike=skip",), False, 0),
         (("controllers.rate.kind=backoff",), False, 0),

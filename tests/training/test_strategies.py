@@ -103,7 +103,8 @@ def test_each_strategy_resumes_exactly(tmp_path: Path, text_folder: Path, cache:
         for strategy in ("ddp", "fsdp", "hsdp")
     }
     recipes |= {
-        "fsdp, made late": recipe_on(text_folder, "strategy=fsdp", "sharding.meta_init=true", *overrides)
+        "ddp, muon": recipe_on(text_folder, "optimizer.name=muon", *overrides),
+        "fsdp, made late": recipe_on(text_folder, "strategy=fsdp", "sharding.meta_init=true", *overrides),
     }
     whole = train_all(recipes, tmp_path / "whole", cache, 2)
     cut = train_all(recipes, tmp_path / "cut", cache, 2, stop_first=5)

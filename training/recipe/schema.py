@@ -32,12 +32,18 @@ AnyWorkloadSettings = Annotated[WorkloadSettings, WrapValidator(_select_settings
 """The value of `workload:`: a union discriminated by `name`, which packages and users extend."""
 
 
+MOMENTUM = 0.95
+"""Muon's default. Source: https://kellerjordan.github.io/posts/muon/"""
+
+
 class Optimizer(Section):
-    """AdamW with linear warm-up, then cosine decay to `min_ratio` of the peak learning rate, constant, or
-    constant with a final linear decay (`wsd`).
+    """AdamW or Muon with linear warm-up, then cosine decay to `min_ratio` of the peak learning rate,
+    constant, or constant with a final linear decay (`wsd`).
     """
 
-    name: Literal["adamw"] = "adamw"
+    name: Literal["adamw", "muon"] = Field(
+        "adamw", description="`muon`: Muon for the matrices of the blocks, AdamW for all others."
+    )
     schedule: Literal["cosine", "constant", "wsd"] = Field(
         "cosine", description="Learning rate after the warm-up; controllers multiply it."
     )
@@ -49,6 +55,7 @@ class Optimizer(Section):
         (0.9, 0.95), description="Decay rates of AdamW's first and second moments."
     )
     eps: float = Field(1e-8, gt=0, description="Added to AdamW's denominator.")
+    momentum: float = Field(MOMENTUM, ge=0, lt=1, description="Decay rate of Muon's momentum.")
     weight_decay: float = Field(
         0.1, ge=0, description="Applied to matrices only, not to vectors (norms, biases)."
     )

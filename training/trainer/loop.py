@@ -68,7 +68,7 @@ class _Run:
         self.workload = make_workload(recipe, context.cache)
         check_sizes(self.workload, context.world_size)
         self.strategy = make_strategy(recipe, self.workload.build_model, context)
-        self.optimizer = make_optimizer(recipe.optimizer, self.strategy.module)
+        self.optimizer = make_optimizer(recipe.optimizer, self.strategy.module, recipe.sharding.blocks)
         self.interval = metrics_of(self.workload, "train", context.device)
         self.storage = RunStorage(recipe, context.run_dir, self._event)
         self.checkpoints = Checkpoints(

@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.checkpoint import Checkpoints
-from trainfleet.training.recipe.changes import differences
+from trainfleet.training.recipe.changes import FIXED_KEYS, differences
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.writer import versions
 from trainfleet.training.trainer.context import RunContext
@@ -109,7 +109,13 @@ class RunState:
     def _check(self, recipe: Mapping[str, Any], fingerprint: str, context: RunContext) -> None:
         changed = differences(recipe, self.recipe.model_dump(mode="json"), context.allow_changes)
         problems = [
-            Problem(key, f"was {old}, is now {new}", f"restore it, or use --allow-change {key}")
+            Problem(
+                key,
+                f"was {old}, is now {new}",
+                "restore it, or start a new run"
+                if key in FIXED_KEYS
+                else f"restore it, or use --allow-change {key}",
+            )
             for key, old, new in changed
         ]
         if problems:

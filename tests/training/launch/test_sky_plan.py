@@ -203,6 +203,9 @@ def test_peaks_are_those_of_the_mfu_of_a_run() -> None:
 def test_memory_per_gpu_shrinks_with_shards() -> None:
     whole, shared = recipe("strategy=ddp", "sharding.meta_init=false"), recipe("strategy=fsdp")
     assert (needs_of(whole).gpu_bytes(whole, 8) or 0) > 2 * (needs_of(shared).gpu_bytes(shared, 8) or 0)
+    muon = recipe("strategy=ddp", "sharding.meta_init=false", "optimizer.name=muon")
+    moment = 4 * (needs_of(whole).parameters or 0)
+    assert (needs_of(whole).gpu_bytes(whole, 8) or 0) - (needs_of(muon).gpu_bytes(muon, 8) or 0) == moment
     assert needs_of(recipe(name="vision-small")).gpu_bytes(recipe(name="vision-small"), 1) is None, (
         "its size is unknown"
     )

@@ -31,6 +31,8 @@ FP32_SHARE = 0.5
 """fp32 matrix products use TF32 on these GPUs, at half of bf16's rate."""
 STATE_BYTES = 16
 """Per parameter: weight, gradient and AdamW's two moments, in 32 bits under either precision."""
+MUON_STATE_BYTES = 12
+"""The same with one moment; that embeddings have two is left out."""
 USABLE = 0.92
 """Share of a GPU's memory that remains after the CUDA context, NCCL's buffers and fragmentation."""
 GIB = 2**30
@@ -55,7 +57,8 @@ class Needs:
         shards = {"ddp": 1, "fsdp": workers}.get(recipe.strategy) or max(
             1, workers // (recipe.sharding.replicas or 1)
         )
-        states = STATE_BYTES * self.parameters / shards
+        state_bytes = STATE_BYTES if recipe.optimizer.name == "adamw" else MUON_STATE_BYTES
+        states = state_bytes * self.parameters / shards
         if recipe.strategy == "ddp":
             states += 4 * self.parameters  # the buckets of the gradient all-reduce
         elif recipe.sharding.cpu_offload:
