@@ -79,6 +79,7 @@ CHANGES = {
         rows={"global_batch": 32, "lr": 1e-3},
     ),
     "precision": Changed(("precision=bf16",), ("precision",)),
+    "reduce_precision": Changed(("reduce_precision=bf16",), ("reduce_precision",)),
     "strategy": Changed(("strategy=fsdp",), ("strategy",)),
     "activation_checkpointing": Changed(("activation_checkpointing=full",), ("activation_checkpointing",)),
     "loss_chunk": Changed(("workload.model.loss_chunk=24",), ("workload.model.loss_chunk",)),

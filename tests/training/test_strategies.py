@@ -134,6 +134,20 @@ def test_half_precision_is_close_to_full_precision_with_every_strategy(
 
 
 @pytest.mark.deep
+def test_gradients_exchanged_in_half_precision_have_close_losses(
+    tmp_path: Path, text_folder: Path, cache: Path, single_rank_rows: Rows
+) -> None:
+    recipes = {
+        strategy: recipe_on(text_folder, f"strategy={strategy}", "reduce_precision=bf16")
+        for strategy in ("ddp", "fsdp", "hsdp")
+    }
+    whole = metric_values(single_rank_rows, "loss")
+    for name, rows in train_all(recipes, tmp_path, cache, 2).items():
+        assert metric_values(rows, "loss") == pytest.approx(whole, rel=5e-3), name
+        assert metric_values(rows, "loss")[-1] != pytest.approx(whole[-1], rel=1e-6), name
+
+
+@pytest.mark.deep
 @pytest.mark.timeout(1500)
 def test_compiled_blocks_have_the_same_losses(
     tmp_path: Path, text_folder: Path, cache: Path, single_rank_rows: Rows

@@ -319,6 +319,10 @@ class Recipe(Section):
     precision: Literal["fp32", "bf16"] = Field(
         "fp32", description="Type of the forward and backward pass: bf16 uses autocast; weights stay fp32."
     )
+    reduce_precision: Literal["fp32", "bf16"] = Field(
+        "fp32",
+        description="Type in which workers exchange gradients; bf16 halves the bytes and rounds to 8 bits.",
+    )
     deterministic: bool | Literal["auto"] = Field(
         "auto",
         description="Reject operations that are not deterministic; auto: on CPUs. On GPUs some losses (CTC) "
