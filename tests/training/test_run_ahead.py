@@ -112,6 +112,8 @@ RECIPES = {
     "lm, sharded": ("strategy=fsdp",),
     "lm, plateau": ("controllers.rate.kind=plateau",),
     "lm, muon": ("optimizer.name=muon",),
+    "lm, averaged": ("ema.decay=0.9",),
+    "lm, averaged shards": ("ema.decay=0.9", "strategy=fsdp"),
 }
 
 

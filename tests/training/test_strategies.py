@@ -104,6 +104,8 @@ def test_each_strategy_resumes_exactly(tmp_path: Path, text_folder: Path, cache:
     }
     recipes |= {
         "ddp, muon": recipe_on(text_folder, "optimizer.name=muon", *overrides),
+        "ddp, averaged": recipe_on(text_folder, "ema.decay=0.8", *overrides),
+        "fsdp, averaged": recipe_on(text_folder, "strategy=fsdp", "ema.decay=0.8", *overrides),
         "fsdp, made late": recipe_on(text_folder, "strategy=fsdp", "sharding.meta_init=true", *overrides),
     }
     whole = train_all(recipes, tmp_path / "whole", cache, 2)
@@ -116,6 +118,8 @@ def test_each_strategy_resumes_exactly(tmp_path: Path, text_folder: Path, cache:
             ("test/loss", "test"),
         ):
             assert metric_values(cut[name], key, kind) == metric_values(whole[name], key, kind), (name, key)
+    for name in ("ddp", "fsdp"):
+        assert metric_values(whole[f"{name}, averaged"], "loss") == metric_values(whole[name], "loss")
 
 
 @pytest.mark.deep

@@ -64,6 +64,18 @@ class Optimizer(Section):
     grad_clip: float = Field(1.0, gt=0, description="Maximum norm of the gradient over all parameters.")
 
 
+class Ema(Section):
+    """An exponential moving average of the weights."""
+
+    decay: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Weight of the average in each step, such as 0.999. It is validated, tested and "
+        "published in place of the weights. null: none.",
+    )
+
+
 class Batch(Section):
     """Samples per optimizer step over all workers, and per forward pass of one worker. Gradient accumulation
     follows from both.
@@ -310,6 +322,7 @@ class Recipe(Section):
         False, description="Compile the model's blocks with torch.compile; needs a C++ compiler."
     )
     optimizer: Optimizer = Optimizer()
+    ema: Ema = Ema()
     batch: Batch = Batch()
     order: SampleOrder = SampleOrder()
     steps: int | None = Field(None, ge=1, description="Optimizer steps; give this or `epochs`.")

@@ -9,6 +9,7 @@ from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunContext
 from trainfleet.training.trainer.metrics import MetricsManager
 from trainfleet.training.trainer.step import Stepper
+from trainfleet.training.trainer.weight_average import WeightAverage
 from trainfleet.training.workloads import Split, Workload
 
 
@@ -18,10 +19,19 @@ def metrics_of(workload: Workload, split: Split, device: str) -> MetricsManager:
 
 
 class Evaluator:
-    """Evaluates the samples that the recipe selects of each split."""
+    """Evaluates the samples that the recipe selects of each split, with the average of the weights if there
+    is one.
+    """
 
-    def __init__(self, recipe: Recipe, context: RunContext, workload: Workload, stepper: Stepper) -> None:
-        self.context, self.workload, self.stepper = context, workload, stepper
+    def __init__(
+        self,
+        recipe: Recipe,
+        context: RunContext,
+        workload: Workload,
+        stepper: Stepper,
+        average: WeightAverage,
+    ) -> None:
+        self.context, self.workload, self.stepper, self.average = context, workload, stepper, average
         self.samples = {
             split: spread(workload.size(split), recipe.validation.samples) for split in ("validation", "test")
         }
@@ -34,7 +44,7 @@ class Evaluator:
         mine, most = (
             share(samples, micro_batch, rank, self.context.world_size) for rank in (self.context.rank, 0)
         )
-        with torch.no_grad():
+        with torch.no_grad(), self.average.applied():
             for indices in mine:
                 metrics.update(stepper.forward(stepper.batch(split, indices), model))
             # Rank 0 has the most batches. NOTE: the others must join its collective forward passes.

@@ -88,7 +88,7 @@ class _Run:
             recipe, self.strategy, self.optimizer, self.interval, data, self.controllers, self.guards
         )
         self.stepper = Stepper(recipe, context, self.workload, self.strategy)
-        self.evaluator = Evaluator(recipe, context, self.workload, self.stepper)
+        self.evaluator = Evaluator(recipe, context, self.workload, self.stepper, self.state.average)
         self.readings = Readings(
             run_ahead(recipe, context.device, collections=bool(self.workload.collections("train")))
         )
@@ -166,6 +166,7 @@ class _Run:
         failpoints.hit("in-step", state.step + 1)
         if rejected is None:
             self.optimizer.step()
+            state.average.update(state.step + 1, valid)
             for output in result.outputs:
                 self.interval.update(output, valid)
         self.optimizer.zero_grad(set_to_none=True)

@@ -11,7 +11,7 @@ import os
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,10 @@ from trainfleet.training.trainer.metrics import MetricsManager
 from trainfleet.training.trainer.optimizer import recipe_settings
 from trainfleet.training.trainer.strategies import Strategy
 from trainfleet.training.trainer.strategies.base import StateDict
+from trainfleet.training.trainer.weight_average import WeightAverage
+
+AVERAGE = "ema"
+"""Where a checkpoint has the average of the weights, by parameter, beside `model` and `optimizer`."""
 
 
 @dataclass
@@ -41,6 +45,7 @@ class RunState:
         step: optimizer steps done.
         position: samples trained on since the start of the run; the next sample's place in the order.
         metrics: of the last validation.
+        average: of the weights, if the recipe has one.
     """
 
     recipe: Recipe
@@ -53,10 +58,15 @@ class RunState:
     step: int = 0
     position: int = 0
     metrics: dict[str, float] | None = None
+    average: WeightAverage = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.average = WeightAverage(self.recipe.ema, self.strategy.module)
 
     def tensors(self) -> StateDict:
-        """The model and the optimizer, sharded over ranks. Collective."""
-        return self.strategy.state_dict(self.optimizer)
+        """The model, the optimizer and the average of the weights, sharded over ranks. Collective."""
+        average = {AVERAGE: dict(self.average.tensors)} if self.average.enabled else {}
+        return self.strategy.state_dict(self.optimizer) | average
 
     def rank_values(self) -> dict[str, Any]:
         """This rank's plain values."""
@@ -88,9 +98,14 @@ class RunState:
         recipe = completed(shared["recipe"])
         self._check(recipe, shared["fingerprint"], context)
         into = self.tensors()
+        has_average = recipe.get("ema", {}).get("decay") is not None
+        if not has_average:
+            into.pop(AVERAGE, None)
         checkpoints.load(name, into, self.strategy.module)
         settings = recipe_settings(self.optimizer)
         self.strategy.load_state_dict(self.optimizer, into)
+        if not has_average:
+            self.average.reset()
         for group, mine in zip(self.optimizer.param_groups, settings, strict=True):
             group.update(mine)
         self.step, self.position, self.metrics = shared["step"], shared["position"], shared["figures"]

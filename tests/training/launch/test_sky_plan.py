@@ -206,6 +206,10 @@ def test_memory_per_gpu_shrinks_with_shards() -> None:
     muon = recipe("strategy=ddp", "sharding.meta_init=false", "optimizer.name=muon")
     moment = 4 * (needs_of(whole).parameters or 0)
     assert (needs_of(whole).gpu_bytes(whole, 8) or 0) - (needs_of(muon).gpu_bytes(muon, 8) or 0) == moment
+    averaged = recipe("strategy=ddp", "sharding.meta_init=false", "ema.decay=0.999")
+    assert (needs_of(averaged).gpu_bytes(averaged, 8) or 0) - (
+        needs_of(whole).gpu_bytes(whole, 8) or 0
+    ) == moment
     assert needs_of(recipe(name="vision-small")).gpu_bytes(recipe(name="vision-small"), 1) is None, (
         "its size is unknown"
     )

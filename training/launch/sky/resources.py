@@ -58,6 +58,8 @@ class Needs:
             1, workers // (recipe.sharding.replicas or 1)
         )
         state_bytes = STATE_BYTES if recipe.optimizer.name == "adamw" else MUON_STATE_BYTES
+        if recipe.ema.decay is not None:
+            state_bytes += 4
         states = state_bytes * self.parameters / shards
         if recipe.strategy == "ddp":
             states += 4 * self.parameters  # the buckets of the gradient all-reduce
