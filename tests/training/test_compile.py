@@ -1,4 +1,4 @@
-"""Blocks are compiled with every strategy and recomputation, a run reports it, and warm-up changes nothing.
+"""Blocks and the loss are compiled with every strategy and recomputation, a run reports it, and warm-up changes nothing.
 
 The backend stops before code generation (`aot_eager`), because only graphs are counted here. The deep test in
 test_strategies.py generates code.
@@ -87,8 +87,8 @@ def test_every_block_runs_compiled(
     with single_process_group() if strategy != "ddp" else nullcontext():
         found = compiled_and_not(tiny, strategy, mode, RunContext(tmp_path, cache=cache))
     assert found["compiled"] == pytest.approx(found["plain"], rel=1e-4)
-    assert found["event"] == ("compiled", "1 graph, no graph break")  # equal blocks share it
-    assert found["calls"] == LAYERS
+    assert found["event"] == ("compiled", "2 graphs, no graph break")  # equal blocks share one
+    assert found["calls"] == LAYERS + 1  # each block and the loss
 
 
 def test_every_block_runs_compiled_on_two_ranks(tmp_path: Path, tiny: Make, cache: Path) -> None:
@@ -99,11 +99,14 @@ def test_every_block_runs_compiled_on_two_ranks(tmp_path: Path, tiny: Make, cach
             for strategy, mode in (("ddp", "none"), ("ddp", "selective"), ("fsdp", "full"))
         }
 
+    # The warm-up of ddp compiles the loss without the accuracy, the steps, which are logged, with it.
+    graphs = {"ddp, none": 3, "ddp, selective": 3, "fsdp, full": 2}
     for found in on_ranks(check, 2, tmp_path):
         for name, each in found.items():
             assert each["compiled"] == pytest.approx(each["plain"], rel=1e-4), name
-            assert each["event"] == ["compiled", "1 graph, no graph break"], name
-            assert each["calls"] == LAYERS, name
+            assert each["event"][0] == "compiled", name
+            assert each["event"][1] == f"{graphs[name]} graphs, no graph break", name
+            assert each["calls"] == LAYERS + 1, name
 
 
 def compile_events(run_dir: Path) -> list[tuple[str, str]]:
@@ -118,10 +121,10 @@ def test_a_run_reports_what_was_compiled_and_warns_if_nothing_was(
     torch._dynamo.reset()
     run(tiny("steps=2", "optimizer.warmup=0"), tmp_path / "off")
     run(tiny("steps=2", "optimizer.warmup=0", "compile=true"), tmp_path / "on")
-    monkeypatch.setattr(torch._dynamo.config, "disable", True)
-    run(tiny("steps=2", "optimizer.warmup=0", "compile=true"), tmp_path / "disabled")
+    with torch._dynamo.config.patch(disable=True):
+        run(tiny("steps=2", "optimizer.warmup=0", "compile=true"), tmp_path / "disabled")
     assert compile_events(tmp_path / "off") == []
-    assert compile_events(tmp_path / "on") == [("compiled", "1 graph, no graph break")]
+    assert compile_events(tmp_path / "on") == [("compiled", "2 graphs, no graph break")]
     ((what, text),) = compile_events(tmp_path / "disabled")
     assert what == "not_compiled"
     assert "has compiled nothing" in text
@@ -136,9 +139,10 @@ class Normalised(nn.Module):
         self.norm = nn.BatchNorm1d(8)
         self.head = nn.Linear(8, 256)
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+    def forward(self, tokens: torch.Tensor, targets: torch.Tensor, _: bool) -> tuple[torch.Tensor, None]:
         x = self.embedding(tokens)
-        return self.head(x + self.norm(x.mean(dim=1))[:, None])
+        logits = self.head(x + self.norm(x.mean(dim=1))[:, None])
+        return nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum"), None
 
 
 def test_warm_up_changes_no_buffer_and_uses_a_whole_micro_batch(

@@ -8,11 +8,13 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from torch import nn
 
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunContext
 from trainfleet.training.trainer.evaluator import SAMPLES, Evaluator
 from trainfleet.training.trainer.step import Stepper
+from trainfleet.training.trainer.weight_average import WeightAverage
 from trainfleet.training.workloads import Workload
 
 Make = Callable[..., Recipe]
@@ -32,7 +34,8 @@ def test_a_validation_of_a_large_split_is_sampled(
 ) -> None:
     workload = cast("Workload", SimpleNamespace(size=lambda split: size))
     recipe = tiny("validation.samples=null", *changes)
-    samples = Evaluator(recipe, RunContext(Path("unused")), workload, cast("Stepper", None)).samples
+    stepper, average = cast("Stepper", None), WeightAverage(recipe.ema, nn.Linear(1, 1))
+    samples = Evaluator(recipe, RunContext(Path("unused")), workload, stepper, average).samples
     for split in ("validation", "test"):
         assert len(samples[split]) == count
         assert samples[split][0] == 0

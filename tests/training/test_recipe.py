@@ -49,6 +49,14 @@ MISTAKES = [
     ("optimizer: {lr: -1}", "optimizer.lr: `-1` is out of range (more than 0)"),
     ("optimizer: {lr: .inf}", "optimizer.lr: must be a number, not `inf`"),
     ("optimizer: {betas: [0.9, 1.5]}", "optimizer.betas: [0.9, 1.5] must be within [0, 1)"),
+    (
+        "{optimizer: {name: muon}, strategy: fsdp}",
+        "optimizer.name: `muon` needs each matrix as a whole, and `fsdp` shards them (strategy=ddp, or optimizer",
+    ),
+    (
+        "optimizer: {momentum: 0.9}",
+        "optimizer.momentum: `adamw` has no momentum of this kind (optimizer.name=muon, or leave it out)",
+    ),
     ("optimizer: {warmup: 11}", "optimizer.warmup: 11 is more than all 10 steps"),
     ("strategy: dpp", "strategy: `dpp` is not a choice here (did you mean `ddp`? one of ddp, fsdp, hsdp)"),
     ("epochs: 2", "steps: both `steps` and `epochs` are given"),

@@ -57,6 +57,12 @@ CHANGES = {
     "weight_decay": Changed(
         ("optimizer.weight_decay=0.5",), ("optimizer.weight_decay",), groups={"weight_decay": 0.5}
     ),
+    "momentum": Changed(
+        ("optimizer.momentum=0.8",),
+        ("optimizer.momentum",),
+        ("optimizer.name=muon",),
+        groups={"momentum": 0.8},
+    ),
     "schedule": Changed(
         ("optimizer.schedule=constant",), ("optimizer.schedule",), ("optimizer.lr=1e-3",), rows={"lr": 1e-3}
     ),
@@ -73,8 +79,13 @@ CHANGES = {
         rows={"global_batch": 32, "lr": 1e-3},
     ),
     "precision": Changed(("precision=bf16",), ("precision",)),
+    "ema": Changed(("ema.decay=0.9",), ("ema",)),
+    "ema, another decay": Changed(("ema.decay=0.9",), ("ema",), ("ema.decay=0.5",)),
+    "ema, dropped": Changed(("ema.decay=null",), ("ema",), ("ema.decay=0.5",)),
+    "reduce_precision": Changed(("reduce_precision=bf16",), ("reduce_precision",)),
     "strategy": Changed(("strategy=fsdp",), ("strategy",)),
     "activation_checkpointing": Changed(("activation_checkpointing=full",), ("activation_checkpointing",)),
+    "loss_chunk": Changed(("workload.model.loss_chunk=24",), ("workload.model.loss_chunk",)),
     "controllers.rate": Changed(
         ("controllers.rate.kind=restarts", "controllers.rate.cycle=4"),
         ("controllers.rate",),
@@ -119,7 +130,7 @@ def test_a_changed_key_takes_effect_when_a_run_resumes(
         assert {key: row[key] for key in change.rows} == change.rows
         assert row["loss"] < rows[0]["loss"]
     for key, value in change.groups.items():
-        found = {group[key] for group in optimizers[-1].param_groups}
+        found = {group[key] for group in optimizers[-1].param_groups if key in group}
         assert found == ({value, 0.0} if key == "weight_decay" else {value})
 
 
@@ -141,6 +152,15 @@ def test_a_resumed_run_uses_the_micro_batch_of_its_recipe(
     run(tiny(*change.before, *change.overrides), tmp_path)
     assert before != 2
     assert set(used[STOPPED:]) == {2}
+
+
+def test_the_optimizer_of_a_run_can_never_change(tmp_path: Path, tiny: Make, run: Run) -> None:
+    run(tiny(), tmp_path, should_stop=StopAfter(STOPPED))
+    for allowed in ("optimizer.name", "optimizer"):
+        with pytest.raises(InputError) as caught:
+            run(tiny("optimizer.name=muon"), tmp_path, allow_changes=(allowed,))
+        (problem,) = caught.value.problems
+        assert (problem.where, problem.fix) == ("optimizer.name", "restore it, or start a new run")
 
 
 def test_a_larger_batch_neither_jumps_in_the_schedule_nor_scales_the_rate(

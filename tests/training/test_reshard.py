@@ -31,6 +31,14 @@ LEGS = {
     "2 to 1 to 3 to 2 ranks": [("ddp", 2), ("ddp", 1), ("ddp", 3), ("ddp", 2)],
     "ddp to fsdp to hsdp to ddp": [("ddp", 2), ("fsdp", 2), ("hsdp", 2), ("ddp", 1)],
     "fsdp on 2 to 1 to 3 to 2 ranks": [("fsdp", 2), ("fsdp", 1), ("fsdp", 3), ("fsdp", 2)],
+    "muon on 2 to 1 to 3 ranks": [("ddp", 2), ("ddp", 1), ("ddp", 3)],
+    "averaged, fsdp to ddp to fsdp": [("fsdp", 2), ("ddp", 1), ("fsdp", 3)],
+}
+
+
+OVERRIDES = {
+    "muon on 2 to 1 to 3 ranks": ("optimizer.name=muon",),
+    "averaged, fsdp to ddp to fsdp": ("ema.decay=0.8",),
 }
 
 
@@ -39,10 +47,10 @@ LEGS = {
 def test_a_change_of_ranks_or_strategy_does_not_change_the_losses(
     tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks, name: str
 ) -> None:
-    run(tiny(), tmp_path / "whole")
-    legs = LEGS[name]
+    given, legs = OVERRIDES.get(name, ()), LEGS[name]
+    run(tiny(*given), tmp_path / "whole")
     for number, (strategy, ranks) in enumerate(legs):
-        recipe = tiny(f"strategy={strategy}")
+        recipe = tiny(f"strategy={strategy}", *given)
         end = {} if number == len(legs) - 1 else {"should_stop": StopAfter(3)}
         assert run_ranks(recipe, tmp_path / "moved", ranks, **end) == [0] * ranks
     assert len(losses(tmp_path / "moved")) == 12

@@ -111,6 +111,9 @@ RECIPES = {
     "lm, skipping": ("guards.nan=skip",),
     "lm, sharded": ("strategy=fsdp",),
     "lm, plateau": ("controllers.rate.kind=plateau",),
+    "lm, muon": ("optimizer.name=muon",),
+    "lm, averaged": ("ema.decay=0.9",),
+    "lm, averaged shards": ("ema.decay=0.9", "strategy=fsdp"),
 }
 
 
@@ -232,6 +235,8 @@ def test_values_are_taken_in_order_and_late() -> None:
         ((), False, RUN_AHEAD),
         (("guards.nan=skip",), False, RUN_AHEAD),
         (("guards.nan=skip",), True, 0),
+        (("guards.nan=skip", "optimizer.name=muon"), False, 0),
+        (("optimizer.name=muon",), False, RUN_AHEAD),
         (("guards.nan=roll_back",), False, 0),
         (("guards.spike=skip",), False, 0),
         (("controllers.rate.kind=backoff",), False, 0),

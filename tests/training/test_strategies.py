@@ -31,6 +31,8 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "fsdp": ("strategy=fsdp",),
     "hsdp": ("strategy=hsdp",),
     "ddp, accumulated": ("strategy=ddp", "batch.micro_batch=2"),
+    "ddp, the loss in parts": ("strategy=ddp", "workload.model.loss_chunk=48"),
+    "fsdp, the loss in parts": ("strategy=fsdp", "workload.model.loss_chunk=48"),
     "fsdp, accumulated": ("strategy=fsdp", "batch.micro_batch=2"),
     "fsdp, exchanged in every micro batch": (
         "strategy=fsdp",
@@ -101,7 +103,10 @@ def test_each_strategy_resumes_exactly(tmp_path: Path, text_folder: Path, cache:
         for strategy in ("ddp", "fsdp", "hsdp")
     }
     recipes |= {
-        "fsdp, made late": recipe_on(text_folder, "strategy=fsdp", "sharding.meta_init=true", *overrides)
+        "ddp, muon": recipe_on(text_folder, "optimizer.name=muon", *overrides),
+        "ddp, averaged": recipe_on(text_folder, "ema.decay=0.8", *overrides),
+        "fsdp, averaged": recipe_on(text_folder, "strategy=fsdp", "ema.decay=0.8", *overrides),
+        "fsdp, made late": recipe_on(text_folder, "strategy=fsdp", "sharding.meta_init=true", *overrides),
     }
     whole = train_all(recipes, tmp_path / "whole", cache, 2)
     cut = train_all(recipes, tmp_path / "cut", cache, 2, stop_first=5)
@@ -113,6 +118,8 @@ def test_each_strategy_resumes_exactly(tmp_path: Path, text_folder: Path, cache:
             ("test/loss", "test"),
         ):
             assert metric_values(cut[name], key, kind) == metric_values(whole[name], key, kind), (name, key)
+    for name in ("ddp", "fsdp"):
+        assert metric_values(whole[f"{name}, averaged"], "loss") == metric_values(whole[name], "loss")
 
 
 @pytest.mark.deep
@@ -128,6 +135,20 @@ def test_half_precision_is_close_to_full_precision_with_every_strategy(
             metric_values(single_rank_rows, "loss"), rel=5e-3
         ), name
         assert metric_values(rows, "loss") != metric_values(single_rank_rows, "loss"), name
+
+
+@pytest.mark.deep
+def test_gradients_exchanged_in_half_precision_have_close_losses(
+    tmp_path: Path, text_folder: Path, cache: Path, single_rank_rows: Rows
+) -> None:
+    recipes = {
+        strategy: recipe_on(text_folder, f"strategy={strategy}", "reduce_precision=bf16")
+        for strategy in ("ddp", "fsdp", "hsdp")
+    }
+    whole = metric_values(single_rank_rows, "loss")
+    for name, rows in train_all(recipes, tmp_path, cache, 2).items():
+        assert metric_values(rows, "loss") == pytest.approx(whole, rel=5e-3), name
+        assert metric_values(rows, "loss")[-1] != pytest.approx(whole[-1], rel=1e-6), name
 
 
 @pytest.mark.deep

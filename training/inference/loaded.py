@@ -33,7 +33,7 @@ class LoadedRun:
     Attributes:
         recipe: as stored in the checkpoint.
         workload: with its data prepared.
-        model: in evaluation mode, on the requested device.
+        model: in evaluation mode, on the requested device, with the average of the weights if there is one.
         step: number of optimizer steps.
         path: folder or URL of the checkpoint.
         metrics: validation metrics of that step, such as `validation/loss`; may be empty.
@@ -81,6 +81,9 @@ def load_run(source: str, which: str = "best", device: str = "cpu", cache: Path 
         left_out = frozen_names(model)
         weights = {key: value for key, value in weights.items() if key not in left_out}
     checkpoints.load(name, {"model": weights}, model)
+    if recipe.ema.decay is not None:
+        trained = {name: each.detach() for name, each in model.named_parameters() if each.requires_grad}
+        checkpoints.load(name, {"ema": trained})
     metrics = dict(checkpoints.notes().get(name, {}).get("metrics", {}))
     return LoadedRun(
         recipe, workload, model.to(device).eval(), int(shared["step"]), checkpoints.at(name), metrics

@@ -26,24 +26,27 @@ FREE_KEYS = (
     "batch.micro_batch",
     "publish",
     "tune",
+    "workload.model.loss_chunk",
     "workload.data.memory_mib",
     "workload.data.disk_gib",
 )
 """Keys that change a loss by no more than rounding."""
+FIXED_KEYS = ("optimizer.name",)
+"""Keys that may never change: a checkpoint has the state of one optimizer, which another does not have."""
 
 
 def differences(
     old: Mapping[str, Any], new: Mapping[str, Any], allowed: Iterable[str] = ()
 ) -> list[tuple[str, Any, Any]]:
     """Key, old and new value of each difference between two dumped recipes that is neither free
-    nor allowed.
+    nor allowed, or fixed.
     """
     before, after = dict(flatten(old)), dict(flatten(new))
     free = (*FREE_KEYS, *allowed)
     return [
         (key, before.get(key), after.get(key))
         for key in sorted(changed_keys(old, new))
-        if not any(key == each or key.startswith(f"{each}.") for each in free)
+        if key in FIXED_KEYS or not any(key == each or key.startswith(f"{each}.") for each in free)
     ]
 
 

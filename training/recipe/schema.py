@@ -32,12 +32,18 @@ AnyWorkloadSettings = Annotated[WorkloadSettings, WrapValidator(_select_settings
 """The value of `workload:`: a union discriminated by `name`, which packages and users extend."""
 
 
+MOMENTUM = 0.95
+"""Muon's default. Source: https://kellerjordan.github.io/posts/muon/"""
+
+
 class Optimizer(Section):
-    """AdamW with linear warm-up, then cosine decay to `min_ratio` of the peak learning rate, constant, or
-    constant with a final linear decay (`wsd`).
+    """AdamW or Muon with linear warm-up, then cosine decay to `min_ratio` of the peak learning rate,
+    constant, or constant with a final linear decay (`wsd`).
     """
 
-    name: Literal["adamw"] = "adamw"
+    name: Literal["adamw", "muon"] = Field(
+        "adamw", description="`muon`: Muon for the matrices of the blocks, AdamW for all others."
+    )
     schedule: Literal["cosine", "constant", "wsd"] = Field(
         "cosine", description="Learning rate after the warm-up; controllers multiply it."
     )
@@ -49,12 +55,25 @@ class Optimizer(Section):
         (0.9, 0.95), description="Decay rates of AdamW's first and second moments."
     )
     eps: float = Field(1e-8, gt=0, description="Added to AdamW's denominator.")
+    momentum: float = Field(MOMENTUM, ge=0, lt=1, description="Decay rate of Muon's momentum.")
     weight_decay: float = Field(
         0.1, ge=0, description="Applied to matrices only, not to vectors (norms, biases)."
     )
     warmup: int = Field(0, ge=0, description="Steps of linear warm-up.")
     min_ratio: float = Field(0.1, ge=0, le=1, description="Final learning rate divided by the peak.")
     grad_clip: float = Field(1.0, gt=0, description="Maximum norm of the gradient over all parameters.")
+
+
+class Ema(Section):
+    """An exponential moving average of the weights."""
+
+    decay: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Weight of the average in each step, such as 0.999. It is validated, tested and "
+        "published in place of the weights. null: none.",
+    )
 
 
 class Batch(Section):
@@ -340,6 +359,7 @@ class Recipe(Section):
         False, description="Compile the model's blocks with torch.compile; needs a C++ compiler."
     )
     optimizer: Optimizer = Optimizer()
+    ema: Ema = Ema()
     batch: Batch = Batch()
     order: SampleOrder = SampleOrder()
     steps: int | None = Field(None, ge=1, description="Optimizer steps; give this or `epochs`.")
@@ -348,6 +368,10 @@ class Recipe(Section):
     )
     precision: Literal["fp32", "bf16"] = Field(
         "fp32", description="Type of the forward and backward pass: bf16 uses autocast; weights stay fp32."
+    )
+    reduce_precision: Literal["fp32", "bf16"] = Field(
+        "fp32",
+        description="Type in which workers exchange gradients; bf16 halves the bytes and rounds to 8 bits.",
     )
     deterministic: bool | Literal["auto"] = Field(
         "auto",

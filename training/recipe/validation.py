@@ -12,7 +12,7 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.pod_patches import patch_problems
 from trainfleet.pydantic_messages import explain, part_at, path_text
 from trainfleet.suggestions import did_you_mean, nearest
-from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.recipe.schema import MOMENTUM, Recipe
 from trainfleet.training.recipe.schema_tuning import PublishConfig, Space, TuneConfig
 from trainfleet.training.stores.urls import parse
 from trainfleet.training.workloads.settings import BrokenRule, WorkloadSettings, names, settings_of
@@ -152,6 +152,12 @@ def _optimizer_rules(recipe: Recipe) -> Iterable[BrokenRule]:
         yield "optimizer.warmup steps", what, "warm up for a small share of the steps"
     if any(not 0 <= beta < 1 for beta in optimizer.betas):
         yield "optimizer.betas", f"{list(optimizer.betas)} must be within [0, 1)", "such as [0.9, 0.95]"
+    if optimizer.name == "muon" and recipe.strategy != "ddp":
+        what = f"`muon` needs each matrix as a whole, and `{recipe.strategy}` shards them"
+        yield "optimizer.name strategy", what, "strategy=ddp, or optimizer.name=adamw"
+    if optimizer.name != "muon" and optimizer.momentum != MOMENTUM:
+        what = f"`{optimizer.name}` has no momentum of this kind"
+        yield "optimizer.momentum optimizer.name", what, "optimizer.name=muon, or leave it out"
 
 
 def _checkpoint_rules(recipe: Recipe) -> Iterable[BrokenRule]:

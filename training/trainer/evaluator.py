@@ -9,6 +9,7 @@ from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunContext
 from trainfleet.training.trainer.metrics import MetricsManager
 from trainfleet.training.trainer.step import Stepper
+from trainfleet.training.trainer.weight_average import WeightAverage
 from trainfleet.training.workloads import Split, Workload
 
 
@@ -18,16 +19,25 @@ def metrics_of(workload: Workload, split: Split, device: str) -> MetricsManager:
 
 
 SAMPLES = 10_000
-"""Samples of a validation unless the recipe says how many. The standard error of an accuracy is at most half a
-percent then.
+"""Samples of a validation unless the recipe says how many: the standard error of an accuracy is at most half
+a percent then.
 """
 
 
 class Evaluator:
-    """Evaluates the samples that the recipe selects of each split."""
+    """Evaluates the samples that the recipe selects of each split, with the average of the weights if there
+    is one.
+    """
 
-    def __init__(self, recipe: Recipe, context: RunContext, workload: Workload, stepper: Stepper) -> None:
-        self.context, self.workload, self.stepper = context, workload, stepper
+    def __init__(
+        self,
+        recipe: Recipe,
+        context: RunContext,
+        workload: Workload,
+        stepper: Stepper,
+        average: WeightAverage,
+    ) -> None:
+        self.context, self.workload, self.stepper, self.average = context, workload, stepper, average
         most = recipe.validation.samples or SAMPLES
         self.samples = {split: spread(workload.size(split), most) for split in ("validation", "test")}
 
@@ -39,11 +49,11 @@ class Evaluator:
         mine, most = (
             share(samples, micro_batch, rank, self.context.world_size) for rank in (self.context.rank, 0)
         )
-        with torch.no_grad():
+        with torch.no_grad(), self.average.applied():
             for indices in mine:
                 metrics.update(stepper.forward(stepper.batch(split, indices), model))
             # Rank 0 has the most batches. NOTE: the others must join its collective forward passes.
             if strategy.forward_is_collective and len(mine) < len(most):
-                stepper.forward(stepper.batch(split, samples[:1]), model)
+                stepper.forward(stepper.batch(split, list(samples[:1])), model)
         model.train()
         return {f"{split}/{name}": value for name, value in metrics.compute().items()}

@@ -73,7 +73,7 @@ class _Run:
         self.workload = make_workload(recipe, context.cache)
         check_sizes(self.workload, context.world_size)
         self.strategy = make_strategy(recipe, self.workload.build_model, context)
-        self.optimizer = make_optimizer(recipe.optimizer, self.strategy.module)
+        self.optimizer = make_optimizer(recipe.optimizer, self.strategy.module, recipe.sharding.blocks)
         self.interval = metrics_of(self.workload, "train", context.device)
         self.storage = RunStorage(recipe, context.run_dir, self._event)
         self.checkpoints = Checkpoints(
@@ -94,7 +94,7 @@ class _Run:
         source = agreed_source(self.workload, self.strategy.module, context)
         self.state = RunState(recipe, *parts, frozen_source=source, saves=self.saves)
         self.stepper = Stepper(recipe, context, self.workload, self.strategy)
-        self.evaluator = Evaluator(recipe, context, self.workload, self.stepper)
+        self.evaluator = Evaluator(recipe, context, self.workload, self.stepper, self.state.average)
         self.readings = Readings(
             run_ahead(recipe, context.device, collections=bool(self.workload.collections("train")))
         )
@@ -159,6 +159,7 @@ class _Run:
                 samples,
                 (asked, self.preemption.due, self.checkpoints.writing, self.saves.proposal),
                 controllers.measures_noise(state.step),
+                self._due(self.recipe.log.every, ahead=size),
             )
         self.readings.add(state.step + 1, result.values)
         known, rejected = list[Reading](), None
@@ -172,6 +173,7 @@ class _Run:
         failpoints.hit("in-step", state.step + 1)
         if rejected is None:
             self.optimizer.step()
+            state.average.update(state.step + 1, valid)
             for output in result.outputs:
                 self.interval.update(output, valid)
         self.optimizer.zero_grad(set_to_none=True)
@@ -202,17 +204,18 @@ class _Run:
             self._check(reading)
         return known
 
-    def _done(self) -> bool:
-        """Whether all samples are trained on: the planned steps times the recipe's batch."""
-        return self.state.position >= self.controllers.samples
+    def _done(self, ahead: int = 0) -> bool:
+        """Whether all samples are trained on, those of the planned steps, after `ahead` more."""
+        return self.state.position + ahead >= self.controllers.samples
 
     def _planned_steps(self) -> int:
         """Steps in all, if the batch size stays as it is."""
         left = self.controllers.samples - self.state.position
         return self.state.step - (-left // self.controllers.global_batch)
 
-    def _due(self, every: int) -> bool:
-        return self.state.step % every == 0 or self._done()
+    def _due(self, every: int, ahead: int = 0) -> bool:
+        """Whether something is due after this step, or after the next one, of `ahead` samples."""
+        return (self.state.step + (ahead > 0)) % every == 0 or self._done(ahead)
 
     def _save_due(self, known: list[Reading]) -> bool:
         """Whether to save now. The interval is the one that the ranks have exchanged last."""
@@ -377,8 +380,8 @@ class _Run:
             self._save(None if stopped else self.state.metrics)
             self._on_saved(self.checkpoints.finish())
         status: Literal["finished", "stopped"] = "stopped" if stopped else "finished"
-        limits = self.meter.reached() if stopped and self.writer else []
-        for each in limits:
+        place, over = self.context.run_dir, tuple(self.meter.reached()) if stopped and self.writer else ()
+        for each in over:
             self._log_event("budget", each.what)
         if self.writer is not None:
             self.writer.record_time()
@@ -386,8 +389,7 @@ class _Run:
         on_first(self._before_commit, self.context.rank)
         self.checkpoints.close()
         self._event(status, f"at step {step}/{self._planned_steps()} {metrics_text(metrics)}")
-        place, ended = self.context.run_dir, tuple(limits)
-        return RunResult(status, step, metrics, baseline, self.saved, resumed_from, place, ended)
+        return RunResult(status, step, metrics, baseline, self.saved, resumed_from, place, over)
 
     def _fail(self, step: int, verdict: Verdict) -> None:
         self.checkpoints.finish()

@@ -89,14 +89,14 @@ class MetricsManager:
             metric.reset()
 
     def update(self, output: StepOutput, valid: torch.Tensor | None = None) -> None:
-        """Add a batch of this rank, without waiting for the device.
+        """Add a batch of this rank, without waiting for the device. A metric that it lacks is not updated.
 
         Args:
             output: of the batch.
             valid: whether its sums count: a scalar on the device; None if they do.
         """
         loss = (output.loss.detach(), output.num_targets)
-        pairs = [loss, *(output.metric_sums[name] for name in self.names[1:])]
+        pairs = [loss, *(output.metric_sums.get(name, (0.0, 0)) for name in self.names[1:])]
         sums, weights = (self._vector(each) for each in zip(*pairs, strict=True))
         if valid is not None:
             sums, weights = (each.where(valid, 0.0) for each in (sums, weights))

@@ -82,10 +82,11 @@ def run_ahead(recipe: Recipe, device: str, collections: bool) -> int:
     Args:
         recipe: guards and controllers that compare losses need each at once.
         device: of this rank.
-        collections: whether torchmetrics see each training batch. They cannot leave out a step that the
-            device has skipped.
+        collections: whether torchmetrics see each training batch. Neither they nor Muon can leave out a step
+            that the device has skipped.
     """
     guards, control = recipe.guards, recipe.controllers
-    at_once = guards.spike != "off" or guards.nan == "roll_back" or (guards.nan == "skip" and collections)
+    cannot_skip = collections or recipe.optimizer.name == "muon"
+    at_once = guards.spike != "off" or guards.nan == "roll_back" or (guards.nan == "skip" and cannot_skip)
     at_once = at_once or control.rate.kind == "backoff" or control.batch.kind != "off"
     return 0 if at_once or not device.startswith("cuda") else RUN_AHEAD

@@ -23,7 +23,7 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.training.checkpoint import Checkpoints
 from trainfleet.training.checkpoint.rank_values import read_rank_values
 from trainfleet.training.checkpoint.schedule import SaveSchedule
-from trainfleet.training.recipe.changes import differences
+from trainfleet.training.recipe.changes import FIXED_KEYS, differences
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.writer import versions
 from trainfleet.training.trainer.context import RunContext
@@ -34,6 +34,10 @@ from trainfleet.training.trainer.metrics import MetricsManager
 from trainfleet.training.trainer.optimizer import recipe_settings
 from trainfleet.training.trainer.strategies import Strategy
 from trainfleet.training.trainer.strategies.base import StateDict
+from trainfleet.training.trainer.weight_average import WeightAverage
+
+AVERAGE = "ema"
+"""Where a checkpoint has the average of the weights, by parameter, beside `model` and `optimizer`."""
 
 
 @dataclass
@@ -47,6 +51,7 @@ class RunState:
         frozen_source: identifies what the weights that are not trained were read from, and checkpoints leave
             them out; None: checkpoints have every weight.
         saves: after which steps to save.
+        average: of the weights, if the recipe has one.
     """
 
     recipe: Recipe
@@ -61,10 +66,15 @@ class RunState:
     metrics: dict[str, float] | None = None
     frozen_source: str | None = None
     saves: SaveSchedule = field(default_factory=SaveSchedule)
+    average: WeightAverage = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.average = WeightAverage(self.recipe.ema, self.strategy.module)
 
     def tensors(self) -> StateDict:
-        """The model and the optimizer, sharded over ranks. Collective."""
-        return self.strategy.state_dict(self.optimizer, trained_only=self.frozen_source is not None)
+        """The model, the optimizer and the average of the weights, sharded over ranks. Collective."""
+        average = {AVERAGE: dict(self.average.tensors)} if self.average.enabled else {}
+        return self.strategy.state_dict(self.optimizer, trained_only=self.frozen_source is not None) | average
 
     def rank_values(self) -> dict[str, Any]:
         """This rank's plain values."""
@@ -112,9 +122,14 @@ class RunState:
         # A run whose checkpoints have every weight keeps them: they need not be those of the source.
         self.frozen_source = shared.get(KEY)
         into = self.tensors()
+        has_average = recipe.get("ema", {}).get("decay") is not None
+        if not has_average:
+            into.pop(AVERAGE, None)
         checkpoints.load(name, into, self.strategy.module)
         settings = recipe_settings(self.optimizer)
         self.strategy.load_state_dict(self.optimizer, into)
+        if not has_average:
+            self.average.reset()
         for group, mine in zip(self.optimizer.param_groups, settings, strict=True):
             group.update(mine)
         self.step, self.position, self.metrics = shared["step"], shared["position"], shared["figures"]
@@ -133,7 +148,13 @@ class RunState:
     def _check(self, recipe: Mapping[str, Any], fingerprint: str, context: RunContext) -> None:
         changed = differences(recipe, self.recipe.model_dump(mode="json"), context.allow_changes)
         problems = [
-            Problem(key, f"was {old}, is now {new}", f"restore it, or use --allow-change {key}")
+            Problem(
+                key,
+                f"was {old}, is now {new}",
+                "restore it, or start a new run"
+                if key in FIXED_KEYS
+                else f"restore it, or use --allow-change {key}",
+            )
             for key, old, new in changed
         ]
         if problems:

@@ -54,7 +54,11 @@ class Stepper:
         self._checker = BatchChecker(recipe.workload.name, workload)
 
     def compute_gradients(
-        self, samples: list[int], flags: Sequence[float] = (), measure_noise: bool = False
+        self,
+        samples: list[int],
+        flags: Sequence[float] = (),
+        measure_noise: bool = False,
+        metrics: bool = True,
     ) -> StepResult:
         """The clipped gradient of the global batch `samples`.
 
@@ -65,6 +69,7 @@ class Stepper:
             samples: indices of the global batch, the same on all ranks.
             flags: of this rank, which travel with the loss and are added up over ranks.
             measure_noise: also measure the gradient's norm over the first half of the batch.
+            metrics: whether the step is logged, so that the workload computes its metrics.
         """
         context, workload = self.context, self.workload
         targets = workload.num_targets("train", samples)
@@ -80,7 +85,7 @@ class Stepper:
             # NOTE: a rank without samples left still runs a pass, because the others wait in collectives.
             inputs = self.batch("train", indices or samples[:1])
             with self.strategy.grad_sync(last=number in (first_half, len(micro_batches))):
-                output = self.forward(inputs, self.strategy.parallel)
+                output = self.forward(inputs, self.strategy.parallel, metrics)
                 (output.loss * (factor if indices else 0.0)).backward()  # type: ignore[no-untyped-call]  # torch is partly typed
             if indices:
                 outputs.append(replace(output, loss=output.loss.detach()))
@@ -102,11 +107,14 @@ class Stepper:
         places = micro_batches(len(samples), self.micro_batch, self.context.rank, self.context.world_size)
         return [samples[start:end] for start, end in places]
 
-    def forward(self, inputs: dict[str, torch.Tensor], model: torch.nn.Module) -> StepOutput:
-        """Run the model in the recipe's precision."""
+    def forward(
+        self, inputs: dict[str, torch.Tensor], model: torch.nn.Module, metrics: bool = True
+    ) -> StepOutput:
+        """Run the model in the recipe's precision, and compute the workload's metrics if they are needed."""
+        self.workload.wants_metrics = metrics
         with self.strategy.precision(), self._checker.describe_errors(inputs):
             output = self.workload.forward_loss(model, inputs)
-        self._checker.check_output(output)
+        self._checker.check_output(output, metrics)
         return output
 
     def batch(self, split: Split, indices: list[int]) -> dict[str, torch.Tensor]:
@@ -128,7 +136,9 @@ class Stepper:
         BatchNorm needs.
         """
         with unchanged_buffers(self.strategy.module):
-            output = self.forward(self.batch("train", self._first_samples(self.micro_batch)), model)
+            output = self.forward(
+                self.batch("train", self._first_samples(self.micro_batch)), model, metrics=False
+            )
             (output.loss * 0.0).backward()  # type: ignore[no-untyped-call]  # torch is partly typed
 
     def _first_samples(self, size: int) -> list[int]:
@@ -143,7 +153,7 @@ class Stepper:
             for _ in range(PROBES):
                 began = time.perf_counter()
                 with unchanged_buffers(self.strategy.module), self.strategy.grad_sync(last=True):
-                    output = self.forward(self.batch("train", samples), self.strategy.parallel)
+                    output = self.forward(self.batch("train", samples), self.strategy.parallel, metrics=False)
                     (output.loss * 0.0).backward()  # type: ignore[no-untyped-call]  # torch is partly typed
                 if self.context.device.startswith("cuda"):
                     torch.cuda.synchronize(self.context.device)

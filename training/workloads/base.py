@@ -70,6 +70,8 @@ class Workload(ABC):
         fields: by name, the type and shape of a sample (None: any size), checked in every batch.
         streamed: with `blocks`, whether `order.shuffle: auto` is a windowed shuffle over them.
         predict_settings: the settings that `predict` accepts; None: its named parameters.
+        wants_metrics: whether this pass needs `metrics`, set before each `forward_loss`: False in training
+            steps that are not logged, whose `metric_sums` may leave out what is expensive.
     """
 
     sample_tokens: int = 0
@@ -79,6 +81,7 @@ class Workload(ABC):
     fields: Mapping[str, tuple[str, Sequence[int | None]]] = {}
     streamed: bool = True
     predict_settings: Sequence[str] | None = None
+    wants_metrics: bool = True
 
     @abstractmethod
     def fingerprint(self) -> str:
@@ -101,7 +104,7 @@ class Workload(ABC):
         """Number of targets in these samples, without reading them."""
 
     @abstractmethod
-    def forward_loss(self, model: Callable[..., torch.Tensor], batch: dict[str, torch.Tensor]) -> StepOutput:
+    def forward_loss(self, model: Callable[..., Any], batch: dict[str, torch.Tensor]) -> StepOutput:
         """Run the model on a batch that is on its device."""
 
     @abstractmethod

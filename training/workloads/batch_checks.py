@@ -48,8 +48,8 @@ class BatchChecker:
         for name, value in batch.items():
             self._first.setdefault(name, value[:0])
 
-    def check_output(self, output: Any) -> None:
-        """Check the result of `forward_loss`.
+    def check_output(self, output: Any, metrics: bool = True) -> None:
+        """Check the result of `forward_loss`; with `metrics`, also that none is missing.
 
         Raises:
             InputError: it is not a StepOutput, its loss is not a differentiable sum, or a metric is missing.
@@ -73,7 +73,7 @@ class BatchChecker:
         problems += [
             ("metric_sums", f"has no `{name}`, which `metrics` declares", "a sum and its count")
             for name in self.metrics
-            if name not in output.metric_sums
+            if metrics and name not in output.metric_sums
         ]
         if problems:
             self._reject("forward_loss", problems)

@@ -203,9 +203,27 @@ def test_peaks_are_those_of_the_mfu_of_a_run() -> None:
 def test_memory_per_gpu_shrinks_with_shards() -> None:
     whole, shared = recipe("strategy=ddp", "sharding.meta_init=false"), recipe("strategy=fsdp")
     assert (needs_of(whole).gpu_bytes(whole, 8) or 0) > 2 * (needs_of(shared).gpu_bytes(shared, 8) or 0)
+    muon = recipe("strategy=ddp", "sharding.meta_init=false", "optimizer.name=muon")
+    moment = 4 * (needs_of(whole).parameters or 0)
+    assert (needs_of(whole).gpu_bytes(whole, 8) or 0) - (needs_of(muon).gpu_bytes(muon, 8) or 0) == moment
+    averaged = recipe("strategy=ddp", "sharding.meta_init=false", "ema.decay=0.999")
+    assert (needs_of(averaged).gpu_bytes(averaged, 8) or 0) - (
+        needs_of(whole).gpu_bytes(whole, 8) or 0
+    ) == moment
     assert needs_of(recipe(name="vision-small")).gpu_bytes(recipe(name="vision-small"), 1) is None, (
         "its size is unknown"
     )
+
+
+def test_memory_per_gpu_counts_the_logits_of_one_chunk() -> None:
+    def activations(chunk: int) -> float:
+        return needs_of(recipe(f"workload.model.loss_chunk={chunk}")).activation_bytes
+
+    settings = recipe().workload
+    assert isinstance(settings, LmSettings)
+    tokens = recipe().batch.micro_batch * settings.model.context
+    assert activations(512) - activations(256) == 256 * vocabulary_size(settings) * (2 + 4)
+    assert activations(tokens) == activations(2 * tokens)
 
 
 def test_the_throughput_is_that_of_a_measured_run() -> None:

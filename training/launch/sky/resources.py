@@ -31,6 +31,8 @@ FP32_SHARE = 0.5
 """fp32 matrix products use TF32 on these GPUs, at half of bf16's rate."""
 STATE_BYTES = 16
 """Per parameter: weight, gradient and AdamW's two moments, in 32 bits under either precision."""
+MUON_STATE_BYTES = 12
+"""The same with one moment; that embeddings have two is left out."""
 USABLE = 0.92
 """Share of a GPU's memory that remains after the CUDA context, NCCL's buffers and fragmentation."""
 GIB = 2**30
@@ -55,7 +57,10 @@ class Needs:
         shards = {"ddp": 1, "fsdp": workers}.get(recipe.strategy) or max(
             1, workers // (recipe.sharding.replicas or 1)
         )
-        states = STATE_BYTES * self.parameters / shards
+        state_bytes = STATE_BYTES if recipe.optimizer.name == "adamw" else MUON_STATE_BYTES
+        if recipe.ema.decay is not None:
+            state_bytes += 4
+        states = state_bytes * self.parameters / shards
         if recipe.strategy == "ddp":
             states += 4 * self.parameters  # the buckets of the gradient all-reduce
         elif recipe.sharding.cpu_offload:
@@ -98,9 +103,10 @@ def _activations(recipe: Recipe, model: GptSettings, vocabulary: int) -> float:
 
     With fused attention about 34 bytes per token, layer and unit of width without recomputation (Korthikanti
     et al. 2022, equation 2, without the attention matrix), or one value if everything is recomputed; and the
-    logits with their gradient.
+    logits of a chunk with their gradient.
     """
     tokens = recipe.batch.micro_batch * model.context
     width = 2 if recipe.precision == "bf16" else 4
     per_layer = {"none": 17, "selective": 9, "full": 1}[recipe.activation_checkpointing]
-    return float(tokens * (model.layers * model.width * per_layer * width + vocabulary * (width + 4)))
+    logits = min(tokens, model.loss_chunk) * vocabulary * (width + 4)
+    return float(tokens * model.layers * model.width * per_layer * width + logits)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from trainfleet.training.recipe.schema import Recipe
@@ -37,6 +38,8 @@ class DdpStrategy(Strategy):
         if context.world_size > 1:
             ids = [torch.device(context.device)] if context.device.startswith("cuda") else None
             self.parallel = DistributedDataParallel(module, device_ids=ids, gradient_as_bucket_view=True)
+            if recipe.reduce_precision == "bf16":
+                self.parallel.register_comm_hook(None, bf16_compress_hook)
             self.parallel._set_ddp_runtime_logging_sample_rate(SAMPLE_INTERVAL)  # type: ignore[no-untyped-call]  # torch is partly typed
 
     def warm_up(self, warmup_pass: Callable[[nn.Module], Any]) -> None:

@@ -46,7 +46,6 @@ class FsdpStrategy(Strategy):
         recompute(blocks, recipe.activation_checkpointing)
         if recipe.compile:
             compile_blocks(built.model, blocks)
-        half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         offload = (
             CPUOffloadPolicy(pin_memory=context.device.startswith("cuda"))
             if settings.cpu_offload
@@ -60,7 +59,7 @@ class FsdpStrategy(Strategy):
                 mesh=mesh,
                 reshard_after_forward=settings.reshard
                 and part is not built.model,  # the backward pass needs the root immediately
-                mp_policy=half if recipe.precision == "bf16" else MixedPrecisionPolicy(),
+                mp_policy=_types(recipe),
                 offload_policy=offload,
             )
         self._root = built.model
@@ -79,6 +78,14 @@ class FsdpStrategy(Strategy):
 
     def precision(self) -> AbstractContextManager[Any]:
         return contextlib.nullcontext()
+
+
+def _types(recipe: Recipe) -> MixedPrecisionPolicy:
+    """Types of computation and of reduction. FSDP2 also keeps the sum over micro batches in the latter."""
+    return MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16 if recipe.precision == "bf16" else None,
+        reduce_dtype=torch.bfloat16 if recipe.reduce_precision == "bf16" else torch.float32,
+    )
 
 
 def _mesh(recipe: Recipe, context: RunContext) -> DeviceMesh:

@@ -18,6 +18,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.suggestions import did_you_mean
+from trainfleet.training.workloads.chunked_loss import ChunkedCrossEntropy
 
 Recompute = Literal["none", "selective", "full"]
 
@@ -91,7 +92,8 @@ BACKEND = "inductor"
 
 
 def compile_blocks(model: nn.Module, blocks: Sequence[nn.Module]) -> None:
-    """Compile each block in place (equal blocks share the code), or a model without blocks as a whole.
+    """Compile each block and the chunked loss in place (equal blocks share the code), or a model without
+    blocks as a whole.
 
     NOTE: compiles `forward`, with the recomputation in it. `block.compile()` compiles `__call__`, in which
     FSDP's hooks break the graph; then recomputation, which Dynamo never enters from such a frame, leaves the
@@ -104,6 +106,9 @@ def compile_blocks(model: nn.Module, blocks: Sequence[nn.Module]) -> None:
         torch._dynamo.config.optimize_ddp = False
     for each in blocks or [model]:
         each.forward = torch.compile(each.forward, backend=BACKEND)
+    for loss in model.modules():
+        if isinstance(loss, ChunkedCrossEntropy):
+            loss.compute = torch.compile(loss.compute, backend=BACKEND)
 
 
 class CompiledGraphs:

@@ -13,13 +13,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows it by
 from torch import Tensor, nn
 
+from trainfleet.training.workloads.chunked_loss import ChunkedCrossEntropy
 from trainfleet.training.workloads.lm.settings import GptSettings
 
 ROTARY_BASE = 10_000.0
 
 
 class Gpt(nn.Module):
-    """Tokens [B, T] to logits [B, T, V]."""
+    """Tokens [B, T] to logits [B, T, V], or with targets to their loss, without the logits of all tokens."""
 
     def __init__(self, settings: GptSettings, vocabulary: int) -> None:
         super().__init__()
@@ -27,16 +28,25 @@ class Gpt(nn.Module):
         self.embedding = nn.Embedding(vocabulary, settings.width)
         self.blocks = nn.ModuleList(Block(settings) for _ in range(settings.layers))
         self.norm = nn.RMSNorm(settings.width)
+        self.loss = ChunkedCrossEntropy(settings.loss_chunk)
         self._initialise()
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(
+        self, tokens: Tensor, targets: Tensor | None = None, count_correct: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor | None]:
+        """Logits; with `targets` [B, T], what `ChunkedCrossEntropy` returns: the sum of the loss, and the
+        number of correct predictions if requested.
+        """
         angles = rotary_angles(tokens.shape[1], self.settings.width // self.settings.heads, tokens.device)
         rotation = angles.cos(), angles.sin()
         x = self.embedding(tokens)
         for block in self.blocks:
             x = block(x, rotation)
-        logits: Tensor = F.linear(self.norm(x), self.embedding.weight)
-        return logits
+        x = self.norm(x)
+        if targets is not None:
+            loss: tuple[Tensor, Tensor | None] = self.loss(x, self.embedding.weight, targets, count_correct)
+            return loss
+        return F.linear(x, self.embedding.weight)
 
     def _initialise(self) -> None:
         """Blocks start as the identity (their last matrices are zero), so that a high learning rate is safe

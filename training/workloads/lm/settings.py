@@ -50,6 +50,11 @@ class GptSettings(Section):
         description="Hidden width of the MLP over `width`; 8/3 gives SwiGLU the size of a plain MLP of 4.",
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="Dropout rate.")
+    loss_chunk: int = Field(
+        4096,
+        ge=1,
+        description="Tokens whose logits exist at a time in the loss; fewer use less memory, and are slower.",
+    )
 
 
 class TextSettings(Section):

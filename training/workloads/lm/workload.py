@@ -88,19 +88,24 @@ class LanguageModel(Workload):
     def num_targets(self, split: Split, indices: Sequence[int]) -> float:  # noqa: ARG002 - every sample of every split has as many targets
         return float(len(indices) * self.sample_tokens)
 
-    def forward_loss(self, model: Callable[..., torch.Tensor], batch: dict[str, torch.Tensor]) -> StepOutput:
-        targets = batch["targets"].flatten()
-        logits = model(batch["inputs"]).flatten(0, 1)
-        loss = F.cross_entropy(logits.float(), targets, reduction="sum")
+    def forward_loss(self, model: Callable[..., Any], batch: dict[str, torch.Tensor]) -> StepOutput:
+        inputs, targets = batch["inputs"], batch["targets"]
+        if self._own:
+            loss, right = model(inputs, targets, self.wants_metrics)
+        else:
+            # Models of transformers scale or cap their logits in ways of their own, so all are computed.
+            logits = model(inputs).flatten(0, 1)
+            loss = F.cross_entropy(logits.float(), targets.flatten(), reduction="sum")
+            right = (logits.argmax(dim=-1) == targets.flatten()).sum() if self.wants_metrics else None
         with torch.no_grad():
-            right = (logits.argmax(dim=-1) == targets).sum()
             if self.byte_lengths.device != targets.device:
                 self.byte_lengths = to_device(self.byte_lengths, targets.device)  # once
             written = self.byte_lengths[targets].sum()
         count = targets.numel()
-        return StepOutput(
-            loss, count, {"nats_per_byte": (loss.detach(), written), "accuracy": (right, count)}
-        )
+        sums: dict[str, tuple[torch.Tensor, torch.Tensor | int]] = {"nats_per_byte": (loss.detach(), written)}
+        if right is not None:
+            sums["accuracy"] = (right, count)
+        return StepOutput(loss, count, sums)
 
     def baseline(self, indices: Sequence[int]) -> dict[str, float]:
         """Bigram cross entropy on the bytes of the validation samples `indices`, each after its
