@@ -195,7 +195,7 @@ def _plan_of(flat: Mapping[str, Any], meshes: Mapping[DeviceMesh, DeviceMesh]) -
 
 
 def _share(rank: int, plan: SavePlan) -> Share:
-    """What `write_share` returns, with a made-up checksum."""
+    """What `write_share` returns, with a synthetic checksum."""
     from torch.distributed.checkpoint.filesystem import _StorageInfo
 
     file = f"__{rank}_0.distcp"

@@ -15,7 +15,8 @@ import torch
 
 from tests.training.training_runs import StopAfter, metric_values, rows_of
 from trainfleet.errors import InputError
-from trainfleet.training.recipe.schema import Profile, Recipe
+from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.recipe.schema_reports import Profile
 from trainfleet.training.report.page import render, write_report
 from trainfleet.training.report.run_summary import read_run_summary
 from trainfleet.training.stores import Store, StoreError, open_store

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from trainfleet.errors import TrainfleetError
-from trainfleet.training.recipe.schema import Profile
+from trainfleet.training.recipe.schema_reports import Profile
 from trainfleet.training.runs.schema import PROFILES
 from trainfleet.training.stores import Store
 from trainfleet.training.trainer.context import RunContext

@@ -37,7 +37,7 @@ from trainfleet.training.trainer.strategies.base import StateDict
 from trainfleet.training.trainer.weight_average import WeightAverage
 
 AVERAGE = "ema"
-"""Where a checkpoint has the average of the weights, by parameter, beside `model` and `optimizer`."""
+"""Where a checkpoint has the average of the weights, by parameter, next to `model` and `optimizer`."""
 
 
 @dataclass

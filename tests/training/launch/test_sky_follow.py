@@ -75,8 +75,8 @@ def test_a_setup_that_fails_in_a_pod_is_repeated_once_with_new_pods(
     else:
         with pytest.raises(TrainfleetError, match=r"could not set up the pods\n.*env-setup failed"):
             driven(reported, sky).run()
-    said = "tf-night-head: env-setup failed; starting again with new pods"
-    assert [each.get("text") for each in reported].count(said) == 1
+    note = "tf-night-head: env-setup failed; starting again with new pods"
+    assert [each.get("text") for each in reported].count(note) == 1
     starts_and_ends = [call[0] for call in sky.calls if call[0] in ("launch", "down")]
     assert starts_and_ends == ["launch", "down", "launch", "down"]
 

@@ -77,7 +77,7 @@ class ClusterPods:
         return ask_to_stop(self.contexts, self.selector)
 
     def setup_failures(self) -> list[str]:
-        """The pods in which SkyPilot's setup failed, each with the step and its last words."""
+        """The pods in which SkyPilot's setup failed, each with the step and its last log lines."""
         return setup_failures(self.contexts, self.selector)
 
     def report(self) -> bool:
@@ -136,8 +136,8 @@ def _setup_failure(lines: list[str]) -> str:
     """The step that failed and the last lines that it printed; empty if none did."""
     step = next((hit[1] for line in lines if (hit := SETUP_FAILED.search(line))), "")
     # The script traces its commands; the trace's lines start with a plus sign for each level.
-    said = [line.strip() for line in lines if line.strip() and not line.startswith("+")]
-    words = [line for line in said if not SETUP_FAILED.search(line)][-3:]
+    shown = [line.strip() for line in lines if line.strip() and not line.startswith("+")]
+    words = [line for line in shown if not SETUP_FAILED.search(line)][-3:]
     return f"SkyPilot's setup step {step} failed: {' / '.join(words) or 'it printed nothing'}" if step else ""
 
 
