@@ -102,7 +102,10 @@ def step_costs(recipe: Recipe, workload: Workload, world_size: int) -> tuple[dic
     if isinstance(strategy.parallel, DistributedDataParallel):
         # torch compares the hook's annotations with the classes, which are strings in this module.
         strategy.parallel.register_comm_hook(step, lambda counts, bucket: _count_bucket(counts, bucket))  # noqa: PLW0108
+    stepper.compute_gradients(list(range(world_size)))  # DDP sizes its buckets after the first step
     with step:
+        step.calls.clear()
+        step.bytes = 0
         stepper.compute_gradients(list(range(world_size)))
     optimizer.step()
     state = strategy.state_dict(optimizer)
@@ -172,7 +175,7 @@ def checkpoint_costs(state: Any, world_size: int) -> dict[str, float]:
         "KiB of .metadata": sizes.pop(METADATA) / 1024,
         "KiB of plain.pt": sizes.pop(PLAIN) / 1024,
         "KiB of the marker": sum(sizes.values()) / 1024,
-        "objects": world_size + 3,
+        "objects": sum(bool(each.items) for each in shares) + 3,
     }
 
 
