@@ -36,7 +36,7 @@ def train(recipe: Recipe, folder: Path, cache: Path) -> list[float]:
     workload = make_workload(recipe, cache)
     torch.manual_seed(recipe.seed)
     plain = workload.build_model()
-    model, optimizer = fabric.setup(plain, make_optimizer(recipe.optimizer, plain))
+    model, optimizer = fabric.setup(plain, make_optimizer(recipe.optimizer, plain, recipe.sharding.blocks))
     order, size = make_order(recipe, workload), recipe.batch.global_batch
     steps, losses = recipe.total_steps(order.size), []
     for step in range(steps):
