@@ -82,6 +82,7 @@ def test_a_lora_run_of_two_ranks_resumes_on_one(
         "workload.data.tokens=model",
         "workload.model.context=16",
         "optimizer.schedule=constant",
+        "optimizer.warmup=2",
         f"strategy={strategy}",
     )
     run(tiny(*lora, "steps=8"), tmp_path / "one")
