@@ -16,7 +16,7 @@ from tests.cluster.sky_place import NEAR, TWO, Place, place
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
 __all__ = ["place"]
 ENDLESS = ("steps=20000", "log.every=5", "checkpoint.every=50", "validation.every=20000")
-FEW = ("steps=600", "log.every=5", "checkpoint.every=100", "validation.every=600")
+FEW = ("steps=1500", "log.every=5", "checkpoint.every=100", "validation.every=1500")
 Note = Callable[[str, object], None]
 
 
@@ -77,5 +77,5 @@ def test_a_managed_job_outlives_its_launcher_and_skypilots_server(
         server_killed(place, attach, record_property, "runs attach, managed")
         assert attach.process.wait(900) == 0, attach.output
     (after,) = [each for each in listed_in(elsewhere) if each["run"] == "kept-on"]
-    assert (after["state"], after["step"]) == ("finished", 600)
+    assert (after["state"], after["step"]) == ("finished", 1500)
     place.gone()
