@@ -138,21 +138,22 @@ def _values(nested: Any) -> list[Any]:
 def checkpoint_costs(state: Any, world_size: int) -> dict[str, float]:
     """What a save by this many ranks costs rank 0, which assigns the parts and writes their description."""
     planner = DefaultSavePlanner()
-    planner.set_up_planner(state, is_coordinator=True)
+    with fake_group(0, world_size):
+        planner.set_up_planner(state, is_coordinator=True)
+        plans = [planner.create_local_plan()]
     flat = dict(planner.state_dict)
-    plans = [planner.create_local_plan()]
     meshes = {
         value.device_mesh: (value.device_mesh.mesh.shape, value.device_mesh.mesh_dim_names)
         for value in flat.values()
         if isinstance(value, DTensor)
     }
-    dist.destroy_process_group()
     for rank in range(1, world_size):
-        dist.init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
-        mine = {mesh: init_device_mesh("cpu", tuple(s), mesh_dim_names=n) for mesh, (s, n) in meshes.items()}
-        plans.append(_plan_of(flat, mine))
-        if rank < world_size - 1:
-            dist.destroy_process_group()
+        with fake_group(rank, world_size):
+            mine = {
+                mesh: init_device_mesh("cpu", tuple(shape), mesh_dim_names=names)
+                for mesh, (shape, names) in meshes.items()
+            }
+            plans.append(_plan_of(flat, mine))
     began = time.perf_counter()
     shares, metadata = planner.create_global_plan(plans)
     seconds = time.perf_counter() - began
@@ -213,12 +214,9 @@ def measure(recipe: str, ranks: tuple[int, ...], changes: tuple[str, ...] = ()) 
         chosen = load_recipe(recipe, [*changes, *overrides, f"batch.global_batch={max(ranks)}"])
         workload = make_workload(chosen, default_cache())
         for world_size in ranks:
-            dist.init_process_group("fake", rank=0, world_size=world_size, store=FakeStore())
-            try:
+            with fake_group(0, world_size):
                 costs, state = step_costs(chosen, workload, world_size)
-                rows[f"{strategy}, {world_size} ranks"] = costs | checkpoint_costs(state, world_size)
-            finally:
-                dist.destroy_process_group()
+            rows[f"{strategy}, {world_size} ranks"] = costs | checkpoint_costs(state, world_size)
     return {**command.environment(["torch"]), "recipe": " ".join((recipe, *changes)), "rows": rows}
 
 

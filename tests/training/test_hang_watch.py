@@ -221,6 +221,26 @@ def test_the_ranks_of_a_run_are_watched_if_there_are_several(
     assert all("rank 1 does not respond" in (each.get("text") or each["error"]) for each in events)
 
 
+@pytest.mark.parametrize("use_gpu", [True, False])
+def test_a_rank_with_a_gpu_stores_its_trace_with_the_run(
+    tmp_path: Path, tiny: Make, monkeypatch: pytest.MonkeyPatch, use_gpu: bool
+) -> None:
+    class Hung:
+        def __init__(self, *_: Any, record: Callable[[], Any]) -> None:
+            record()
+
+        def attach(self, context: RunContext) -> None: ...
+        def close(self) -> None: ...
+
+    stored: list[tuple[str, int]] = []
+    monkeypatch.setattr(hang_watch, "HangWatch", Hung)
+    monkeypatch.setattr(nccl_diagnostics, "store_trace", lambda store, rank: stored.append((store.url, rank)))
+    recipe = tiny()
+    recipe = recipe.model_copy(update={"scaling": recipe.scaling.model_copy(update={"use_gpu": use_gpu})})
+    with worker._watched(recipe, World(rank=1, world_size=2), RunContext(tmp_path), EventSink(None)):
+        assert stored == ([(f"{tmp_path}/diagnostics", 1)] if use_gpu else [])
+
+
 @pytest.mark.parametrize("standby", [True, False])
 def test_ranks_with_gpus_record_what_nccl_does(monkeypatch: pytest.MonkeyPatch, standby: bool) -> None:
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "7")

@@ -1,7 +1,7 @@
 """The plain values of a checkpoint, as far as each rank needs them.
 
 They have a part for each rank, so they grow with the number of ranks: rank 0 alone reads them, and hands each
-rank its own. If every rank read all, a start of 1,024 ranks would read 17 GB of them.
+rank its own. If every rank read all, a start of 1,024 ranks would read 15 GB of them.
 """
 
 from __future__ import annotations

@@ -81,6 +81,24 @@ def test_a_setup_that_fails_in_a_pod_is_repeated_once_with_new_pods(
     assert starts_and_ends == ["launch", "down", "launch", "down"]
 
 
+def test_a_setup_is_not_repeated_after_a_stop(
+    reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stopped(FakeSky):
+        def down(self, name: str) -> str:
+            follower.stopping = True
+            return super().down(name)
+
+    monkeypatch.setattr(
+        pods, "setup_failures", lambda contexts, selector: ["tf-night-head: env-setup failed"]
+    )
+    sky = Stopped(failure=RuntimeError("Failed to run setup commands on an instance."))
+    follower = driven(reported, sky)
+    with pytest.raises(TrainfleetError, match="stopped before the run had pods"):
+        follower.run()
+    assert [call[0] for call in sky.calls].count("launch") == 1
+
+
 def test_a_second_launch_of_one_name_is_rejected_and_the_first_is_kept(
     reported: list[dict[str, Any]],
 ) -> None:

@@ -8,32 +8,36 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from trainfleet.training.launch.sky import job_state
 from trainfleet.training.launch.sky.server_leftovers import OF_SERVER, end_leftovers, queue_port
 
 SERVER = """
-import os, socket, sys, time
-child = os.fork()
-if not child:
+import os, socket, subprocess, sys, time
+other = subprocess.Popen(["/bin/sleep", "600"], env={})
+if not os.fork():
     held = socket.create_server(("127.0.0.1", int(sys.argv[1])))
-    print(os.getpid(), flush=True)
+    print(os.getpid(), other.pid, flush=True)
 time.sleep(600)
 """
-"""A stand-in for SkyPilot's server: its child holds the port of the queue."""
+"""A stand-in for SkyPilot's server: its child holds the port of the queue. The other one is in its group, as for a
+server in a script, and lacks the server's variable.
+"""
 
-Start = Callable[..., tuple[subprocess.Popen[str], int]]
+Start = Callable[..., tuple[subprocess.Popen[str], int, int]]
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
-    def one(port: int, **variables: str) -> tuple[subprocess.Popen[str], int]:
+    def one(port: int, **variables: str) -> tuple[subprocess.Popen[str], int, int]:
         server = subprocess.Popen(
-            [sys.executable, "-c", SERVER, str(port)],
+            [sys.executable, "-c", SERVER, str(port), "sky.server.server"],
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
@@ -41,7 +45,8 @@ def start() -> Iterator[Start]:
         )
         started.append(server)
         assert server.stdout is not None
-        return server, int(server.stdout.readline())
+        child, other = map(int, server.stdout.readline().split())
+        return server, child, other
 
     yield one
     for each in started:
@@ -80,18 +85,36 @@ def test_the_ports_are_skypilots_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_killed_server_left_is_ended_and_the_port_is_free(start: Start) -> None:
     port, queue = _ports()
-    server, child = start(queue)
+    server, child, other = start(queue)
     assert not end_leftovers(port), "the server runs"
     server.send_signal(signal.SIGKILL)
     server.wait(30)
     assert end_leftovers(port)
+    assert psutil.pid_exists(other), "the dead server's variable is not set"
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
     socket.create_server(("127.0.0.1", queue)).close()
 
 
+def test_a_follower_that_gets_no_answer_ends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, ended = iter([ConnectionError("refused"), [["a job"]]]), list[str]()
+
+    def get(_: object) -> object:
+        found = next(answers)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setenv("SKYPILOT_API_SERVER_LOCAL_PORT", "47001")
+    monkeypatch.setattr(job_state, "end_leftovers", ended.append)
+    monkeypatch.setattr(job_state.JobState, "now", lambda self, _: self.sky.get(None)[0][0])
+    state = job_state.JobState(SimpleNamespace(get=get), lambda _: None, lambda _: None, lambda _: None)
+    assert state.record(1) == "a job"
+    assert ended == ["47001"]
+
+
 def test_other_programs_on_that_port_are_left_alone(start: Start) -> None:
     port, queue = _ports()
-    server, child = start(queue, SOMETHING_ELSE="yes")
+    server, child, _ = start(queue, SOMETHING_ELSE="yes")
     server.send_signal(signal.SIGKILL)
     server.wait(30)
     assert not end_leftovers(port)

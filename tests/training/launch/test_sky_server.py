@@ -103,9 +103,12 @@ def test_a_remote_server_is_not_started(started: list[list[str]], tmp_path: Path
 def test_a_launch_waits_for_a_server_that_starts_late(
     port: int, started: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ended: list[str] = []
     monkeypatch.setattr(server, "answers", lambda _: len(started) >= 3)
+    monkeypatch.setattr(server, "end_leftovers", ended.append)
     server.ensure_server({}, tmp_path / "config.yaml")
     assert len(started) == 3
+    assert ended == 3 * ["46580"], "what a killed server left would keep a port"
     assert started[0][0] == sys.executable
 
 

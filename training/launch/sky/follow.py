@@ -31,7 +31,7 @@ from trainfleet.training.launch.sky.pods import ClusterPods
 from trainfleet.training.launch.sky.recovery import RecoveryWatcher, describe, list_pods
 from trainfleet.training.launch.sky.server_pods import ServerPods
 from trainfleet.training.launch.sky.skypilot import parse
-from trainfleet.training.launch.sky.submission import submission
+from trainfleet.training.launch.sky.submission import SetupError, submission
 from trainfleet.training.runtime import events
 from trainfleet.training.runtime.subprocess_jobs import send_error
 
@@ -44,10 +44,6 @@ DOWN_TIMEOUT_S = 120.0
 """How long to wait for the deletion of pods, so that the same command can run again at once."""
 FINAL_EVENTS = ("error", "crash")
 """What a managed job prints last may come from pods that were lost, until SkyPilot reports the same."""
-
-
-class SetupError(TrainfleetError):
-    """SkyPilot's setup failed in a pod, so the run has not begun."""
 
 
 @dataclass
@@ -175,7 +171,10 @@ class Follower:
             return self._submit()
         except SetupError as error:
             self._note(f"{error.problems[0].what}; starting again with new pods")
-            self._wait(self.submission.delete(None))
+            self._wait(self.delete())
+            if self.late or self.stopping:
+                raise self._canceled("") from error
+            self.launched = True
             return self._submit()
 
     def _submit(self) -> int:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 
 import psutil
+
+from trainfleet.orphan_reaper import is_daemon
 
 SERVER_PORT, QUEUE_PORT = 46580, 50011
 """SkyPilot's defaults (sky/server/common.py, sky/server/requests/queues/mp_queue.py)."""
@@ -33,17 +34,23 @@ def end_leftovers(port: str) -> bool:
         for each in psutil.net_connections("tcp"):
             if each.status != psutil.CONN_LISTEN or not each.laddr or each.laddr.port != queue_port(port):
                 continue
-            if each.pid is not None and OF_SERVER in psutil.Process(each.pid).environ():
-                group = os.getpgid(each.pid)
-                if not _runs(group):
-                    os.killpg(group, signal.SIGKILL)
-                    psutil.wait_procs([psutil.Process(each.pid)], timeout=5)
-                    return True
+            # The parent of a queue manager is its server; once that is dead, it is another process.
+            if each.pid and _is_of_server(each.pid) and not is_daemon(psutil.Process(each.pid).ppid()):
+                _kill_group(os.getpgid(each.pid))
+                return True
     return False
 
 
-def _runs(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+def _kill_group(group: int) -> None:
+    """Kill what a server has started in a process group, and wait for its end."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if os.getpgid(process.pid) == group and _is_of_server(process.pid):
+                process.kill()
+                found.append(process)
+    psutil.wait_procs(found, timeout=5)
+
+
+def _is_of_server(pid: int) -> bool:
+    return OF_SERVER in psutil.Process(pid).environ()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from trainfleet.errors import InputError, Problem
+from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.launch.sky.job_state import JobState
 from trainfleet.training.launch.sky.kept_cluster import fitting, misfits
 from trainfleet.training.launch.sky.messages import SkySpec
@@ -18,6 +18,10 @@ from trainfleet.training.launch.sky.options import IDLE_MINUTES
 
 IDLE_AFTER_RUN = 5
 """Minutes without a task after which SkyPilot deletes the pods of a run."""
+
+
+class SetupError(TrainfleetError):
+    """SkyPilot's setup failed in a pod, so the run has not begun."""
 
 
 @dataclass
