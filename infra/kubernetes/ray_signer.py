@@ -43,6 +43,14 @@ def program() -> dict[str, str]:
     }
 
 
+def key(module: str) -> str:
+    """The key of a module in the ConfigMap.
+
+    Names that start with `__` are Pulumi's own: its SDKs leave such keys out of what they read back.
+    """
+    return module.lstrip("_")
+
+
 def own_rules(create: bool) -> list[Rule]:
     """What the signer may do in its own namespace. A rule cannot limit creation by name."""
     return [
@@ -135,7 +143,10 @@ class RaySigner:
     def _server(self, account: pulumi.Resource) -> None:
         modules = program()
         config = k8s.core.v1.ConfigMap(
-            f"{self._name}-program", metadata=self._metadata(), data=modules, opts=self._options()
+            f"{self._name}-program",
+            metadata=self._metadata(),
+            data={key(name): text for name, text in modules.items()},
+            opts=self._options(),
         )
         port = k8s.core.v1.ServicePortArgs(name="https", port=RAY_SIGNER_PORT, target_port=RAY_SIGNER_PORT)
         k8s.core.v1.Service(
@@ -153,7 +164,7 @@ class RaySigner:
             spec=k8s.apps.v1.DeploymentSpecArgs(
                 replicas=self._replicas,
                 selector=k8s.meta.v1.LabelSelectorArgs(match_labels=LABELS),
-                template=self._pod(digest),
+                template=self._pod(modules, digest),
             ),
             opts=self._options(config, account),
         )
@@ -167,14 +178,15 @@ class RaySigner:
                 opts=self._options(),
             )
 
-    def _pod(self, digest: str) -> k8s.core.v1.PodTemplateSpecArgs:
+    def _pod(self, modules: dict[str, str], digest: str) -> k8s.core.v1.PodTemplateSpecArgs:
         spread = k8s.core.v1.TopologySpreadConstraintArgs(
             max_skew=1,
             topology_key="kubernetes.io/hostname",
             when_unsatisfiable="ScheduleAnyway",
             label_selector=k8s.meta.v1.LabelSelectorArgs(match_labels=LABELS),
         )
-        modules = k8s.core.v1.ConfigMapVolumeSourceArgs(name=RAY_SIGNER)
+        paths = [k8s.core.v1.KeyToPathArgs(key=key(name), path=name) for name in modules]
+        source = k8s.core.v1.ConfigMapVolumeSourceArgs(name=RAY_SIGNER, items=paths)
         # The key stays in memory.
         memory = k8s.core.v1.EmptyDirVolumeSourceArgs(medium="Memory", size_limit="16Mi")
         return k8s.core.v1.PodTemplateSpecArgs(
@@ -193,7 +205,7 @@ class RaySigner:
                 ),
                 containers=[self._container()],
                 volumes=[
-                    k8s.core.v1.VolumeArgs(name="program", config_map=modules),
+                    k8s.core.v1.VolumeArgs(name="program", config_map=source),
                     k8s.core.v1.VolumeArgs(name="tmp", empty_dir=memory),
                 ],
             ),

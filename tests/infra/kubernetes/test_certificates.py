@@ -16,6 +16,7 @@ from tests.infra.kubernetes.planned import plan
 from trainfleet.infra.kubernetes import names
 from trainfleet.infra.kubernetes.access import LAUNCHER_RULES
 from trainfleet.infra.kubernetes.certificates import IMAGE
+from trainfleet.infra.kubernetes.ray_signer import program
 from trainfleet.infra.kubernetes.scripts import certificate
 from trainfleet.infra.kubernetes.scripts.ray_signer.authority import Authority, make, pod_names
 from trainfleet.infra.platform import TRAINING_NAMESPACE
@@ -214,6 +215,18 @@ def test_a_changed_program_starts_new_pods(monkeypatch: pytest.MonkeyPatch) -> N
     assert annotations() == before
     monkeypatch.setattr("trainfleet.infra.kubernetes.ray_signer.program", lambda: {"__init__.py": "changed"})
     assert annotations() != before
+
+
+def test_pulumi_keeps_every_module_of_the_signer() -> None:
+    planned = plan().inputs
+    data = planned[f"{NAME}-program"]["data"]
+    assert not [key for key in data if key.startswith("__")], "Pulumi drops these keys"
+    (volume,) = [
+        each["configMap"]
+        for each in planned[f"{NAME}-deployment"]["spec"]["template"]["spec"]["volumes"]
+        if each["name"] == "program"
+    ]
+    assert {item["path"]: data[item["key"]] for item in volume["items"]} == program()
 
 
 def test_the_signer_uses_the_training_image_where_there_is_no_registry() -> None:
