@@ -3,8 +3,9 @@
     python -m benchmarks.first_step [--cluster NAME] [--smoke] [--json]
 
 Each round edits the workload of docs/add-a-workload.md and launches it with `--code` and two workers on a
-KubeRay cluster and on a SkyPilot cluster that outlive their runs. The yardsticks are torchrun in a pod that
-runs (the imports and the first step alone) and `sky exec` of `echo`. Without `--cluster`, a local cluster is
+cluster that outlives its runs: first the rounds of KubeRay, then those of SkyPilot, because the local cluster
+holds one of them at a time. The yardsticks are torchrun in a pod that runs (the imports and the first step
+alone) and `sky exec` of `echo`. Without `--cluster`, a local cluster is
 started and deleted, which needs root. Nearly all of the time is imports and process starts, so other load
 affects it in full.
 """
@@ -55,6 +56,12 @@ MARKS: dict[str, tuple[Mark, ...]] = {
     ),
 }
 """By launcher: each phase, and the event that ends it."""
+
+PODS = {
+    "kuberay": (f"ray.io/cluster={WARM},ray.io/node-type=worker", "ray-worker"),
+    "sky": (f"trainfleet.io/cluster={WARM}", "ray-node"),
+}
+"""By launcher: the label selector of its cluster's pods, and their container."""
 
 
 def phases(launcher: str, began: float, events: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -128,16 +135,13 @@ def measure(cluster: str, rounds: int, launchers: Sequence[str] = LAUNCHERS) -> 
     with place(cluster, launchers) as here:
         for launcher in launchers:
             add(f"{launcher}, creates the cluster", _launched(here, launcher, f"{launcher}-first"))
-        for number in range(rounds):
-            for launcher in launchers:
+            for number in range(rounds):
                 add(launcher, _launched(here, launcher, f"{launcher}-{number}"))
-            if "sky" in launchers:
-                add("sky exec echo", echo(here))
-            selector, container = {
-                "kuberay": (f"ray.io/cluster={WARM},ray.io/node-type=worker", "ray-worker"),
-                "sky": (f"trainfleet.io/cluster={WARM}", "ray-node"),
-            }[launchers[-1]]
-            add("torchrun in a pod", torchrun(here, here.pods(selector)[0], container))
+                if launcher == "sky":
+                    add("sky exec echo", echo(here))
+                selector, container = PODS[launcher]
+                add("torchrun in a pod", torchrun(here, here.pods(selector)[0], container))
+            here.delete_warm(launcher)
     return {
         **command.environment(("torch", "ray", "skypilot")),
         "rounds": rounds,

@@ -113,6 +113,14 @@ class Place:
             raise TrainfleetError(f"{' '.join(command[:3])[:60]} failed", last)
         return found
 
+    def delete_warm(self, launcher: str) -> None:
+        """Delete a launcher's cluster, whose pods leave no CPU for those of the next one."""
+        if launcher == "kuberay":
+            given = ("-n", NAMESPACE, "delete", "raycluster", WARM, "--wait", "--cascade=foreground")
+            kubectl(self.cluster, *given)
+        else:
+            self.timed(str(Path(sys.executable).with_name("sky")), "down", "--yes", WARM)
+
     def pods(self, selector: str) -> list[str]:
         """The names of pods."""
         given = ("-n", NAMESPACE, "get", "pods", "-l", selector, "-o", "jsonpath={.items[*].metadata.name}")
@@ -190,7 +198,7 @@ def place(name: str, launchers: Sequence[str]) -> Iterator[Place]:
     ):
         folder = Path(text)
         if not name:
-            stack.callback(_call, env, folder, "cluster", "down", "--name", CLUSTER)
+            stack.callback(_call, dict(env), folder, "cluster", "down", "--name", CLUSTER)
             _call(env, folder, "cluster", "up", "--name", CLUSTER)
         cluster = state.load(name or CLUSTER)
         if cluster is None:
