@@ -16,7 +16,7 @@ import pytest
 
 from tests.training.launches import running, wait_for
 from trainfleet import process
-from trainfleet.errors import InputError
+from trainfleet.errors import InputError, TrainfleetError
 from trainfleet.training.recipe.schema import ScalingConfig
 from trainfleet.training.runtime import ray_cluster
 from trainfleet.training.runtime.events import EventSink, Listener
@@ -159,6 +159,20 @@ def test_nodes_that_join_after_the_driver_has_connected_are_waited_for(
     RayCluster(own=False, storage="unused", nodes=3).require(ScalingConfig(workers=3))
     with pytest.raises(InputError, match="need 9 CPUs"):
         RayCluster(own=False, storage="unused").require(ScalingConfig(workers=9))
+
+
+def test_a_run_does_not_start_without_a_node_unless_it_is_elastic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its workers would share the existing nodes, and the other pods would be paid for nothing."""
+    import ray
+
+    monkeypatch.setattr(ray_cluster, "JOIN_S", 0.0)
+    monkeypatch.setattr(ray_cluster, "JOIN_POLL_S", 0.0)
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True}, {"Alive": False}])
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 8.0})
+    cluster = RayCluster(own=False, storage="unused", nodes=2)
+    with pytest.raises(TrainfleetError, match="1 of 2 nodes have joined"):
+        cluster.require(ScalingConfig(workers=2))
+    cluster.require(ScalingConfig(workers=2, min_workers=1))
 
 
 @pytest.mark.deep

@@ -58,12 +58,15 @@ class RayCluster:
 
         Raises:
             InputError: too few CPUs or GPUs.
+            TrainfleetError: a node has not joined, and the number of workers is fixed.
         """
         import ray
 
         deadline = time.monotonic() + JOIN_S
-        while self.nodes > 1 and time.monotonic() < deadline:
-            if sum(bool(each["Alive"]) for each in ray.nodes()) >= self.nodes:  # type: ignore[no-untyped-call]  # ray is typed in part
+        while self.nodes > 1 and (joined := _nodes(ray)) < self.nodes:
+            if time.monotonic() > deadline:
+                if scaling.min_workers is None:
+                    raise _not_joined(joined, self.nodes)
                 break
             time.sleep(JOIN_POLL_S)
         have: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]  # ray is typed in part
@@ -135,6 +138,20 @@ def too_few(what: str, have: float, need: float, workers: int) -> InputError:
         "ask for fewer workers, or for a larger machine",
     )
     return InputError(f"fewer {what} than the recipe's workers need", [problem])
+
+
+def _nodes(ray: Any) -> int:
+    return sum(bool(each["Alive"]) for each in ray.nodes())
+
+
+def _not_joined(joined: int, expected: int) -> TrainfleetError:
+    problem = Problem(
+        "scaling.workers",
+        f"{joined} of {expected} nodes have joined Ray within {JOIN_S:.0f} s",
+        "look at Ray's log in the others (~/trainfleet/ray.log or ~/.trainfleet/ray.log) and launch again; "
+        "with scaling.min_workers, a run starts without them",
+    )
+    return TrainfleetError("not every node of the run has joined", [problem])
 
 
 def _trainer_class() -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
@@ -267,6 +268,31 @@ def test_another_pod_leaves_its_node_to_the_cluster_and_ends(kept: SharedPods) -
     assert "exit" not in kept.run(rank=1)
     wait_for((kept.folder / "notes1").exists, "Ray starts")
     assert (kept.folder / "notes1").read_text().startswith("ray start --address=127.0.0.1:")
+
+
+def test_ray_outlives_what_skypilot_ends_with_a_script(kept: SharedPods) -> None:
+    """SkyPilot ends every process that it saw below the script. Here it sees all of them, because `setsid` is
+    slow to exit.
+    """
+    tools = kept.folder / "tools"
+    tools.mkdir()
+    slow = '#!/bin/bash\nshift\n/usr/bin/setsid "$@" &\nsleep 0.5\n'
+    (tools / "setsid").write_text(slow)
+    (tools / "setsid").chmod(0o755)
+    script = kept.start(rank=1)
+    process, seen = psutil.Process(script.pid), set()
+    while script.poll() is None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            seen |= set(process.children(recursive=True))
+    assert script.returncode == 0
+    for each in seen:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.terminate()
+    psutil.wait_procs(seen, timeout=10)
+    ray = psutil.Process(int((kept.folder / "home1" / ".trainfleet" / "pid").read_text()))
+    assert ray.is_running()
+    assert ray.status() != psutil.STATUS_ZOMBIE
+    wait_for(lambda: "ray ended" not in kept.notes(1) and kept.notes(1), "Ray starts")
 
 
 def test_a_request_to_stop_reaches_the_run_and_not_the_next(kept: SharedPods) -> None:

@@ -27,8 +27,16 @@ if [ -n "$RAY_AUTH_TOKEN" ]; then export RAY_AUTH_TOKEN; else unset RAY_AUTH_TOK
 if ! alive; then
   rm -rf "${RAY_TMPDIR:-/tmp}/ray"
   : > "$kept/ray.log"
-  # In a session of its own, because SkyPilot ends what a script has started; without the lock of this run.
+  rm -f "$kept/pid"
+  # In a session of its own and without the lock of this run. SkyPilot looks at the processes below a script every
+  # second and ends those that it saw last with the script. So the first process here waits until `setsid` has ended
+  # and it is no longer below the script, and the second one, which becomes Ray, has never been.
   RAY_HEAD=$([ "$SKYPILOT_NODE_RANK" = 0 ] || echo "$head") @LEAVE_OUT@ setsid --fork bash -c '
+    while read -r _ _ _ parent _ < "/proc/$$/stat" && [ "$(cat "/proc/$parent/comm" 2>/dev/null)" = setsid ]; do
+      sleep 0.05
+    done
+    exec setsid --fork bash -c "$@"
+  ' detach '
     exec 8> "$1/lock" && flock 8 && echo $$ > "$1/pid" && shift
     [ -n "$RAY_HEAD" ] || exec ray start --head --port=6379 --include-dashboard=false "$@"
     while true; do
@@ -37,6 +45,11 @@ if ! alive; then
       sleep 1
     done
   ' kept "$kept" "${node[@]}" > "$kept/ray.log" 2>&1 < /dev/null 9>&-
+  began=$SECONDS
+  until [ -s "$kept/pid" ]; do
+    [ $((SECONDS - began)) -lt 60 ] || failed
+    sleep 0.1
+  done
 fi
 # The driver waits for the nodes of the other pods, and the head alone knows the end of the run.
 [ "$SKYPILOT_NODE_RANK" = 0 ] || exit 0
