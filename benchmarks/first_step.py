@@ -13,6 +13,7 @@ affects it in full.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -108,11 +109,15 @@ def echo(here: Place) -> dict[str, float]:
     """SkyPilot's own command line with a task that needs nothing."""
     program = str(Path(sys.executable).with_name("sky"))
     found = here.timed(program, "exec", WARM, "--num-nodes", "2", "echo it-runs", enough=_printed)
-    return {"in all": found.until("it-runs")}
+    return {"in all": found.until(PRINTED)}
+
+
+PRINTED = r"pid=.*it-runs"
+"""What the task prints; the command line repeats the command before."""
 
 
 def _printed(line: str) -> bool:
-    return "it-runs" in line and "pid=" in line
+    return re.search(PRINTED, line) is not None
 
 
 def _launched(here: Place, launcher: str, run: str) -> dict[str, float]:

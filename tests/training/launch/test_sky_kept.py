@@ -12,6 +12,7 @@ from tests.training.launch.fake_sky import FakeSky, ResourcesUnavailableError, d
 from tests.training.launch.sky_tasks import document, recipe, resolved
 from trainfleet.errors import InputError, TrainfleetError
 from trainfleet.training.launch.request import Request, Target
+from trainfleet.training.launch.sky import pods
 from trainfleet.training.launch.sky.kept_cluster import SETTINGS_LABEL, settings_digest
 from trainfleet.training.launch.sky.options import SkyOptions
 from trainfleet.training.launch.sky.task import RUN_LABEL
@@ -61,8 +62,34 @@ def test_a_later_run_uses_it_without_a_launch(reported: list[dict[str, Any]]) ->
     sky = FakeSky(live=[cluster()])
     far = NEEDS | {"infra": "k8s/far"}
     assert kept(reported, sky, task=TASK | {"resources": {"ordered": [far, NEEDS]}}).run() == 0
-    assert [call[0] for call in sky.calls] == ["status", "exec"]
+    assert [call[0] for call in sky.calls] == ["status", "status", "exec"]
     assert sky.task["resources"] == NEEDS
+
+
+def test_what_kubernetes_knows_of_the_pods_is_not_asked_of_skypilot(
+    reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(pods, "idle", lambda *given: asked.append(given) or True)
+    sky = FakeSky(live=[cluster()])
+    sky.queued = None  # not asked for
+    follower = kept(reported, sky)
+    assert follower.run() == 0
+    assert sky.calls == [("status", "shared"), ("exec", "shared")]
+    assert asked == [(follower.spec.contexts, follower.spec.selector, 2)]
+    small = FakeSky(live=[cluster(nodes=1)])
+    with pytest.raises(InputError, match="does not fit the cluster shared"):
+        kept(reported, small).run()
+
+
+def test_the_pods_are_not_asked_for_a_cluster_that_skypilot_does_not_have(
+    reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "idle", lambda *_: pytest.fail("asked"))
+    for live in ([], [cluster("INIT")]):
+        sky = FakeSky(live=live)
+        assert kept(reported, sky).run() == 0
+        assert ("launch", "shared", True) in sky.calls
 
 
 def test_another_idle_time_is_set_and_the_same_one_is_not(reported: list[dict[str, Any]]) -> None:
@@ -98,7 +125,7 @@ def test_a_run_that_does_not_fit_is_rejected_and_the_cluster_is_kept(
     with pytest.raises(InputError, match="does not fit the cluster shared") as raised:
         kept(reported, sky).run()
     assert why in str(raised.value)
-    assert [call[0] for call in sky.calls] == ["status"]
+    assert {call[0] for call in sky.calls} == {"status"}
 
 
 def test_every_misfit_is_named_at_once(reported: list[dict[str, Any]]) -> None:
@@ -115,7 +142,7 @@ def test_a_cluster_that_runs_another_job_is_rejected(reported: list[dict[str, An
         kept(reported, sky).run()
     assert "runs tf-day as job 3" in str(raised.value)
     assert "sky cancel shared 3" in str(raised.value)
-    assert [call[0] for call in sky.calls] == ["status"]
+    assert {call[0] for call in sky.calls} == {"status"}
 
 
 def test_what_did_not_start_is_taken_back_and_no_more(reported: list[dict[str, Any]]) -> None:

@@ -7,8 +7,17 @@ from __future__ import annotations
 import pytest
 
 from tests.training.launch.fake_api import NAMESPACE, PODS, FakeApi
+from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster
 from trainfleet.training.launch.remote.platform_objects import PlatformObject
-from trainfleet.training.launch.sky.pods import ask_to_stop, context_problem, live_pods, setup_failures
+from trainfleet.training.launch.sky.pods import (
+    IDLE,
+    SKY_HEAD_LABEL,
+    ask_to_stop,
+    context_problem,
+    idle,
+    live_pods,
+    setup_failures,
+)
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 SECRET = PlatformObject("secrets", "s3-keys", "create it")
@@ -51,6 +60,43 @@ def test_only_pods_that_live_are_listed_and_a_context_that_is_gone_is_passed_ove
 def test_a_pod_that_cannot_be_asked_to_stop_does_not_count(api: FakeApi) -> None:
     api.objects[f"{PODS}/a"] = {"metadata": {"name": "a"}, "status": {"phase": "Running"}}
     assert ask_to_stop({"fake": "training"}, "trainfleet.io/run=night") == 0
+
+
+def pod(name: str, phase: str = "Running") -> dict[str, object]:
+    labels = {SKY_HEAD_LABEL: "1" if name == "head" else "0"}
+    return {"metadata": {"name": name, "labels": labels}, "status": {"phase": phase}}
+
+
+@pytest.mark.parametrize(
+    ("pods", "printed", "expected"),
+    [
+        ([pod("head"), pod("worker1")], f"{IDLE}\n", True),
+        ([pod("head"), pod("worker1")], "", False),
+        ([pod("head"), pod("worker1")], None, False),
+        ([pod("head"), pod("worker1", "Pending")], f"{IDLE}\n", False),
+        ([pod("head")], f"{IDLE}\n", False),
+        ([pod("worker1"), pod("worker2")], f"{IDLE}\n", False),
+    ],
+    ids=["idle", "a run", "no answer", "a pod that waits", "a lost pod", "a lost head"],
+)
+def test_a_cluster_is_idle_if_it_has_all_pods_and_the_head_has_no_run(
+    api: FakeApi,
+    monkeypatch: pytest.MonkeyPatch,
+    pods: list[dict[str, object]],
+    printed: str | None,
+    expected: bool,
+) -> None:
+    for number, each in enumerate(pods):
+        api.objects[f"{PODS}/{number}"] = each
+
+    def execute(self: Cluster, name: str, container: str, command: list[str]) -> str:
+        assert (name, container) == ("head", "ray-node")
+        if printed is None:
+            raise ApiError(500, "", "the container is gone")
+        return printed
+
+    monkeypatch.setattr(Cluster, "execute", execute)
+    assert idle({"gone": "training", "fake": "training"}, "trainfleet.io/cluster=shared", 2) is expected
 
 
 TRACED = """+ mkdir -p /var/run/sshd

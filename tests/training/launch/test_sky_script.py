@@ -20,7 +20,7 @@ from tests.training.launch.sky_tasks import document, recipe, resolved
 from tests.training.launches import wait_for
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.sky.options import SkyOptions
-from trainfleet.training.launch.sky.pods import STOP_FILE
+from trainfleet.training.launch.sky.pods import ASK_IDLE, IDLE, STOP_FILE
 
 RAY = """echo "ray $*" >> "$NOTES"
 trap 'echo "ray ended" >> "$NOTES"; exit 0' TERM
@@ -209,6 +209,11 @@ class SharedPods:
         """What is touched to stop a run."""
         return self.folder / "stop"
 
+    def idle(self) -> bool:
+        """What the launcher sees of the head."""
+        env = {"HOME": str(self.folder / "home0"), "PATH": "/usr/bin:/bin"}
+        return IDLE in subprocess.check_output(["bash", "-c", ASK_IDLE], env=env, text=True)
+
     def notes(self, rank: int = 0) -> list[str]:
         """What the stubs of a pod recorded: the first two words."""
         lines = (self.folder / f"notes{rank}").read_text().splitlines()
@@ -224,9 +229,12 @@ def test_a_pod_that_outlives_its_runs_takes_one_at_a_time_and_keeps_nothing(
         each.mkdir(parents=True)
     first = kept.start(RAY_DOES="sleep 60")
     wait_for(lambda: not old.exists() and not session.exists(), "the leftovers are deleted")
+    assert not kept.idle()
     second = kept.start()
     assert "another run is using this pod" in second.communicate(timeout=60)[0]
     assert (second.returncode, first.poll()) == (1, None)
+    os.killpg(first.pid, signal.SIGKILL)
+    wait_for(kept.idle, "the pod is free for the next run")
 
 
 def test_a_later_run_uses_the_ray_of_the_run_before(kept: SharedPods) -> None:

@@ -82,12 +82,12 @@ class Follower:
 
     def __post_init__(self) -> None:
         self.job_state = JobState(self.sky, self._log, self._note, self.over.wait)
-        self.submission = submission(self.spec, self.sky, self.job_state, self._note)
         self.pods: ClusterPods | ServerPods = (
             ServerPods(self.sky, self.spec, self._note, parse)
             if self.spec.server
             else ClusterPods(self.spec.contexts, self.spec.selector, self._note)
         )
+        self.submission = submission(self.spec, self.sky, self.job_state, self._note, self.pods.idle)
 
     @property
     def name(self) -> str:

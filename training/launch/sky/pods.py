@@ -20,6 +20,9 @@ STOP_FILE = "/tmp/trainfleet-stop"
 SKY_CONTAINER = "ray-node"
 SKY_LABEL = "skypilot-cluster-name"
 """SkyPilot's label of a cluster's pods and services (sky/templates/kubernetes-ray.yml.j2)."""
+SKY_HEAD_LABEL = "skypilot-head-node"
+IDLE = "idle"
+ASK_IDLE = f"flock --nonblock ~/trainfleet.lock echo {IDLE} || true"
 
 
 def context_problem(context: str, namespace: str, required: Iterable[PlatformObject] = ()) -> str | None:
@@ -80,6 +83,10 @@ class ClusterPods:
         """The pods in which SkyPilot's setup failed, each with the step and its last log lines."""
         return setup_failures(self.contexts, self.selector)
 
+    def idle(self, nodes: int) -> bool:
+        """Whether a cluster that outlives its runs has all its pods, and none of them runs a task."""
+        return idle(self.contexts, self.selector, nodes)
+
     def report(self) -> bool:
         """Report what the pods wait for when it changes; whether Kueue holds back all of them."""
         pods = live_pods(self.contexts, self.selector) or []
@@ -109,6 +116,23 @@ def _why_waiting(pods: Iterable[Mapping[str, Any]]) -> str:
 def _is_live(pod: Mapping[str, Any]) -> bool:
     phase = pod.get("status", {}).get("phase")
     return "deletionTimestamp" not in pod["metadata"] and phase in ("Pending", "Running")
+
+
+def idle(contexts: Mapping[str, str], selector: str, nodes: int) -> bool:
+    """Whether that many pods of a cluster run, and no run holds the lock in its head (run.sh).
+
+    It takes a tenth of the time in which SkyPilot asks the same of its own Ray. False if it is not certain.
+    """
+    pods = live_pods(contexts, selector) or []
+    heads = [each for each in pods if each[1]["metadata"]["labels"].get(SKY_HEAD_LABEL) == "1"]
+    running = [each for _, each in pods if each["status"].get("phase") == "Running"]
+    if len(heads) != 1 or not len(pods) == len(running) == nodes:
+        return False
+    ((context, head),) = heads
+    with contextlib.suppress(ApiError, InputError):
+        cluster = connect(context, "", "", contexts[context])
+        return IDLE in cluster.execute(str(head["metadata"]["name"]), SKY_CONTAINER, ["bash", "-c", ASK_IDLE])
+    return False
 
 
 SETUP_FAILED = re.compile(r"Error: setup step '([\w-]+)' failed")

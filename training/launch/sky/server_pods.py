@@ -30,6 +30,10 @@ class ServerPods:
         """None: the server does not show the pods' logs."""
         return []
 
+    def idle(self, nodes: int) -> bool:  # noqa: ARG002 - as for pods that this machine sees
+        """Not known here: SkyPilot says it."""
+        return False
+
     def report(self) -> bool:
         """Report what the pods wait for when it changes; whether a queue holds them back."""
         reason = self._reason()
