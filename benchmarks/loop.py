@@ -148,6 +148,7 @@ def alternate(
         "loss": found[0]["loss"],
         "tokens_per_step": found[0]["tokens"],
         "flops_per_token": found[0]["flops"],
+        "device": found[0]["device"],
         "peak_flops": found[0]["peak_flops"],
     }
 
@@ -248,6 +249,7 @@ def _interleaved(rank: int, world_size: int, settings: dict[str, Any]) -> dict[s
         "loss": {**ours, **losses},
         "tokens": recipe.batch.global_batch * any_loop.workload.sample_tokens,
         "flops": any_loop.workload.flops_per_token,
+        "device": torch.cuda.get_device_name() if settings["use_gpu"] else "CPU",
         "peak_flops": peak_flops(device, world_size, recipe.precision),
     }
 
@@ -282,7 +284,7 @@ def show(document: dict[str, Any]) -> None:
 
 
 def _chosen(name: str, smoke: bool) -> dict[str, Any]:
-    return measure(name or "lm-tiny", 12) if smoke else measure(name or "lm-small", 150, rounds=5)
+    return measure(name or "lm-tiny", 12) if smoke else measure(name or "lm-small", 105, rounds=5)
 
 
 def main() -> int:
