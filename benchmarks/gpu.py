@@ -289,15 +289,15 @@ def measure(recipe: str, smoke: bool) -> dict[str, Any]:
         rows.append(failed("data", "preparing it", str(error)))
     for name, case in chosen.items():
         rows += Check(name, case, gpus, began + TOTAL_S).rows()
-    judged = not small
+    compared = not small
     return {
         **command.environment(("torch",)),
         "load_at_start": round(load, 2),
         "gpus": gpus,
         "check_only": small,
         "minutes": round((time.monotonic() - began) / 60, 1),
-        "rows": [asdict(each) | {"missed": each.missed and judged} for each in rows],
-        "missed": [f"{each.case}: {each.what} is {each.text}" for each in rows if each.missed and judged],
+        "rows": [asdict(each) | {"missed": each.missed and compared} for each in rows],
+        "missed": [f"{each.case}: {each.what} is {each.text}" for each in rows if each.missed and compared],
         "failed": [f"{each.case}: {each.what}: {each.error}" for each in rows if each.error],
     }
 

@@ -234,20 +234,24 @@ def part(what: str, where: str) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - began, "blocks": blocks.opened, "of": len(blocks.entries)}
 
 
-def measure(tokens: int, rounds: int, workers: Sequence[int]) -> dict[str, Any]:
+def memory_and_reentry(
+    folder: Path, tokens: int, rounds: int
+) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]], dict[str, int]]:
+    """Memory with a tenth of the tokens and with all, times of re-entry with all, and MiB of both."""
+    data = {"small": make(folder / "small", tokens // 10), "large": make(folder / "large", tokens)}
+    memory = {name: child("memory", each.where) for name, each in data.items()}
+    entries = [child("re-entry", data["large"].where) for _ in range(rounds)]
+    return memory, entries, {name: round(each.manifest.bytes() / 2**20) for name, each in data.items()}
+
+
+def measure(tokens: int, more: int, rounds: int, workers: Sequence[int]) -> dict[str, Any]:
     """Measure everything and return the document that `--json` prints. Rates are in million tokens per
-    second.
+    second, of a data set of `tokens`. Memory is of data sets of `more` tokens and a tenth.
     """
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="trainfleet-ingest-") as folder:
-        small = make(Path(folder) / "small", tokens // 10)
-        data = make(Path(folder) / "large", tokens)
-        rates = speeds(data, tokens, rounds, workers)
-        memory = {name: child("memory", each.where) for name, each in (("small", small), ("large", data))}
-        entries = [child("re-entry", data.where) for _ in range(rounds)]
-        megabytes = {
-            name: round(each.manifest.bytes() / 2**20) for name, each in (("small", small), ("large", data))
-        }
+        rates = speeds(make(Path(folder) / "speed", tokens), tokens, rounds, workers)
+        memory, entries, megabytes = memory_and_reentry(Path(folder), more, rounds)
     return {
         **command.environment(PACKAGES),
         "load_at_start": round(load, 2),
@@ -316,7 +320,9 @@ def show(document: dict[str, Any]) -> None:
 
 
 def _chosen(_: str, smoke: bool) -> dict[str, Any]:
-    return measure(20 << 20, 1, (0, 1)) if smoke else measure(100 << 20, 5, (0, 1, 2))
+    if smoke:
+        return measure(20 << 20, 20 << 20, 1, (0, 1))
+    return measure(100 << 20, 400 << 20, 5, (0, 1, 2))
 
 
 def main() -> int:
