@@ -7,9 +7,9 @@ style, on the same samples in the same processes (benchmarks/loop.py); compiled 
 peak memory, the stall of a save, and a resume in new processes (benchmarks/gpu_parts.py). A part that fails
 is a row with its error. The exit code is 1 if a part fails or, on a GPU, if a target is missed.
 
-Without a GPU, or with `--smoke`, everything runs in small, to check the benchmark. Needs torch and a few
-pure packages, but not Ray. MFU = tokens/s x operations per token (6 per parameter, plus attention) / bf16
-peak of all GPUs.
+Without a GPU, or with `--smoke`, everything runs in small, to check the benchmark. Needs torch and the
+packages in PACKAGES, but not Ray. MFU = tokens/s x operations per token (6 per parameter, plus attention) /
+bf16 peak of all GPUs.
 """
 
 from __future__ import annotations
