@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The cache of locked packages is shared between checkouts, which saves three minutes in a fresh one.
 export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainfleet/mypy
 
-.PHONY: help setup stores demo test test-deep test-cluster test-cluster-deep lint format lock bench-smoke bench clean
+.PHONY: help setup stores demo test test-deep test-cluster test-cluster-deep lint format lock bench-smoke bench gpu-check clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -58,6 +58,7 @@ lock: setup ## Resolve requirements.lock again (hashes, no index)
 bench-smoke: setup ## The short form of each benchmark
 	@$(VENV)/python -m benchmarks.preview --smoke
 	@$(VENV)/python -m benchmarks.overhead --smoke
+	@$(VENV)/python -m benchmarks.gpu --smoke --recipe "lm-tiny like lm-1b"
 
 bench: stores ## Every benchmark in full (an hour or more); record the figures in docs/benchmarks.md
 	@$(VENV)/python -m benchmarks.preview
@@ -70,6 +71,9 @@ bench: stores ## Every benchmark in full (an hour or more); record the figures i
 	@$(VENV)/python -m benchmarks.ingest
 	@$(VENV)/python -m benchmarks.restart
 	@$(VENV)/python -m benchmarks.serving
+
+gpu-check: ## Train on this machine's GPUs and list the missed targets (20 min; in small without a GPU); needs torch, no set-up
+	@$(or $(wildcard $(VENV)/python),$(PYTHON)) -m benchmarks.gpu
 
 clean: ## Remove .venv and build and test leftovers (keeps runs/)
 	@rm -rf .venv .setup.lock .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build

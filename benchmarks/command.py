@@ -22,10 +22,11 @@ def run(
     subject: str,
     measure: Callable[[str, bool], dict[str, Any]],
     show: Callable[[dict[str, Any]], None],
+    passed: Callable[[dict[str, Any]], bool] | None = None,
 ) -> int:
     """Measure `--<subject> NAME` (empty: the benchmark's default) and print the document.
 
-    Returns the exit code, which does not depend on the figures.
+    Returns the exit code: it depends on the figures only with `passed`, and is 1 if they did not pass.
     """
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     name_help = f"the {subject} to measure (default: the benchmark's own)"
@@ -43,7 +44,7 @@ def run(
         print(json.dumps(document, indent=2))
     else:
         show(document)
-    return 0
+    return 0 if passed is None or passed(document) else 1
 
 
 def environment(packages: Iterable[str] = ()) -> dict[str, Any]:

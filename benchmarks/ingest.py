@@ -2,22 +2,25 @@
 
     python -m benchmarks.ingest [--smoke] [--json]
 
-Both produce int64 batches of the same shape from the same block files. They alternate, each round in the
-other order, so that other load slows both. The DataLoader is tuned: batched fetching, no collation, files
-mapped once, and the fastest number of workers. It also reports the peak resident memory of a process that
-reads a data set and one ten times as large, and the time of a fresh process to the first batch at 90 % of an
-epoch. All files were just written, so the page cache is warm for both sides.
+Both produce int64 batches of the same shape from the same block files in the same order of samples. They
+alternate, each round in the other order, so that other load slows both. The DataLoader is tuned: batched
+fetching (`__getitems__`), no collation, files mapped once, whole groups of rows copied where a batch has many
+of a block, and the fastest number of workers of each round. Both sides are warmed up before they are timed.
+It also reports the peak resident memory of a process that reads a data set and one ten times as large, and
+the time of a fresh process to the first batch at 90 % of an epoch. All files were just written, so the page
+cache is warm for both sides.
 """
 
 from __future__ import annotations
 
 import json
-import statistics
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,11 @@ BLOCK_BYTES = 4 << 20
 FILE_TOKENS = 1 << 20
 MEMORY = 2 * WINDOW * BLOCK_BYTES * 5 // 4
 BATCHES = (64, 512)
+PREFETCH = 4
+WARM_UP = 2 * PREFETCH * 2
+"""Batches that are not timed: more than all workers have prefetched while the last of them started."""
+GROUP = 4
+"""Rows of a block in a batch from which copying them together is faster than one by one."""
 TARGETS = {"speed": 1.0, "memory": 1.1, "re-entry": 2.0}
 PACKAGES = ("torch", "numpy", "pyarrow")
 
@@ -91,35 +99,56 @@ def ours(data: Prepared, order: Order, batch: int, batches: int) -> Iterator[Any
     blocks.close()
 
 
-def loader(data: Prepared, batch: int, batches: int, workers: int) -> Iterator[Any]:
-    """Batches of a DataLoader that fetches whole batches from mapped files."""
-    import torch
-    from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
+class Mapped:
+    """All blocks of the training split, mapped once, as a Dataset of batches."""
 
-    class Mapped(Dataset[Any]):
-        """All blocks of the training split, mapped once."""
+    def __init__(self, data: Prepared) -> None:
+        blocks = data.blocks("train")
+        self.rows, self.size = blocks.rows_per_block, blocks.size
+        self.parts = [blocks.block(number)["tokens"] for number in range(len(blocks.entries))]
 
-        def __init__(self) -> None:
-            blocks = data.blocks("train")
-            self.rows = blocks.rows_per_block
-            self.size = blocks.size
-            self.parts = [blocks.block(number)["tokens"] for number in range(len(blocks.entries))]
+    def __len__(self) -> int:
+        return self.size
 
-        def __len__(self) -> int:
-            return self.size
+    def __getitems__(self, indices: list[int]) -> Any:
+        import torch
 
-        def __getitems__(self, indices: list[int]) -> Any:
-            out = np.empty((len(indices), CONTEXT + 1), dtype=np.int64)
-            for row, index in enumerate(indices):
-                out[row] = self.parts[index // self.rows][index % self.rows]
+        out = np.empty((len(indices), CONTEXT + 1), dtype=np.int64)
+        blocks, rows = np.divmod(np.asarray(indices), self.rows)
+        if GROUP * len(np.unique(blocks)) > len(indices):
+            for place, (block, row) in enumerate(zip(blocks.tolist(), rows.tolist(), strict=True)):
+                out[place] = self.parts[block][row]
             return torch.from_numpy(out)
+        places = np.argsort(blocks, kind="stable")
+        for group in np.split(places, np.flatnonzero(np.diff(blocks[places])) + 1):
+            out[group] = self.parts[blocks[group[0]]][rows[group]]
+        return torch.from_numpy(out)
 
-    dataset = Mapped()
-    chosen = RandomSampler(dataset, num_samples=batch * batches, generator=torch.Generator().manual_seed(0))
-    settings = {"num_workers": workers, "prefetch_factor": 4, "persistent_workers": True}
+
+class Batches:
+    """The sampler: batches of an order."""
+
+    def __init__(self, order: Order, batch: int, batches: int) -> None:
+        self.order, self.batch, self.batches = order, batch, batches
+
+    def __len__(self) -> int:
+        return self.batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for number in range(self.batches):
+            yield self.order.indices(number * self.batch, self.batch)
+
+
+def loader(data: Prepared, order: Order, batch: int, batches: int, workers: int) -> Iterator[Any]:
+    """The same batches from a DataLoader that fetches whole batches from mapped files."""
+    from torch.utils.data import DataLoader
+
+    settings = {"num_workers": workers, "prefetch_factor": PREFETCH, "persistent_workers": True}
     options: dict[str, Any] = settings if workers else {}
-    sampled = BatchSampler(chosen, batch, drop_last=True)
-    yield from DataLoader(dataset, batch_sampler=sampled, collate_fn=_identity, **options)
+    dataset: Any = Mapped(data)
+    yield from DataLoader(
+        dataset, batch_sampler=Batches(order, batch, batches), collate_fn=_identity, **options
+    )
 
 
 def _identity(batch: Any) -> Any:
@@ -127,9 +156,10 @@ def _identity(batch: Any) -> Any:
 
 
 def rate(make_batches: Callable[[], Iterator[Any]], batch: int) -> float:
-    """Million tokens per second, from the second batch on."""
+    """Million tokens per second, after the warm-up."""
     batches = make_batches()
-    next(batches)
+    for _ in range(WARM_UP):
+        next(batches)
     began, count = time.perf_counter(), 0
     for values in batches:
         count += values.shape[0]
@@ -142,23 +172,19 @@ def speeds(
 ) -> dict[str, dict[str, list[float]]]:
     """Rates in million tokens per second, one per round, by batch size and side."""
     sizes = [each.rows for each in data.manifest.splits["train"]]
+    orders: dict[str, Callable[[], Order]] = {
+        "windowed": lambda: WindowOrder(1, sizes, WINDOW),
+        "full": lambda: SampleOrder(1, sum(sizes)),
+    }
     found: dict[str, dict[str, list[float]]] = {}
     for batch in BATCHES:
-        batches = max(8, tokens // CONTEXT // batch)
-
-        def windowed(batch: int = batch, batches: int = batches) -> Iterator[Any]:
-            return ours(data, WindowOrder(1, sizes, WINDOW), batch, batches)
-
-        def full(batch: int = batch, batches: int = batches) -> Iterator[Any]:
-            return ours(data, SampleOrder(1, sum(sizes)), batch, batches)
-
-        sides: dict[str, Callable[[], Iterator[Any]]] = {"ours, windowed": windowed, "ours, full": full}
-        for count in workers:
-
-            def theirs(batch: int = batch, batches: int = batches, count: int = count) -> Iterator[Any]:
-                return loader(data, batch, batches, count)
-
-            sides[f"DataLoader, {count} workers"] = theirs
+        count = WARM_UP + max(8, tokens // CONTEXT // batch)
+        sides: dict[str, Callable[[], Iterator[Any]]] = {}
+        for name, order in orders.items():
+            sides[f"ours, {name}"] = partial(_ours, data, order, batch, count)
+            for number in workers:
+                side = partial(_theirs, data, order, batch, count, number)
+                sides[f"DataLoader, {name}, {number} workers"] = side
         rates: dict[str, list[float]] = {name: [] for name in sides}
         for number in range(rounds):
             print(f"batch {batch}: round {number + 1}/{rounds}", file=sys.stderr)
@@ -166,6 +192,16 @@ def speeds(
                 rates[name].append(rate(side, batch))
         found[str(batch)] = rates
     return found
+
+
+def _ours(data: Prepared, order: Callable[[], Order], batch: int, batches: int) -> Iterator[Any]:
+    return ours(data, order(), batch, batches)
+
+
+def _theirs(
+    data: Prepared, order: Callable[[], Order], batch: int, batches: int, workers: int
+) -> Iterator[Any]:
+    return loader(data, order(), batch, batches, workers)
 
 
 def child(*arguments: str) -> dict[str, Any]:
@@ -198,21 +234,27 @@ def part(what: str, where: str) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - began, "blocks": blocks.opened, "of": len(blocks.entries)}
 
 
-def measure(tokens: int, rounds: int, workers: Sequence[int]) -> dict[str, Any]:
+def memory_and_reentry(
+    folder: Path, tokens: int, rounds: int
+) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]], dict[str, int]]:
+    """Memory with a tenth of the tokens and with all, times of re-entry with all, and MiB of both."""
+    data = {"small": make(folder / "small", tokens // 10), "large": make(folder / "large", tokens)}
+    memory = {name: child("memory", each.where) for name, each in data.items()}
+    entries = [child("re-entry", data["large"].where) for _ in range(rounds)]
+    return memory, entries, {name: round(each.manifest.bytes() / 2**20) for name, each in data.items()}
+
+
+def measure(tokens: int, more: int, rounds: int, workers: Sequence[int]) -> dict[str, Any]:
     """Measure everything and return the document that `--json` prints. Rates are in million tokens per
-    second.
+    second, of a data set of `tokens`. Memory is of data sets of `more` tokens and a tenth.
     """
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="trainfleet-ingest-") as folder:
-        small = make(Path(folder) / "small", tokens // 10)
-        data = make(Path(folder) / "large", tokens)
-        rates = speeds(data, tokens, rounds, workers)
-        memory = {name: child("memory", each.where) for name, each in (("small", small), ("large", data))}
-        entries = [child("re-entry", data.where) for _ in range(rounds)]
-        megabytes = {
-            name: round(each.manifest.bytes() / 2**20) for name, each in (("small", small), ("large", data))
-        }
+        rates = speeds(make(Path(folder) / "speed", tokens), tokens, rounds, workers)
+        memory, entries, megabytes = memory_and_reentry(Path(folder), more, rounds)
     return {
         **command.environment(PACKAGES),
+        "load_at_start": round(load, 2),
         "data": f"{tokens / 1e6:.0f} million tokens in samples of {CONTEXT}, "
         f"blocks of {BLOCK_BYTES >> 20} MiB, windows of {WINDOW}",
         "million_tokens_per_second": {
@@ -233,15 +275,17 @@ def measure(tokens: int, rounds: int, workers: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _ratios(sides: dict[str, list[float]]) -> dict[str, float]:
-    """The rate of each Trainfleet order over the fastest DataLoader: the median of the rounds."""
-    loaders = [rates for name, rates in sides.items() if name.startswith("DataLoader")]
-    fastest = [max(rates) for rates in zip(*loaders, strict=True)]
-    return {
-        name: round(statistics.median(a / b for a, b in zip(rates, fastest, strict=True)), 3)
-        for name, rates in sides.items()
-        if name.startswith("ours")
-    }
+def _ratios(sides: dict[str, list[float]]) -> dict[str, dict[str, float]]:
+    """The rate of each Trainfleet order over the fastest DataLoader of the same order and round."""
+    found = {}
+    for name, rates in sides.items():
+        if not name.startswith("ours, "):
+            continue
+        start = f"DataLoader, {name.removeprefix('ours, ')}, "
+        loaders = [each for other, each in sides.items() if other.startswith(start)]
+        fastest = [max(each) for each in zip(*loaders, strict=True)]
+        found[name] = command.summary([a / b for a, b in zip(rates, fastest, strict=True)], 3)
+    return found
 
 
 def _figures(values: list[float]) -> dict[str, Any]:
@@ -251,7 +295,7 @@ def _figures(values: list[float]) -> dict[str, Any]:
 def show(document: dict[str, Any]) -> None:
     """Print the tables of docs/benchmarks.md."""
     command.show_environment(document)
-    print(f"{document['data']}\n")
+    print(f"{document['data']}; load {document['load_at_start']} at the start\n")
     targets = document["targets"]
     print("| what | median | min | max | count | target |\n|---|---|---|---|---|---|")
     for batch, sides in document["million_tokens_per_second"].items():
@@ -259,9 +303,10 @@ def show(document: dict[str, Any]) -> None:
             cells = " | ".join(f"{row[key]:.0f}" for key in ("median", "least", "most"))
             print(f"| million tokens/s, batch {batch}, {name} | {cells} | {row['count']} | |")
     for batch, ratios in document["ratio"].items():
-        for name, value in ratios.items():
-            what = f"{name} / fastest DataLoader, batch {batch}"
-            print(f"| {what} | {value:.2f} | | | | >= {targets['speed']} |")
+        for name, row in ratios.items():
+            what = f"{name} / fastest DataLoader in the same order, batch {batch}"
+            cells = " | ".join(f"{row[key]:.2f}" for key in ("median", "least", "most"))
+            print(f"| {what} | {cells} | | >= {targets['speed']} |")
     memory = document["memory"]
     for name in ("small", "large"):
         row = memory[name]
@@ -275,7 +320,9 @@ def show(document: dict[str, Any]) -> None:
 
 
 def _chosen(_: str, smoke: bool) -> dict[str, Any]:
-    return measure(20 << 20, 1, (0,)) if smoke else measure(400 << 20, 5, (0, 1))
+    if smoke:
+        return measure(20 << 20, 20 << 20, 1, (0, 1))
+    return measure(100 << 20, 400 << 20, 5, (0, 1, 2))
 
 
 def main() -> int:

@@ -1,27 +1,47 @@
-"""Overhead of the step loop: its steps compared with those of a minimal hand-written DDP loop.
+"""Overhead of the step loop: its steps compared with those of other loops around the same model.
 
     python -m benchmarks.loop [--smoke] [--json]
 
-Both run in the same two processes. Each step of the run is followed by one of the minimal loop
-(benchmarks/minimal_ddp.py) on as many samples, so that other load on the machine slows both. A step of the
-run includes data, gradient, guards, metrics, logging and the check for stop requests.
+The others are a minimal hand-written loop (benchmarks/minimal_loop.py), and Lightning Fabric and a loop with
+nanoGPT's structure (benchmarks/external_loops.py). All run in the same processes, on the same samples, at the
+recipe's own batch. Each step of the run is followed by one of each other loop, so that other load on the
+machine slows all. A step of the run includes data, gradient, guards, metrics, logging and the check for stop
+requests. The losses must agree, or the loops do not do the same work.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks import command, ranks
+from trainfleet.errors import TrainfleetError
 from trainfleet.training.recipe.load import load_recipe
 
+if TYPE_CHECKING:
+    from benchmarks.minimal_loop import Yardstick
+
 TARGET = 1.02
-NAMES = {"ours": "step loop", "bare": "minimal DDP"}
+NAMES = {
+    "ours": "step loop",
+    "minimal": "minimal loop",
+    "torchtitan": "torchtitan-style loop",
+    "fabric": "Lightning Fabric",
+    "nanogpt": "nanoGPT-style loop",
+}
+ON_CPUS = ("minimal", "fabric", "nanogpt")
 WARM_UP = 5
+"""Steps of each, or blocks of steps, that are left out."""
+LOSS_TOLERANCE = {"fp32": 1e-3, "bf16": 2e-2}
+"""Relative, after all steps: other orders of sums differ in the last bits, and training amplifies that."""
 OVERRIDES = (
     "validation.every=100000",
     "checkpoint.every=100000",
@@ -32,9 +52,61 @@ OVERRIDES = (
 
 
 def measure(
-    recipe: str, steps: int, changes: tuple[str, ...] = (), world_size: int = 2, use_gpu: bool = False
+    recipe: str,
+    steps: int,
+    changes: tuple[str, ...] = (),
+    *,
+    others: Sequence[str] = ON_CPUS,
+    world_size: int = 2,
+    rounds: int = 1,
 ) -> dict[str, Any]:
     """Measure and return the document that `--json` prints. Times are in seconds."""
+    missing = [each for each in others if each == "fabric" and not _installed("lightning_fabric")]
+    others, load = [each for each in others if each not in missing], os.getloadavg()[0]
+    found = []
+    for number in range(rounds):
+        print(f"round {number + 1}/{rounds}", file=sys.stderr)
+        found.append(alternate(recipe, steps, changes, others=others, world_size=world_size))
+    return {
+        **command.environment(("torch",)),
+        "load_at_start": round(load, 2),
+        "recipe": " ".join((recipe, *changes)),
+        "world_size": world_size,
+        "rounds": rounds,
+        "steps": found[0]["steps"],
+        "step_seconds": {
+            name: command.summary([each["step_seconds"][name] for each in found], 4)
+            for name in ("ours", *others)
+        },
+        "ratio": {name: command.summary([each["ratio"][name] for each in found], 4) for name in others},
+        "not_measured": dict.fromkeys(missing, "not installed"),
+        "target": TARGET,
+    }
+
+
+def alternate(
+    recipe: str,
+    steps: int,
+    changes: tuple[str, ...] = (),
+    *,
+    others: Sequence[str],
+    world_size: int,
+    use_gpu: bool = False,
+    block: int = 1,
+    backend: str = "inductor",
+    timeout_s: float = ranks.TIMEOUT_S,
+) -> dict[str, Any]:
+    """Run `steps` steps of the run and of each of `others`, in turn by `block` steps.
+
+    Within a block nothing waits for a GPU, which may therefore be as far behind as in a run by itself.
+
+    Returns:
+        Median seconds of a step of each; the ratio of ours to each of the others, of those medians; the
+        ratios of all pairs of blocks; and tokens and operations of a step.
+
+    Raises:
+        TrainfleetError: a rank failed or was too slow, or the losses differ.
+    """
     overrides = [
         *OVERRIDES,
         f"steps={steps}",
@@ -44,40 +116,91 @@ def measure(
         *changes,
     ]
     with tempfile.TemporaryDirectory(prefix="trainfleet-loop-") as folder:
-        settings = {"recipe": recipe, "overrides": overrides, "folder": folder, "use_gpu": use_gpu}
-        found = ranks.start(_interleaved, world_size, settings)
-    ours, minimal = (
-        statistics.median([step for each in found for step in each[name]]) for name in ("ours", "bare")
-    )
-    pairs = [one / other for each in found for one, other in zip(each["ours"], each["bare"], strict=True)]
+        settings = {
+            "recipe": recipe,
+            "overrides": overrides,
+            "folder": folder,
+            "use_gpu": use_gpu,
+            "others": list(others),
+            "block": block,
+            "backend": backend,
+        }
+        found = ranks.start(_interleaved, world_size, settings, timeout_s)
+    precision = load_recipe(recipe, overrides).precision
+    check_losses(found[0]["loss"], LOSS_TOLERANCE[precision])
+    medians = {
+        name: statistics.median([step for each in found for step in each["times"][name]])
+        for name in ("ours", *others)
+    }
+    pairs = {
+        name: [
+            one / other
+            for each in found
+            for one, other in zip(each["times"]["ours"], each["times"][name], strict=True)
+        ]
+        for name in others
+    }
     return {
-        **command.environment(),
-        "recipe": " ".join((recipe, *changes)),
-        "steps": len(found[0]["ours"]),
-        "step_seconds": {"ours": round(ours, 4), "bare": round(minimal, 4)},
-        "ratio": {
-            "of medians": round(ours / minimal, 4),
-            "median of pairs": round(statistics.median(pairs), 4),
-        },
-        "target": TARGET,
+        "steps": block * len(found[0]["times"]["ours"]),
+        "step_seconds": medians,
+        "ratio": {name: medians["ours"] / medians[name] for name in others},
+        "pairs": pairs,
+        "loss": found[0]["loss"],
         "tokens_per_step": found[0]["tokens"],
         "flops_per_token": found[0]["flops"],
+        "device": found[0]["device"],
+        "peak_flops": found[0]["peak_flops"],
     }
+
+
+def check_losses(losses: Mapping[str, float], tolerance: float) -> None:
+    """Require that all loops trained alike.
+
+    Raises:
+        TrainfleetError: a loss differs from the run's by more than the relative `tolerance`.
+    """
+    for name, loss in losses.items():
+        if not abs(loss - losses["ours"]) <= tolerance * abs(losses["ours"]):
+            what = f"its loss is {loss:.5f}, the step loop's {losses['ours']:.5f}"
+            raise TrainfleetError(f"the {NAMES[name]} does other work: {what}")
+
+
+def _installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def make_loop(name: str, *arguments: Any) -> Yardstick:
+    """The loop of that name in NAMES, on this rank."""
+    from benchmarks import minimal_loop
+
+    if name == "minimal":
+        return minimal_loop.MinimalLoop(*arguments)
+    if name == "torchtitan":
+        return minimal_loop.TorchtitanLoop(*arguments)
+    from benchmarks import external_loops  # imports Fabric only for its own loop
+
+    if name == "fabric":
+        return external_loops.FabricLoop(*arguments)
+    return external_loops.NanoGptLoop(*arguments)
 
 
 def _interleaved(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, Any]:
     import torch
     import torch.distributed as dist
 
-    from benchmarks.minimal_ddp import MinimalDdpLoop
+    from trainfleet.training.runtime.process_group import single_process_group
     from trainfleet.training.trainer.context import RunContext, default_cache
     from trainfleet.training.trainer.loop import train
+    from trainfleet.training.trainer.metrics import peak_flops
+    from trainfleet.training.trainer.strategies import wrap
 
+    wrap.BACKEND = settings["backend"]
     recipe = load_recipe(settings["recipe"], settings["overrides"])
     device = f"cuda:{rank}" if settings["use_gpu"] else "cpu"
-    minimal = MinimalDdpLoop(recipe, default_cache(), rank, world_size, device)
-    times: dict[str, list[float]] = {"ours": [], "bare": []}
+    times: dict[str, list[float]] = {name: [] for name in ("ours", *settings["others"])}
+    logged: list[tuple[int, float]] = []
     resumed = 0.0
+    steps = 0
 
     def synchronized() -> float:
         """Wait for all ranks and their devices; returns the time. Without it, one loop would pay for the
@@ -90,39 +213,78 @@ def _interleaved(rank: int, world_size: int, settings: dict[str, Any]) -> dict[s
         return time.perf_counter()
 
     def between_steps() -> bool:  # the step loop calls it once per step on every rank
-        nonlocal resumed
+        nonlocal resumed, steps
+        steps += 1
+        if (steps - 1) % settings["block"]:
+            return False
         now = synchronized()
         if resumed:
-            times["ours"].append(now - resumed)
-        minimal.step()
-        resumed = synchronized()
-        times["bare"].append(resumed - now)
+            times["ours"].append((now - resumed) / settings["block"])
+        resumed = now
+        for name, loop in loops.items():
+            for _ in range(settings["block"]):
+                loop.step()
+            now, before = synchronized(), resumed
+            times[name].append((now - before) / settings["block"])
+            resumed = now
         return False
 
-    context = RunContext(
-        Path(settings["folder"]), rank, world_size, rank, world_size, device=device, should_stop=between_steps
-    )
-    train(recipe, context)
-    kept = {name: values[WARM_UP : len(times["ours"])] for name, values in times.items()}
-    tokens = recipe.batch.global_batch * minimal.workload.sample_tokens
-    return {**kept, "tokens": tokens, "flops": minimal.workload.flops_per_token}
+    alone = single_process_group() if recipe.strategy != "ddp" else nullcontext()
+    with alone:
+        where = (recipe, default_cache(), rank, world_size, device)
+        loops = {name: make_loop(name, *where) for name in settings["others"]}
+        context = RunContext(
+            *(Path(settings["folder"]), rank, world_size, rank, world_size),
+            device=device,
+            should_stop=between_steps,
+            on_interval=lambda row: logged.append((row["step"], row["loss"])),
+        )
+        train(recipe, context)
+        losses = {name: _mean_loss(loop, recipe.log.every, world_size) for name, loop in loops.items()}
+    ours = {"ours": next(loss for step, loss in logged if step == recipe.log.every)} if logged else {}
+    warm = 1 if settings["block"] > 1 else WARM_UP
+    any_loop = next(iter(loops.values()))
+    return {
+        "times": {name: values[warm : len(times["ours"])] for name, values in times.items()},
+        "loss": {**ours, **losses},
+        "tokens": recipe.batch.global_batch * any_loop.workload.sample_tokens,
+        "flops": any_loop.workload.flops_per_token,
+        "device": torch.cuda.get_device_name() if settings["use_gpu"] else "CPU",
+        "peak_flops": peak_flops(device, world_size, recipe.precision),
+    }
+
+
+def _mean_loss(loop: Yardstick, steps: int, world_size: int) -> float:
+    """The mean over the first `steps` steps and all ranks, as the step loop logs it. Collective."""
+    import torch
+    import torch.distributed as dist
+
+    mean = torch.stack(loop.losses[:steps]).mean()
+    if dist.is_initialized():
+        dist.all_reduce(mean)
+    return float(mean) / world_size
 
 
 def show(document: dict[str, Any]) -> None:
     """Print the tables of docs/benchmarks.md."""
     command.show_environment(document)
-    print(f"{document['recipe']}, {document['steps']} steps of each, alternating\n")
-    print("| what | seconds | target |\n|---|---|---|")
-    for name, value in document["step_seconds"].items():
-        print(f"| median step, {NAMES[name]} | {value:.4f} | |")
-    for name, value in document["ratio"].items():
-        print(f"| step loop / minimal DDP, {name} | {value:.4f} | <= {document['target']} |")
+    print(f"load {document['load_at_start']} at the start")
+    rounds = f"{document['rounds']} rounds of {document['steps']} steps of each, in turn"
+    print(f"{document['recipe']}, {document['world_size']} workers, {rounds}\n")
+    print("| what | median | min | max | target |\n|---|---|---|---|---|")
+    for name, row in document["step_seconds"].items():
+        cells = " | ".join(f"{row[key]:.4f}" for key in ("median", "least", "most"))
+        print(f"| median step, {NAMES[name]}, s | {cells} | |")
+    for name, row in document["ratio"].items():
+        cells = " | ".join(f"{row[key]:.4f}" for key in ("median", "least", "most"))
+        target = f"<= {document['target']}" if name == "minimal" else ""
+        print(f"| step loop / {NAMES[name]} | {cells} | {target} |")
+    for name, why in document["not_measured"].items():
+        print(f"| step loop / {NAMES[name]} | {why} | | | |")
 
 
 def _chosen(name: str, smoke: bool) -> dict[str, Any]:
-    if smoke:
-        return measure(name or "lm-tiny", 12)
-    return measure(name or "lm-small", 80, ("batch.global_batch=256", "batch.micro_batch=128"))
+    return measure(name or "lm-tiny", 12) if smoke else measure(name or "lm-small", 105, rounds=5)
 
 
 def main() -> int:

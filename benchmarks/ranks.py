@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import queue as queues
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 from trainfleet.errors import TrainfleetError
 
-TIMEOUT_S = 3600
+TIMEOUT_S = 3600.0
+POLL_S = 1.0
+EXIT_S = 30.0
+"""How long a process may take to exit after its result; then it is killed."""
 
 Work = Callable[[int, int, dict[str, Any]], Any]
 """A module-level function of (rank, world size, plain settings) that returns plain values."""
 
 
-def start(work: Work, world_size: int, settings: dict[str, Any]) -> list[Any]:
+def start(work: Work, world_size: int, settings: dict[str, Any], timeout_s: float = TIMEOUT_S) -> list[Any]:
     """Call `work(rank, world_size, settings)` on each rank; returns the results in order of rank.
 
     Raises:
-        TrainfleetError: a rank failed.
+        TrainfleetError: a rank failed or died, or did not finish within `timeout_s`.
     """
     import torch.distributed as dist
 
@@ -36,9 +41,19 @@ def start(work: Work, world_size: int, settings: dict[str, Any]) -> list[Any]:
     for process in processes:
         process.start()
     results: dict[int, Any] = {}
+    ends = time.monotonic() + timeout_s
     try:
         while len(results) < world_size:
-            rank, value, error = queue.get(timeout=TIMEOUT_S)
+            # Whether a process has died is looked at before the queue, which then has all that it sent.
+            dead = {rank: each.exitcode for rank, each in enumerate(processes) if each.exitcode}
+            try:
+                rank, value, error = queue.get(timeout=POLL_S)
+            except queues.Empty:
+                for rank, code in dead.items():
+                    raise TrainfleetError(f"rank {rank} died with exit code {code}") from None
+                if time.monotonic() > ends:
+                    raise TrainfleetError(f"not finished within {timeout_s:g} s") from None
+                continue
             if error:
                 raise TrainfleetError(f"rank {rank} failed: {error}")
             results[rank] = value
@@ -46,7 +61,10 @@ def start(work: Work, world_size: int, settings: dict[str, Any]) -> list[Any]:
         for process in processes:
             if len(results) < world_size:
                 process.kill()
-            process.join()
+            process.join(EXIT_S)
+            if process.is_alive():
+                process.kill()
+                process.join()
     return [results[rank] for rank in range(world_size)]
 
 
@@ -69,5 +87,6 @@ def _rank(  # noqa: PLR0917 - positional for multiprocessing
         process_group.shutdown()
         queue.put((rank, value, None))
     except BaseException as error:
-        queue.put((rank, None, f"{type(error).__name__}: {error}"))
+        what = " ".join(str(error).split())
+        queue.put((rank, None, f"{type(error).__name__}: {what}" if what else type(error).__name__))
         raise
