@@ -19,6 +19,8 @@ from trainfleet.training.runtime import ray_cluster, restarts
 from trainfleet.training.runtime.ray_cluster import RayCluster
 from trainfleet.training.runtime.restarts import Progress, RefilledPolicy, RestartBudget
 
+pytestmark = pytest.mark.timeout(900)
+
 FAILING = """
 import os
 from pathlib import Path
