@@ -46,6 +46,6 @@ def require_weights(strategy: Strategy, loaded: Collection[str], place: str) -> 
         what = f"{place} does not have {', '.join(missing[:3])}" + (
             f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         )
-        fix = "restore the checkpoint that was there when the run started, or use sharding.meta_init=false"
+        fix = "restore the checkpoint from which the run resumes, or use sharding.meta_init=false"
         raise CheckpointError("the model has no weights", [Problem(place, what, fix)])
     strategy.not_drawn = frozenset()
