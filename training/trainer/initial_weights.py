@@ -27,7 +27,7 @@ def will_resume(recipe: Recipe, storage: RunStorage, rank: int) -> bool:
     if not recipe.sharding.meta_init:
         return False
     with storage.patient():
-        return on_first(lambda: bool(committed(storage.checkpoints)), rank)
+        return bool(on_first(lambda: bool(committed(storage.checkpoints)), rank))
 
 
 def require_weights(strategy: Strategy, loaded: Collection[str], place: str) -> None:
