@@ -17,7 +17,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -31,10 +33,14 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks import command
-from trainfleet.training.checkpoint.files import METADATA, PLAIN, Share, commit
+from trainfleet.training.checkpoint import Checkpoints
+from trainfleet.training.checkpoint.damage import read_manifest
+from trainfleet.training.checkpoint.files import METADATA, PLAIN, Share, commit, read_metadata, read_plain
+from trainfleet.training.checkpoint.rank_values import read_rank_values
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import Recipe
-from trainfleet.training.stores import FileDigest, open_store
+from trainfleet.training.runtime.collectives import Ranks
+from trainfleet.training.stores import FileDigest, Store, open_store
 from trainfleet.training.trainer.context import RunContext, default_cache
 from trainfleet.training.trainer.optimizer import make_optimizer
 from trainfleet.training.trainer.state import rng_state
@@ -168,6 +174,7 @@ def checkpoint_costs(state: Any, world_size: int) -> dict[str, float]:
             plain={"shared": {}, "ranks": plain},
             note={},
         )
+        read = [_read_to_resume(store, rank, world_size) for rank in range(2)]
         sizes = {path.rpartition("/")[2]: size for path, size in store.sizes().items()}
     return {
         "plan s": seconds,
@@ -176,8 +183,53 @@ def checkpoint_costs(state: Any, world_size: int) -> dict[str, float]:
         "KiB of .metadata": sizes.pop(METADATA) / 1024,
         "KiB of plain.pt": sizes.pop(PLAIN) / 1024,
         "KiB of the marker": sum(sizes.values()) / 1024,
+        "KiB read from the store by rank 0, to resume": read[0] / 1024,
+        "by each other rank": read[1] / 1024,
+        "by all ranks": (read[0] + (world_size - 1) * read[1]) / 1024,
         "objects": sum(bool(each.items) for each in shares) + 3,
     }
+
+
+class _OneOfMany(Ranks):
+    """Collectives of a rank whose process is alone: what rank 0 would send, it reads from `sent`."""
+
+    sent: ClassVar[list[Any]] = []
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        self.rank, self.world_size, self.group = rank, world_size, None
+        self._received = iter([*self.sent])
+        if rank == 0:
+            self.sent.clear()
+
+    def broadcast(self, value: Any) -> Any:
+        if self.rank == 0:
+            self.sent.append(value)
+            return value
+        return next(self._received)
+
+    def scatter(self, values: list[Any] | None) -> Any:
+        return self.broadcast(values)[self.rank]
+
+
+def _read_to_resume(store: Store, rank: int, world_size: int) -> int:
+    """Bytes of a checkpoint's descriptions and plain values that a rank reads, rank 0 first. The weights, and
+    the files whose checksums it verifies, are not counted.
+    """
+    read, whole = store.read, 0
+
+    def counted(path: str) -> bytes:
+        nonlocal whole
+        content = read(path)
+        whole += len(content)
+        return content
+
+    ranks = _OneOfMany(rank, world_size)
+    kept = SimpleNamespace(loop_ranks=ranks, read=lambda name: read_plain(store, name))
+    with mock.patch.object(store, "read", counted):
+        read_manifest(store, "step", ranks)
+        read_metadata(store, "step", ranks)
+        read_rank_values(cast(Checkpoints, kept), "step")
+    return whole
 
 
 def _plan_of(flat: Mapping[str, Any], meshes: Mapping[DeviceMesh, DeviceMesh]) -> SavePlan:

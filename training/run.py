@@ -21,6 +21,7 @@ from trainfleet.console import print_error
 from trainfleet.errors import TrainfleetError
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.runs.storage import checkpoints_url
 from trainfleet.training.runtime import code_archive
 from trainfleet.training.runtime.code_archive import CODE, CODE_FOLDER
 from trainfleet.training.runtime.events import (
@@ -77,6 +78,7 @@ def drive_ray(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> None:
                 },
             },
             recipe.scaling,
+            checkpoints_url(recipe, run_dir),
         )
 
 

@@ -51,3 +51,15 @@ def test_what_rank_0_does_for_a_checkpoint_grows_at_most_with_the_number_of_rank
     for cost in ("KiB gathered by rank 0 for a plan", "KiB of .metadata", "KiB of plain.pt", "objects"):
         assert growth(rows, strategy, cost) <= linear, cost
     assert growth(rows, strategy, "parts of rank 0") <= 1
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "hsdp"])
+def test_rank_0_alone_reads_what_grows_with_the_number_of_ranks(
+    rows: dict[str, dict[str, Any]], strategy: str
+) -> None:
+    for ranks in (FEW, MANY):
+        row = rows[f"{strategy}, {ranks} ranks"]
+        described = sum(row[f"KiB of {part}"] for part in (".metadata", "plain.pt", "the marker"))
+        assert row["KiB read from the store by rank 0, to resume"] == pytest.approx(described)
+        assert row["by each other rank"] == 0
+        assert row["by all ranks"] == pytest.approx(described)

@@ -13,6 +13,7 @@ from transformers.utils import hub
 from tests.training.checkpoint_reader import tensors_of
 from tests.training.training_runs import StopAfter, metric_values, rows_of
 from tests.training.workloads import models
+from tests.training.workloads.test_speech import recipe as speech_recipe
 from trainfleet.errors import InputError
 from trainfleet.training import evaluate
 from trainfleet.training.inference.loaded import load_run
@@ -221,3 +222,37 @@ def test_machines_with_different_models_are_refused(
     else:
         with pytest.raises(InputError, match="2 different copies of the pretrained model"):
             frozen.agreed_source(OneLora(), model, RunContext(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["ctc", "seq2seq"])
+def test_a_speech_checkpoint_leaves_the_frozen_encoder_out_and_resumes_with_the_same_losses(
+    tmp_path: Path, cache: Path, run: Run, kind: str
+) -> None:
+    folder = (models.wav2vec2 if kind == "ctc" else models.whisper)(tmp_path / "model")
+    model = f"{{kind: {kind}, pretrained: {folder}, alphabet: null, most_tokens: 6, freeze_encoder: true}}"
+    recipe = speech_recipe(f"workload.model={model}", f"steps={STEPS}", "log.every=1", "validation.every=6")
+    run(recipe, tmp_path / "whole")
+    run(recipe, tmp_path / "parts", should_stop=StopAfter(STOPPED))
+    saved = {name for name in tensors_of(newest(tmp_path / "parts")) if name.startswith("model.")}
+    assert run(recipe, tmp_path / "parts").resumed_from == STOPPED
+    assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+
+    loaded = load_run(str(tmp_path / "parts"), "newest", cache=cache).model
+    frozen = frozen_names(loaded)
+    encoder = "feature_extractor" if kind == "ctc" else "encoder.layers"
+    assert any(encoder in name for name in frozen)
+    assert saved == {f"model.{name}" for name in loaded.state_dict() if name not in frozen}
+
+
+def test_a_speech_checkpoint_has_frozen_weights_that_the_model_lacks(
+    tmp_path: Path, cache: Path, run: Run
+) -> None:
+    """They are random, so a resumed run would have others."""
+    folder = models.wav2vec2(tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    lacking = next(name for name in weights if "feature_extractor.conv_layers.1.conv.weight" in name)
+    del weights[lacking]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    model = f"{{kind: ctc, pretrained: {folder}, alphabet: null, freeze_encoder: true}}"
+    run(speech_recipe(f"workload.model={model}", "steps=2", "validation.every=2"), tmp_path / "run")
+    assert f"model.inner.{lacking}" in tensors_of(newest(tmp_path / "run"))

@@ -11,11 +11,22 @@ import pytest
 import torch
 from torch import nn
 
-from tests.training.training_runs import agrees, on_ranks, recipe_on, train_all
+from tests.training.checkpoint_reader import tensors_of
+from tests.training.training_runs import (
+    StopAfter,
+    agrees,
+    metric_values,
+    on_ranks,
+    recipe_on,
+    rows_of,
+    train_all,
+)
 from trainfleet.errors import InputError
+from trainfleet.training.checkpoint import CheckpointError, Checkpoints, step_name
 from trainfleet.training.recipe.schema import Recipe
-from trainfleet.training.trainer.context import RunContext
-from trainfleet.training.trainer.strategies import make_strategy
+from trainfleet.training.trainer.context import RunContext, RunResult
+from trainfleet.training.trainer.state import RunState
+from trainfleet.training.trainer.strategies import init_weights, make_strategy
 from trainfleet.training.trainer.strategies.init_weights import build
 
 Make = Callable[..., Recipe]
@@ -148,3 +159,86 @@ def test_a_model_that_reads_its_weights_in_init_is_rejected_only_for_late_initia
     with pytest.raises(InputError, match="the model does not support meta_init"):
         build(model, 0, meta=True)
     assert build(model, 0, meta=False).materialise().get_parameter("weight").shape == (2, 2)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of tensors whose initial values are drawn."""
+    names: list[str] = []
+    replay = init_weights._Record.replay
+
+    def recorded(self: Any, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        names.append(name)
+        return replay(self, name, tensor)
+
+    monkeypatch.setattr(init_weights._Record, "replay", recorded)
+    return names
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_resumed_run_draws_no_weight_and_is_bit_equal(
+    tmp_path: Path, tiny: Make, run: Callable[..., RunResult], drawn: list[str], strategy: str
+) -> None:
+    recipe = tiny(
+        f"strategy={strategy}", "sharding.meta_init=true", "workload.model.dropout=0.1", "ema.decay=0.9"
+    )
+    run(recipe, tmp_path / "whole")
+    assert "embedding.weight" in drawn
+    run(recipe, tmp_path / "parts", should_stop=StopAfter(5))
+    drawn.clear()
+    assert run(recipe, tmp_path / "parts").resumed_from == 5
+    whole, parts = (
+        tensors_of(tmp_path / each / "checkpoints" / step_name(12)) for each in ("whole", "parts")
+    )
+    assert drawn == [], "lm has no tensor that a checkpoint lacks"
+    losses = [metric_values(rows_of(tmp_path / each), "loss") for each in ("whole", "parts")]
+    assert losses[0] == losses[1]
+    assert whole.keys() == parts.keys()
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_a_resumed_run_whose_checkpoint_is_gone_ends(
+    tmp_path: Path, tiny: Make, run: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = tiny("strategy=fsdp", "sharding.meta_init=true")
+    run(recipe, tmp_path, should_stop=StopAfter(5))
+    monkeypatch.setattr(Checkpoints, "choose", lambda self: None)
+    with pytest.raises(CheckpointError, match="the model has no weights"):
+        run(recipe, tmp_path)
+
+
+def test_a_weight_that_is_not_loaded_ends_the_run(
+    tmp_path: Path, tiny: Make, run: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = tiny("strategy=fsdp", "sharding.meta_init=true")
+    run(recipe, tmp_path, should_stop=StopAfter(5))
+    tensors = RunState.tensors
+
+    def without_norm(self: RunState) -> Any:
+        found = tensors(self)
+        model = {name: each for name, each in found["model"].items() if name != "norm.weight"}
+        return {**found, "model": model}
+
+    monkeypatch.setattr(RunState, "tensors", without_norm)
+    monkeypatch.setattr("trainfleet.training.checkpoint.checkpoints.require_fit", lambda *_: None)
+    with pytest.raises(CheckpointError, match=r"does not have norm\.weight"):
+        run(recipe, tmp_path)
+
+
+def test_only_what_every_checkpoint_has_is_left_out() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.tied, self.frozen = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+            self.tied.weight = self.first.weight
+            self.frozen.requires_grad_(False)
+            self.register_buffer("kept", torch.arange(1, 4))
+            self.register_buffer("made", torch.arange(1, 4), persistent=False)
+
+    model = build(Model, 3, meta=True, resumes=True)
+    assert model.not_drawn == {"first.weight", "first.bias", "tied.weight", "tied.bias", "kept"}
+    made = model.materialise()
+    assert all(not each.any() for name, each in made.state_dict().items() if name in model.not_drawn)
+    assert made.get_parameter("frozen.weight").any()
+    assert made.get_buffer("made").tolist() == [1, 2, 3]
+    assert made.get_parameter("first.weight") is made.get_parameter("tied.weight")

@@ -149,9 +149,9 @@ class Checkpoints:
             InputError: the checkpoint is of another model; `module` improves the message.
             CheckpointError: it cannot be read.
         """
-        metadata: Metadata = explain_read(self.at(name), lambda: read_metadata(self.store, name))
+        ranks = self.loop_ranks
+        metadata: Metadata = explain_read(self.at(name), lambda: read_metadata(self.store, name, ranks))
         require_fit(metadata, into, self.at(name), module)
-        alone = self.loop_ranks.group is None
         reader = Reader(self.store, name, metadata)
         with warnings.catch_warnings():
             # Intended with one rank.
@@ -162,8 +162,8 @@ class Checkpoints:
                     dict(into),
                     storage_reader=reader,
                     planner=SafePlanner(),
-                    process_group=self.loop_ranks.group,
-                    no_dist=alone,
+                    process_group=ranks.group,
+                    no_dist=ranks.group is None,
                 ),
             )
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from trainfleet.errors import TrainfleetError
-from trainfleet.training.checkpoint.files import TornError, read_marker, verify
+from trainfleet.training.checkpoint.errors import explain_read
+from trainfleet.training.checkpoint.files import TornError, read_marker, require_checksums, require_sizes
 from trainfleet.training.runtime.collectives import Ranks
 from trainfleet.training.stores import Store, StoreError
 
 
 def damage_of(store: Store, name: str, ranks: Ranks) -> str | None:
-    """The damage of a checkpoint, the same on all ranks; each rank verifies a share of the files. Collective.
+    """The damage of a checkpoint, the same on all ranks. Rank 0 reads the manifest and compares the sizes,
+    and each rank verifies the checksums of a share of the files. Collective.
 
     Raises:
         StoreError: the store does not respond.
     """
-    damage: str | None = None
+    files, damage = read_manifest(store, name, ranks)
+    if damage is not None:
+        return str(damage)
     failure: TrainfleetError | None = None
     try:
-        files = read_marker(store, name)["files"]
-        verify(store, name, files, lambda number: number % ranks.world_size == ranks.rank)
+        mine = sorted(files)[ranks.rank :: ranks.world_size]
+        require_checksums(store, name, {file: files[file] for file in mine})
     except TornError as error:
         damage = str(error)
     except StoreError as error:
@@ -26,4 +32,25 @@ def damage_of(store: Store, name: str, ranks: Ranks) -> str | None:
     ranks.raise_together(failure)
     first = next((each for each in ranks.gather(damage) if each), None)
     found: str | None = ranks.broadcast(first)
+    return found
+
+
+def read_manifest(store: Store, name: str, ranks: Ranks) -> tuple[dict[str, dict[str, Any]], str | None]:
+    """The files of a checkpoint's manifest, and how those of the store differ in number or size. Collective;
+    rank 0 alone reads.
+
+    Raises:
+        StoreError: the store does not respond.
+    """
+
+    def compare() -> tuple[dict[str, dict[str, Any]], str | None]:
+        try:
+            files: dict[str, dict[str, Any]] = read_marker(store, name)["files"]
+            require_sizes(store, name, files)
+        except TornError as error:
+            return {}, str(error)
+        return files, None
+
+    found: tuple[dict[str, dict[str, Any]], str | None]
+    found = ranks.on_first(lambda: explain_read(store.at(name), compare))
     return found

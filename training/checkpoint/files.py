@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import EnumMeta
@@ -24,9 +24,11 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
+from trainfleet.training.checkpoint.errors import explain_read
 from trainfleet.training.checkpoint.plan import Staged
 from trainfleet.training.runs.schema import MARKER
 from trainfleet.training.runtime import failpoints
+from trainfleet.training.runtime.collectives import Ranks
 from trainfleet.training.stores import FileDigest, Store, StoreError
 from trainfleet.training.stores.store import HashingOutput
 
@@ -160,24 +162,31 @@ def read_marker(store: Store, name: str) -> dict[str, Any]:
         raise TornError(f"{MARKER} cannot be read") from error
 
 
-def verify(
-    store: Store, name: str, files: dict[str, dict[str, Any]], mine: Callable[[int], bool] = lambda _: True
-) -> None:
-    """Compare a checkpoint's files with its manifest: every size, and the checksums of those whose number is
-    `mine`.
+def require_sizes(store: Store, name: str, files: dict[str, dict[str, Any]]) -> None:
+    """Require that a checkpoint has the files of its manifest, with their sizes.
 
     Raises:
         TornError: a file differs.
         StoreError: the store does not respond.
     """
     sizes = store.sizes(name)
-    for number, (file, entry) in enumerate(sorted(files.items())):
+    for file, entry in sorted(files.items()):
         path = f"{name}/{file}"
         if path not in sizes:
             raise TornError(f"{file} is missing")
         if sizes[path] != entry["bytes"]:
             raise TornError(f"{file} has {sizes[path]} bytes instead of {entry['bytes']}")
-        if mine(number) and store.hash(path) != entry["sha256"]:
+
+
+def require_checksums(store: Store, name: str, files: dict[str, dict[str, Any]]) -> None:
+    """Require that these files of a checkpoint have the checksums of its manifest.
+
+    Raises:
+        TornError: a file differs.
+        StoreError: the store does not respond.
+    """
+    for file, entry in sorted(files.items()):
+        if store.hash(f"{name}/{file}") != entry["sha256"]:
             raise TornError(f"{file} was altered (its checksum differs)")
 
 
@@ -198,12 +207,18 @@ def discard_unfinished(store: Store) -> None:
     store.backend.prune()
 
 
-def read_metadata(store: Store, name: str) -> Metadata:
-    """The description of all tensors. Unpickling allows only torch's own classes, as a bucket's content must
-    not
-    be executed.
+def read_metadata(store: Store, name: str, ranks: Ranks | None = None) -> Metadata:
+    """The description of all tensors. Collective with `ranks`: rank 0 alone reads it, as it grows with their
+    number.
+
+    Unpickling allows only torch's own classes, as a bucket's content must not be executed.
     """
-    metadata: Metadata = _Metadata(io.BytesIO(store.read(f"{name}/{METADATA}"))).load()
+
+    def read() -> bytes:
+        content: bytes = explain_read(store.at(name), lambda: store.read(f"{name}/{METADATA}"))
+        return content
+
+    metadata: Metadata = _Metadata(io.BytesIO(ranks.on_first(read) if ranks else read())).load()
     return metadata
 
 

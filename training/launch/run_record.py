@@ -36,6 +36,9 @@ class Reported:
     result: dict[str, Any] | None = None
     error: TrainfleetError | None = None
     crashes: list[dict[str, Any]] = field(default_factory=list)
+    """Of the latest attempt, the first rank's first."""
+    exhausted: str = ""
+    """Why the workers do not restart any more."""
     stepped: bool = False
     first_step_s: float | None = None
     admitted_s: float | None = None
@@ -60,6 +63,10 @@ class Reported:
                 self.error = error_from(event)
             case "crash":
                 self.crashes.append(event)
+            case "attempt_failed" if event["restarting"]:
+                self.crashes.clear()
+            case "attempt_failed":
+                self.exhausted = event["text"]
             case "moved":
                 self.moves.append(fields)
             case "admitted" if self.first_step_s is None:

@@ -338,7 +338,9 @@ def _raise_for(status: str, reported: Reported, run_dir: Path, ended: process.En
     log = run_dir / LOG
     last_line = next(iter(last_lines(log)), f"exit code {ended.code}")
     reason = reported.crashes[0]["error"] if reported.crashes else last_line
-    raise TrainfleetError(f"the run failed: {reason}", [Problem(str(log), "has the full log", RERUN)])
+    raise TrainfleetError(
+        f"{reported.exhausted or 'the run failed'}: {reason}", [Problem(str(log), "has the full log", RERUN)]
+    )
 
 
 def _require_price(launcher: Launcher[Any], recipe: Recipe) -> None:

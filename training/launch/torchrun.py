@@ -10,6 +10,7 @@ from trainfleet.training.launch.control import RunControl, RunRef
 from trainfleet.training.launch.options import LaunchOptions
 from trainfleet.training.launch.request import Target
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.runs.storage import checkpoints_url
 from trainfleet.training.runtime import local_resources
 
 
@@ -22,11 +23,11 @@ class Torchrun(Launcher[LaunchOptions]):
         """Reject more workers than this machine holds."""
         local_resources.require(recipe.scaling)
 
-    def command(self, recipe: Recipe, file: Path, target: Target) -> list[str]:  # noqa: ARG002
+    def command(self, recipe: Recipe, file: Path, target: Target) -> list[str]:
         """The command that trains the recipe in `file`."""
-        scaling = recipe.scaling
+        scaling, checkpoints = recipe.scaling, checkpoints_url(recipe, target.run_dir)
         agent = [sys.executable, "-m", "trainfleet.training.launch.torchrun_agent"]
-        return [*agent, str(scaling.workers), str(scaling.restarts), str(file)]
+        return [*agent, str(scaling.workers), str(scaling.restarts), checkpoints, str(file)]
 
     def control(self, ref: RunRef) -> RunControl:
         """Through the run's folder and its launcher's process."""

@@ -1,4 +1,5 @@
-"""torch's elastic agent, as a process that ends with its launcher. Arguments: WORKERS RESTARTS FILE.
+"""torch's elastic agent, as a process that ends with its launcher. Arguments: WORKERS RESTARTS CHECKPOINTS
+FILE.
 
 The agent forks its workers from a process that has imported torch and the loop and nothing more, so restarted
 workers are ready within seconds.
@@ -13,7 +14,8 @@ import threading
 import time
 
 from trainfleet import process
-from trainfleet.training.runtime.events import PARENT
+from trainfleet.training.runtime.events import EVENTS, PARENT, EventSink
+from trainfleet.training.runtime.restarts import Progress, RestartBudget, exhausted
 
 # NOTE: the process that workers are forked from must never compute: its forks would hang.
 PRELOADED = [
@@ -56,8 +58,9 @@ def main() -> int:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     _use_plain_log_format()
-    workers, restarts, file = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    workers, allowed, checkpoints, file = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
     threading.Thread(target=_watch_forks, daemon=True).start()
+    budget = RestartBudget(allowed, Progress(checkpoints).made)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -65,19 +68,25 @@ def main() -> int:
         rdzv_backend="c10d",
         rdzv_endpoint="127.0.0.1:0",
         run_id=str(os.getpid()),
-        max_restarts=restarts,
+        max_restarts=0,  # torch counts all failures of a launch; the budget those without a later checkpoint
         start_method="forkserver",
         monitor_interval=0.1,
     )
     # Imported by the module's name: in a worker `__main__` is another module.
     from trainfleet.training.launch import torchrun_agent
 
-    try:
-        elastic_launch(config, torchrun_agent.work)(file)
-    except ChildFailedError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
+    sink = EventSink(os.environ.get(EVENTS))
+    while True:
+        try:
+            elastic_launch(config, torchrun_agent.work)(file)
+        except ChildFailedError as error:
+            sys.stderr.write(f"{error}\n")
+            restarting = budget.failed()
+            sink.send("attempt_failed", restarting=restarting, text="" if restarting else exhausted(allowed))
+            if not restarting:
+                return 1
+        else:
+            return 0
 
 
 def _use_plain_log_format() -> None:

@@ -209,7 +209,8 @@ class ScalingConfig(Section):
     restarts: int = Field(
         2,
         ge=0,
-        description="How often failed workers are restarted from the newest checkpoint within one launch.",
+        description="How often failed workers are restarted from the newest checkpoint without a later one. "
+        "Each later checkpoint starts the count again.",
     )
     start_timeout: float = Field(
         30.0,

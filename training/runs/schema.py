@@ -189,7 +189,9 @@ class RunRecord(TypedDict, total=False):
     result: Result
 
 
-EventKind = Literal["worker", "step", "interval", "event", "checkpoint", "result", "error", "crash"]
+EventKind = Literal[
+    "worker", "step", "interval", "event", "checkpoint", "result", "error", "crash", "attempt_failed"
+]
 
 
 class WorkerEvent(TypedDict):
@@ -256,6 +258,15 @@ class CrashEvent(TypedDict):
     trace: str
 
 
+class AttemptFailedEvent(TypedDict):
+    """The workers of torchrun have failed."""
+
+    kind: Literal["attempt_failed"]
+    restarting: bool
+    text: str
+    """Why they do not restart, if they did before."""
+
+
 Event = (
     WorkerEvent
     | StepEvent
@@ -265,4 +276,5 @@ Event = (
     | ResultEvent
     | ErrorEvent
     | CrashEvent
+    | AttemptFailedEvent
 )

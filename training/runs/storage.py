@@ -34,6 +34,12 @@ def retry_policy(recipe: Recipe) -> RetryPolicy:
     return RetryPolicy(config.attempts, config.first_wait, config.longest_wait, config.stall)
 
 
+def checkpoints_url(recipe: Recipe, run_dir: Path) -> str:
+    """The folder or URL of a run's checkpoints."""
+    url = recipe.home_url()
+    return f"{url if is_remote(url) else run_dir}/checkpoints"
+
+
 class RunStorage:
     """The local folder and the store of a run; the same place if `storage` is a folder."""
 
@@ -43,9 +49,7 @@ class RunStorage:
         self.store: Store | None = (
             open_store(self.url, retry_policy(recipe), notify) if is_remote(self.url) else None
         )
-        self.checkpoints = open_store(
-            f"{self.url if self.store else run_dir}/checkpoints", retry_policy(recipe), notify
-        )
+        self.checkpoints = open_store(checkpoints_url(recipe, run_dir), retry_policy(recipe), notify)
         self._notify, self._tolerate_minutes = notify, recipe.checkpoint.tolerate.minutes
         self._lease: Lease | None = None
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.recipe.schema import ScalingConfig
-from trainfleet.training.runtime import nccl_diagnostics, prestart
+from trainfleet.training.runtime import nccl_diagnostics, prestart, restarts
 from trainfleet.training.runtime.events import RANK_CPUS, RAY_NODES, RAY_TEMP
 
 QUIET = {
@@ -77,9 +77,15 @@ class RayCluster:
                 raise too_few(f"{kind}s", have.get(kind, 0.0), need, workers)
 
     def train(
-        self, function: Callable[[dict[str, Any]], None], config: dict[str, Any], scaling: ScalingConfig
+        self,
+        function: Callable[[dict[str, Any]], None],
+        config: dict[str, Any],
+        scaling: ScalingConfig,
+        checkpoints: str | None = None,
     ) -> None:
         """Run `function(config)` on each worker under Ray Train.
+
+        Failures count until there is a later one in the folder or URL `checkpoints`; without it, all count.
 
         Raises:
             TrainfleetError: a worker failed more often than `scaling.restarts` allows.
@@ -89,7 +95,7 @@ class RayCluster:
 
         from trainfleet.training.runtime.ray_storage import nothing
 
-        trainer = _trainer_class()(
+        trainer = _trainer_class(restarts.Progress(checkpoints).made if checkpoints else None)(
             function,
             train_loop_config=config,
             torch_config=TorchConfig(
@@ -119,7 +125,10 @@ class RayCluster:
         try:
             trainer.fit()
         except ray_train.TrainingFailedError as error:
-            raise TrainfleetError(f"the workers failed: {str(error).strip().splitlines()[-1]}") from error
+            of_workers = isinstance(error, ray_train.WorkerGroupError) and getattr(trainer, "refilled", False)
+            spent = restarts.exhausted(scaling.restarts) if of_workers else ""
+            what = str(error).strip().splitlines()[-1]
+            raise TrainfleetError(f"{spent or 'the workers failed'}: {what}") from error
 
 
 def _worker_environment(standby: bool, use_gpu: bool) -> dict[str, Any] | None:
@@ -154,24 +163,33 @@ def _not_joined(joined: int, expected: int) -> TrainfleetError:
     return TrainfleetError("not every node of the run has joined", [problem])
 
 
-def _trainer_class() -> Any:
+def _trainer_class(progress: Callable[[], bool] | None = None) -> Any:
     """TorchTrainer without actors that a run has no use for: they start when its workers do, for 2 to 5 CPU
-    seconds each.
+    seconds each. Its failures count until `progress` says that there is a later checkpoint.
 
     They are the dataset server (no ray.data here) and the cleaner of placement groups: the driver ends with
     its run, and a placement group that is not detached ends with its creator (ray/util/placement_group.py).
     """
     from ray.train.torch import TorchTrainer
 
-    if not hasattr(TorchTrainer, "_create_default_callbacks"):
-        return TorchTrainer
     unused = {"DatasetsCallback", "PlacementGroupCleanerCallback"}
 
     class LeanTorchTrainer(TorchTrainer):
+        refilled = False
+
         def _create_default_callbacks(self) -> list[Any]:
-            callbacks = super()._create_default_callbacks()  # type: ignore[misc]  # checked above
+            callbacks = super()._create_default_callbacks()  # type: ignore[misc]  # checked below
             return [callback for callback in callbacks if type(callback).__name__ not in unused]
 
+        def _initialize_and_run_controller(self, **parts: Any) -> Any:
+            # NOTE: private to Ray 2.60. A version without it counts all failures of the launch.
+            if progress is not None and "failure_policy" in parts:
+                self.refilled = True
+                parts["failure_policy"] = restarts.RefilledPolicy(parts["failure_policy"], progress)
+            return super()._initialize_and_run_controller(**parts)  # type: ignore[misc]  # called by Ray alone
+
+    if not hasattr(TorchTrainer, "_create_default_callbacks"):
+        return TorchTrainer
     return LeanTorchTrainer
 
 

@@ -25,7 +25,8 @@ from trainfleet.training.trainer.controllers import Controllers, Decision, StepS
 from trainfleet.training.trainer.device_memory import explain_memory
 from trainfleet.training.trainer.evaluator import Evaluator, metrics_of
 from trainfleet.training.trainer.frozen import agreed_source
-from trainfleet.training.trainer.guards import Action, Guards, NotANumberError, Verdict
+from trainfleet.training.trainer.guards import Action, Guards, NotANumberError
+from trainfleet.training.trainer.initial_weights import require_weights, will_resume
 from trainfleet.training.trainer.metrics import EtaEstimator, Throughput, metrics_text, peak_flops
 from trainfleet.training.trainer.optimizer import make_optimizer, set_learning_rate
 from trainfleet.training.trainer.preemption import PreemptionWatch
@@ -72,10 +73,11 @@ class _Run:
         context.require_samples(recipe.batch.global_batch)
         self.workload = make_workload(recipe, context.cache)
         check_sizes(self.workload, context.world_size)
-        self.strategy = make_strategy(recipe, self.workload.build_model, context)
+        self.storage = RunStorage(recipe, context.run_dir, self._event)
+        resumes = will_resume(recipe, self.storage, context.rank)
+        self.strategy = make_strategy(recipe, self.workload.build_model, context, resumes)
         self.optimizer = make_optimizer(recipe.optimizer, self.strategy.module, recipe.sharding.blocks)
         self.interval = metrics_of(self.workload, "train", context.device)
-        self.storage = RunStorage(recipe, context.run_dir, self._event)
         self.checkpoints = Checkpoints(
             self.storage.checkpoints,
             recipe.checkpoint,
@@ -191,7 +193,8 @@ class _Run:
         """Whether the guards reject a step: the action, unless it ends the run."""
         verdict = self.guards.check(reading.loss, reading.grad_norm)
         if verdict.action == "stop":
-            self._fail(reading.step, verdict)
+            self.checkpoints.finish()
+            raise NotANumberError.of(reading.step, verdict, self.checkpoints.last_good())
         if verdict.action == "go":
             return None
         self._log_event(verdict.action, f"step {reading.step}: {verdict.why}")
@@ -330,6 +333,7 @@ class _Run:
         self._on_saved(self.checkpoints.finish())
         name = self.checkpoints.choose()
         if name is None:
+            require_weights(self.strategy, (), self.storage.checkpoints.url)
             return 0
         written_by = self.state.restore(self.checkpoints, name, self.context)
         self.saved = self.checkpoints.at(name)
@@ -390,10 +394,6 @@ class _Run:
         self.checkpoints.close()
         self._event(status, f"at step {step}/{self._planned_steps()} {metrics_text(metrics)}")
         return RunResult(status, step, metrics, baseline, self.saved, resumed_from, place, over)
-
-    def _fail(self, step: int, verdict: Verdict) -> None:
-        self.checkpoints.finish()
-        raise NotANumberError.of(step, verdict, self.checkpoints.last_good())
 
     def _event(self, what: str, text: str) -> None:
         if self.context.rank == 0:

@@ -30,6 +30,7 @@ from trainfleet.training.trainer.context import RunContext
 from trainfleet.training.trainer.controllers import Controllers
 from trainfleet.training.trainer.frozen import KEY, require_source
 from trainfleet.training.trainer.guards import Guards
+from trainfleet.training.trainer.initial_weights import require_weights
 from trainfleet.training.trainer.metrics import MetricsManager
 from trainfleet.training.trainer.optimizer import recipe_settings
 from trainfleet.training.trainer.strategies import Strategy
@@ -126,6 +127,7 @@ class RunState:
         if not has_average:
             into.pop(AVERAGE, None)
         checkpoints.load(name, into, self.strategy.module)
+        require_weights(self.strategy, into["model"], checkpoints.at(name))
         settings = recipe_settings(self.optimizer)
         self.strategy.load_state_dict(self.optimizer, into)
         if not has_average:

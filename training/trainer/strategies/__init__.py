@@ -16,7 +16,7 @@ from trainfleet.training.trainer.strategies.fsdp import FsdpStrategy
 
 __all__ = ["STRATEGIES", "DdpStrategy", "FsdpStrategy", "StateDict", "Strategy", "make_strategy"]
 
-STRATEGIES: dict[str, Callable[[Recipe, Callable[[], nn.Module], RunContext], Strategy]] = {
+STRATEGIES: dict[str, Callable[[Recipe, Callable[[], nn.Module], RunContext, bool], Strategy]] = {
     "ddp": DdpStrategy,
     "fsdp": FsdpStrategy,
     "hsdp": FsdpStrategy,
@@ -24,8 +24,11 @@ STRATEGIES: dict[str, Callable[[Recipe, Callable[[], nn.Module], RunContext], St
 """By the recipe's `strategy`."""
 
 
-def make_strategy(recipe: Recipe, make: Callable[[], nn.Module], context: RunContext) -> Strategy:
-    """Build the model, identical on every rank and with every strategy, and distribute it.
+def make_strategy(
+    recipe: Recipe, make: Callable[[], nn.Module], context: RunContext, resumes: bool = False
+) -> Strategy:
+    """Build the model, identical on every rank and with every strategy, and distribute it. With `resumes` and
+    `meta_init`, it has no initial weights: a checkpoint must be loaded.
 
     NOTE: create the optimizer afterwards, from `strategy.module`, because sharding replaces the parameters.
 
@@ -34,4 +37,4 @@ def make_strategy(recipe: Recipe, make: Callable[[], nn.Module], context: RunCon
         requested
             replicas, or the model does not support `meta_init`.
     """
-    return STRATEGIES[recipe.strategy](recipe, make, context)
+    return STRATEGIES[recipe.strategy](recipe, make, context, resumes)

@@ -36,9 +36,11 @@ class Strategy(ABC):
         parallel: the module to call in a training step.
         forward_is_collective: all ranks must run the same number of forward passes, in a validation too.
         parameters: number of parameters of the whole model.
+        not_drawn: names of the tensors without initial values, which a checkpoint must overwrite.
     """
 
     forward_is_collective = False
+    not_drawn: frozenset[str] = frozenset()
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module

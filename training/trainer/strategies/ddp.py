@@ -25,9 +25,13 @@ SAMPLE_INTERVAL = 10
 class DdpStrategy(Strategy):
     """The whole model on every rank."""
 
-    def __init__(self, recipe: Recipe, make: Callable[[], nn.Module], context: RunContext) -> None:
-        module = build(make, recipe.seed, meta=recipe.sharding.meta_init).materialise().to(context.device)
+    def __init__(
+        self, recipe: Recipe, make: Callable[[], nn.Module], context: RunContext, resumes: bool = False
+    ) -> None:
+        built = build(make, recipe.seed, meta=recipe.sharding.meta_init, resumes=resumes)
+        module = built.materialise().to(context.device)
         super().__init__(module)
+        self.not_drawn = built.not_drawn
         blocks = find_blocks(module, recipe.sharding.blocks)
         recompute(blocks, recipe.activation_checkpointing)
         if recipe.compile:

@@ -38,10 +38,13 @@ class FsdpStrategy(Strategy):
 
     forward_is_collective = True
 
-    def __init__(self, recipe: Recipe, make: Callable[[], nn.Module], context: RunContext) -> None:
+    def __init__(
+        self, recipe: Recipe, make: Callable[[], nn.Module], context: RunContext, resumes: bool = False
+    ) -> None:
         settings = recipe.sharding
-        built = build(make, recipe.seed, meta=settings.meta_init)
+        built = build(make, recipe.seed, meta=settings.meta_init, resumes=resumes)
         super().__init__(built.model)
+        self.not_drawn = built.not_drawn
         blocks = find_blocks(built.model, settings.blocks)
         recompute(blocks, recipe.activation_checkpointing)
         if recipe.compile:

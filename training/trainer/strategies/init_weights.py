@@ -6,6 +6,7 @@ tensor
 is created by replaying its operations on the CPU with a generator seeded from the seed and the tensor's name,
 so
 it is equal with every strategy, world size and device. Weights that are read from a file cannot be recorded.
+A resumed run creates nothing that its checkpoint has: those tensors are zeros until it is loaded.
 """
 
 from __future__ import annotations
@@ -32,8 +33,12 @@ _SUMMARY = "the model does not support meta_init"
 class Built:
     """A model whose weights may still be on the meta device; `materialise` creates those of a part."""
 
-    def __init__(self, model: nn.Module, seed: int, record: _Record | None) -> None:
+    def __init__(self, model: nn.Module, seed: int, record: _Record | None, *, resumes: bool = False) -> None:
         self.model = model
+        overwritten = _in_every_checkpoint(model) if record is not None and resumes else {}
+        self.not_drawn = frozenset(overwritten)
+        """Names of the tensors that are zeros, for a checkpoint to overwrite."""
+        self._zeros = {id(tensor) for tensor in overwritten.values()}
         self._seed, self._record = seed, record
         self._names = {id(tensor): name for name, tensor in _named(model)} if record else {}
         self._made: dict[int, weakref.ref[torch.Tensor]] = {}
@@ -60,10 +65,13 @@ class Built:
         if known is not None:
             return known
         assert self._record is not None
-        name = self._names[id(tensor)]
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.default_generator.manual_seed(_seed(self._seed, name))
-            real = self._record.replay(name, tensor)
+        if id(tensor) in self._zeros:
+            real = torch.zeros(tensor.shape, dtype=tensor.dtype)
+        else:
+            name = self._names[id(tensor)]
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                torch.default_generator.manual_seed(_seed(self._seed, name))
+                real = self._record.replay(name, tensor)
         if isinstance(tensor, nn.Parameter):
             real = nn.Parameter(real, requires_grad=tensor.requires_grad)
         self._made[id(tensor)] = weakref.ref(real)
@@ -71,8 +79,9 @@ class Built:
         return real
 
 
-def build(make: Callable[[], nn.Module], seed: int, meta: bool) -> Built:
-    """Call `make` with seeded generators, on the CPU or on the meta device.
+def build(make: Callable[[], nn.Module], seed: int, meta: bool, *, resumes: bool = False) -> Built:
+    """Call `make` with seeded generators, on the CPU or on the meta device. With `resumes`, a model on the
+    meta device gets zeros in place of the initial values that every checkpoint has.
 
     Raises:
         InputError: the model reads its weights, or loads them, while it is built on the meta device.
@@ -92,7 +101,7 @@ def build(make: Callable[[], nn.Module], seed: int, meta: bool) -> Built:
         tensors = f"{', '.join(unknown[:3])} {'is' if len(unknown) == 1 else 'are'}"
         what = f"{tensors} not created by operations that can be replayed"
         raise InputError(_SUMMARY, [Problem("sharding.meta_init", what, _FIX)])
-    return Built(model, seed, record)
+    return Built(model, seed, record, resumes=resumes)
 
 
 class _Record(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch is partly typed
@@ -201,6 +210,18 @@ class _Constants(TorchFunctionMode):
 def _named(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from model.named_parameters()
     yield from model.named_buffers()
+
+
+def _in_every_checkpoint(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Tensors on the meta device by name, without untrained weights, which a checkpoint may lack."""
+    saved = model.state_dict(keep_vars=True)
+    return {
+        name: tensor
+        for name, tensor in saved.items()
+        if isinstance(tensor, torch.Tensor)
+        and tensor.is_meta
+        and (tensor.requires_grad or not isinstance(tensor, nn.Parameter))
+    }
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -33,6 +33,10 @@ class Recogniser(ABC):
     def build(self) -> nn.Module:
         """The model."""
 
+    def frozen_source(self) -> str | None:
+        """As `Workload.frozen_source`."""
+        return None
+
     @abstractmethod
     def inputs(self, sounds: Sequence[NDArray[np.int16]]) -> dict[str, Tensor]:
         """The model's inputs, on the CPU."""

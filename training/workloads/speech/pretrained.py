@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.training.workloads.model_folder import need_transformers
+from trainfleet.training.workloads.model_folder import need_transformers, source_digest
 from trainfleet.training.workloads.speech.asr_models import (
     IGNORED,
     Letters,
@@ -46,6 +46,8 @@ class _Pretrained(Recogniser):
         assert settings.pretrained is not None
         self.settings, self.name, self.rate = settings, settings.pretrained, rate
         self.tools = need_transformers(f"workload.model.pretrained {self.name}")
+        self.lacks_frozen = False
+        """Whether weights of the model that was built are not trained and not in its files either."""
         self.feature_extractor = self.load_part(self.tools.AutoFeatureExtractor)
         if self.feature_extractor.sampling_rate != rate:
             what = f"{self.name} needs {self.feature_extractor.sampling_rate} Hz, the data has {rate} Hz"
@@ -69,6 +71,26 @@ class _Pretrained(Recogniser):
                 f"cannot load the {kind.__name__.removeprefix('Auto')}",
                 [Problem("workload.model.pretrained", what, fix)],
             ) from error
+
+    def load_model(self, kind: Any, freeze: str, unused: str | None = None, **settings: Any) -> Any:
+        """Load the named model's weights, and call its method `freeze` if the encoder is frozen. A parameter
+        whose name ends in `unused` is not trained.
+
+        Raises:
+            InputError: the model does not exist.
+        """
+        model, read = self.load_part(kind, output_loading_info=True, **settings)
+        if self.settings.freeze_encoder and hasattr(model, freeze):
+            getattr(model, freeze)()
+        for name, parameter in model.named_parameters():
+            if unused is not None and name.endswith(unused):
+                parameter.requires_grad_(False)
+        frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+        self.lacks_frozen = not frozen.isdisjoint(read["missing_keys"])
+        return model
+
+    def frozen_source(self) -> str | None:
+        return source_digest(self.name) if self.settings.freeze_encoder and not self.lacks_frozen else None
 
     def _features(self, sounds: Sequence[NDArray[np.int16]], **settings: Any) -> dict[str, Tensor]:
         scaled = [each.astype(np.float32) / 32768 for each in sounds]
@@ -100,13 +122,8 @@ class CtcRecogniser(_Pretrained):
                 "pad_token_id": 0,
                 "ignore_mismatched_sizes": True,
             }
-        model = self.load_part(self.tools.AutoModelForCTC, **more)
-        if self.settings.freeze_encoder and hasattr(model, "freeze_feature_encoder"):
-            model.freeze_feature_encoder()
-        for name, parameter in model.named_parameters():
-            if name.endswith("masked_spec_embed"):
-                parameter.requires_grad_(False)  # unused without masking, which ddp rejects
-        return CtcModel(model)
+        kind, unused = self.tools.AutoModelForCTC, "masked_spec_embed"  # without masking, which ddp rejects
+        return CtcModel(self.load_model(kind, "freeze_feature_encoder", unused, **more))
 
     def inputs(self, sounds: Sequence[NDArray[np.int16]]) -> dict[str, Tensor]:
         found = self._features(sounds, padding=True, return_attention_mask=True)
@@ -174,9 +191,7 @@ class Seq2SeqRecogniser(_Pretrained):
         self.prefix = self._prefix()
 
     def build(self) -> nn.Module:
-        model = self.load_part(self.tools.AutoModelForSpeechSeq2Seq)
-        if self.settings.freeze_encoder and hasattr(model, "freeze_encoder"):
-            model.freeze_encoder()
+        model = self.load_model(self.tools.AutoModelForSpeechSeq2Seq, "freeze_encoder")
         return Seq2SeqModel(model, self.prefix, self.end, self.settings.most_tokens)
 
     def inputs(self, sounds: Sequence[NDArray[np.int16]]) -> dict[str, Tensor]:

@@ -47,6 +47,9 @@ class Speech(Workload):
     def build_model(self) -> torch.nn.Module:
         return self.recogniser.build()
 
+    def frozen_source(self) -> str | None:
+        return self.recogniser.frozen_source()
+
     def size(self, split: Split) -> int:
         return self._blocks[split].size
 
