@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ from tests.training.training_runs import StopAfter, train_all
 from trainfleet.training.data import make_order
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunResult
+from trainfleet.training.trainer.controllers import batch
 from trainfleet.training.trainer.step import Stepper
 from trainfleet.training.workloads import make_workload
 from trainfleet.training.workloads.lm.workload import LanguageModel
@@ -75,10 +77,12 @@ def test_a_roll_back_and_a_growing_batch_discard_what_was_built(
         def forward(self: Any, *arguments: Any) -> Any:
             output = real(self, *arguments)
             passes.append(1)
-            return replace(output, loss=output.loss * float("nan")) if len(passes) == 20 else output
+            return replace(output, loss=output.loss * math.nan) if len(passes) == 20 else output
 
         return forward
 
+    monkeypatch.setattr(batch, "MIN_MEASUREMENTS", 3)
+    monkeypatch.setattr(batch.NoiseScale, "value", lambda _: math.inf)
     for name, workers in (("inline", INLINE), ("three", THREE)):
         monkeypatch.setattr(Stepper, "forward", once_nan([]))
         course = ("steps=16", "validation.every=100", "validation.samples=2", "checkpoint.every=2")
@@ -96,7 +100,7 @@ def test_the_next_batch_is_built_while_a_step_computes(
     building, computing = LanguageModel.batch, Stepper.compute_gradients
     order: list[int] = []
 
-    def batch(self: Any, split: str, indices: Any) -> Any:
+    def noted(self: Any, split: str, indices: Any) -> Any:
         if split == "train":
             order.append(len(order) + 1)
             began[len(order)].set()
@@ -110,9 +114,15 @@ def test_the_next_batch_is_built_while_a_step_computes(
         return result
 
     steps: list[int] = []
-    monkeypatch.setattr(LanguageModel, "batch", batch)
+    monkeypatch.setattr(LanguageModel, "batch", noted)
     monkeypatch.setattr(Stepper, "compute_gradients", compute)
-    course = ("steps=4", "validation.every=4", "validation.samples=2", "batch.micro_batch=16")
+    course = (
+        "steps=4",
+        "optimizer.warmup=1",
+        "validation.every=4",
+        "validation.samples=2",
+        "batch.micro_batch=16",
+    )
     run(tiny(*course, "batch.global_batch=16", ONE), tmp_path)
     assert order == [1, 2, 3, 4]
 
