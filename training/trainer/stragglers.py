@@ -59,7 +59,7 @@ class StragglerWatch:
         self._latest: float | None = None
 
     def compare(self, throughput: Throughput, compute_s: float | None) -> dict[str, float | int | str]:
-        """Exchange the times since the last log; returns fields of the row.
+        """Exchange the times since the last log; returns fields of the row, on rank 0, which writes it.
 
         Args:
             throughput: of this rank since then.
@@ -73,9 +73,10 @@ class StragglerWatch:
         self._latest = compute_s
         own = (data_s, compute_s if new and compute_s is not None else math.nan)
         data, compute = zip(*self._exchange(own), strict=True)
-        if self._context.rank == 0:
-            for part, seconds in zip(PARTS, (data, compute), strict=True):
-                self._report(part, seconds, throughput)
+        if self._context.rank != 0:
+            return {}
+        for part, seconds in zip(PARTS, (data, compute), strict=True):
+            self._report(part, seconds, throughput)
         slowest = data.index(max(data))
         row: dict[str, float | int | str] = {
             "least_data_wait": min(data) / step_s,
