@@ -25,7 +25,10 @@ from trainfleet.training.trainer.upcoming import UpcomingSteps
 from trainfleet.training.workloads import Workload
 from trainfleet.training.workloads.base import batches_in_threads
 from trainfleet.training.workloads.batch_checks import BatchChecker
+from trainfleet.training.workloads.lm.workload import LanguageModel
+from trainfleet.training.workloads.speech.workload import Speech
 from trainfleet.training.workloads.transfer import CopyStream
+from trainfleet.training.workloads.vision.workload import Vision
 
 Make = Callable[..., Recipe]
 LIMIT_S = 60
@@ -277,6 +280,11 @@ def test_threads_are_used_where_the_class_of_batch_declares_it(kit: Kit) -> None
         "data_loading.workers",
         "`lm` does not declare that its `batch` may run in threads",
     )
+
+
+@pytest.mark.parametrize("workload", [LanguageModel, Speech, Vision])
+def test_the_built_in_workloads_declare_it(workload: type[Workload]) -> None:
+    assert batches_in_threads(workload.__new__(workload))
 
 
 def test_nothing_is_built_ahead_without_workers(tiny: Make) -> None:
