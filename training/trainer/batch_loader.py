@@ -130,7 +130,7 @@ class BatchLoader:
 
     def _count(self) -> int:
         safe = batches_in_threads(self._workload)
-        if self._asked == "auto":
+        if not isinstance(self._asked, int):  # auto
             return int(safe)
         if self._asked and not safe:
             what = f"`{self._name}` does not declare that its `batch` may run in threads"

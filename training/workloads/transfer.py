@@ -42,7 +42,9 @@ class CopyStream:
 
     def __init__(self, device: str | torch.device) -> None:
         self.device = torch.device(device)
-        self._stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+        self._stream: Any = None
+        if self.device.type == "cuda":
+            self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]  # torch is partly typed
 
     def start(self, batch: Mapping[str, torch.Tensor]) -> Copying:
         """Begin to copy a batch of CPU tensors. Any thread may call it; it does not wait for the device."""
