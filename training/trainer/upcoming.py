@@ -17,7 +17,7 @@ class UpcomingSteps:
 
     Args:
         order: of the samples.
-        workload: is told which blocks come next.
+        workload: its `prefetch` receives the samples that come next.
         controllers: of the batch sizes.
         depth: how many micro batches each rank builds ahead.
         world_size: number of ranks.
