@@ -69,6 +69,10 @@ def test_a_rank_that_waits_for_its_data_is_named(
     assert event["text"].startswith(f"rank 1 on {platform.node()} waits for data for")
     train = [row for row in rows if row["kind"] == "train"]
     assert all(row["slowest_data_wait"] > 10 * row["data_wait"] for row in train)
+    assert {(row["slowest_data_wait_rank"], row["slowest_data_wait_node"]) for row in train} == {
+        (1, platform.node())
+    }
+    assert all(row["least_data_wait"] == pytest.approx(row["data_wait"]) for row in train)
     assert any("slowest_backward_seconds" in row for row in train) == (strategy == "ddp")
 
 

@@ -89,7 +89,12 @@ def test_a_rank_is_reported_once_with_its_machine_and_again_after_it_was_fast(
     watched = Watched(tmp_path, monkeypatch)
     for _ in range(LOGS - 1):
         row = watched.log(SLOW_DATA, NONE, monkeypatch)
-    assert row == {"slowest_data_wait": pytest.approx(0.6)}
+    assert row == {
+        "least_data_wait": pytest.approx(0.2),
+        "slowest_data_wait": pytest.approx(0.6),
+        "slowest_data_wait_rank": 2,
+        "slowest_data_wait_node": "node-b",
+    }
     assert watched.events == []
     for _ in range(3 * LOGS):
         watched.log(SLOW_DATA, NONE, monkeypatch)

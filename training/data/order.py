@@ -42,14 +42,14 @@ class Order(Protocol):
 class SampleOrder:
     """A permutation of all samples per epoch (`shuffled`), or the samples in stored order.
 
-    Positions may be queried in any order. Keeps one epoch's permutation: 8 bytes per sample.
+    Positions may be queried in any order. Keeps the permutation of an epoch, 8 bytes per sample; of two
+    where an epoch ends, because later batches are built ahead of the position.
     """
 
     seed: int
     size: int
     shuffled: bool = True
-    _epoch: int = field(default=-1, repr=False)
-    _permutation: NDArray[np.int64] | None = field(default=None, repr=False)
+    _permutations: dict[int, NDArray[np.int64]] = field(default_factory=dict, repr=False)
 
     def index(self, position: int) -> int:
         """The sample at a position, counted from the run's start."""
@@ -65,14 +65,18 @@ class SampleOrder:
 
     def upcoming(self, start: int, count: int) -> list[int]:
         """The same as `indices`: a full permutation is for data that is not streamed."""
+        for past in [each for each in self._permutations if each < start // self.size]:
+            del self._permutations[past]
         return self.indices(start, count)
 
     def _piece(self, epoch: int, first: int, end: int) -> list[int]:
         if not self.shuffled:
             return list(range(first, end))
-        if self._permutation is None or epoch != self._epoch:
-            self._permutation, self._epoch = permutation(self.seed, epoch, self.size).numpy(), epoch
-        piece: list[int] = self._permutation[first:end].tolist()
+        if epoch not in self._permutations:
+            if len(self._permutations) > 1:
+                self._permutations.clear()
+            self._permutations[epoch] = permutation(self.seed, epoch, self.size).numpy()
+        piece: list[int] = self._permutations[epoch][first:end].tolist()
         return piece
 
 

@@ -30,6 +30,8 @@ from trainfleet.training.stores.store import StoreUnavailableError
 T = TypeVar("T")
 MAX_ATTEMPTS = 5
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
+_JITTER = random.Random()
+"""Of waits. Not the process's generator, whose state is part of a checkpoint."""
 STREAM_BUDGET_S = 600.0
 """How long a training waits for a block: with all of its machines, it has nothing else to do."""
 _ARROW_SCHEMES = ("file", "s3", "gs", "gcs", "hdfs")
@@ -110,7 +112,7 @@ def with_retries(
                 raise StoreUnavailableError(
                     "the object store does not respond", [Problem(where, f"failed {attempt} times: {text}")]
                 ) from None
-            wait = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(attempt - 1, 64)) * random.uniform(0.5, 1.5)
+            wait = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(attempt - 1, 64)) * _JITTER.uniform(0.5, 1.5)
             paused += wait
             pause(wait)
 

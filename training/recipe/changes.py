@@ -22,6 +22,7 @@ FREE_KEYS = (
     "sharding",
     "activation_checkpointing",
     "compile",
+    "data_loading",
     "deterministic",
     "batch.micro_batch",
     "publish",

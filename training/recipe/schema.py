@@ -106,6 +106,25 @@ class SampleOrder(Section):
     )
 
 
+PREFETCH_FACTOR = 2
+"""Micro batches that a thread builds ahead: the default of torch.utils.data.DataLoader."""
+
+
+class DataLoading(Section):
+    """How each worker builds its next micro batches ahead of the step. Losses do not depend on it."""
+
+    workers: Literal["auto"] | Annotated[int, Field(ge=0)] = Field(
+        "auto",
+        description="Threads per worker that build batches; 0: the step loop builds each one when it needs "
+        "it; `auto`: 1 where the workload declares `thread_safe_batch`, else 0.",
+    )
+    prefetch_factor: int = Field(
+        PREFETCH_FACTOR,
+        ge=1,
+        description="Micro batches that each thread builds ahead; on GPUs they are copied ahead too.",
+    )
+
+
 class Validation(Section):
     """When to validate and on how many samples. The same limit applies to the test split at the end."""
 
@@ -316,6 +335,7 @@ class Recipe(Section):
     ema: Ema = Ema()
     batch: Batch = Batch()
     order: SampleOrder = SampleOrder()
+    data_loading: DataLoading = DataLoading()
     steps: int | None = Field(None, ge=1, description="Optimizer steps; give this or `epochs`.")
     epochs: float | None = Field(
         None, gt=0, description="Passes over the training split; converted to steps."

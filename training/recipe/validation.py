@@ -12,7 +12,7 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.pod_patches import patch_problems
 from trainfleet.pydantic_messages import explain, part_at, path_text
 from trainfleet.suggestions import did_you_mean, nearest
-from trainfleet.training.recipe.schema import MOMENTUM, Recipe
+from trainfleet.training.recipe.schema import MOMENTUM, PREFETCH_FACTOR, Recipe
 from trainfleet.training.recipe.schema_tuning import PublishConfig, Space, TuneConfig
 from trainfleet.training.stores.urls import parse
 from trainfleet.training.workloads.settings import BrokenRule, WorkloadSettings, names, settings_of
@@ -92,6 +92,7 @@ def _broken_rules(recipe: Recipe) -> Iterator[tuple[list[KeyPath], str, str]]:
     schema_rules = (
         _duration_rules,
         _batch_rules,
+        _loading_rules,
         _sharding_rules,
         _optimizer_rules,
         _checkpoint_rules,
@@ -130,6 +131,13 @@ def _batch_rules(recipe: Recipe) -> Iterable[BrokenRule]:
     if scaling.min_workers is not None and scaling.min_workers > scaling.workers:
         what = f"{scaling.min_workers} is more than scaling.workers, {scaling.workers}"
         yield "scaling.min_workers scaling.workers", what, f"at most {scaling.workers}"
+
+
+def _loading_rules(recipe: Recipe) -> Iterable[BrokenRule]:
+    loading = recipe.data_loading
+    if loading.workers == 0 and loading.prefetch_factor != PREFETCH_FACTOR:
+        what = "nothing is built ahead with data_loading.workers=0"
+        yield "data_loading.prefetch_factor data_loading.workers", what, "at least 1 worker, or leave it out"
 
 
 def _sharding_rules(recipe: Recipe) -> Iterable[BrokenRule]:

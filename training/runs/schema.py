@@ -38,9 +38,14 @@ class TrainRow(TypedDict):
     tokens_per_second: float
     mfu: float | None
     data_wait: float
-    """Share of the time in steps spent waiting for data."""
+    """Share of the time in steps in which rank 0 waited for data."""
+    least_data_wait: NotRequired[float]
+    """The same on the rank that waits the shortest, if there are several."""
     slowest_data_wait: NotRequired[float]
-    """The same on the rank that waits the longest, if there are several."""
+    """The same on the rank that waits the longest."""
+    slowest_data_wait_rank: NotRequired[int]
+    slowest_data_wait_node: NotRequired[str]
+    """The name of that rank's machine."""
     slowest_backward_seconds: NotRequired[float]
     """Of the backward pass of a micro batch on the slowest rank, with ddp and several ranks."""
     step_seconds: float

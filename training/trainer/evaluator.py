@@ -38,11 +38,18 @@ class Evaluator:
         average: WeightAverage,
     ) -> None:
         self.context, self.workload, self.stepper, self.average = context, workload, stepper, average
+        self._most = recipe.batch.micro_batch
         most = recipe.validation.samples or SAMPLES
         self.samples = {split: spread(workload.size(split), most) for split in ("validation", "test")}
 
     def evaluate(self, split: Split, micro_batch: int) -> dict[str, float]:
-        """Metrics by name, such as `validation/loss`; each sample counts once. Collective."""
+        """Metrics by name, such as `validation/loss`; each sample counts once. Collective.
+
+        Args:
+            split: to evaluate.
+            micro_batch: samples per forward pass in training; at most the recipe's are used.
+        """
+        micro_batch = min(self._most, micro_batch)
         metrics = metrics_of(self.workload, split, self.context.device)
         stepper, strategy, samples = self.stepper, self.stepper.strategy, self.samples[split]
         model = strategy.module.eval()
@@ -50,8 +57,9 @@ class Evaluator:
             share(samples, micro_batch, rank, self.context.world_size) for rank in (self.context.rank, 0)
         )
         with torch.no_grad(), self.average.applied():
-            for indices in mine:
-                metrics.update(stepper.forward(stepper.batch(split, indices), model))
+            for number, indices in enumerate(mine, start=1):
+                ahead = mine[number : number + stepper.loader.depth]
+                metrics.update(stepper.forward(stepper.batch(split, indices, ahead), model))
             # Rank 0 has the most batches. NOTE: the others must join its collective forward passes.
             if strategy.forward_is_collective and len(mine) < len(most):
                 stepper.forward(stepper.batch(split, list(samples[:1])), model)

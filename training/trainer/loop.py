@@ -37,7 +37,8 @@ from trainfleet.training.trainer.step import Stepper, StepResult
 from trainfleet.training.trainer.stragglers import StragglerWatch
 from trainfleet.training.trainer.strategies import make_strategy
 from trainfleet.training.trainer.strategies.wrap import CompiledGraphs
-from trainfleet.training.workloads import Split, make_workload
+from trainfleet.training.trainer.upcoming import UpcomingSteps
+from trainfleet.training.workloads import make_workload
 
 __all__ = ["NotANumberError", "RunContext", "RunResult", "train"]
 
@@ -57,6 +58,7 @@ def train(recipe: Recipe, context: RunContext) -> RunResult:
             return run.train()
         finally:
             run.profiler.close()
+            run.stepper.close()
             run.checkpoints.abandon()
             run.storage.leave()
 
@@ -96,6 +98,8 @@ class _Run:
         source = agreed_source(self.workload, self.strategy.module, context)
         self.state = RunState(recipe, *parts, frozen_source=source, saves=self.saves)
         self.stepper = Stepper(recipe, context, self.workload, self.strategy)
+        depth = self.stepper.loader.depth
+        self.upcoming = UpcomingSteps(self.order, self.workload, self.controllers, depth, context.world_size)
         self.evaluator = Evaluator(recipe, context, self.workload, self.stepper, self.state.average)
         self.readings = Readings(
             run_ahead(recipe, context.device, collections=bool(self.workload.collections("train")))
@@ -152,8 +156,7 @@ class _Run:
         began = time.perf_counter()
         size, self.stepper.micro_batch = controllers.global_batch, controllers.micro_batch
         set_learning_rate(self.optimizer, controllers.learning_rate(state.position))
-        self.workload.prefetch("train", self.order.upcoming(state.position, 2 * size))
-        samples = self.order.indices(state.position, size)
+        samples, later = self.upcoming.at(state.step, state.position)
         asked = self.context.should_stop() or self.storage.stop_requested
         asked = asked or bool(self.writer and self.meter.reached())
         with explain_memory(self.recipe, self.context, controllers, first=state.step == self.first_step):
@@ -162,6 +165,7 @@ class _Run:
                 (asked, self.preemption.due, self.checkpoints.writing, self.saves.proposal),
                 controllers.measures_noise(state.step),
                 self._due(self.recipe.log.every, ahead=size),
+                later,
             )
         self.readings.add(state.step + 1, result.values)
         known, rejected = list[Reading](), None
@@ -271,14 +275,10 @@ class _Run:
         for text in self.meter.nearly_reached() if self.writer else []:
             self._log_event("budget", text)
 
-    def _evaluate(self, split: Split) -> dict[str, float]:
-        micro_batch = min(self.recipe.batch.micro_batch, self.controllers.micro_batch)
-        return self.evaluator.evaluate(split, micro_batch)
-
     @lengthy
     def _validate(self) -> dict[str, float]:
         began = time.perf_counter()
-        metrics = self.state.metrics = self._evaluate("validation")
+        metrics = self.state.metrics = self.evaluator.evaluate("validation", self.controllers.micro_batch)
         self.stepper.throughput.validating += time.perf_counter() - began
         if self.writer is not None:
             self.writer.write_row({"kind": "validation", "step": self.state.step, **metrics})
@@ -374,7 +374,7 @@ class _Run:
     def _finish(self, stopped: bool, resumed_from: int, baseline: dict[str, float]) -> RunResult:
         step, metrics = self.state.step, dict(self.state.metrics or {})
         if not stopped:
-            tested = self._evaluate("test")
+            tested = self.evaluator.evaluate("test", self.controllers.micro_batch)
             metrics |= tested
             if self.writer is not None:
                 self.writer.write_row({"kind": "test", "step": step, **tested})

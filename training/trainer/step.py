@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import torch
 import torch.distributed as dist
 
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.trainer.batch_loader import BatchLoader
 from trainfleet.training.trainer.context import RunContext
 from trainfleet.training.trainer.metrics import Throughput
 from trainfleet.training.trainer.strategies import Strategy
+from trainfleet.training.trainer.upcoming import GlobalBatch
 from trainfleet.training.workloads import Split, StepOutput, Workload
 from trainfleet.training.workloads.batch_checks import BatchChecker
-from trainfleet.training.workloads.transfer import to_device
 
 PROBES = 3
 """Passes that time a micro batch; only the last one counts."""
@@ -52,6 +54,7 @@ class Stepper:
         self.micro_batch = recipe.batch.micro_batch
         self.throughput = Throughput()
         self._checker = BatchChecker(recipe.workload.name, workload)
+        self.loader = BatchLoader(recipe, workload, context.device, self._checker.check_batch, self._notify)
 
     def compute_gradients(
         self,
@@ -59,6 +62,7 @@ class Stepper:
         flags: Sequence[float] = (),
         measure_noise: bool = False,
         metrics: bool = True,
+        later: Iterable[GlobalBatch] = (),
     ) -> StepResult:
         """The clipped gradient of the global batch `samples`.
 
@@ -70,6 +74,7 @@ class Stepper:
             flags: of this rank, which travel with the loss and are added up over ranks.
             measure_noise: also measure the gradient's norm over the first half of the batch.
             metrics: whether the step is logged, so that the workload computes its metrics.
+            later: the global batches after this one, as far as they are known, to be built ahead.
         """
         context, workload = self.context, self.workload
         targets = workload.num_targets("train", samples)
@@ -80,10 +85,10 @@ class Stepper:
         rank_parts = [self.rank_micro_batches(part) for part in parts]
         first_half = len(rank_parts[0])
         micro_batches = [indices for part in rank_parts for indices in part]
+        ahead = [*self._inputs(samples, measure_noise), *islice(self._later_inputs(later), self.loader.depth)]
         half_norm = None
         for number, indices in enumerate(micro_batches, start=1):
-            # NOTE: a rank without samples left still runs a pass, because the others wait in collectives.
-            inputs = self.batch("train", indices or samples[:1])
+            inputs = self.batch("train", ahead[number - 1], ahead[number : number + self.loader.depth])
             with self.strategy.grad_sync(last=number in (first_half, len(micro_batches))):
                 output = self.forward(inputs, self.strategy.parallel, metrics)
                 (output.loss * (factor if indices else 0.0)).backward()  # type: ignore[no-untyped-call]  # torch is partly typed
@@ -107,6 +112,16 @@ class Stepper:
         places = micro_batches(len(samples), self.micro_batch, self.context.rank, self.context.world_size)
         return [samples[start:end] for start, end in places]
 
+    def _inputs(self, samples: list[int], measure_noise: bool) -> list[list[int]]:
+        """The samples of this rank's passes over a global batch."""
+        parts = _halves(samples) if measure_noise else (samples,)
+        # NOTE: a rank without samples left still runs a pass, because the others wait in collectives.
+        return [indices or samples[:1] for part in parts for indices in self.rank_micro_batches(part)]
+
+    def _later_inputs(self, later: Iterable[GlobalBatch]) -> Iterator[list[int]]:
+        for samples, measure_noise in later:
+            yield from self._inputs(samples, measure_noise)
+
     def forward(
         self, inputs: dict[str, torch.Tensor], model: torch.nn.Module, metrics: bool = True
     ) -> StepOutput:
@@ -117,13 +132,13 @@ class Stepper:
         self._checker.check_output(output, metrics)
         return output
 
-    def batch(self, split: Split, indices: list[int]) -> dict[str, torch.Tensor]:
-        """Samples on this rank's device."""
+    def batch(
+        self, split: Split, indices: list[int], ahead: Sequence[list[int]] = ()
+    ) -> dict[str, torch.Tensor]:
+        """Samples on this rank's device; `ahead` are those of the next calls."""
         began = time.perf_counter()
         with self.context.lengthy():
-            given = self.workload.batch(split, indices)
-        self._checker.check_batch(split, indices, given)
-        batch = {name: to_device(value, self.context.device) for name, value in given.items()}
+            batch = self.loader.take(split, indices, ahead)
         if split == "train":
             self.throughput.data += time.perf_counter() - began
         return batch
@@ -140,6 +155,14 @@ class Stepper:
                 self.batch("train", self._first_samples(self.micro_batch)), model, metrics=False
             )
             (output.loss * 0.0).backward()  # type: ignore[no-untyped-call]  # torch is partly typed
+
+    def close(self) -> None:
+        """Discard the batches that were built ahead, and end their threads."""
+        self.loader.close()
+
+    def _notify(self, what: str, text: str) -> None:
+        if self.context.rank == 0:
+            self.context.on_event(what, text)
 
     def _first_samples(self, size: int) -> list[int]:
         return list(range(min(size, self.workload.size("train"))))

@@ -58,8 +58,8 @@ class StragglerWatch:
         """By part and rank, the logs in a row that contradict what is reported, and their seconds."""
         self._latest: float | None = None
 
-    def compare(self, throughput: Throughput, compute_s: float | None) -> dict[str, float]:
-        """Exchange the times since the last log; returns fields of the row.
+    def compare(self, throughput: Throughput, compute_s: float | None) -> dict[str, float | int | str]:
+        """Exchange the times since the last log; returns fields of the row, on rank 0, which writes it.
 
         Args:
             throughput: of this rank since then.
@@ -73,10 +73,17 @@ class StragglerWatch:
         self._latest = compute_s
         own = (data_s, compute_s if new and compute_s is not None else math.nan)
         data, compute = zip(*self._exchange(own), strict=True)
-        if self._context.rank == 0:
-            for part, seconds in zip(PARTS, (data, compute), strict=True):
-                self._report(part, seconds, throughput)
-        row = {"slowest_data_wait": max(data) / step_s}
+        if self._context.rank != 0:
+            return {}
+        for part, seconds in zip(PARTS, (data, compute), strict=True):
+            self._report(part, seconds, throughput)
+        slowest = data.index(max(data))
+        row: dict[str, float | int | str] = {
+            "least_data_wait": min(data) / step_s,
+            "slowest_data_wait": data[slowest] / step_s,
+            "slowest_data_wait_rank": slowest,
+            "slowest_data_wait_node": self._hosts[slowest],
+        }
         if not all(map(math.isnan, compute)):
             row["slowest_backward_seconds"] = max(each for each in compute if not math.isnan(each))
         return row

@@ -72,6 +72,9 @@ class Workload(ABC):
         predict_settings: the settings that `predict` accepts; None: its named parameters.
         wants_metrics: whether this pass needs `metrics`, set before each `forward_loss`: False in training
             steps that are not logged, whose `metric_sums` may leave out what is expensive.
+        thread_safe_batch: whether `batch` may run in several threads at once, ahead of the step and at the
+            same time as the other hooks, and depends on its arguments only, so that it draws from no random
+            generator of the process. A class that overrides `batch` declares it again.
     """
 
     sample_tokens: int = 0
@@ -82,6 +85,7 @@ class Workload(ABC):
     streamed: bool = True
     predict_settings: Sequence[str] | None = None
     wants_metrics: bool = True
+    thread_safe_batch: bool = False
 
     @abstractmethod
     def fingerprint(self) -> str:
@@ -232,6 +236,14 @@ def adapt(workload: type) -> type[Workload]:
 def missing_hooks(workload: Workload, *names: str) -> list[str]:
     """The optional hooks among `names` that a workload does not override."""
     return [name for name in names if _definition(type(workload), name) is Workload]
+
+
+def batches_in_threads(workload: Workload) -> bool:
+    """Whether `batch` may run in threads: `thread_safe_batch`, as declared for the `batch` that is used."""
+    if "thread_safe_batch" in vars(workload):
+        return workload.thread_safe_batch
+    declared, defined = (_definition(type(workload), name) for name in ("thread_safe_batch", "batch"))
+    return workload.thread_safe_batch and issubclass(declared, defined)
 
 
 def _misspelled(workload: type[Workload]) -> Iterator[tuple[str, str]]:

@@ -23,6 +23,7 @@ from trainfleet.training.data import (
     share,
     spread,
 )
+from trainfleet.training.data import order as order_module
 from trainfleet.training.data.pack_blocks import scattered
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import Recipe
@@ -41,6 +42,23 @@ def test_an_epoch_holds_every_sample_once(seed: int, epoch: int, size: int) -> N
 def test_the_order_continues_unchanged_from_any_sample(seed: int, size: int, start: int, count: int) -> None:
     whole = SampleOrder(seed, size).indices(0, start + count)
     assert SampleOrder(seed, size).indices(start, count) == whole[start:]
+
+
+def test_reading_ahead_computes_the_permutation_of_each_epoch_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    epochs: list[int] = []
+
+    def counted(seed: int, epoch: int, size: int) -> Any:
+        epochs.append(epoch)
+        return permutation(seed, epoch, size)
+
+    monkeypatch.setattr(order_module, "permutation", counted)
+    order = SampleOrder(0, 50)
+    for position in range(0, 200, 4):
+        order.upcoming(position, 8)
+        order.indices(position, 4)
+        order.indices(position + 8, 4)
+    assert epochs == [0, 1, 2, 3, 4]
+    assert len(order._permutations) <= 2
 
 
 @given(

@@ -34,6 +34,7 @@ class LanguageModel(Workload):
     """See `trainfleet.training.workloads.Workload`. Batches hold `inputs` and `targets`, int64 [B, T]."""
 
     metrics = ("nats_per_byte", "accuracy")
+    thread_safe_batch = True
 
     def __init__(self, settings: LmSettings, cache: Path) -> None:
         self.settings = settings

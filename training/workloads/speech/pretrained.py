@@ -7,6 +7,7 @@ its weights are gathered.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,8 @@ class _Pretrained(Recogniser):
         self.tools = need_transformers(f"workload.model.pretrained {self.name}")
         self.lacks_frozen = False
         """Whether weights of the model that was built are not trained and not in its files either."""
+        # A tokenizer is set up for each call, in place (set_truncation_and_padding), and threads share it.
+        self.tokenizing = threading.Lock()
         self.feature_extractor = self.load_part(self.tools.AutoFeatureExtractor)
         if self.feature_extractor.sampling_rate != rate:
             what = f"{self.name} needs {self.feature_extractor.sampling_rate} Hz, the data has {rate} Hz"
@@ -132,11 +135,9 @@ class CtcRecogniser(_Pretrained):
     def targets(self, text: str) -> list[int]:
         if self.tokenizer is None:
             return self.letters.targets(text)
-        return [
-            number
-            for number in self.tokenizer(self._cased(text)).input_ids
-            if number != self.tokenizer.unk_token_id
-        ]
+        with self.tokenizing:
+            numbers = self.tokenizer(self._cased(text)).input_ids
+        return [number for number in numbers if number != self.tokenizer.unk_token_id]
 
     def losses(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
         logits, steps = model(batch["sound"], batch["attention_mask"])
@@ -200,11 +201,9 @@ class Seq2SeqRecogniser(_Pretrained):
 
     def targets(self, text: str) -> list[int]:
         """Prefix, tokens and end token, without the start token."""
-        body = [
-            token
-            for token in self.tokenizer(text, add_special_tokens=False).input_ids
-            if token not in self.special
-        ]
+        with self.tokenizing:
+            tokens = self.tokenizer(text, add_special_tokens=False).input_ids
+        body = [token for token in tokens if token not in self.special]
         return [*self.prefix[1:], *body, self.end]
 
     def losses(self, model: Any, batch: dict[str, Tensor]) -> Tensor:

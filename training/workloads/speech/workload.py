@@ -32,6 +32,7 @@ class Speech(Workload):
     metrics: tuple[str, ...] = ()
     sample_tokens = 0
     flops_per_token = 0.0
+    thread_safe_batch = True
 
     def __init__(self, settings: SpeechSettings, cache: Path) -> None:
         self.settings = settings

@@ -37,6 +37,7 @@ class Vision(Workload):
     loss_unit = "nats/image"
     sample_tokens = 0
     flops_per_token = 0.0
+    thread_safe_batch = True
 
     def __init__(self, settings: VisionSettings, cache: Path) -> None:
         self.settings = settings

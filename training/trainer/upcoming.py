@@ -1,0 +1,47 @@
+"""The global batches of the next steps, so that data can be read and batches built ahead of them."""
+
+from __future__ import annotations
+
+import functools
+
+from trainfleet.training.data.order import Order
+from trainfleet.training.trainer.controllers import Controllers
+from trainfleet.training.workloads import Workload
+
+GlobalBatch = tuple[list[int], bool]
+"""Samples, and whether the step measures its gradient's norm over the first half too."""
+
+
+class UpcomingSteps:
+    """The samples of the next step, and those of later ones if the controllers change nothing until then.
+
+    Args:
+        order: of the samples.
+        workload: its `prefetch` receives the samples that come next.
+        controllers: of the batch sizes.
+        depth: how many micro batches each rank builds ahead.
+        world_size: number of ranks.
+    """
+
+    def __init__(
+        self, order: Order, workload: Workload, controllers: Controllers, depth: int, world_size: int
+    ) -> None:
+        self._order, self._workload, self._controllers = order, workload, controllers
+        self._depth, self._world_size = depth, world_size
+        # Each step is asked for once before it comes and once when it comes.
+        self._indices = functools.lru_cache(maxsize=depth + 2)(order.indices)
+
+    def at(self, step: int, position: int) -> tuple[list[int], list[GlobalBatch]]:
+        """The samples of step `step` (from 0), which starts at `position`, and the batches after it."""
+        controllers = self._controllers
+        size = controllers.global_batch
+        accumulation = -(-size // (controllers.micro_batch * self._world_size))
+        steps = -(-self._depth // accumulation)
+        self._workload.prefetch("train", self._order.upcoming(position, (1 + max(1, steps)) * size))
+        samples = self._indices(position, size)
+        later = [
+            (self._indices(position + more * size, size), controllers.measures_noise(step + more))
+            for more in range(1, steps + 1)
+            if position + more * size < controllers.samples
+        ]
+        return samples, later
