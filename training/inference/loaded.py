@@ -32,7 +32,7 @@ class LoadedRun:
 
     Attributes:
         recipe: as stored in the checkpoint.
-        workload: with its data prepared.
+        workload: with its data prepared, unless it was loaded without.
         model: in evaluation mode, on the requested device, with the average of the weights if there is one.
         step: number of optimizer steps.
         path: folder or URL of the checkpoint.
@@ -47,7 +47,14 @@ class LoadedRun:
     metrics: dict[str, float]
 
 
-def load_run(source: str, which: str = "best", device: str = "cpu", cache: Path | None = None) -> LoadedRun:
+def load_run(
+    source: str,
+    which: str = "best",
+    device: str = "cpu",
+    cache: Path | None = None,
+    *,
+    with_data: bool = True,
+) -> LoadedRun:
     """Load a checkpoint.
 
     Args:
@@ -55,6 +62,8 @@ def load_run(source: str, which: str = "best", device: str = "cpu", cache: Path 
         which: `best` by the recipe's metric (the newest if none was measured), `newest`, or `step-N`.
         device: device of the model.
         cache: folder of the workload's data; by default the user's cache folder.
+        with_data: False if the data is not needed. It is prepared nevertheless if the checkpoint or the
+            workload is of a version without `Workload.for_inference`.
 
     Raises:
         InputError: no run or no such checkpoint, or the data or the pretrained model differs from those of
@@ -65,15 +74,17 @@ def load_run(source: str, which: str = "best", device: str = "cpu", cache: Path 
     from trainfleet.training.recipe.schema import Recipe
     from trainfleet.training.trainer.context import default_cache
     from trainfleet.training.trainer.frozen import KEY, frozen_names, require_source
-    from trainfleet.training.workloads import make_workload
+    from trainfleet.training.workloads import ASSETS, inference_workload, make_workload
 
     root, name = _locate(source, which)
     checkpoints = Checkpoints(open_store(root), _settings(root), lambda *_: None, read_only=True)
     name = name or _select(checkpoints, which, source)
     shared = checkpoints.read(name)["shared"]
     recipe = Recipe.model_validate(shared["recipe"])
-    workload = make_workload(recipe, cache or default_cache())
-    _check_data(workload, shared, checkpoints.at(name))
+    found = None if with_data else inference_workload(recipe, shared.get(ASSETS))
+    workload = found or make_workload(recipe, cache or default_cache())
+    if found is None:
+        _check_data(workload, shared, checkpoints.at(name))
     model = workload.build_model()
     weights, source = model.state_dict(), shared.get(KEY)
     if source is not None:

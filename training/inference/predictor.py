@@ -5,6 +5,7 @@ If a batch holds an unreadable row, the rows are read one by one, so that the ot
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 from collections.abc import Mapping, Sequence
@@ -138,14 +139,15 @@ def open_predictor(
         source: folder or URL of a run or checkpoint, or a folder that `trainfleet publish` wrote.
         which: `best`, `newest` or `step-N`, if `source` is a run.
         device: device of the model.
-        cache: folder of the workload's data; by default the user's cache folder.
+        cache: folder of the workload's data, for workloads that cannot predict without it; by default the
+            user's cache folder.
 
     Raises:
         InputError: there is no model, or its workload cannot predict.
     """
     if (Path(source) / PROVENANCE).is_file():
         return _published(Path(source), device, cache)
-    found = load_run(source, which, device, cache)
+    found = load_run(source, which, device, cache, with_data=False)
     return Predictor(
         found.recipe,
         found.workload,
@@ -160,17 +162,41 @@ def open_predictor(
 def _published(folder: Path, device: str, cache: Path | None) -> Predictor:
     from trainfleet.training.recipe.schema import Recipe
     from trainfleet.training.trainer.context import default_cache
-    from trainfleet.training.workloads import make_workload
+    from trainfleet.training.workloads import ASSETS, inference_workload, make_workload
 
     try:
         document = json.loads((folder / PROVENANCE).read_text(encoding="utf-8"))
         recipe = Recipe.model_validate(document["recipe"])
         step, identity = int(document["checkpoint"]["step"]), str(document["checkpoint"]["identity"])
+        listed = document.get(ASSETS)
+        assets = None if listed is None else {name: read_asset(folder, name, listed[name]) for name in listed}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             "not a published model",
             [Problem(str(folder / PROVENANCE), "cannot be read", "publish the run again")],
         ) from error
-    workload: Any = make_workload(recipe, cache or default_cache())
+    workload: Any = inference_workload(recipe, assets, folder)
+    if workload is None:  # of an earlier version, or a workload without `for_inference`
+        workload = make_workload(recipe, cache or default_cache())
     model = workload.import_(folder).to(device).eval()
     return Predictor(recipe, workload, model, path=str(folder), identity=identity, step=step, device=device)
+
+
+def read_asset(folder: Path, name: str, sha256: str) -> bytes:
+    """One of a published folder's assets.
+
+    Raises:
+        InputError: it is missing or was changed.
+    """
+    from trainfleet.training.workloads import ASSETS
+
+    path = folder / ASSETS / name
+    fix = "copy the whole published folder, or publish the run again"
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        problem = Problem(str(path), error.strerror or str(error), fix)
+        raise InputError("the published model is not complete", [problem]) from error
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise InputError("the published model was changed", [Problem(str(path), "has other content", fix)])
+    return content

@@ -91,8 +91,8 @@ class _Run:
         data = self.workload.fingerprint()
         self.saves = SaveSchedule(recipe.checkpoint, recipe.validation.every, context.machines, context.rank)
         parts = (self.strategy, self.optimizer, self.interval, data, self.controllers, self.guards)
-        source = agreed_source(self.workload, self.strategy.module, context)
-        self.state = RunState(recipe, *parts, frozen_source=source, saves=self.saves)
+        self.state = RunState(recipe, *parts, saves=self.saves, assets=dict(self.workload.assets()))
+        self.state.frozen_source = agreed_source(self.workload, self.strategy.module, context)
         self.stepper = Stepper(recipe, context, self.workload, self.strategy)
         self.evaluator = Evaluator(recipe, context, self.workload, self.stepper, self.state.average)
         self.readings = Readings(

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from trainfleet.errors import InputError, Problem
 
@@ -133,6 +133,25 @@ class Workload(ABC):
         """torchmetrics by name, updated with `StepOutput.metric_inputs`; each computes one number."""
         return {}
 
+    def assets(self) -> Mapping[str, bytes]:
+        """Files by name that `for_inference` needs besides the settings, such as a tokenizer or the names of
+        the classes: a few MB. Every checkpoint has them, and a published folder has them in `assets`.
+        """
+        return {}
+
+    @classmethod
+    def for_inference(cls, settings: Any, assets: Mapping[str, bytes], folder: Path | None) -> Self:
+        """Construct without the training data. Only `build_model`, `frozen_source`, `read`, `predict` and
+        `import_` are called. Optional: without it, predict and serve use the constructor, and so prepare the
+        training data.
+
+        Args:
+            settings: the recipe's `workload` section.
+            assets: what `assets` returned in the training.
+            folder: the published folder, from which `import_` will build the model; None for a checkpoint.
+        """
+        raise NotImplementedError
+
     def read(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """Convert a user's rows (`{"text": ...}`, `{"audio": PATH or samples, "rate": Hz}`, `{"image": ...}`)
         into a batch on the CPU. Required by predict and serve.
@@ -231,14 +250,14 @@ def adapt(workload: type) -> type[Workload]:
 
 def missing_hooks(workload: Workload, *names: str) -> list[str]:
     """The optional hooks among `names` that a workload does not override."""
-    return [name for name in names if _definition(type(workload), name) is Workload]
+    return [name for name in names if defining_class(type(workload), name) is Workload]
 
 
 def _misspelled(workload: type[Workload]) -> Iterator[tuple[str, str]]:
     """Public methods that no class of Trainfleet declares, and the hook that each resembles, unless the
     workload defines that hook too.
     """
-    optional = [name for name in HOOKS if _definition(workload, name) is Workload]
+    optional = [name for name in HOOKS if defining_class(workload, name) is Workload]
     for each in workload.__mro__:
         if each.__module__.startswith("trainfleet.") or each is object:
             continue
@@ -249,7 +268,7 @@ def _misspelled(workload: type[Workload]) -> Iterator[tuple[str, str]]:
                 yield from ((name, hook) for hook in difflib.get_close_matches(name, optional, 1, SIMILARITY))
 
 
-def _definition(workload: type, name: str) -> type:
+def defining_class(workload: type, name: str) -> type:
     """The class in the inheritance chain that defines a hook."""
     return next(each for each in workload.__mro__ if name in vars(each))
 

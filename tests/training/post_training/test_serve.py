@@ -21,9 +21,9 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from starlette.requests import Request
 
 from tests.training.launches import running, wait_for
+from tests.training.post_training.handler_client import HandlerClient
 from trainfleet.training.inference.predictor import Answer, Predictor, open_predictor
 from trainfleet.training.inference.serve.metrics import ServeMetrics
 from trainfleet.training.inference.serve.request_handler import Limits, RequestHandler
@@ -35,17 +35,6 @@ BLANK = [[0] * 8] * 8
 @pytest.fixture(scope="module")
 def predictor(pictures: Path) -> Predictor:
     return open_predictor(str(pictures))
-
-
-class HandlerClient(httpx.AsyncClient):
-    """A client that passes its requests directly to a handler."""
-
-    def __init__(self, handler: RequestHandler) -> None:
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            reply = await handler.answer(Request(scope, receive))
-            await reply(scope, receive, send)
-
-        super().__init__(transport=httpx.ASGITransport(app=app), base_url="http://handler")
 
 
 def ask(handler: RequestHandler, *calls: tuple[str, str, Any]) -> list[httpx.Response]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -22,7 +22,14 @@ from trainfleet.training.workloads.lm.gpt_hf_layout import read_gpt, write_gpt
 from trainfleet.training.workloads.lm.hf_tokenizer import model_encoder
 from trainfleet.training.workloads.lm.sampling import generate
 from trainfleet.training.workloads.lm.settings import LmSettings
-from trainfleet.training.workloads.lm.text import END, token_files
+from trainfleet.training.workloads.lm.text import (
+    END,
+    TOKENIZER,
+    BpeEncoder,
+    ByteEncoder,
+    Encoder,
+    token_files,
+)
 from trainfleet.training.workloads.model_folder import source_digest
 from trainfleet.training.workloads.transfer import to_device
 
@@ -36,13 +43,13 @@ class LanguageModel(Workload):
     metrics = ("nats_per_byte", "accuracy")
 
     def __init__(self, settings: LmSettings, cache: Path) -> None:
-        self.settings = settings
         encoder = model_encoder(settings.model.pretrained) if settings.model.pretrained is not None else None
         self.files = token_files(settings.data, cache, settings.model.context, encoder)
+        self._configure(settings, self.files.encoder)
         self.streamed = self.files.streamed
         self.sample_tokens = settings.model.context
         self.loss_unit = "nats/byte" if settings.data.tokens == "bytes" else "nats/token"
-        self.byte_lengths = torch.tensor([len(each) for each in self.files.spelling])
+        self.byte_lengths = torch.tensor([len(each) for each in self.spelling])
         with torch.device("meta"):
             shape = self.build_model()
         self.parameters = sum(each.numel() for each in shape.parameters())
@@ -51,12 +58,23 @@ class LanguageModel(Workload):
         else:
             self.flops_per_token = _pretrained().flops_per_token(shape, settings.model.context)
 
+    def assets(self) -> dict[str, bytes]:
+        """The BPE tokenizer. A pretrained model's is read with the model."""
+        own = self.settings.data.tokens == "bpe" and self.encoder.tokenizer is not None
+        return {TOKENIZER: self.encoder.tokenizer or b""} if own else {}
+
+    @classmethod
+    def for_inference(cls, settings: LmSettings, assets: Mapping[str, bytes], folder: Path | None) -> Self:
+        workload = cls.__new__(cls)
+        workload._configure(settings, _encoder(settings, assets, folder))
+        return workload
+
     def fingerprint(self) -> str:
         return self.files.digest
 
     def build_model(self) -> torch.nn.Module:
         model: torch.nn.Module = (
-            Gpt(self.settings.model, self.files.vocabulary)
+            Gpt(self.settings.model, self.encoder.vocabulary)
             if self._own
             else _pretrained().build(self.settings.model)
         )
@@ -112,7 +130,7 @@ class LanguageModel(Workload):
         predecessor.
         """
         train = pair_counts(self._train_bytes())
-        spelling, evaluated = self.files.spelling, []
+        spelling, evaluated = self.spelling, []
         for sample in self.files.blocks["validation"].rows(indices)["tokens"]:
             row = [spelling[token] for token in sample]
             evaluated.append(b"".join([row[0][-1:], *row[1:]]))
@@ -127,7 +145,7 @@ class LanguageModel(Workload):
         ]
         if problems:
             raise InputError("some rows have no text", problems)
-        encoder = self.files.encoder
+        encoder = self.encoder
         tokens = [
             each.tolist() or [encoder.end]
             for each in encoder.encode([str(row["text"]).encode() for row in rows])
@@ -158,7 +176,7 @@ class LanguageModel(Workload):
             row[:length]
             for row, length in zip(batch["tokens"].tolist(), batch["length"].tolist(), strict=True)
         ]
-        end = self.files.encoder.end
+        end = self.encoder.end
         devices = [batch["tokens"].device] if batch["tokens"].is_cuda else []
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(int(settings.get("seed", 0)))
@@ -176,7 +194,7 @@ class LanguageModel(Workload):
             _pretrained().export(model, self.settings.model.pretrained, folder)
             return
         assert isinstance(model, Gpt)
-        encoder = self.files.encoder
+        encoder = self.encoder
         write_gpt(model, folder, encoder.tokenizer, encoder.end, END if encoder.tokenizer else None)
 
     def import_(self, folder: Path) -> torch.nn.Module:
@@ -190,27 +208,37 @@ class LanguageModel(Workload):
         )
         return model
 
+    def _configure(self, settings: LmSettings, encoder: Encoder) -> None:
+        self.settings, self.encoder, self.spelling = settings, encoder, encoder.spelling
+
     @property
     def _own(self) -> bool:
         return self.settings.model.pretrained is None
 
     def _text(self, tokens: Sequence[int]) -> str:
         """The text up to the end of the document."""
-        end = self.files.encoder.end
+        end = self.encoder.end
         kept = tokens[: tokens.index(end)] if end in tokens else tokens
-        return b"".join(self.files.spelling[token] for token in kept).decode("utf-8", "replace")
+        return b"".join(self.spelling[token] for token in kept).decode("utf-8", "replace")
 
     def _train_bytes(self) -> Iterator[bytes]:
         """Part of the training split as bytes, in pieces that overlap by one byte, so that each pair counts
         once.
         """
-        spelling = self.files.spelling
+        spelling = self.spelling
         for tokens in self.files.tokens("train", at_most=_BASELINE_BLOCKS):
             if self.settings.data.tokens == "bytes":
                 yield tokens.tobytes()
             else:
                 first, *others = tokens.tolist()
                 yield b"".join([spelling[first][-1:], *map(spelling.__getitem__, others)])
+
+
+def _encoder(settings: LmSettings, assets: Mapping[str, bytes], folder: Path | None) -> Encoder:
+    """The encoder of a trained model, from its assets or its published folder."""
+    if settings.model.pretrained is not None:
+        return model_encoder(str(folder or settings.model.pretrained))
+    return ByteEncoder() if settings.data.tokens == "bytes" else BpeEncoder(assets[TOKENIZER])
 
 
 def _pretrained() -> Any:

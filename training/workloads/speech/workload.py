@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -34,12 +34,25 @@ class Speech(Workload):
     flops_per_token = 0.0
 
     def __init__(self, settings: SpeechSettings, cache: Path) -> None:
-        self.settings = settings
-        self.recogniser = make_recogniser(settings)
+        self._configure(settings)
         self.loss_unit = "nats/letter" if settings.model.kind == "ctc" else "nats/token"
         self.prepared = audio_blocks(settings.data, cache)
         self._blocks = {split: self.prepared.blocks(split) for split in ("train", "validation", "test")}
         self.streamed = self.prepared.manifest.bytes() > _STREAM_FROM
+
+    @classmethod
+    def for_inference(
+        cls,
+        settings: SpeechSettings,
+        assets: Mapping[str, bytes],  # noqa: ARG003 - the settings have the letters
+        folder: Path | None,
+    ) -> Self:
+        """Nothing but the settings; a pretrained model's parts are read from its published folder."""
+        workload = cls.__new__(cls)
+        if settings.model.pretrained is not None and folder is not None:
+            settings = _read_from(settings, folder)
+        workload._configure(settings)
+        return workload
 
     def fingerprint(self) -> str:
         return self.prepared.manifest.digest()
@@ -137,10 +150,10 @@ class Speech(Workload):
         """Build a model from what `export` wrote."""
         if self.settings.model.pretrained is None:
             return load_exported(folder)[0]
-        settings = self.settings.model_copy(
-            update={"model": self.settings.model.model_copy(update={"pretrained": str(folder)})}
-        )
-        return make_recogniser(settings).build().eval()
+        return make_recogniser(_read_from(self.settings, folder)).build().eval()
+
+    def _configure(self, settings: SpeechSettings) -> None:
+        self.settings, self.recogniser = settings, make_recogniser(settings)
 
     def _texts(self, split: Split, indices: Sequence[int]) -> list[str]:
         """Transcripts without audio."""
@@ -152,6 +165,12 @@ class Speech(Workload):
 
     def _reference_texts(self, targets: torch.Tensor) -> list[str]:
         return [self.recogniser.spelt([number for number in row if number >= 0]) for row in targets.tolist()]
+
+
+def _read_from(settings: SpeechSettings, folder: Path) -> SpeechSettings:
+    """The settings of a pretrained model that is in `folder`."""
+    model = settings.model.model_copy(update={"pretrained": str(folder)})
+    return settings.model_copy(update={"model": model})
 
 
 def make_recogniser(settings: SpeechSettings) -> Recogniser:

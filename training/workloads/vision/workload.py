@@ -6,9 +6,10 @@ whose state is part of a checkpoint.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from trainfleet.training.workloads.vision.models import make_model
 from trainfleet.training.workloads.vision.settings import ImageModelSettings, VisionSettings
 
 KIND = "trainfleet-vision"
+CLASSES = "classes.json"
 _BASELINE_BLOCKS = 16
 """Number of blocks (of 8 MiB by default) of the training split averaged for the centroids."""
 
@@ -48,6 +50,21 @@ class Vision(Workload):
             * settings.data.channels
             > 4 << 30
         )
+
+    def assets(self) -> dict[str, bytes]:
+        """The names of the classes, in the order of the model's outputs."""
+        return {CLASSES: json.dumps(list(self.classes)).encode()}
+
+    @classmethod
+    def for_inference(
+        cls,
+        settings: VisionSettings,
+        assets: Mapping[str, bytes],
+        folder: Path | None,  # noqa: ARG003 - the classes are among the assets
+    ) -> Self:
+        workload = cls.__new__(cls)
+        workload.settings, workload.classes = settings, tuple(json.loads(assets[CLASSES]))
+        return workload
 
     def fingerprint(self) -> str:
         return self.prepared.manifest.digest()
