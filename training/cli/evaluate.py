@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainfleet.console import EXIT_CODES
-from trainfleet.training.cli.options import JsonAtEnd, Source, Which, Workers
+from trainfleet.training.cli.options import InferencePrecision, JsonAtEnd, Source, Which, Workers
 
 if TYPE_CHECKING:
     from trainfleet.training.evaluate import Evaluation
@@ -31,11 +31,12 @@ def evaluate_command(  # noqa: PLR0917 - Typer passes options by name
             "--samples", metavar="N", min=1, help="Maximum number, evenly spread; by default all samples."
         ),
     ] = None,
+    precision: InferencePrecision = None,
     as_json: JsonAtEnd = False,
 ) -> None:
     """Measure a checkpoint on a split: each sample once. Metrics are exact for any number of processes.
 
-    The result is stored in RUN/evaluations/SPLIT-STEP.json.
+    The result is stored in RUN/evaluations/SPLIT-STEP.json; with --precision in SPLIT-STEP-PRECISION.json.
 
     [bold]Examples[/]
 
@@ -43,7 +44,7 @@ def evaluate_command(  # noqa: PLR0917 - Typer passes options by name
 
     trainfleet evaluate runs/lm-small --split validation --which step-100 --workers 2
 
-    trainfleet evaluate runs/lm-small/checkpoints/step-00000200 --json
+    trainfleet evaluate runs/lm-small/checkpoints/step-00000200 --precision bf16 --json
     """
     from dataclasses import asdict
 
@@ -52,7 +53,15 @@ def evaluate_command(  # noqa: PLR0917 - Typer passes options by name
     from trainfleet.training.runtime.counted_progress import CountedProgress
 
     with CountedProgress(f"evaluating on {split}", quiet=as_json) as progress:
-        found = measure(source, split, which, workers=workers, samples=samples, progress=progress)
+        found = measure(
+            source,
+            split,
+            which,
+            workers=workers,
+            samples=samples,
+            precision=precision,
+            progress=progress,
+        )
     if as_json:
         print_json(asdict(found) | {"file": found.file})
     else:

@@ -10,7 +10,14 @@ import typer
 from trainfleet import completion
 from trainfleet.console import EXIT_CODES
 from trainfleet.errors import InputError, Problem
-from trainfleet.training.cli.options import AliasedCommand, JsonAtEnd, ModelSource, Which, one_of
+from trainfleet.training.cli.options import (
+    AliasedCommand,
+    InferencePrecision,
+    JsonAtEnd,
+    ModelSource,
+    Which,
+    one_of,
+)
 
 serve = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 
@@ -210,6 +217,7 @@ def serve_command(  # noqa: PLR0917 - Typer passes options by name
     rows: Rows = 64,
     body_kib: BodyKib = 1024,
     timeout: Timeout = 30.0,
+    precision: InferencePrecision = None,
     on: On = "local",
     name: Name = None,
     stack: Stack = None,
@@ -239,7 +247,16 @@ def serve_command(  # noqa: PLR0917 - Typer passes options by name
         def hear(event: Mapping[str, Any]) -> None:
             _report(event, as_json=as_json)
 
-        start(source, which, host=host, port=port, replicas=replicas, limits=limits, hear=hear)
+        start(
+            source,
+            which,
+            host=host,
+            port=port,
+            replicas=replicas,
+            limits=limits,
+            precision=precision,
+            hear=hear,
+        )
         return
     from trainfleet.training.launch.kuberay.options import KubeRayOptions
     from trainfleet.training.launch.kuberay.service import ServiceOptions, serve_on_kuberay
@@ -255,7 +272,7 @@ def serve_command(  # noqa: PLR0917 - Typer passes options by name
         redis=redis,
         redis_secret=redis_secret,
     )
-    options = ServiceOptions(source, which, replicas, limits.model_dump(), name, stack, cluster)
+    options = ServiceOptions(source, which, replicas, limits.model_dump(), precision, name, stack, cluster)
     serve_on_kuberay(options, show=show, as_json=as_json)
 
 

@@ -22,6 +22,7 @@ from trainfleet.files import write_whole
 from trainfleet.training.data.bad_rows import BadInput
 from trainfleet.training.data.sources import Source, Unit, find_source, rows_of
 from trainfleet.training.inference.predictor import Predictor, open_predictor
+from trainfleet.training.workloads import Precision
 
 MANIFEST, PLAN, BLOCKS = "_manifest.json", "plan.json", "blocks"
 """Readers of whole folders (pyarrow, Spark) skip names with a leading underscore."""
@@ -48,6 +49,7 @@ class Request:
         settings: for the workload's `predict`.
         block_kib: approximate input size per block.
         glob: selects files of a folder.
+        precision: of the weights; see `open_predictor`.
     """
 
     source: str
@@ -61,6 +63,7 @@ class Request:
     settings: Mapping[str, Any] = field(default_factory=dict)
     block_kib: int = 256
     glob: str = "**/*"
+    precision: Precision | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,13 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
     """Run the job; with workers, in the process that drives Ray."""
     request = Request(**job)
     source = find_source(request.input, request.glob, unit_bytes=request.block_kib << 10)
-    predictor = open_predictor(request.source, request.which, device() if not request.workers else "cpu")
+    predictor = open_predictor(
+        request.source,
+        request.which,
+        device(),
+        precision=request.precision,
+        load=not request.workers,  # actors load it
+    )
     predictor.check(request.settings)
     plan = _plan(request, source, predictor)
     output = Path(request.output).absolute()
@@ -158,7 +167,8 @@ class Actor:
     """A ray.data actor."""
 
     def __init__(self, source: str, request: Request) -> None:
-        self.predictor, self.request = open_predictor(source, "best", device()), request
+        self.request = request
+        self.predictor = open_predictor(source, "best", device(), precision=request.precision)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         block = make_block(self.predictor, int(row["number"]), pickle.loads(row["unit"]), self.request)
@@ -245,6 +255,7 @@ def _plan(request: Request, source: Source, predictor: Predictor) -> dict[str, A
         "batch": request.batch,
         "form": request.form,
         "settings": dict(request.settings),
+        "precision": request.precision,
     }
 
 

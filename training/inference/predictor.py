@@ -5,23 +5,25 @@ If a batch holds an unreadable row, the rows are read one by one, so that the ot
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.suggestions import did_you_mean
-from trainfleet.training.inference.loaded import identity_of, load_run, precision
+from trainfleet.training.inference.loaded import autocast, identity_of, open_run, set_precision
 from trainfleet.training.workloads import missing_hooks
 
 if TYPE_CHECKING:
     import torch
 
     from trainfleet.training.recipe.schema import Recipe
+    from trainfleet.training.workloads import Precision
 
 Row = Mapping[str, Any]
 PROVENANCE = "provenance.json"
@@ -42,21 +44,25 @@ class Predictor:
         path: the checkpoint or folder it was loaded from.
         identity: SHA-256 that changes with the weights.
         step: number of optimizer steps.
+        precision: of the weights, as it was asked for.
     """
 
     def __init__(
         self,
         recipe: Recipe,
         workload: Any,
-        model: torch.nn.Module,
+        load: Callable[[], torch.nn.Module],
         *,
         path: str,
         identity: str,
         step: int,
         device: str,
+        precision: Precision | None = None,
     ) -> None:
-        self.recipe, self.workload, self.model = recipe, workload, model
-        self.path, self.identity, self.step, self.device = path, identity, step, device
+        self.recipe, self.workload, self._load = recipe, workload, load
+        self.path, self.identity, self.step = path, identity, step
+        self.device, self.precision = device, precision
+        set_precision(workload, recipe, precision)
         missing = missing_hooks(workload, "read", "predict")
         if missing:
             what = f"has no {' and no '.join(f'`{name}`' for name in missing)}"
@@ -64,6 +70,11 @@ class Predictor:
                 "this workload's models cannot predict",
                 [Problem(recipe.workload.name, what, "see docs/add-a-workload.md")],
             )
+
+    @functools.cached_property
+    def model(self) -> torch.nn.Module:
+        """The model in evaluation mode on its device, loaded when it is first used."""
+        return self._load()
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Reject settings that the workload's `predict` does not accept.
@@ -98,7 +109,7 @@ class Predictor:
         import torch
 
         batch = {name: value.to(self.device) for name, value in self.workload.read(rows).items()}
-        with torch.no_grad(), precision(self.recipe, self.device):
+        with torch.no_grad(), autocast(self.recipe, self.device, self.precision):
             found = list(self.workload.predict(self.model, batch, **settings))
         if len(found) != len(rows):
             what = f"gave {len(found)} predictions for {len(rows)} rows"
@@ -131,7 +142,13 @@ class Predictor:
 
 
 def open_predictor(
-    source: str, which: str = "best", device: str = "cpu", cache: Path | None = None
+    source: str,
+    which: str = "best",
+    device: str = "cpu",
+    cache: Path | None = None,
+    *,
+    precision: Precision | None = None,
+    load: bool = True,
 ) -> Predictor:
     """Load a model for prediction.
 
@@ -141,28 +158,37 @@ def open_predictor(
         device: device of the model.
         cache: folder of the workload's data, for workloads that cannot predict without it; by default the
             user's cache folder.
+        precision: of the weights and of what is computed with them; None: fp32 weights, computed with in the
+            precision of the training.
+        load: False to load the weights when they are first used, for a process that only checks.
 
     Raises:
         InputError: there is no model, or its workload cannot predict.
     """
     if (Path(source) / PROVENANCE).is_file():
-        return _published(Path(source), device, cache)
-    found = load_run(source, which, device, cache, with_data=False)
-    return Predictor(
-        found.recipe,
-        found.workload,
-        found.model,
-        path=found.path,
-        identity=identity_of(found.path),
-        step=found.step,
-        device=device,
-    )
+        predictor = _published(Path(source), device, cache, precision)
+    else:
+        run = open_run(source, which, cache, with_data=False)
+        predictor = Predictor(
+            run.recipe,
+            run.workload,
+            lambda: run.load(device, precision).model,
+            path=run.path,
+            identity=identity_of(run.path),
+            step=run.step,
+            device=device,
+            precision=precision,
+        )
+    if load:
+        _ = predictor.model
+    return predictor
 
 
-def _published(folder: Path, device: str, cache: Path | None) -> Predictor:
+def _published(folder: Path, device: str, cache: Path | None, precision: Precision | None) -> Predictor:
     from trainfleet.training.recipe.schema import Recipe
     from trainfleet.training.trainer.context import default_cache
     from trainfleet.training.workloads import ASSETS, inference_workload, make_workload
+    from trainfleet.training.workloads.model_folder import dtype_of
 
     try:
         document = json.loads((folder / PROVENANCE).read_text(encoding="utf-8"))
@@ -178,8 +204,17 @@ def _published(folder: Path, device: str, cache: Path | None) -> Predictor:
     workload: Any = inference_workload(recipe, assets, folder)
     if workload is None:  # of an earlier version, or a workload without `for_inference`
         workload = make_workload(recipe, cache or default_cache())
-    model = workload.import_(folder).to(device).eval()
-    return Predictor(recipe, workload, model, path=str(folder), identity=identity, step=step, device=device)
+    dtype = None if precision is None else dtype_of(precision)
+    return Predictor(
+        recipe,
+        workload,
+        lambda: workload.import_(folder).to(device=device, dtype=dtype).eval(),
+        path=str(folder),
+        identity=identity,
+        step=step,
+        device=device,
+        precision=precision,
+    )
 
 
 def read_asset(folder: Path, name: str, sha256: str) -> bytes:

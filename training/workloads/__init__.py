@@ -8,6 +8,7 @@ from typing import Any
 
 from trainfleet.training.workloads.base import (
     Outcome,
+    Precision,
     RenamedMembers,
     Split,
     StepOutput,
@@ -20,6 +21,7 @@ from trainfleet.training.workloads.settings import RecipeView, workload_of
 __all__ = [
     "ASSETS",
     "Outcome",
+    "Precision",
     "RecipeView",
     "Split",
     "StepOutput",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 Split = Literal["train", "validation", "test"]
+Precision = Literal["fp32", "bf16"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,12 @@ class Workload(ABC):
         fields: by name, the type and shape of a sample (None: any size), checked in every batch.
         streamed: with `blocks`, whether `order.shuffle: auto` is a windowed shuffle over them.
         predict_settings: the settings that `predict` accepts; None: its named parameters.
+        precisions: the types of the weights that inference may ask for, `fp32` and `bf16`. With bf16 the
+            model of `build_model` or `import_` is converted, and the batches of `read` are not.
+        precision: the type of the weights that `build_model` and `import_` make. It may be set to bf16 before
+            they are called; they may ignore it.
+        on_meta: whether `build_model` works on the meta device and `state_dict` has all of its tensors: a
+            checkpoint is then read straight into it, without weights made before.
         wants_metrics: whether this pass needs `metrics`, set before each `forward_loss`: False in training
             steps that are not logged, whose `metric_sums` may leave out what is expensive.
     """
@@ -81,6 +88,9 @@ class Workload(ABC):
     fields: Mapping[str, tuple[str, Sequence[int | None]]] = {}
     streamed: bool = True
     predict_settings: Sequence[str] | None = None
+    precisions: Sequence[Precision] = ("fp32",)
+    precision: Precision = "fp32"
+    on_meta: bool = False
     wants_metrics: bool = True
 
     @abstractmethod

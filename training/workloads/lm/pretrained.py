@@ -56,8 +56,8 @@ class Causal(nn.Module):
         return [list(row) for row in found[:, longest:].tolist()]
 
 
-def build(settings: GptSettings) -> Causal:
-    """The model with its pretrained weights; on the meta device without weights.
+def build(settings: GptSettings, dtype: torch.dtype = torch.float32) -> Causal:
+    """The model with its pretrained weights in this type; on the meta device without weights.
 
     Raises:
         InputError: the model does not exist, peft is not installed, or LoRA finds no target or weights that
@@ -72,7 +72,7 @@ def build(settings: GptSettings) -> Causal:
             )
         else:
             inner, read = tools.AutoModelForCausalLM.from_pretrained(
-                settings.pretrained, dtype=torch.float32, output_loading_info=True
+                settings.pretrained, dtype=dtype, output_loading_info=True
             )
             missing = sorted(read["missing_keys"])
     except (OSError, ValueError, KeyError) as error:

@@ -30,7 +30,7 @@ from trainfleet.training.workloads.lm.text import (
     Encoder,
     token_files,
 )
-from trainfleet.training.workloads.model_folder import source_digest
+from trainfleet.training.workloads.model_folder import dtype_of, source_digest
 from trainfleet.training.workloads.transfer import to_device
 
 _BASELINE_BLOCKS = 64
@@ -41,6 +41,7 @@ class LanguageModel(Workload):
     """See `trainfleet.training.workloads.Workload`. Batches hold `inputs` and `targets`, int64 [B, T]."""
 
     metrics = ("nats_per_byte", "accuracy")
+    precisions = ("fp32", "bf16")
 
     def __init__(self, settings: LmSettings, cache: Path) -> None:
         encoder = model_encoder(settings.model.pretrained) if settings.model.pretrained is not None else None
@@ -76,7 +77,7 @@ class LanguageModel(Workload):
         model: torch.nn.Module = (
             Gpt(self.settings.model, self.encoder.vocabulary)
             if self._own
-            else _pretrained().build(self.settings.model)
+            else _pretrained().build(self.settings.model, dtype_of(self.precision))
         )
         return model
 
@@ -200,16 +201,14 @@ class LanguageModel(Workload):
     def import_(self, folder: Path) -> torch.nn.Module:
         """Build a model from what `export` wrote."""
         if self._own:
-            return read_gpt(folder)
-        model: torch.nn.Module = (
-            _pretrained()
-            .build(self.settings.model.model_copy(update={"pretrained": str(folder), "lora": None}))
-            .eval()
-        )
+            return read_gpt(folder, dtype_of(self.precision))
+        exported = self.settings.model.model_copy(update={"pretrained": str(folder), "lora": None})
+        model: torch.nn.Module = _pretrained().build(exported, dtype_of(self.precision)).eval()
         return model
 
     def _configure(self, settings: LmSettings, encoder: Encoder) -> None:
         self.settings, self.encoder, self.spelling = settings, encoder, encoder.spelling
+        self.on_meta = self._own
 
     @property
     def _own(self) -> bool:

@@ -17,6 +17,7 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.training.data import spread
 from trainfleet.training.data.readers import UnreadableError
 from trainfleet.training.workloads import Split, StepOutput, Workload
+from trainfleet.training.workloads.model_folder import dtype_of
 from trainfleet.training.workloads.speech.asr_models import Letters, Recogniser, load_exported, pad_targets
 from trainfleet.training.workloads.speech.audio import as_int16, audio_blocks, resampled, to_mono
 from trainfleet.training.workloads.speech.settings import SpeechSettings
@@ -30,6 +31,7 @@ class Speech(Workload):
     """Batches hold the recogniser's inputs and `target`, int64 [B, L]."""
 
     metrics: tuple[str, ...] = ()
+    precisions = ("fp32", "bf16")
     sample_tokens = 0
     flops_per_token = 0.0
 
@@ -149,11 +151,12 @@ class Speech(Workload):
     def import_(self, folder: Path) -> torch.nn.Module:
         """Build a model from what `export` wrote."""
         if self.settings.model.pretrained is None:
-            return load_exported(folder)[0]
+            return load_exported(folder, dtype_of(self.precision))[0]
         return make_recogniser(_read_from(self.settings, folder)).build().eval()
 
     def _configure(self, settings: SpeechSettings) -> None:
         self.settings, self.recogniser = settings, make_recogniser(settings)
+        self.on_meta = settings.model.pretrained is None
 
     def _texts(self, split: Split, indices: Sequence[int]) -> list[str]:
         """Transcripts without audio."""

@@ -20,7 +20,12 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.training.data import spread
 from trainfleet.training.data.readers import UnreadableError
 from trainfleet.training.workloads import Split, StepOutput, Workload
-from trainfleet.training.workloads.model_folder import read_config, read_weights, write_model
+from trainfleet.training.workloads.model_folder import (
+    dtype_of,
+    read_config,
+    read_weights,
+    write_model,
+)
 from trainfleet.training.workloads.transfer import to_device
 from trainfleet.training.workloads.vision.images import image_blocks, pixels_of, square
 from trainfleet.training.workloads.vision.models import make_model
@@ -36,6 +41,8 @@ class Vision(Workload):
     """Batches hold `image`, uint8 [B, C, S, S], and `label`, int64 [B]."""
 
     metrics: tuple[str, ...] = ()
+    precisions = ("fp32", "bf16")
+    on_meta = True
     loss_unit = "nats/image"
     sample_tokens = 0
     flops_per_token = 0.0
@@ -176,20 +183,20 @@ class Vision(Workload):
 
     def import_(self, folder: Path) -> torch.nn.Module:
         """Build a model from what `export` wrote; needs no training data."""
-        return load_exported(folder)
+        return load_exported(folder, dtype_of(self.precision))
 
     def _shape(self) -> tuple[int, ...]:
         data = self.settings.data
         return data.channels, data.size, data.size
 
 
-def load_exported(folder: Path) -> torch.nn.Module:
+def load_exported(folder: Path, dtype: torch.dtype = torch.float32) -> torch.nn.Module:
     """A classifier from an exported folder, whose `config.json` lists the classes in order."""
     config = read_config(folder, KIND)
     settings = ImageModelSettings.model_validate(config["model"])
-    return read_weights(
-        folder, make_model(settings, config["size"], config["channels"], len(config["classes"]))
-    )
+    with torch.device("meta"):
+        model = make_model(settings, config["size"], config["channels"], len(config["classes"]))
+    return read_weights(folder, model, dtype)
 
 
 def augmented(images: torch.Tensor, shift: int, flip: bool) -> torch.Tensor:
