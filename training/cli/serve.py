@@ -42,7 +42,10 @@ LOCAL_ONLY, KUBERAY_ONLY = (
 HELP = """Serve a trained model over HTTP with Ray Serve, until Ctrl-C: then accepted requests are completed.
 
 POST /predict takes [dim]{"rows": [{...}]}[/] and returns [dim]{"predictions": [...]}[/]; GET /healthz and
-/metrics (Prometheus). With --json the address is printed as JSON once the server is ready.
+/metrics (Prometheus). Settings of the predictions stand next to rows, as in
+[dim]{"rows": [...], "max_tokens": 100, "temperature": 0.5, "seed": 1}[/]; with [dim]"stream": true[/] text
+arrives as it is made, as server-sent events. With --json the address is printed as JSON once the server is
+ready.
 
 [bold]Examples[/]
 
@@ -50,9 +53,13 @@ trainfleet serve runs/lm-small
 
 trainfleet serve models/digits --port 9000 --replicas 2 --queue 128
 
+trainfleet serve models/lm-small --precision bf16 --max-tokens 256
+
 trainfleet serve s3://my-bucket/runs/lm-small --on kuberay --stack outputs.json --replicas 2
 
 curl -s http://127.0.0.1:8000/predict -d '{"rows": [{"text": "def main("}]}'
+
+curl -sN http://127.0.0.1:8000/predict -d '{"rows": [{"text": "def main("}], "max_tokens": 9, "stream": true}'
 """
 
 Host = Annotated[
@@ -104,6 +111,16 @@ Timeout = Annotated[
         metavar="S",
         min=0.01,
         help="Maximum seconds per request; then 504.",
+        rich_help_panel=LIMITS,
+    ),
+]
+MaxTokens = Annotated[
+    int,
+    typer.Option(
+        "--max-tokens",
+        metavar="N",
+        min=1,
+        help="Maximum `max_tokens` of a request to a language model.",
         rich_help_panel=LIMITS,
     ),
 ]
@@ -217,6 +234,7 @@ def serve_command(  # noqa: PLR0917 - Typer passes options by name
     rows: Rows = 64,
     body_kib: BodyKib = 1024,
     timeout: Timeout = 30.0,
+    max_tokens: MaxTokens = 1024,
     precision: InferencePrecision = None,
     on: On = "local",
     name: Name = None,
@@ -237,7 +255,13 @@ def serve_command(  # noqa: PLR0917 - Typer passes options by name
     from trainfleet.training.inference.serve.request_handler import Limits
 
     limits = Limits(
-        body_kib=body_kib, rows=rows, queue=queue, batch=batch, wait_ms=wait_ms, timeout_s=timeout
+        body_kib=body_kib,
+        rows=rows,
+        queue=queue,
+        batch=batch,
+        wait_ms=wait_ms,
+        timeout_s=timeout,
+        max_tokens=max_tokens,
     )
     _reject_unsupported(ctx, one_of("--on", on, ("local", "kuberay")))
     if on == "local":

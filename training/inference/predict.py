@@ -12,7 +12,7 @@ import json
 import math
 import pickle
 import shutil
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.files import write_whole
 from trainfleet.training.data.bad_rows import BadInput
 from trainfleet.training.data.sources import Source, Unit, find_source, rows_of
+from trainfleet.training.inference.prediction_files import encoded
 from trainfleet.training.inference.predictor import Predictor, open_predictor
 from trainfleet.training.workloads import Precision
 
@@ -111,7 +112,7 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
         precision=request.precision,
         load=not request.workers,  # actors load it
     )
-    predictor.check(request.settings)
+    predictor.check(request.settings)  # defaults are not part of the plan: only what was asked for
     plan = _plan(request, source, predictor)
     output = Path(request.output).absolute()
     partial = output.with_name(f"{output.name}.partial")
@@ -160,7 +161,7 @@ def make_block(predictor: Predictor, number: int, unit: Unit, request: Request) 
                 lines_by_place[place]["error"] = answer.error
     lines = [lines_by_place[place] for place in range(len(rows))]
     bad = [BadInput(line["name"], line["error"]) for line in lines if "error" in line]
-    return Block(number, _encoded(lines, request.form), len(lines), bad)
+    return Block(number, encoded(lines, request.form), len(lines), bad)
 
 
 class Actor:
@@ -377,28 +378,6 @@ def _bad_rows_error(bad: Sequence[BadInput]) -> InputError:
         problems.append(Problem("", f"and {len(bad) - MAX_IN_ERROR} more in this block"))
     problems.append(Problem("", "fix them", "or use --on-bad quarantine, which records the error of each"))
     return InputError("rows of the input cannot be read", problems)
-
-
-def _encoded(lines: Iterable[Mapping[str, Any]], form: str) -> bytes:
-    if form == "jsonl":
-        return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    def text(value: Any) -> str | None:
-        return None if value is None else json.dumps(value, ensure_ascii=False)
-
-    columns = {
-        "name": [line["name"] for line in lines],
-        "input": [text(line["input"]) for line in lines],
-        "prediction": [text(line["prediction"]) for line in lines],
-        "error": [line.get("error") for line in lines],
-    }
-    # strings, so that all blocks have one schema
-    table = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
-    sink = pa.BufferOutputStream()
-    parquet.write_table(table, sink)
-    return bytes(sink.getvalue())
 
 
 def _is_echoed(value: Any) -> bool:

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.pydantic_messages import explain
 from trainfleet.suggestions import did_you_mean
 from trainfleet.training.inference.loaded import autocast, identity_of, open_run, set_precision
 from trainfleet.training.workloads import missing_hooks
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from trainfleet.training.workloads import Precision
 
 Row = Mapping[str, Any]
+Hear = Callable[[int, str], Any]
+"""Called with a row's number and the next piece of its prediction."""
 PROVENANCE = "provenance.json"
 
 
@@ -35,6 +40,15 @@ class Answer:
 
     prediction: dict[str, Any] | None
     error: str = ""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A row of a request, with validated settings, and where the pieces of its prediction go."""
+
+    row: Row
+    settings: Mapping[str, Any]
+    hear: Callable[[str], Any] | None = None
 
 
 class Predictor:
@@ -76,32 +90,46 @@ class Predictor:
         """The model in evaluation mode on its device, loaded when it is first used."""
         return self._load()
 
-    def check(self, settings: Mapping[str, Any]) -> None:
-        """Reject settings that the workload's `predict` does not accept.
+    def check(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of a prediction, validated; with their defaults if the workload declares them.
 
         Raises:
-            InputError: names each unknown setting.
+            InputError: names each setting that is unknown or has an invalid value.
         """
         known = self.workload.predict_settings
+        if isinstance(known, type):
+            try:
+                return known.model_validate(dict(settings)).model_dump()
+            except ValidationError as error:
+                problems = [explain(each, known) for each in error.errors(include_url=False)]
+                raise InputError("invalid prediction settings", problems) from error
         if known is None:
             parameters = inspect.signature(self.workload.predict).parameters.values()
             if any(each.kind is each.VAR_KEYWORD for each in parameters):
-                return
-            known = [each.name for each in parameters if each.name not in ("model", "batch")]
+                return dict(settings)
+            known = [each.name for each in parameters if each.name not in ("model", "batch", "hear")]
         problems = [
-            Problem(
-                f"--set {name}",
-                f"`{name}` is not a prediction setting of this workload",
-                did_you_mean(name, known),
-            )
+            Problem(name, "is not a prediction setting of this workload", did_you_mean(name, known))
             for name in settings
             if name not in known
         ]
         if problems:
             raise InputError("unknown settings", problems)
+        return dict(settings)
 
-    def __call__(self, rows: Sequence[Row], **settings: Any) -> list[dict[str, Any]]:
-        """One prediction per row.
+    @property
+    def streams(self) -> bool:
+        """Whether predictions can be local_hear piece by piece."""
+        return bool(self.workload.streams)
+
+    def common(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that must be equal in a batch."""
+        return {name: each for name, each in settings.items() if name not in self.workload.row_settings}
+
+    def __call__(
+        self, rows: Sequence[Row], *, hear: Hear | None = None, **settings: Any
+    ) -> list[dict[str, Any]]:
+        """One prediction per row. With `hear`, for a workload that streams, also piece by piece.
 
         Raises:
             InputError: names every row that cannot be read, by its number.
@@ -109,6 +137,8 @@ class Predictor:
         import torch
 
         batch = {name: value.to(self.device) for name, value in self.workload.read(rows).items()}
+        if hear is not None:
+            settings["hear"] = hear
         with torch.no_grad(), autocast(self.recipe, self.device, self.precision):
             found = list(self.workload.predict(self.model, batch, **settings))
         if len(found) != len(rows):
@@ -119,19 +149,40 @@ class Predictor:
             )
         return found
 
-    def answers(self, rows: Sequence[Row], **settings: Any) -> list[Answer]:
+    def answers(self, rows: Sequence[Row], *, hear: Hear | None = None, **settings: Any) -> list[Answer]:
         """One answer per row; for an unreadable row, its error."""
         if not rows:
             return []
         try:
-            return [Answer(each) for each in self(rows, **settings)]
+            return [Answer(each) for each in self(rows, hear=hear, **settings)]
         except InputError as error:
             if len(rows) == 1:
                 return [Answer(None, "; ".join(f"{each.what}" for each in error.problems) or error.summary)]
         errors = [self._error(row) for row in rows]
-        good = [row for row, error in zip(rows, errors, strict=True) if not error]
-        found = iter(self(good, **settings) if good else [])
+        good = [place for place, error in enumerate(errors) if not error]
+        mine = {
+            name: [value[place] for place in good]
+            if name in self.workload.row_settings and isinstance(value, list)
+            else value
+            for name, value in settings.items()
+        }
+        local_hear = None if hear is None else lambda place, piece: hear(good[place], piece)
+        found = iter(self([rows[place] for place in good], hear=local_hear, **mine) if good else [])
         return [Answer(None, error) if error else Answer(next(found)) for error in errors]
+
+    def answers_of(self, calls: Sequence[Call]) -> list[Answer]:
+        """Answers to rows of several requests, which have the same `common` settings."""
+        settings: dict[str, Any] = self.common(calls[0].settings)
+        for name in self.workload.row_settings:
+            settings[name] = [each.settings.get(name) for each in calls]
+        hear = None
+        if any(each.hear is not None for each in calls):
+
+            def hear(place: int, piece: str) -> None:
+                if (listener := calls[place].hear) is not None:
+                    listener(piece)
+
+        return self.answers([each.row for each in calls], hear=hear, **settings)
 
     def _error(self, row: Row) -> str:
         try:

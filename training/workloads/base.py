@@ -20,6 +20,7 @@ from trainfleet.errors import InputError, Problem
 
 if TYPE_CHECKING:
     import torch
+    from pydantic import BaseModel
     from torchmetrics import Metric
 
 Split = Literal["train", "validation", "test"]
@@ -70,7 +71,12 @@ class Workload(ABC):
         loss_unit: unit of the loss in reports, for example `nats/token`.
         fields: by name, the type and shape of a sample (None: any size), checked in every batch.
         streamed: with `blocks`, whether `order.shuffle: auto` is a windowed shuffle over them.
-        predict_settings: the settings that `predict` accepts; None: its named parameters.
+        predict_settings: the settings that `predict` accepts: a pydantic model, which also validates them and
+            has their defaults, or names; None: its named parameters.
+        row_settings: those of them that may differ between the rows of a batch: `predict` then gets a list
+            with a value per row.
+        streams: whether `predict` takes `hear` and calls it with a row's number and the next piece of its
+            text.
         precisions: the types of the weights that inference may ask for, `fp32` and `bf16`. With bf16 the
             model of `build_model` or `import_` is converted, and the batches of `read` are not.
         precision: the type of the weights that `build_model` and `import_` make. It may be set to bf16 before
@@ -87,7 +93,9 @@ class Workload(ABC):
     loss_unit: str = "nats/target"
     fields: Mapping[str, tuple[str, Sequence[int | None]]] = {}
     streamed: bool = True
-    predict_settings: Sequence[str] | None = None
+    predict_settings: type[BaseModel] | Sequence[str] | None = None
+    row_settings: Sequence[str] = ()
+    streams: bool = False
     precisions: Sequence[Precision] = ("fp32",)
     precision: Precision = "fp32"
     on_meta: bool = False

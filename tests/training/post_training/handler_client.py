@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import Any
 
 import httpx
@@ -19,3 +21,21 @@ class HandlerClient(httpx.AsyncClient):
             await reply(scope, receive, send)
 
         super().__init__(transport=httpx.ASGITransport(app=app), base_url="http://handler")
+
+
+def ask(handler: RequestHandler, *calls: tuple[str, str, Any]) -> list[httpx.Response]:
+    """Send requests at the same time."""
+
+    async def all_of_them() -> list[httpx.Response]:
+        async with HandlerClient(handler) as client:
+            return list(
+                await asyncio.gather(
+                    *(client.request(method, path, content=_content(body)) for method, path, body in calls)
+                )
+            )
+
+    return asyncio.run(all_of_them())
+
+
+def _content(body: Any) -> Any:
+    return body if body is None or isinstance(body, bytes) else json.dumps(body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,7 +52,7 @@ def test_the_documented_workload_trains_and_beats_its_baseline(
 def test_the_documented_workload_predicts_without_its_data(
     folder: Path, run: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = (folder / "spirals.py").read_text() + "\n" + blocks("python")[1]
+    text = (folder / "spirals.py").read_text() + textwrap.indent(blocks("python")[1], "    ")
     (folder / "spirals.py").write_text(text)
     run(
         load_recipe("spirals.yaml", ["scaling.workers=1", "steps=100", "log.tensorboard=false"]),
@@ -76,7 +77,7 @@ def test_a_workload_without_the_hook_predicts_with_its_data(
     methods = (
         blocks("python")[1].replace("def for_inference", "def _unused").replace("self.names[each]", "each")
     )
-    (folder / "spirals.py").write_text((folder / "spirals.py").read_text() + "\n" + methods)
+    (folder / "spirals.py").write_text((folder / "spirals.py").read_text() + textwrap.indent(methods, "    "))
     run(
         load_recipe("spirals.yaml", ["scaling.workers=1", "steps=10", "log.tensorboard=false"]),
         folder / "run",

@@ -20,8 +20,9 @@ from trainfleet.training.workloads.lm.bigram import nats_per_byte, pair_counts
 from trainfleet.training.workloads.lm.gpt import Gpt, flops_per_token
 from trainfleet.training.workloads.lm.gpt_hf_layout import read_gpt, write_gpt
 from trainfleet.training.workloads.lm.hf_tokenizer import model_encoder
+from trainfleet.training.workloads.lm.sampled_text import TextPieces, options_of
 from trainfleet.training.workloads.lm.sampling import generate
-from trainfleet.training.workloads.lm.settings import LmSettings
+from trainfleet.training.workloads.lm.settings import LmSettings, SamplingSettings
 from trainfleet.training.workloads.lm.text import (
     END,
     TOKENIZER,
@@ -42,6 +43,9 @@ class LanguageModel(Workload):
 
     metrics = ("nats_per_byte", "accuracy")
     precisions = ("fp32", "bf16")
+    predict_settings = SamplingSettings
+    row_settings = tuple(SamplingSettings.model_fields)
+    streams = True
 
     def __init__(self, settings: LmSettings, cache: Path) -> None:
         encoder = model_encoder(settings.model.pretrained) if settings.model.pretrained is not None else None
@@ -157,37 +161,30 @@ class LanguageModel(Workload):
 
     @torch.no_grad()
     def predict(
-        self, model: torch.nn.Module, batch: dict[str, torch.Tensor], **settings: Any
+        self,
+        model: torch.nn.Module,
+        batch: dict[str, torch.Tensor],
+        *,
+        hear: Callable[[int, str], Any] | None = None,
+        **settings: Any,
     ) -> list[dict[str, Any]]:
-        """Continue each text by at most `max_tokens` (64) tokens, sampled at `temperature` (0.8; 0: greedy)
-        from the `top_k` (50) most likely. The same `seed` (0) and batch give the same result.
-        """
-        most, temperature, top_k = (
-            int(settings.get("max_tokens", 64)),
-            float(settings.get("temperature", 0.8)),
-            int(settings.get("top_k", 50)),
-        )
-        if most < 1 or temperature < 0 or top_k < 0:
-            what = f"max_tokens {most}, temperature {temperature}, top_k {top_k}"
-            raise InputError(
-                "invalid sampling settings",
-                [Problem("predict", what, "max_tokens at least 1, temperature and top_k at least 0")],
-            )
+        """Continue each text; see `SamplingSettings`. A setting may be a list with a value for each row."""
         prompts = [
             row[:length]
             for row, length in zip(batch["tokens"].tolist(), batch["length"].tolist(), strict=True)
         ]
+        options = options_of(settings, len(prompts))
         end = self.encoder.end
-        devices = [batch["tokens"].device] if batch["tokens"].is_cuda else []
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(int(settings.get("seed", 0)))
-            if self._own:
-                context = self.settings.model.context
-                found = generate(
-                    model, prompts, most, context=context, temperature=temperature, top_k=top_k, end=end
-                )
-            else:
-                found = model.generate(prompts, most, temperature, top_k, end)  # type: ignore[operator]  # Causal
+        pieces = TextPieces(self.spelling, end, len(prompts), hear) if hear is not None else None
+        hear_token = pieces.add if pieces is not None else lambda *_: None
+        if self._own:
+            assert isinstance(model, Gpt)
+            context = self.settings.model.context
+            found = generate(model, prompts, options, context=context, end=end, hear=hear_token)
+        else:
+            found = model.generate(prompts, options, end, hear_token)  # type: ignore[operator]  # Causal
+        if pieces is not None:
+            pieces.finish()
         return [{"text": self._text(tokens)} for tokens in found]
 
     def export(self, model: torch.nn.Module, folder: Path) -> None:

@@ -32,6 +32,7 @@ class Speech(Workload):
 
     metrics: tuple[str, ...] = ()
     precisions = ("fp32", "bf16")
+    predict_settings = ()
     sample_tokens = 0
     flops_per_token = 0.0
 

@@ -29,7 +29,7 @@ from trainfleet.training.workloads.model_folder import (
 from trainfleet.training.workloads.transfer import to_device
 from trainfleet.training.workloads.vision.images import image_blocks, pixels_of, square
 from trainfleet.training.workloads.vision.models import make_model
-from trainfleet.training.workloads.vision.settings import ImageModelSettings, VisionSettings
+from trainfleet.training.workloads.vision.settings import ImageModelSettings, LabelSettings, VisionSettings
 
 KIND = "trainfleet-vision"
 CLASSES = "classes.json"
@@ -43,6 +43,7 @@ class Vision(Workload):
     metrics: tuple[str, ...] = ()
     precisions = ("fp32", "bf16")
     on_meta = True
+    predict_settings = LabelSettings
     loss_unit = "nats/image"
     sample_tokens = 0
     flops_per_token = 0.0
