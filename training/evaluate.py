@@ -121,9 +121,9 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
     began = time.monotonic()
     # Opened before the process group exists: each rank reads the checkpoint by itself.
     opened = open_run(job["source"], job["which"])
-    set_precision(opened.workload, opened.recipe, job["precision"])
+    set_precision(opened.workload, opened.recipe, job.get("precision"))
     world = init_from_env(use_gpu=torch.cuda.device_count() >= _local_world_size())
-    loaded = opened.load(world.device, job["precision"])
+    loaded = opened.load(world.device, job.get("precision"))
     identity = identity_of(loaded.path)
     if world.world_size > 1:
         # An active run may save a newer checkpoint while the ranks start
@@ -137,7 +137,7 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
     try:
         place = (world.rank, world.world_size, world.device)
         count, metrics = measure(
-            loaded, job["split"], job["samples"], place, send, precision=job["precision"]
+            loaded, job["split"], job["samples"], place, send, precision=job.get("precision")
         )
     finally:
         shutdown()
@@ -154,7 +154,7 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
             workers=world.world_size,
             seconds=round(time.monotonic() - began, 3),
             at=datetime.now(UTC).isoformat(timespec="seconds"),
-            precision=job["precision"],
+            precision=job.get("precision"),
         )
     )
 
