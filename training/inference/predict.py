@@ -142,7 +142,7 @@ def make_block(predictor: Predictor, number: int, unit: Unit, request: Request) 
     # Seeded per block, so that the result does not depend on which process makes the block, or when
     digest = hashlib.sha256(f"{predictor.recipe.seed}:predict:{number}".encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:7]))
-    rows = list(_rows(unit))
+    rows = list(rows_of_unit(unit))
     lines_by_place: dict[int, dict[str, Any]] = {
         place: {"name": row.where, "input": {}, "prediction": None, "error": row.what}
         for place, row in enumerate(rows)
@@ -232,7 +232,7 @@ def _workers(request: Request, source: Source) -> int:
     return min(local_resources.gpus() or local_resources.cpus(), len(source.units))
 
 
-def _rows(unit: Unit) -> Iterator[dict[str, Any] | BadInput]:
+def rows_of_unit(unit: Unit) -> Iterator[dict[str, Any] | BadInput]:
     """The rows of a unit; for text, each line that is not blank."""
     for row in rows_of(unit):
         if isinstance(row, BadInput) or "last" not in row:

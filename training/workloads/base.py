@@ -11,7 +11,7 @@ import difflib
 import functools
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -159,8 +159,9 @@ class Workload(ABC):
 
     @classmethod
     def for_inference(cls, settings: Any, assets: Mapping[str, bytes], folder: Path | None) -> Self:
-        """Construct without the training data. Only `build_model`, `frozen_source`, `read`, `predict` and
-        `import_` are called. Optional: without it, predict and serve use the constructor, and so prepare the
+        """Construct without the training data. Only `build_model`, `frozen_source`, `read`, `predict`,
+        `import_`, and for `evaluate --rows` `read_samples`, `forward_loss` and `collections` are called.
+        Optional: without it, predict and serve use the constructor, and so prepare the
         training data.
 
         Args:
@@ -173,6 +174,15 @@ class Workload(ABC):
     def read(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """Convert a user's rows (`{"text": ...}`, `{"audio": PATH or samples, "rate": Hz}`, `{"image": ...}`)
         into a batch on the CPU. Required by predict and serve.
+
+        Raises:
+            InputError: every row that cannot be read, by its number.
+        """
+        raise NotImplementedError
+
+    def read_samples(self, rows: Sequence[Mapping[str, Any]]) -> Iterable[dict[str, torch.Tensor]]:
+        """Batches for `forward_loss` from a user's rows, which also have the targets. Required by
+        `evaluate --rows`.
 
         Raises:
             InputError: every row that cannot be read, by its number.

@@ -20,6 +20,8 @@ import torch
 from tests.training.post_training.handler_client import HandlerClient
 from tests.training.workloads import models
 from trainfleet.errors import InputError
+from trainfleet.training.evaluate import evaluate
+from trainfleet.training.inference.evaluate_rows import evaluate_rows
 from trainfleet.training.inference.loaded import load_run
 from trainfleet.training.inference.predictor import open_predictor
 from trainfleet.training.inference.serve.request_handler import Limits, RequestHandler
@@ -121,6 +123,10 @@ CASES = {
 }
 
 
+LABELS = {"vision-small": {"label": "b"}, "speech-small": {"text": "hallo welt"}}
+"""Targets of the rows, by recipe."""
+
+
 def served(folder: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The predictions over HTTP."""
 
@@ -165,6 +171,11 @@ def test_a_model_predicts_the_same_without_its_training_data(
     with torch.no_grad():
         before = with_data.workload.predict(with_data.model, batch)
     publish(str(tmp_path / "run"), tmp_path / "published")
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps(row | LABELS.get(case.recipe, {})) + "\n" for row in case.rows))
+    measured = evaluate_rows(str(tmp_path / "run"), str(rows))
+    assert measured["rows"] == len(case.rows)
+    assert set(measured["metrics"]) == {"loss", *recipe.workload.metric_names}
 
     data.rename(tmp_path / "away")
     empty = no_cache()
@@ -175,6 +186,7 @@ def test_a_model_predicts_the_same_without_its_training_data(
         shutil.rmtree(folder, ignore_errors=True)
     moved = (tmp_path / "published").rename(tmp_path / "elsewhere")
     assert served(str(moved), case.rows) == before
+    assert evaluate_rows(str(moved), str(rows))["metrics"] == pytest.approx(measured["metrics"], rel=1e-5)
     assert not empty.exists()
 
 
@@ -206,3 +218,35 @@ def test_a_published_folder_that_lost_an_asset_is_refused(pictures_copy: Path) -
     asset.unlink()
     with pytest.raises(InputError, match="not complete"):
         open_predictor(str(folder))
+
+
+def test_the_metrics_of_rows_are_those_of_the_same_samples_of_a_split(pictures: Path, tmp_path: Path) -> None:
+    run = load_run(str(pictures))
+    count = run.workload.size("test")
+    batch = run.workload.batch("test", range(count))
+    names = run.workload.data_info()["classes"]
+    rows = [
+        {"image": image[0].tolist(), "label": names[label]}
+        for image, label in zip(batch["image"], batch["label"].tolist(), strict=True)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = evaluate_rows(str(pictures), str(tmp_path / "rows.jsonl"))
+    split = evaluate(str(pictures))
+    assert found["rows"] == count
+    assert found["metrics"] == pytest.approx(
+        {name.removeprefix("test/"): value for name, value in split.metrics.items()}, rel=1e-5
+    )
+    (tmp_path / "rows.jsonl").write_text(json.dumps(rows[0] | {"label": "eleven"}))
+    with pytest.raises(InputError, match="label `eleven` is not a class of the model"):
+        evaluate_rows(str(pictures), str(tmp_path / "rows.jsonl"))
+
+
+def test_every_token_of_a_text_is_measured_once(run_dir: Path) -> None:
+    workload: Any = load_run(str(run_dir)).workload
+    context = workload.settings.model.context
+    texts = ["a" * (2 * context + 5), "", "short", "b" * context]
+    batches = list(workload.read_samples([{"text": text} for text in texts]))
+    targets = [target for batch in batches for target in batch["targets"].flatten().tolist()]
+    expected = [token for text in texts for token in [*text.encode(), workload.encoder.end]]
+    assert sorted(targets) == sorted(expected)
+    assert max(batch["inputs"].shape[1] for batch in batches) == context

@@ -54,7 +54,6 @@ class LanguageModel(Workload):
         self.streamed = self.files.streamed
         self.sample_tokens = settings.model.context
         self.loss_unit = "nats/byte" if settings.data.tokens == "bytes" else "nats/token"
-        self.byte_lengths = torch.tensor([len(each) for each in self.spelling])
         with torch.device("meta"):
             shape = self.build_model()
         self.parameters = sum(each.numel() for each in shape.parameters())
@@ -159,6 +158,22 @@ class LanguageModel(Workload):
         padded = torch.tensor([each + [encoder.end] * (longest - len(each)) for each in tokens])
         return {"tokens": padded, "length": torch.tensor([len(each) for each in tokens])}
 
+    def read_samples(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, torch.Tensor]]:
+        """Rows with `text`, each a whole document: every token, and the end, is predicted once, in windows of
+        the context. The first follows the end of another document, as in training.
+        """
+        read, end, context = self.read(rows), self.encoder.end, self.settings.model.context
+        windows: dict[int, list[list[int]]] = {}
+        for row, tokens, length in zip(rows, read["tokens"].tolist(), read["length"].tolist(), strict=True):
+            document = [end, *(tokens[:length] if row["text"] else []), end]
+            for start in range(0, len(document) - 1, context):
+                part = document[start : start + context + 1]
+                windows.setdefault(len(part), []).append(part)
+        for parts in windows.values():
+            for first in range(0, len(parts), len(rows)):
+                values = torch.tensor(parts[first : first + len(rows)])
+                yield {"inputs": values[:, :-1].contiguous(), "targets": values[:, 1:].contiguous()}
+
     @torch.no_grad()
     def predict(
         self,
@@ -205,6 +220,7 @@ class LanguageModel(Workload):
 
     def _configure(self, settings: LmSettings, encoder: Encoder) -> None:
         self.settings, self.encoder, self.spelling = settings, encoder, encoder.spelling
+        self.byte_lengths = torch.tensor([len(each) for each in self.spelling])
         self.on_meta = self._own
 
     @property

@@ -136,6 +136,18 @@ class Speech(Workload):
             raise InputError("some rows have no audio", problems)
         return self.recogniser.inputs(sounds)
 
+    def read_samples(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, torch.Tensor]]:
+        """Rows with `audio` and `text`, its transcript."""
+        problems = [
+            Problem(f"row {number}", "has no transcript", '{"audio": ..., "text": "the transcript"}')
+            for number, row in enumerate(rows)
+            if not isinstance(row.get("text"), str)
+        ]
+        if problems:
+            raise InputError("some rows have no transcript", problems)
+        targets = [self.recogniser.targets(" ".join(row["text"].split())) for row in rows]
+        return [{**self.read(rows), "target": pad_targets(targets)}]
+
     @torch.no_grad()
     def predict(
         self,

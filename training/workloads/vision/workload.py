@@ -159,6 +159,20 @@ class Vision(Workload):
             raise InputError("some rows have no image", problems)
         return {"image": torch.from_numpy(np.stack(images))}
 
+    def read_samples(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, torch.Tensor]]:
+        """Rows with `image` and `label`, the name of a class."""
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        problems = [
+            Problem(
+                f"row {number}", f"label `{row.get('label')}` is not a class of the model", self.classes[0]
+            )
+            for number, row in enumerate(rows)
+            if str(row.get("label")) not in numbers
+        ]
+        if problems:
+            raise InputError("some rows have no class of the model", problems)
+        return [{**self.read(rows), "label": torch.tensor([numbers[str(row["label"])] for row in rows])}]
+
     @torch.no_grad()
     def predict(
         self, model: torch.nn.Module, batch: dict[str, torch.Tensor], **settings: Any
