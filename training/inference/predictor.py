@@ -166,8 +166,13 @@ class Predictor:
             else value
             for name, value in settings.items()
         }
-        local_hear = None if hear is None else lambda place, piece: hear(good[place], piece)
-        found = iter(self([rows[place] for place in good], hear=local_hear, **mine) if good else [])
+
+        def hear_good(place: int, piece: str) -> None:
+            if hear is not None:
+                hear(good[place], piece)
+
+        passed = hear_good if hear is not None else None
+        found = iter(self([rows[place] for place in good], hear=passed, **mine) if good else [])
         return [Answer(None, error) if error else Answer(next(found)) for error in errors]
 
     def answers_of(self, calls: Sequence[Call]) -> list[Answer]:
@@ -175,14 +180,13 @@ class Predictor:
         settings: dict[str, Any] = self.common(calls[0].settings)
         for name in self.workload.row_settings:
             settings[name] = [each.settings.get(name) for each in calls]
-        hear = None
-        if any(each.hear is not None for each in calls):
 
-            def hear(place: int, piece: str) -> None:
-                if (listener := calls[place].hear) is not None:
-                    listener(piece)
+        def hear(place: int, piece: str) -> None:
+            if (listener := calls[place].hear) is not None:
+                listener(piece)
 
-        return self.answers([each.row for each in calls], hear=hear, **settings)
+        streamed = any(each.hear is not None for each in calls)
+        return self.answers([each.row for each in calls], hear=hear if streamed else None, **settings)
 
     def _error(self, row: Row) -> str:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -62,7 +63,8 @@ def test_fp32_is_not_what_a_training_in_bf16_computes(
     seen: dict[str | None, torch.dtype] = {}
     for precision in (None, "fp32"):
         found = open_predictor(str(tmp_path / "run"), precision=precision)  # type: ignore[arg-type]  # a literal
-        found.model.blocks[0].attention.out.register_forward_hook(  # type: ignore[union-attr,index]  # a Gpt
+        model: Any = found.model
+        model.blocks[0].attention.out.register_forward_hook(
             lambda _, __, out, precision=precision: seen.update({precision: out.dtype})
         )
         found([ROW], max_tokens=1)

@@ -220,8 +220,10 @@ def test_a_published_folder_that_lost_an_asset_is_refused(pictures_copy: Path) -
         open_predictor(str(folder))
 
 
-def test_the_metrics_of_rows_are_those_of_the_same_samples_of_a_split(pictures: Path, tmp_path: Path) -> None:
-    run = load_run(str(pictures))
+def test_the_metrics_of_rows_are_those_of_the_same_samples_of_a_split(
+    pictures_copy: Path, tmp_path: Path
+) -> None:
+    run = load_run(str(pictures_copy))
     count = run.workload.size("test")
     batch = run.workload.batch("test", range(count))
     names = run.workload.data_info()["classes"]
@@ -230,15 +232,15 @@ def test_the_metrics_of_rows_are_those_of_the_same_samples_of_a_split(pictures: 
         for image, label in zip(batch["image"], batch["label"].tolist(), strict=True)
     ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = evaluate_rows(str(pictures), str(tmp_path / "rows.jsonl"))
-    split = evaluate(str(pictures))
+    found = evaluate_rows(str(pictures_copy), str(tmp_path / "rows.jsonl"))
+    split = evaluate(str(pictures_copy))
     assert found["rows"] == count
     assert found["metrics"] == pytest.approx(
         {name.removeprefix("test/"): value for name, value in split.metrics.items()}, rel=1e-5
     )
     (tmp_path / "rows.jsonl").write_text(json.dumps(rows[0] | {"label": "eleven"}))
     with pytest.raises(InputError, match="label `eleven` is not a class of the model"):
-        evaluate_rows(str(pictures), str(tmp_path / "rows.jsonl"))
+        evaluate_rows(str(pictures_copy), str(tmp_path / "rows.jsonl"))
 
 
 def test_every_token_of_a_text_is_measured_once(run_dir: Path) -> None:

@@ -235,7 +235,7 @@ class RequestHandler:
                 413 if rows else 400, f"{len(rows)} rows; a request must have 1 to {self.limits.rows}"
             )
         stream = document.pop("stream", False)
-        problems = []
+        problems: list[dict[str, Any]] = []
         if not isinstance(stream, bool):
             problems.append({"field": "stream", "error": "must be true or false"})
         elif stream and not self.predictor.streams:

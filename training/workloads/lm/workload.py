@@ -21,7 +21,7 @@ from trainfleet.training.workloads.lm.gpt import Gpt, flops_per_token
 from trainfleet.training.workloads.lm.gpt_hf_layout import read_gpt, write_gpt
 from trainfleet.training.workloads.lm.hf_tokenizer import model_encoder
 from trainfleet.training.workloads.lm.sampled_text import TextPieces, options_of
-from trainfleet.training.workloads.lm.sampling import generate
+from trainfleet.training.workloads.lm.sampling import Hear, generate
 from trainfleet.training.workloads.lm.settings import LmSettings, SamplingSettings
 from trainfleet.training.workloads.lm.text import (
     END,
@@ -191,7 +191,7 @@ class LanguageModel(Workload):
         options = options_of(settings, len(prompts))
         end = self.encoder.end
         pieces = TextPieces(self.spelling, end, len(prompts), hear) if hear is not None else None
-        hear_token = pieces.add if pieces is not None else lambda *_: None
+        hear_token: Hear = pieces.add if pieces is not None else lambda *_: None
         if self._own:
             assert isinstance(model, Gpt)
             context = self.settings.model.context
