@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.training.launches import wait_for
 from tests.training.post_training.handler_client import ask
 from trainfleet.training.inference.predictor import Predictor, open_predictor
 from trainfleet.training.inference.serve.batcher import Batcher
@@ -183,3 +188,40 @@ def test_pieces_arrive_before_the_whole_answer(predictor: Predictor) -> None:
     asyncio.run(main())
     assert computing[0]
     assert not computing[-1]
+
+
+@pytest.mark.launch
+@pytest.mark.timeout(600)
+def test_ray_serve_passes_pieces_on_while_the_rest_is_computed(run_dir: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [str(Path(sys.executable).with_name("trainfleet")), "serve", str(run_dir), "--port", str(port)]
+    process = subprocess.Popen(
+        [*command, "--precision", "bf16", "--max-tokens", "400", "--json"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    address = f"http://127.0.0.1:{port}"
+
+    def healthy() -> bool:
+        assert process.poll() is None, process.communicate()
+        try:
+            return httpx.get(f"{address}/healthz", timeout=5).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    try:
+        wait_for(healthy, "the server is not ready")
+        refused = httpx.post(f"{address}/predict", json={"rows": [ROW], "max_tokens": 401}, timeout=60)
+        assert (refused.status_code, refused.json()["problems"][0]["field"]) == (422, "max_tokens")
+        body = {"rows": [ROW], "max_tokens": 400, "temperature": 2, "top_k": 0, "stream": True}
+        with httpx.stream("POST", f"{address}/predict", json=body, timeout=60) as reply:
+            arrived = list(reply.iter_raw())
+        assert len(arrived) > 3
+        *pieces, last = events_of(b"".join(arrived).decode())
+        assert "".join(each["text"] for each in pieces) == last["predictions"][0]["text"]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=120)
