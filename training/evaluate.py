@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from trainfleet.training.inference.loaded import identity_of, load_run, precision, run_of
+from trainfleet.training.inference.loaded import autocast, identity_of, open_run, run_of, set_precision
 from trainfleet.training.stores import StoreError, open_store
 
 if TYPE_CHECKING:
     from trainfleet.training.inference.loaded import LoadedRun
-    from trainfleet.training.workloads import Split
+    from trainfleet.training.workloads import Precision, Split
 
 SPLITS = ("train", "validation", "test")
 Progress = Callable[[int, int], Any]
@@ -35,6 +35,7 @@ class Evaluation:
         samples, of: number of evaluated samples, and of all samples of the split.
         metrics: such as `test/loss`.
         fingerprint: of the data.
+        precision: of the weights, if one was asked for.
         workers, seconds, at: number of processes, duration and time.
     """
 
@@ -49,11 +50,12 @@ class Evaluation:
     workers: int
     seconds: float
     at: str
+    precision: Precision | None = None
 
     @property
     def file(self) -> str:
         """Path or URL of the stored result."""
-        return f"{run_of(self.checkpoint)}/{_name(self.split, self.step)}"
+        return f"{run_of(self.checkpoint)}/{_name(self.split, self.step, self.precision)}"
 
 
 def evaluate(
@@ -63,9 +65,11 @@ def evaluate(
     *,
     workers: int = 1,
     samples: int | None = None,
+    precision: Precision | None = None,
     progress: Progress = lambda *_: None,
 ) -> Evaluation:
-    """Evaluate a checkpoint and store the result in RUN/evaluations/SPLIT-STEP.json.
+    """Evaluate a checkpoint and store the result in RUN/evaluations/SPLIT-STEP.json, or with a precision in
+    SPLIT-STEP-PRECISION.json.
 
     Args:
         source: folder or URL of a run or checkpoint.
@@ -73,6 +77,8 @@ def evaluate(
         which: `best`, `newest` or `step-N`, if `source` is a run.
         workers: number of processes; 1 runs in this process.
         samples: maximum number of samples, evenly spread; None for all.
+        precision: of the weights and of what is computed with them; None: fp32 weights, computed with in the
+            precision of the training.
         progress: receives the finished and the total number of batches.
 
     Raises:
@@ -85,7 +91,7 @@ def evaluate(
         raise InputError(
             "unknown split", [Problem("--split", f"`{split}` is not a split", did_you_mean(split, SPLITS))]
         )
-    job = {"source": source, "split": split, "which": which, "samples": samples}
+    job = {"source": source, "split": split, "which": which, "samples": samples, "precision": precision}
     if workers == 1:
         found = Evaluation(**work(job, lambda _, **event: progress(event["done"], event["total"])))
     else:
@@ -113,10 +119,11 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
     from trainfleet.training.runtime.process_group import init_from_env, shutdown
 
     began = time.monotonic()
-    # before the process group exists: each rank reads the checkpoint by itself
-    loaded = load_run(job["source"], job["which"])
+    # Opened before the process group exists: each rank reads the checkpoint by itself.
+    opened = open_run(job["source"], job["which"])
+    set_precision(opened.workload, opened.recipe, job.get("precision"))
     world = init_from_env(use_gpu=torch.cuda.device_count() >= _local_world_size())
-    loaded.model.to(world.device)
+    loaded = opened.load(world.device, job.get("precision"))
     identity = identity_of(loaded.path)
     if world.world_size > 1:
         # An active run may save a newer checkpoint while the ranks start
@@ -128,8 +135,9 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
                 [Problem(job["source"], "is still training", "select a checkpoint with --which step-N")],
             )
     try:
+        place = (world.rank, world.world_size, world.device)
         count, metrics = measure(
-            loaded, job["split"], job["samples"], (world.rank, world.world_size, world.device), send
+            loaded, job["split"], job["samples"], place, send, precision=job.get("precision")
         )
     finally:
         shutdown()
@@ -146,6 +154,7 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
             workers=world.world_size,
             seconds=round(time.monotonic() - began, 3),
             at=datetime.now(UTC).isoformat(timespec="seconds"),
+            precision=job.get("precision"),
         )
     )
 
@@ -156,6 +165,8 @@ def measure(
     samples: int | None,
     place: tuple[int, int, str],
     send: Callable[..., Any],
+    *,
+    precision: Precision | None = None,
 ) -> tuple[int, dict[str, float]]:
     """Number of samples evaluated by all ranks, and their metrics. Every rank must call this.
 
@@ -176,7 +187,7 @@ def measure(
     indices = spread(workload.size(split), samples)
     mine = share(indices, loaded.recipe.batch.micro_batch, rank, world_size)
     metrics = MetricsManager(workload.metrics, device, workload.collections(split))
-    with torch.no_grad(), precision(loaded.recipe, device):
+    with torch.no_grad(), autocast(loaded.recipe, device, precision):
         for number, batch in enumerate(mine):
             workload.prefetch(split, [index for each in mine[number : number + 2] for index in each])
             inputs = {name: value.to(device) for name, value in workload.batch(split, batch).items()}
@@ -193,12 +204,12 @@ def store(found: Evaluation) -> None:
         StoreError: the run's folder cannot be written.
     """
     open_store(run_of(found.checkpoint)).put(
-        _name(found.split, found.step), json.dumps(asdict(found), indent=1).encode()
+        _name(found.split, found.step, found.precision), json.dumps(asdict(found), indent=1).encode()
     )
 
 
 def stored(checkpoint: str, step: int, split: str) -> Evaluation | None:
-    """A stored evaluation of a whole split on this very checkpoint."""
+    """A stored evaluation of a whole split on this very checkpoint, in the precision of its training."""
     try:
         found = Evaluation(**json.loads(open_store(run_of(checkpoint)).read(_name(split, step))))
         return found if found.identity == identity_of(checkpoint) and found.samples == found.of else None
@@ -206,8 +217,8 @@ def stored(checkpoint: str, step: int, split: str) -> Evaluation | None:
         return None
 
 
-def _name(split: str, step: int) -> str:
-    return f"evaluations/{split}-{step}.json"
+def _name(split: str, step: int, precision: Precision | None = None) -> str:
+    return f"evaluations/{split}-{step}{f'-{precision}' if precision else ''}.json"
 
 
 def _local_world_size() -> int:

@@ -4,12 +4,13 @@ compute.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trainfleet.console import EXIT_CODES
-from trainfleet.training.cli.options import JsonAtEnd, Source, Which, Workers
+from trainfleet.training.cli.options import InferencePrecision, JsonAtEnd, ModelSource, Which, Workers
 
 if TYPE_CHECKING:
     from trainfleet.training.evaluate import Evaluation
@@ -19,7 +20,8 @@ evaluate = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 
 @evaluate.command(epilog=EXIT_CODES)
 def evaluate_command(  # noqa: PLR0917 - Typer passes options by name
-    source: Source,
+    ctx: typer.Context,
+    source: ModelSource,
     split: Annotated[
         str, typer.Option("--split", metavar="SPLIT", help="train, validation or test.")
     ] = "test",
@@ -31,11 +33,22 @@ def evaluate_command(  # noqa: PLR0917 - Typer passes options by name
             "--samples", metavar="N", min=1, help="Maximum number, evenly spread; by default all samples."
         ),
     ] = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            "--rows",
+            metavar="INPUT",
+            help="Measure on the rows of these files, with their targets, instead of a split.",
+        ),
+    ] = None,
+    precision: InferencePrecision = None,
     as_json: JsonAtEnd = False,
 ) -> None:
     """Measure a checkpoint on a split: each sample once. Metrics are exact for any number of processes.
 
-    The result is stored in RUN/evaluations/SPLIT-STEP.json.
+    With --rows the model may also be a published folder, and needs none of its training data; a row is as for
+    predict, with [dim]label[/] for an image or [dim]text[/] for audio. Otherwise,
+    the result is stored in RUN/evaluations/SPLIT-STEP.json; with --precision in SPLIT-STEP-PRECISION.json.
 
     [bold]Examples[/]
 
@@ -43,7 +56,9 @@ def evaluate_command(  # noqa: PLR0917 - Typer passes options by name
 
     trainfleet evaluate runs/lm-small --split validation --which step-100 --workers 2
 
-    trainfleet evaluate runs/lm-small/checkpoints/step-00000200 --json
+    trainfleet evaluate runs/lm-small/checkpoints/step-00000200 --precision bf16 --json
+
+    trainfleet evaluate models/digits --rows new.parquet
     """
     from dataclasses import asdict
 
@@ -51,26 +66,71 @@ def evaluate_command(  # noqa: PLR0917 - Typer passes options by name
     from trainfleet.training.evaluate import evaluate as measure
     from trainfleet.training.runtime.counted_progress import CountedProgress
 
+    if rows is not None:
+        _evaluate_rows(ctx, source, rows, which, precision, as_json=as_json)
+        return
     with CountedProgress(f"evaluating on {split}", quiet=as_json) as progress:
-        found = measure(source, split, which, workers=workers, samples=samples, progress=progress)
+        found = measure(
+            source,
+            split,
+            which,
+            workers=workers,
+            samples=samples,
+            precision=precision,
+            progress=progress,
+        )
     if as_json:
         print_json(asdict(found) | {"file": found.file})
     else:
         _show(found)
 
 
-def _show(found: Evaluation) -> None:
-    from rich.table import Table
+def _evaluate_rows(
+    ctx: typer.Context, source: str, rows: str, which: str, precision: Any, *, as_json: bool
+) -> None:
+    from trainfleet.console import out, print_json
+    from trainfleet.errors import InputError, Problem
+    from trainfleet.training.inference.evaluate_rows import evaluate_rows
+    from trainfleet.training.runtime.counted_progress import CountedProgress
 
+    given = [
+        name
+        for name in ("split", "workers", "samples")
+        if (came := ctx.get_parameter_source(name)) is not None and not came.name.startswith("DEFAULT")
+    ]
+    if given:
+        what = "does nothing with --rows, which reads all rows in this process"
+        raise InputError(
+            "options that --rows does not have",
+            [Problem(f"--{name}", what, "leave it out") for name in given],
+        )
+    with CountedProgress("evaluating, blocks", quiet=as_json) as progress:
+        found = evaluate_rows(source, rows, which, precision=precision, progress=progress)
+    if as_json:
+        print_json(found)
+        return
+    out().print(f"step {found['step']}, {found['rows']:,} rows")
+    _show_metrics(found["metrics"])
+
+
+def _show(found: Evaluation) -> None:
     from trainfleet.console import out
 
     share = "all" if found.samples == found.of else f"{found.samples:,} of"
     console = out()
     console.print(f"step {found.step}, {share} {found.of:,} samples of {found.split}")
+    _show_metrics(found.metrics)
+    console.print(f"stored in {found.file}", soft_wrap=True, markup=False)
+
+
+def _show_metrics(metrics: Mapping[str, float]) -> None:
+    from rich.table import Table
+
+    from trainfleet.console import out
+
     table = Table()
     table.add_column("metric")
     table.add_column("value", justify="right")
-    for name, value in found.metrics.items():
+    for name, value in metrics.items():
         table.add_row(name, f"{value:.6g}")
-    console.print(table)
-    console.print(f"stored in {found.file}", soft_wrap=True, markup=False)
+    out().print(table)

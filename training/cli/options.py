@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
@@ -214,6 +214,15 @@ ModelSource = Annotated[
 Which = Annotated[
     str,
     typer.Option("--which", metavar="WHICH", help="Which checkpoint of a run: best, newest or step-N."),
+]
+InferencePrecision = Annotated[
+    Literal["fp32", "bf16"] | None,
+    typer.Option(
+        "--precision",
+        help="Type of the weights and of what is computed with them; by default fp32 weights, computed with "
+        "as in the training. bf16 halves the memory.",
+        show_default=False,
+    ),
 ]
 Workers = Annotated[
     int,

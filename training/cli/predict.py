@@ -8,7 +8,14 @@ from typing import Annotated, Any, Literal, cast
 import typer
 
 from trainfleet.console import EXIT_CODES
-from trainfleet.training.cli.options import JsonAtEnd, ModelSource, Which, key_values, one_of
+from trainfleet.training.cli.options import (
+    InferencePrecision,
+    JsonAtEnd,
+    ModelSource,
+    Which,
+    key_values,
+    one_of,
+)
 
 predict = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 
@@ -20,6 +27,8 @@ OUT.partial holds what is finished. KEY=VALUE is a setting of the workload's pre
 [bold]Examples[/]
 
 trainfleet predict runs/lm-small prompts.txt --output out/continued
+
+trainfleet predict runs/lm-small prompts.txt max_tokens=200 temperature=0 --precision bf16 --output out/greedy
 
 trainfleet predict runs/vision-small pictures/ top=3 --output out/labels --workers 2 --on-bad quarantine
 
@@ -88,6 +97,7 @@ def predict_command(  # noqa: PLR0917 - Typer passes options by name
     form: Format = "jsonl",
     glob: Glob = "**/*",
     block_kib: BlockKib = 256,
+    precision: InferencePrecision = None,
     more_settings: MoreSettings = None,
     as_json: JsonAtEnd = False,
 ) -> None:
@@ -108,6 +118,7 @@ def predict_command(  # noqa: PLR0917 - Typer passes options by name
         settings=key_values("--set", [*(settings or ()), *(more_settings or ())]),
         block_kib=block_kib,
         glob=glob,
+        precision=precision,
     )
     with CountedProgress("predicting, blocks", quiet=as_json) as progress:
         manifest = run(request, progress)

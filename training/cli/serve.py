@@ -10,7 +10,14 @@ import typer
 from trainfleet import completion
 from trainfleet.console import EXIT_CODES
 from trainfleet.errors import InputError, Problem
-from trainfleet.training.cli.options import AliasedCommand, JsonAtEnd, ModelSource, Which, one_of
+from trainfleet.training.cli.options import (
+    AliasedCommand,
+    InferencePrecision,
+    JsonAtEnd,
+    ModelSource,
+    Which,
+    one_of,
+)
 
 serve = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 
@@ -35,7 +42,10 @@ LOCAL_ONLY, KUBERAY_ONLY = (
 HELP = """Serve a trained model over HTTP with Ray Serve, until Ctrl-C: then accepted requests are completed.
 
 POST /predict takes [dim]{"rows": [{...}]}[/] and returns [dim]{"predictions": [...]}[/]; GET /healthz and
-/metrics (Prometheus). With --json the address is printed as JSON once the server is ready.
+/metrics (Prometheus). Settings of the predictions stand next to rows, as in
+[dim]{"rows": [...], "max_tokens": 100, "temperature": 0.5, "seed": 1}[/]; with [dim]"stream": true[/] text
+arrives as it is made, as server-sent events. With --json the address is printed as JSON once the server is
+ready.
 
 [bold]Examples[/]
 
@@ -43,9 +53,13 @@ trainfleet serve runs/lm-small
 
 trainfleet serve models/digits --port 9000 --replicas 2 --queue 128
 
+trainfleet serve models/lm-small --precision bf16 --max-tokens 256
+
 trainfleet serve s3://my-bucket/runs/lm-small --on kuberay --stack outputs.json --replicas 2
 
 curl -s http://127.0.0.1:8000/predict -d '{"rows": [{"text": "def main("}]}'
+
+curl -sN http://127.0.0.1:8000/predict -d '{"rows": [{"text": "def main("}], "max_tokens": 9, "stream": true}'
 """
 
 Host = Annotated[
@@ -97,6 +111,16 @@ Timeout = Annotated[
         metavar="S",
         min=0.01,
         help="Maximum seconds per request; then 504.",
+        rich_help_panel=LIMITS,
+    ),
+]
+MaxTokens = Annotated[
+    int,
+    typer.Option(
+        "--max-tokens",
+        metavar="N",
+        min=1,
+        help="Maximum `max_tokens` of a request to a language model.",
         rich_help_panel=LIMITS,
     ),
 ]
@@ -210,6 +234,8 @@ def serve_command(  # noqa: PLR0917 - Typer passes options by name
     rows: Rows = 64,
     body_kib: BodyKib = 1024,
     timeout: Timeout = 30.0,
+    max_tokens: MaxTokens = 1024,
+    precision: InferencePrecision = None,
     on: On = "local",
     name: Name = None,
     stack: Stack = None,
@@ -229,7 +255,13 @@ def serve_command(  # noqa: PLR0917 - Typer passes options by name
     from trainfleet.training.inference.serve.request_handler import Limits
 
     limits = Limits(
-        body_kib=body_kib, rows=rows, queue=queue, batch=batch, wait_ms=wait_ms, timeout_s=timeout
+        body_kib=body_kib,
+        rows=rows,
+        queue=queue,
+        batch=batch,
+        wait_ms=wait_ms,
+        timeout_s=timeout,
+        max_tokens=max_tokens,
     )
     _reject_unsupported(ctx, one_of("--on", on, ("local", "kuberay")))
     if on == "local":
@@ -239,7 +271,16 @@ def serve_command(  # noqa: PLR0917 - Typer passes options by name
         def hear(event: Mapping[str, Any]) -> None:
             _report(event, as_json=as_json)
 
-        start(source, which, host=host, port=port, replicas=replicas, limits=limits, hear=hear)
+        start(
+            source,
+            which,
+            host=host,
+            port=port,
+            replicas=replicas,
+            limits=limits,
+            precision=precision,
+            hear=hear,
+        )
         return
     from trainfleet.training.launch.kuberay.options import KubeRayOptions
     from trainfleet.training.launch.kuberay.service import ServiceOptions, serve_on_kuberay
@@ -255,7 +296,7 @@ def serve_command(  # noqa: PLR0917 - Typer passes options by name
         redis=redis,
         redis_secret=redis_secret,
     )
-    options = ServiceOptions(source, which, replicas, limits.model_dump(), name, stack, cluster)
+    options = ServiceOptions(source, which, replicas, limits.model_dump(), precision, name, stack, cluster)
     serve_on_kuberay(options, show=show, as_json=as_json)
 
 

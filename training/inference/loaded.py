@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from trainfleet.training.checkpoint import Checkpoints
     from trainfleet.training.recipe.schema import Recipe
-    from trainfleet.training.workloads import Workload
+    from trainfleet.training.workloads import Precision, Workload
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class LoadedRun:
 
     Attributes:
         recipe: as stored in the checkpoint.
-        workload: with its data prepared.
+        workload: with its data prepared, unless it was opened without.
         model: in evaluation mode, on the requested device, with the average of the weights if there is one.
         step: number of optimizer steps.
         path: folder or URL of the checkpoint.
@@ -47,47 +47,116 @@ class LoadedRun:
     metrics: dict[str, float]
 
 
-def load_run(source: str, which: str = "best", device: str = "cpu", cache: Path | None = None) -> LoadedRun:
-    """Load a checkpoint.
+@dataclass(frozen=True)
+class OpenedRun:
+    """A checkpoint whose weights are not loaded yet; see `LoadedRun`."""
+
+    recipe: Recipe
+    workload: Workload
+    step: int
+    path: str
+    checkpoints: Checkpoints
+    name: str
+    frozen_source: str | None
+
+    def load(self, device: str = "cpu", precision: Precision | None = None) -> LoadedRun:
+        """Load the weights straight into the model on its device: the whole model is in memory once.
+
+        Args:
+            device: of the model.
+            precision: of the weights; None: fp32, as in the training.
+
+        Raises:
+            InputError: the pretrained model differs from that of the training, or the workload's models do
+                not have this precision.
+            CheckpointError: the checkpoint cannot be read.
+        """
+        from trainfleet.training.trainer.frozen import frozen_names, require_source
+
+        set_precision(self.workload, self.recipe, precision)
+        model = empty_model(self.workload, device)
+        weights = model.state_dict()
+        if self.frozen_source is not None:
+            require_source(self.frozen_source, self.workload.frozen_source(), self.path)
+            left_out = frozen_names(model)
+            weights = {key: value for key, value in weights.items() if key not in left_out}
+        self.checkpoints.load(self.name, {"model": weights}, model)
+        if self.recipe.ema.decay is not None:
+            trained = {name: each.detach() for name, each in model.named_parameters() if each.requires_grad}
+            self.checkpoints.load(self.name, {"ema": trained})
+        metrics = dict(self.checkpoints.notes().get(self.name, {}).get("metrics", {}))
+        return LoadedRun(self.recipe, self.workload, model.eval(), self.step, self.path, metrics)
+
+
+def open_run(
+    source: str, which: str = "best", cache: Path | None = None, *, with_data: bool = True
+) -> OpenedRun:
+    """Open a checkpoint without its weights.
 
     Args:
         source: folder or URL of a run (then `which` selects the checkpoint) or of a checkpoint.
         which: `best` by the recipe's metric (the newest if none was measured), `newest`, or `step-N`.
-        device: device of the model.
         cache: folder of the workload's data; by default the user's cache folder.
+        with_data: False if the data is not needed. It is prepared nevertheless if the checkpoint or the
+            workload is of a version without `Workload.for_inference`.
 
     Raises:
-        InputError: no run or no such checkpoint, or the data or the pretrained model differs from those of
-            the training.
+        InputError: no run or no such checkpoint, or the data differs from that of the training.
         CheckpointError: the checkpoint cannot be read.
     """
     from trainfleet.training.checkpoint import Checkpoints
     from trainfleet.training.recipe.schema import Recipe
     from trainfleet.training.trainer.context import default_cache
-    from trainfleet.training.trainer.frozen import KEY, frozen_names, require_source
-    from trainfleet.training.workloads import make_workload
+    from trainfleet.training.trainer.frozen import KEY
+    from trainfleet.training.workloads import ASSETS, inference_workload, make_workload
 
     root, name = _locate(source, which)
     checkpoints = Checkpoints(open_store(root), _settings(root), lambda *_: None, read_only=True)
     name = name or _select(checkpoints, which, source)
     shared = checkpoints.read(name)["shared"]
     recipe = Recipe.model_validate(shared["recipe"])
-    workload = make_workload(recipe, cache or default_cache())
-    _check_data(workload, shared, checkpoints.at(name))
-    model = workload.build_model()
-    weights, source = model.state_dict(), shared.get(KEY)
-    if source is not None:
-        require_source(source, workload.frozen_source(), checkpoints.at(name))
-        left_out = frozen_names(model)
-        weights = {key: value for key, value in weights.items() if key not in left_out}
-    checkpoints.load(name, {"model": weights}, model)
-    if recipe.ema.decay is not None:
-        trained = {name: each.detach() for name, each in model.named_parameters() if each.requires_grad}
-        checkpoints.load(name, {"ema": trained})
-    metrics = dict(checkpoints.notes().get(name, {}).get("metrics", {}))
-    return LoadedRun(
-        recipe, workload, model.to(device).eval(), int(shared["step"]), checkpoints.at(name), metrics
-    )
+    found = None if with_data else inference_workload(recipe, shared.get(ASSETS))
+    workload = found or make_workload(recipe, cache or default_cache())
+    path = checkpoints.at(name)
+    if found is None:
+        _check_data(workload, shared, path)
+    return OpenedRun(recipe, workload, int(shared["step"]), path, checkpoints, name, shared.get(KEY))
+
+
+def load_run(
+    source: str,
+    which: str = "best",
+    device: str = "cpu",
+    cache: Path | None = None,
+    precision: Precision | None = None,
+) -> LoadedRun:
+    """Load a checkpoint with its data: `open_run`, then `OpenedRun.load`."""
+    return open_run(source, which, cache).load(device, precision)
+
+
+def set_precision(workload: Workload, recipe: Recipe, precision: Precision | None) -> None:
+    """Set the type of the weights that a workload makes.
+
+    Raises:
+        InputError: its models do not have it.
+    """
+    if precision is not None and precision not in workload.precisions:
+        what = f"{precision} is not supported by the workload `{recipe.workload.name}`"
+        fix = f"use {' or '.join(workload.precisions)}, or see `precisions` in docs/add-a-workload.md"
+        raise InputError("the model cannot have this precision", [Problem("--precision", what, fix)])
+    workload.precision = precision or "fp32"
+
+
+def empty_model(workload: Workload, device: str) -> torch.nn.Module:
+    """The model on its device in the workload's precision; the weights are undefined or initial ones."""
+    import torch
+
+    dtype = torch.bfloat16 if workload.precision == "bf16" else None
+    if not workload.on_meta:
+        return workload.build_model().to(device=device, dtype=dtype)
+    with torch.device("meta"):
+        model = workload.build_model()
+    return model.to(dtype=dtype).to_empty(device=device)
 
 
 def _locate(source: str, which: str) -> tuple[str, str | None]:
@@ -151,15 +220,17 @@ def _check_data(workload: Workload, shared: dict[str, Any], path: str) -> None:
         )
 
 
-def precision(recipe: Recipe, device: str) -> contextlib.AbstractContextManager[Any]:
-    """Context manager for a forward pass in the precision of the training."""
+def autocast(
+    recipe: Recipe, device: str, precision: Precision | None
+) -> contextlib.AbstractContextManager[Any]:
+    """Context manager for a forward pass: in the precision of the training, or in that of the weights if it
+    was asked for.
+    """
     import torch
 
-    return (
-        torch.autocast(device.partition(":")[0], torch.bfloat16)
-        if recipe.precision == "bf16"
-        else contextlib.nullcontext()
-    )
+    if precision is None and recipe.precision == "bf16":
+        return torch.autocast(device.partition(":")[0], torch.bfloat16)
+    return contextlib.nullcontext()
 
 
 def identity_of(checkpoint: str) -> str:

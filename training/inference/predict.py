@@ -12,7 +12,7 @@ import json
 import math
 import pickle
 import shutil
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,9 @@ from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.files import write_whole
 from trainfleet.training.data.bad_rows import BadInput
 from trainfleet.training.data.sources import Source, Unit, find_source, rows_of
+from trainfleet.training.inference.prediction_files import encoded
 from trainfleet.training.inference.predictor import Predictor, open_predictor
+from trainfleet.training.workloads import Precision
 
 MANIFEST, PLAN, BLOCKS = "_manifest.json", "plan.json", "blocks"
 """Readers of whole folders (pyarrow, Spark) skip names with a leading underscore."""
@@ -48,6 +50,7 @@ class Request:
         settings: for the workload's `predict`.
         block_kib: approximate input size per block.
         glob: selects files of a folder.
+        precision: of the weights; see `open_predictor`.
     """
 
     source: str
@@ -61,6 +64,7 @@ class Request:
     settings: Mapping[str, Any] = field(default_factory=dict)
     block_kib: int = 256
     glob: str = "**/*"
+    precision: Precision | None = None
 
 
 @dataclass(frozen=True)
@@ -101,8 +105,14 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
     """Run the job; with workers, in the process that drives Ray."""
     request = Request(**job)
     source = find_source(request.input, request.glob, unit_bytes=request.block_kib << 10)
-    predictor = open_predictor(request.source, request.which, device() if not request.workers else "cpu")
-    predictor.check(request.settings)
+    predictor = open_predictor(
+        request.source,
+        request.which,
+        device(),
+        precision=request.precision,
+        load=not request.workers,  # actors load it
+    )
+    predictor.check(request.settings)  # defaults are not part of the plan: only what was asked for
     plan = _plan(request, source, predictor)
     output = Path(request.output).absolute()
     partial = output.with_name(f"{output.name}.partial")
@@ -132,7 +142,7 @@ def make_block(predictor: Predictor, number: int, unit: Unit, request: Request) 
     # Seeded per block, so that the result does not depend on which process makes the block, or when
     digest = hashlib.sha256(f"{predictor.recipe.seed}:predict:{number}".encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:7]))
-    rows = list(_rows(unit))
+    rows = list(rows_of_unit(unit))
     lines_by_place: dict[int, dict[str, Any]] = {
         place: {"name": row.where, "input": {}, "prediction": None, "error": row.what}
         for place, row in enumerate(rows)
@@ -151,14 +161,15 @@ def make_block(predictor: Predictor, number: int, unit: Unit, request: Request) 
                 lines_by_place[place]["error"] = answer.error
     lines = [lines_by_place[place] for place in range(len(rows))]
     bad = [BadInput(line["name"], line["error"]) for line in lines if "error" in line]
-    return Block(number, _encoded(lines, request.form), len(lines), bad)
+    return Block(number, encoded(lines, request.form), len(lines), bad)
 
 
 class Actor:
     """A ray.data actor."""
 
     def __init__(self, source: str, request: Request) -> None:
-        self.predictor, self.request = open_predictor(source, "best", device()), request
+        self.request = request
+        self.predictor = open_predictor(source, "best", device(), precision=request.precision)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         block = make_block(self.predictor, int(row["number"]), pickle.loads(row["unit"]), self.request)
@@ -221,7 +232,7 @@ def _workers(request: Request, source: Source) -> int:
     return min(local_resources.gpus() or local_resources.cpus(), len(source.units))
 
 
-def _rows(unit: Unit) -> Iterator[dict[str, Any] | BadInput]:
+def rows_of_unit(unit: Unit) -> Iterator[dict[str, Any] | BadInput]:
     """The rows of a unit; for text, each line that is not blank."""
     for row in rows_of(unit):
         if isinstance(row, BadInput) or "last" not in row:
@@ -245,6 +256,7 @@ def _plan(request: Request, source: Source, predictor: Predictor) -> dict[str, A
         "batch": request.batch,
         "form": request.form,
         "settings": dict(request.settings),
+        "precision": request.precision,
     }
 
 
@@ -366,28 +378,6 @@ def _bad_rows_error(bad: Sequence[BadInput]) -> InputError:
         problems.append(Problem("", f"and {len(bad) - MAX_IN_ERROR} more in this block"))
     problems.append(Problem("", "fix them", "or use --on-bad quarantine, which records the error of each"))
     return InputError("rows of the input cannot be read", problems)
-
-
-def _encoded(lines: Iterable[Mapping[str, Any]], form: str) -> bytes:
-    if form == "jsonl":
-        return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    def text(value: Any) -> str | None:
-        return None if value is None else json.dumps(value, ensure_ascii=False)
-
-    columns = {
-        "name": [line["name"] for line in lines],
-        "input": [text(line["input"]) for line in lines],
-        "prediction": [text(line["prediction"]) for line in lines],
-        "error": [line.get("error") for line in lines],
-    }
-    # strings, so that all blocks have one schema
-    table = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
-    sink = pa.BufferOutputStream()
-    parquet.write_table(table, sink)
-    return bytes(sink.getvalue())
 
 
 def _is_echoed(value: Any) -> bool:

@@ -24,13 +24,14 @@ from trainfleet.training.publish.gates import GateError, GateResult
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.recipe.schema_tuning import Gate
 from trainfleet.training.stores import is_remote
-from trainfleet.training.workloads import missing_hooks
+from trainfleet.training.workloads import ASSETS, inference_workload, missing_hooks
 
 if TYPE_CHECKING:
     import torch
 
     from trainfleet.training.evaluate import Evaluation
     from trainfleet.training.inference.loaded import LoadedRun
+    from trainfleet.training.workloads import Workload
 
 COMPARED_SAMPLES = 8
 """Number of samples compared between the exported and the trained model."""
@@ -104,7 +105,10 @@ def export(loaded: LoadedRun, folder: Path) -> dict[str, Any]:
     """
     workload: Any = loaded.workload
     workload.export(loaded.model, folder)
-    back = workload.import_(folder).eval()
+    assets = write_assets(workload, folder)
+    # As `predict` will load it, without the data if the workload can.
+    user: Any = inference_workload(loaded.recipe, assets, folder) or workload
+    back = user.import_(folder).eval()
     count, different = compare(loaded.model.state_dict(), back.state_dict())
     split = next((each for each in ("test", "validation", "train") if workload.size(each)), "test")
     samples = list(range(min(COMPARED_SAMPLES, workload.size(split))))
@@ -128,6 +132,23 @@ def export(loaded: LoadedRun, folder: Path) -> dict[str, Any]:
         "samples": len(samples),
         "losses": losses,
     }
+
+
+def write_assets(workload: Workload, folder: Path) -> dict[str, bytes]:
+    """Write the workload's assets below `folder`, and return them.
+
+    Raises:
+        InputError: a name is not that of a file.
+    """
+    assets = dict(workload.assets())
+    wrong = [name for name in assets if name in {"", ".", ".."} or Path(name).name != name]
+    if wrong:
+        problems = [Problem("assets", f"`{name}` is not a file name", "tokenizer.json") for name in wrong]
+        raise InputError("the workload's assets cannot be written", problems)
+    for name, content in assets.items():
+        (folder / ASSETS).mkdir(exist_ok=True)
+        (folder / ASSETS / name).write_bytes(content)
+    return assets
 
 
 def compare(

@@ -20,6 +20,7 @@ from trainfleet.training.inference.loaded import identity_of, run_of
 from trainfleet.training.runs.reader import MARKER
 from trainfleet.training.runs.revision import PACKAGE, git
 from trainfleet.training.stores import StoreError, open_store
+from trainfleet.training.workloads import ASSETS
 
 if TYPE_CHECKING:
     from trainfleet.training.inference.loaded import LoadedRun
@@ -74,6 +75,9 @@ def provenance(
         "evaluations": list(found),
         "gates": list(gates),
         "export": dict(check),
+        ASSETS: {
+            name: hashlib.sha256(content).hexdigest() for name, content in loaded.workload.assets().items()
+        },
         "run": {key: record[key] for key in ("starts", "launches", "world_size", "device") if key in record},
         "code": {
             "trainfleet": _revision(PACKAGE) | {"version": __version__},

@@ -95,8 +95,8 @@ class _Run:
         data = self.workload.fingerprint()
         self.saves = SaveSchedule(recipe.checkpoint, recipe.validation.every, context.machines, context.rank)
         parts = (self.strategy, self.optimizer, self.interval, data, self.controllers, self.guards)
-        source = agreed_source(self.workload, self.strategy.module, context)
-        self.state = RunState(recipe, *parts, frozen_source=source, saves=self.saves)
+        self.state = RunState(recipe, *parts, saves=self.saves, assets=dict(self.workload.assets()))
+        self.state.frozen_source = agreed_source(self.workload, self.strategy.module, context)
         self.stepper = Stepper(recipe, context, self.workload, self.strategy)
         depth = self.stepper.loader.depth
         self.upcoming = UpcomingSteps(self.order, self.workload, self.controllers, depth, context.world_size)

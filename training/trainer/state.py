@@ -36,6 +36,7 @@ from trainfleet.training.trainer.optimizer import recipe_settings
 from trainfleet.training.trainer.strategies import Strategy
 from trainfleet.training.trainer.strategies.base import StateDict
 from trainfleet.training.trainer.weight_average import WeightAverage
+from trainfleet.training.workloads import ASSETS
 
 AVERAGE = "ema"
 """Where a checkpoint has the average of the weights, by parameter, next to `model` and `optimizer`."""
@@ -52,6 +53,7 @@ class RunState:
         frozen_source: identifies what the weights that are not trained were read from, and checkpoints leave
             them out; None: checkpoints have every weight.
         saves: after which steps to save.
+        assets: the files that the workload needs to predict without its data.
         average: of the weights, if the recipe has one.
     """
 
@@ -67,6 +69,7 @@ class RunState:
     metrics: dict[str, float] | None = None
     frozen_source: str | None = None
     saves: SaveSchedule = field(default_factory=SaveSchedule)
+    assets: Mapping[str, bytes] = field(default_factory=dict)
     average: WeightAverage = field(init=False)
 
     def __post_init__(self) -> None:
@@ -94,6 +97,7 @@ class RunState:
             "versions": versions(),
             KEY: self.frozen_source,
             "saves": self.saves.state(),
+            ASSETS: dict(self.assets),
         }
 
     def row(self, steps: int, samples: int) -> dict[str, Any]:

@@ -11,18 +11,20 @@ import difflib
 import functools
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from trainfleet.errors import InputError, Problem
 
 if TYPE_CHECKING:
     import torch
+    from pydantic import BaseModel
     from torchmetrics import Metric
 
 Split = Literal["train", "validation", "test"]
+Precision = Literal["fp32", "bf16"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,18 @@ class Workload(ABC):
         loss_unit: unit of the loss in reports, for example `nats/token`.
         fields: by name, the type and shape of a sample (None: any size), checked in every batch.
         streamed: with `blocks`, whether `order.shuffle: auto` is a windowed shuffle over them.
-        predict_settings: the settings that `predict` accepts; None: its named parameters.
+        predict_settings: the settings that `predict` accepts: a pydantic model, which also validates them and
+            has their defaults, or names; None: its named parameters.
+        row_settings: those of them that may differ between the rows of a batch: `predict` then gets a list
+            with a value per row.
+        streams: whether `predict` takes `hear` and calls it with a row's number and the next piece of its
+            text.
+        precisions: the types of the weights that inference may ask for, `fp32` and `bf16`. With bf16 the
+            model of `build_model` or `import_` is converted, and the batches of `read` are not.
+        precision: the type of the weights that `build_model` and `import_` make. It may be set to bf16 before
+            they are called; they may ignore it.
+        on_meta: whether `build_model` works on the meta device and `state_dict` has all of its tensors: a
+            checkpoint is then read straight into it, without weights made before.
         wants_metrics: whether this pass needs `metrics`, set before each `forward_loss`: False in training
             steps that are not logged, whose `metric_sums` may leave out what is expensive.
         thread_safe_batch: whether `batch` may run in several threads at once, ahead of the step and at the
@@ -83,7 +96,12 @@ class Workload(ABC):
     loss_unit: str = "nats/target"
     fields: Mapping[str, tuple[str, Sequence[int | None]]] = {}
     streamed: bool = True
-    predict_settings: Sequence[str] | None = None
+    predict_settings: type[BaseModel] | Sequence[str] | None = None
+    row_settings: Sequence[str] = ()
+    streams: bool = False
+    precisions: Sequence[Precision] = ("fp32",)
+    precision: Precision = "fp32"
+    on_meta: bool = False
     wants_metrics: bool = True
     thread_safe_batch: bool = False
 
@@ -137,9 +155,38 @@ class Workload(ABC):
         """torchmetrics by name, updated with `StepOutput.metric_inputs`; each computes one number."""
         return {}
 
+    def assets(self) -> Mapping[str, bytes]:
+        """Files by name that `for_inference` needs besides the settings, such as a tokenizer or the names of
+        the classes: a few MB. Every checkpoint has them, and a published folder has them in `assets`.
+        """
+        return {}
+
+    @classmethod
+    def for_inference(cls, settings: Any, assets: Mapping[str, bytes], folder: Path | None) -> Self:
+        """Construct without the training data. Only `build_model`, `frozen_source`, `read`, `predict`,
+        `import_`, and for `evaluate --rows` `read_samples`, `forward_loss` and `collections` are called.
+        Optional: without it, predict and serve use the constructor, and so prepare the
+        training data.
+
+        Args:
+            settings: the recipe's `workload` section.
+            assets: what `assets` returned in the training.
+            folder: the published folder, from which `import_` will build the model; None for a checkpoint.
+        """
+        raise NotImplementedError
+
     def read(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """Convert a user's rows (`{"text": ...}`, `{"audio": PATH or samples, "rate": Hz}`, `{"image": ...}`)
         into a batch on the CPU. Required by predict and serve.
+
+        Raises:
+            InputError: every row that cannot be read, by its number.
+        """
+        raise NotImplementedError
+
+    def read_samples(self, rows: Sequence[Mapping[str, Any]]) -> Iterable[dict[str, torch.Tensor]]:
+        """Batches for `forward_loss` from a user's rows, which also have the targets. Required by
+        `evaluate --rows`.
 
         Raises:
             InputError: every row that cannot be read, by its number.
@@ -235,7 +282,7 @@ def adapt(workload: type) -> type[Workload]:
 
 def missing_hooks(workload: Workload, *names: str) -> list[str]:
     """The optional hooks among `names` that a workload does not override."""
-    return [name for name in names if _definition(type(workload), name) is Workload]
+    return [name for name in names if defining_class(type(workload), name) is Workload]
 
 
 def batches_in_threads(workload: Workload) -> bool:
@@ -250,7 +297,7 @@ def _misspelled(workload: type[Workload]) -> Iterator[tuple[str, str]]:
     """Public methods that no class of Trainfleet declares, and the hook that each resembles, unless the
     workload defines that hook too.
     """
-    optional = [name for name in HOOKS if _definition(workload, name) is Workload]
+    optional = [name for name in HOOKS if defining_class(workload, name) is Workload]
     for each in workload.__mro__:
         if each.__module__.startswith("trainfleet.") or each is object:
             continue
@@ -261,7 +308,7 @@ def _misspelled(workload: type[Workload]) -> Iterator[tuple[str, str]]:
                 yield from ((name, hook) for hook in difflib.get_close_matches(name, optional, 1, SIMILARITY))
 
 
-def _definition(workload: type, name: str) -> type:
+def defining_class(workload: type, name: str) -> type:
     """The class in the inheritance chain that defines a hook."""
     return next(each for each in workload.__mro__ if name in vars(each))
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.training.workloads import Precision
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
@@ -54,16 +55,30 @@ def read_config(folder: Path, kind: str) -> dict[str, Any]:
     return dict(config)
 
 
-def read_weights(folder: Path, model: torch.nn.Module) -> torch.nn.Module:
-    """Load weights that `write_model` wrote; returns the model in evaluation mode.
+def read_weights(folder: Path, model: torch.nn.Module, dtype: torch.dtype | None = None) -> torch.nn.Module:
+    """Give a model the weights that `write_model` wrote; returns it in evaluation mode.
+
+    The tensors of the file become those of the model, so a model on the meta device needs no memory before.
+
+    Args:
+        folder: of an export.
+        model: as it was written; may be on the meta device.
+        dtype: converts the weights, one at a time; None leaves them.
 
     Raises:
         InputError: the weights are missing, damaged, or of another model.
     """
-    tools = _safetensors()
+    _safetensors()
+    from safetensors import SafetensorError, safe_open
+
     try:
-        missing, unexpected = tools.load_model(model, str(folder / WEIGHTS), strict=False)
-    except (OSError, RuntimeError, _safetensor_error()) as error:
+        with safe_open(str(folder / WEIGHTS), framework="pt") as file:
+            state = {name: _converted(file.get_tensor(name), dtype) for name in file.keys()}  # noqa: SIM118 - no mapping
+            # safetensors writes tensors that share memory once, and the other names as metadata.
+            shared = {name: kept for name, kept in (file.metadata() or {}).items() if kept in state}
+        state |= {name: state[kept] for name, kept in shared.items()}
+        missing, unexpected = model.load_state_dict(state, strict=False, assign=True)
+    except (OSError, RuntimeError, SafetensorError) as error:
         raise InputError(
             "the weights cannot be read", [Problem(str(folder / WEIGHTS), str(error).splitlines()[0])]
         ) from error
@@ -76,6 +91,15 @@ def read_weights(folder: Path, model: torch.nn.Module) -> torch.nn.Module:
             [Problem(str(folder / WEIGHTS), "does not match"), *problems[:8]],
         )
     return model.eval()
+
+
+def _converted(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    return tensor if dtype is None or not tensor.is_floating_point() else tensor.to(dtype)
+
+
+def dtype_of(precision: Precision) -> torch.dtype:
+    """The type of weights."""
+    return torch.bfloat16 if precision == "bf16" else torch.float32
 
 
 def source_digest(name: str) -> str | None:
@@ -133,10 +157,3 @@ def _safetensors() -> Any:
             [Problem("export", "writing weights requires it", "pip install trainfleet[hf]")],
         ) from error
     return safetensors.torch
-
-
-def _safetensor_error() -> type[Exception]:
-    from safetensors import SafetensorError
-
-    error: type[Exception] = SafetensorError
-    return error

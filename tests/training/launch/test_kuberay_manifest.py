@@ -308,7 +308,12 @@ def test_a_private_certificate_authority_is_passed_without_its_key(tmp_path: Any
 
 def test_the_service_uses_the_same_pods() -> None:
     document = ray_service(
-        RUNS["gpu"](), "lm", source="s3://prod-runs/runs/lm", which="best", limits={"queue": 8}
+        RUNS["gpu"](),
+        "lm",
+        source="s3://prod-runs/runs/lm",
+        which="best",
+        limits={"queue": 8},
+        precision="bf16",
     )
     assert [str(each) for each in schema_mistakes(SCHEMAS["ray.io/v1:RayService"], document)] == []
     (application,) = yaml.safe_load(document["spec"]["serveConfigV2"])["applications"]
@@ -318,6 +323,7 @@ def test_the_service_uses_the_same_pods() -> None:
         "replicas": 4,
         "gpu": True,
         "limits": {"queue": 8},
+        "precision": "bf16",
     }
     assert document["spec"]["rayClusterConfig"] == ray_job(RUNS["gpu"]())["spec"]["rayClusterSpec"]
 

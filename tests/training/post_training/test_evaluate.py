@@ -106,3 +106,18 @@ def test_an_error_on_a_rank_is_one_message(trainfleet: Command, run_copy: Path) 
     assert done.returncode == 1
     assert done.stderr.count("error: ") == 1
     assert "Traceback" not in done.stderr
+
+
+def test_rows_are_measured_by_the_command_and_its_other_options_refused(
+    trainfleet: Command, run_dir: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.txt").write_text("the tensor sums\na step\n")
+    command = ("evaluate", str(run_dir), "--rows", str(tmp_path / "rows.txt"))
+    done = trainfleet(*command, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["rows"], set(found["metrics"])) == (2, {"loss", "nats_per_byte", "accuracy"})
+    refused = trainfleet(*command, "--split", "test", "--workers", "2")
+    assert refused.returncode == 2
+    assert "--split" in refused.stderr
+    assert "--workers" in refused.stderr

@@ -21,9 +21,9 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from starlette.requests import Request
 
 from tests.training.launches import running, wait_for
+from tests.training.post_training.handler_client import HandlerClient, ask
 from trainfleet.training.inference.predictor import Answer, Predictor, open_predictor
 from trainfleet.training.inference.serve.metrics import ServeMetrics
 from trainfleet.training.inference.serve.request_handler import Limits, RequestHandler
@@ -35,35 +35,6 @@ BLANK = [[0] * 8] * 8
 @pytest.fixture(scope="module")
 def predictor(pictures: Path) -> Predictor:
     return open_predictor(str(pictures))
-
-
-class HandlerClient(httpx.AsyncClient):
-    """A client that passes its requests directly to a handler."""
-
-    def __init__(self, handler: RequestHandler) -> None:
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            reply = await handler.answer(Request(scope, receive))
-            await reply(scope, receive, send)
-
-        super().__init__(transport=httpx.ASGITransport(app=app), base_url="http://handler")
-
-
-def ask(handler: RequestHandler, *calls: tuple[str, str, Any]) -> list[httpx.Response]:
-    """Send requests at the same time."""
-
-    async def all_of_them() -> list[httpx.Response]:
-        async with HandlerClient(handler) as client:
-            return list(
-                await asyncio.gather(
-                    *(client.request(method, path, content=_content(body)) for method, path, body in calls)
-                )
-            )
-
-    return asyncio.run(all_of_them())
-
-
-def _content(body: Any) -> Any:
-    return body if body is None or isinstance(body, bytes) else json.dumps(body)
 
 
 def test_concurrent_requests_share_batches_and_each_gets_its_own_predictions(predictor: Predictor) -> None:
@@ -128,9 +99,15 @@ class WaitingPredictor:
     def __init__(self, recipe: Any) -> None:
         self.recipe, self.go = recipe, threading.Event()
 
-    def answers(self, rows: list[Any]) -> list[Answer]:
+    def check(self, settings: dict[str, Any]) -> dict[str, Any]:
+        return settings
+
+    def common(self, settings: dict[str, Any]) -> dict[str, Any]:
+        return settings
+
+    def answers_of(self, calls: list[Any]) -> list[Answer]:
         assert self.go.wait(60)
-        return [Answer({"n": len(rows)}) for _ in rows]
+        return [Answer({"n": len(calls)}) for _ in calls]
 
 
 def test_a_full_queue_rejects_requests_at_once_with_a_retry_after_header(

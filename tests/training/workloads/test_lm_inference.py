@@ -19,8 +19,8 @@ from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunResult
 from trainfleet.training.workloads.lm.hf_tokenizer import model_encoder
-from trainfleet.training.workloads.lm.sampling import sample
-from trainfleet.training.workloads.lm.settings import LmSettings
+from trainfleet.training.workloads.lm.sampling import generate, sample
+from trainfleet.training.workloads.lm.settings import LmSettings, SamplingSettings
 from trainfleet.training.workloads.lm.workload import LanguageModel
 
 Settings = Callable[..., LmSettings]
@@ -99,19 +99,82 @@ def test_padding_does_not_change_the_continuation_of_a_prompt(own: Callable[...,
     assert together == alone
 
 
+def test_a_continuation_does_not_depend_on_the_other_rows_of_its_batch(
+    own: Callable[..., LanguageModel],
+) -> None:
+    workload = own()
+    model = with_random_weights(workload)
+    rows = [{"text": "a"}, {"text": "the gradient of a tensor"}, {"text": "a"}]
+    lists = {"seed": [1, 2, 3], "max_tokens": [30, 4, 12], "temperature": [1.0, 0.0, 2.0]}
+    together = workload.predict(model, workload.read(rows), **lists)
+    alone = [
+        workload.predict(model, workload.read([row]), **{name: value[place] for name, value in lists.items()})
+        for place, row in enumerate(rows)
+    ]
+    assert together == [each[0] for each in alone]
+    assert together[0]["text"][:8] != together[2]["text"][:8]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_cache_gives_the_same_tokens_within_and_beyond_the_context(
+    own: Callable[..., LanguageModel], temperature: float
+) -> None:
+    """In fp32. Prompts of 1 to 30 tokens for a context of 12, which end after different numbers of tokens."""
+    workload = own()
+    model: Any = with_random_weights(workload)
+    prompts = [[1], list(range(2, 12)), list(range(20, 32)), list(range(40, 70)), [5, 6]]
+    options = [
+        SamplingSettings(max_tokens=count, temperature=temperature, seed=number, top_k=0)
+        for number, count in enumerate((25, 3, 9, 14, 2))
+    ]
+    seen: list[tuple[int, ...]] = []
+    hook = model.embedding.register_forward_hook(lambda _, tokens, __: seen.append(tuple(tokens[0].shape)))
+
+    def made(use_cache: bool) -> list[list[int]]:
+        seen.clear()
+        return generate(model, prompts, options, context=12, end=0, use_cache=use_cache)
+
+    without = made(use_cache=False)
+    assert all(shape[1] > 1 for shape in seen[1:])
+    assert made(use_cache=True) == without
+    assert sum(shape[1] == 1 for shape in seen) >= 10
+    hook.remove()
+
+
+def chosen(*values: float, count: int = 500, **settings: Any) -> set[int]:
+    """The tokens that are sampled from these logits."""
+    options = [SamplingSettings(**{"temperature": 1.0, "top_k": 0, **settings})] * count
+    draws = torch.linspace(0, 1, count + 1)[:-1]
+    return set(sample(torch.tensor([values]).expand(count, -1), options, draws).tolist())
+
+
 def test_sampling_uses_only_the_most_likely_tokens() -> None:
-    torch.manual_seed(0)
-    logits = torch.tensor([[0.0, 3.0, 2.9, -1.0]]).expand(500, 4)
-    assert set(sample(logits, 1.0, 2).tolist()) == {1, 2}
-    assert set(sample(logits, 1.0, 0).tolist()) == {0, 1, 2, 3}
-    assert set(sample(logits, 0, 3).tolist()) == {1}
+    logits = (0.0, 3.0, 2.9, -1.0)
+    assert chosen(*logits, top_k=2) == {1, 2}
+    assert chosen(*logits) == {0, 1, 2, 3}
+    assert chosen(*logits, temperature=0) == {1}
+    # Their probabilities are 0.025, 0.498, 0.451 and 0.009.
+    assert chosen(*logits, top_p=0.4) == {1}
+    assert chosen(*logits, top_p=0.9) == {1, 2}
+    assert chosen(*logits, top_p=0.98) == {0, 1, 2}
+    mixed = [SamplingSettings(temperature=0), SamplingSettings(temperature=1.0, top_k=0)]
+    assert sample(torch.tensor([logits] * 2), mixed, torch.tensor([0.999, 0.999])).tolist() == [1, 3]
+
+
+def test_sampling_follows_the_distribution() -> None:
+    logits = torch.tensor([[0.0, 1.0, 2.0]])
+    count = 20_000
+    options = [SamplingSettings(temperature=0.5, top_k=0)] * count
+    found = sample(logits.expand(count, -1), options, torch.rand(count, generator=torch.manual_seed(1)))
+    shares = found.bincount(minlength=3) / count
+    torch.testing.assert_close(shares, (logits[0] / 0.5).softmax(-1), atol=0.01, rtol=0)
 
 
 def test_an_invalid_prompt_and_settings_out_of_range_are_reported(own: Callable[..., LanguageModel]) -> None:
     workload = own()
     with pytest.raises(InputError, match=r"row 0(.|\n)*row 2"):
         workload.read([{"prompt": "x"}, {"text": "a"}, {"text": 3}])
-    with pytest.raises(InputError, match="temperature -1"):
+    with pytest.raises(InputError, match=r"temperature: .*-1"):
         workload.predict(workload.build_model(), workload.read([{"text": "a"}]), temperature=-1)
 
 
@@ -168,6 +231,24 @@ def test_a_pretrained_model_is_trained_stopped_resumed_exported_and_sampled(
     )
     assert len(found) == 2
     assert all(isinstance(each["text"], str) for each in found)
+    rows = [{"text": "the"}, {"text": "a tensor sums"}]
+    received = ["", ""]
+    together = workload.predict(
+        trained.model,
+        workload.read(rows),
+        max_tokens=[9, 3],
+        seed=[1, 2],
+        temperature=[0.9, 0.0],
+        hear=lambda row, text: received.__setitem__(row, received[row] + text),
+    )
+    assert [each["text"] for each in together] == received
+    for row, settings, expected in zip(
+        rows,
+        ({"max_tokens": 9, "seed": 1, "temperature": 0.9}, {"max_tokens": 3, "temperature": 0}),
+        together,
+        strict=True,
+    ):
+        assert workload.predict(trained.model, workload.read([row]), **settings) == [expected]
 
 
 MISTAKES = [

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from trainfleet.errors import InputError
+from trainfleet.training.inference.loaded import load_run
+from trainfleet.training.inference.predictor import open_predictor
 from trainfleet.training.recipe.load import dump, load_recipe
 from trainfleet.training.trainer.context import RunResult
 from trainfleet.training.workloads import make_workload, settings
@@ -43,6 +47,42 @@ def test_the_documented_workload_trains_and_beats_its_baseline(
     result = run(recipe, folder / "run")
     assert result.metrics["test/accuracy"] > 0.95
     assert result.baseline["line_accuracy"] < 0.75
+
+
+def test_the_documented_workload_predicts_without_its_data(
+    folder: Path, run: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (folder / "spirals.py").read_text() + textwrap.indent(blocks("python")[1], "    ")
+    (folder / "spirals.py").write_text(text)
+    run(
+        load_recipe("spirals.yaml", ["scaling.workers=1", "steps=100", "log.tensorboard=false"]),
+        folder / "run",
+    )
+    found = load_run(str(folder / "run"))
+    points = [[0.1, 0.3], [-0.4, 0.2], [0.7, -0.1]]
+    with torch.no_grad():
+        expected = found.model(torch.tensor(points)).argmax(dim=-1).tolist()
+
+    def without_data(*_: object) -> None:
+        raise AssertionError("the constructor prepares the data")
+
+    monkeypatch.setattr(sys.modules["spirals"].Spirals, "__init__", without_data)
+    answers = open_predictor(str(folder / "run"))([{"point": each} for each in points])
+    assert answers == [{"spiral": ["left", "right"][each]} for each in expected]
+
+
+def test_a_workload_without_the_hook_predicts_with_its_data(
+    folder: Path, run: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    methods = (
+        blocks("python")[1].replace("def for_inference", "def _unused").replace("self.names[each]", "each")
+    )
+    (folder / "spirals.py").write_text((folder / "spirals.py").read_text() + textwrap.indent(methods, "    "))
+    run(
+        load_recipe("spirals.yaml", ["scaling.workers=1", "steps=10", "log.tensorboard=false"]),
+        folder / "run",
+    )
+    assert open_predictor(str(folder / "run"))([{"point": [0.1, 0.3]}])[0]["spiral"] in (0, 1)
 
 
 def test_a_dumped_recipe_of_a_user_workload_loads_unchanged(folder: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.inference.serve.request_handler import Limits, RequestHandler
+from trainfleet.training.workloads import Precision
 
 APPLICATION = "trainfleet"
 POLL_INTERVAL_S = 0.2
@@ -20,16 +21,17 @@ RETRY_AFTER_S = 1
 class Replica:
     """A Ray Serve replica."""
 
-    def __init__(self, source: str, limits: dict[str, Any], folder: str) -> None:
+    def __init__(
+        self, source: str, limits: dict[str, Any], folder: str, precision: Precision | None = None
+    ) -> None:
         from ray import serve
 
         from trainfleet.training.inference.predict import device
         from trainfleet.training.inference.predictor import open_predictor
 
         name = serve.get_replica_context().replica_tag.rpartition("#")[2]
-        self.handler = RequestHandler(
-            open_predictor(source, "best", device()), Limits(**limits), name, Path(folder)
-        )
+        predictor = open_predictor(source, "best", device(), precision=precision)
+        self.handler = RequestHandler(predictor, Limits(**limits), name, Path(folder))
 
     async def __call__(self, request: Any) -> Any:
         """Answer a request."""
@@ -44,6 +46,7 @@ def serve(
     port: int,
     replicas: int,
     limits: Limits,
+    precision: Precision | None = None,
     hear: Callable[[Mapping[str, Any]], Any],
 ) -> dict[str, Any]:
     """Serve until Ctrl-C or SIGTERM, then finish accepted requests.
@@ -55,6 +58,7 @@ def serve(
         port: port to listen on.
         replicas: number of model replicas.
         limits: of each replica.
+        precision: of the weights; see `open_predictor`.
         hear: receives the events `ready` and `draining`.
 
     Raises:
@@ -73,6 +77,7 @@ def serve(
             "port": port,
             "replicas": replicas,
             "limits": limits.model_dump(),
+            "precision": precision,
         },
         hear=hear,
         threads=max(1, local_resources.cpus() // replicas),
@@ -88,9 +93,9 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
     from trainfleet.training.runtime import local_resources, subprocess_jobs
     from trainfleet.training.runtime.ray_cluster import connect
 
-    limits = Limits(**job["limits"])
-    # open the model here first: an error in a replica would be hard to read
-    path, step = _resolved(open_predictor(job["source"], job["which"]))
+    limits, precision = Limits(**job["limits"]), job["precision"]
+    # Open the model here first: an error in a replica would be hard to read. Only replicas load its weights.
+    path, step = _resolved(open_predictor(job["source"], job["which"], precision=precision, load=False))
     figures = Path(os.environ["TRAINFLEET_STOP_FILE"]).parent / "figures"
     gpu = local_resources.gpus() > 0
     with connect(ScalingConfig(workers=job["replicas"], use_gpu=gpu), os.environ):
@@ -99,7 +104,7 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
         ray_serve.start(proxy_location="HeadOnly", http_options={"host": job["host"], "port": job["port"]})
         try:
             ray_serve.run(
-                _application(path, limits, job["replicas"], gpu, figures),
+                _application(path, limits, job["replicas"], gpu, figures, precision),
                 name=APPLICATION,
                 route_prefix="/",
                 blocking=False,
@@ -120,13 +125,16 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
 
 def build(settings: Mapping[str, Any]) -> Any:
     """The application for an existing Ray Serve, such as KubeRay's: `source`, `which`, `replicas`, `gpu`,
-    `limits`.
+    `limits`, `precision`.
     """
     import tempfile
 
     from trainfleet.training.inference.predictor import open_predictor
 
-    path, _ = _resolved(open_predictor(settings["source"], settings.get("which", "best")))
+    precision = settings.get("precision")
+    path, _ = _resolved(
+        open_predictor(settings["source"], settings.get("which", "best"), precision=precision, load=False)
+    )
     figures = Path(tempfile.gettempdir()) / "trainfleet-figures"
     return _application(
         path,
@@ -134,10 +142,13 @@ def build(settings: Mapping[str, Any]) -> Any:
         int(settings.get("replicas", 1)),
         bool(settings.get("gpu")),
         figures,
+        precision,
     )
 
 
-def _application(path: str, limits: Limits, replicas: int, gpu: bool, figures: Path) -> Any:
+def _application(  # noqa: PLR0917 - called above only
+    path: str, limits: Limits, replicas: int, gpu: bool, figures: Path, precision: Precision | None
+) -> Any:
     from ray import serve as ray_serve
     from ray.serve.config import BackpressureConfig
     from ray.serve.schema import LoggingConfig
@@ -156,7 +167,7 @@ def _application(path: str, limits: Limits, replicas: int, gpu: bool, figures: P
         ray_actor_options={"num_cpus": 1, "num_gpus": 1 if gpu else 0},
         logging_config=LoggingConfig(enable_access_log=False),
     )
-    return deployment.bind(path, limits.model_dump(), str(figures))
+    return deployment.bind(path, limits.model_dump(), str(figures), precision)
 
 
 def _resolved(predictor: Any) -> tuple[str, int]:

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from trainfleet.errors import TrainfleetError
+from trainfleet.errors import InputError, TrainfleetError
+from trainfleet.training.inference.predictor import Call
 from trainfleet.training.inference.serve.batcher import Batcher
 from trainfleet.training.inference.serve.metrics import ServeMetrics
 
@@ -39,6 +42,7 @@ class Limits(BaseModel):
     batch: int = Field(16, ge=1, description="Maximum rows per forward pass.")
     wait_ms: float = Field(5.0, ge=0, description="How long a partial batch waits for more rows.")
     timeout_s: float = Field(30.0, gt=0, description="Maximum time of a request; then 504.")
+    max_tokens: int = Field(1024, ge=1, description="Maximum `max_tokens` of a request; then 422.")
 
 
 class RejectedRequest(Exception):  # noqa: N818 - a reply, not a failure
@@ -59,6 +63,19 @@ class RejectedRequest(Exception):  # noqa: N818 - a reply, not a failure
             retry_after_s,
         )
 
+    def document(self) -> dict[str, Any]:
+        """The body of the reply."""
+        return {"error": self.error, **({"problems": self.problems} if self.problems else {})}
+
+
+@dataclass(frozen=True)
+class PredictRequest:
+    """The body of a request: rows, validated settings, and whether the answer is streamed."""
+
+    rows: list[dict[str, Any]]
+    settings: dict[str, Any]
+    stream: bool
+
 
 class RequestHandler:
     """Answers HTTP requests with a predictor.
@@ -77,7 +94,7 @@ class RequestHandler:
         self.metrics = ServeMetrics(name, folder)
         self.waiting = 0
         self.row_s = 0.0
-        self._batcher = Batcher(self._compute, limits.batch, limits.wait_ms / 1e3)
+        self._batcher = Batcher(self._compute, limits.batch, limits.wait_ms / 1e3, self._key)
 
     async def answer(self, request: Request) -> Response:
         """The reply to a request, also if it fails."""
@@ -100,33 +117,44 @@ class RequestHandler:
                     "waiting": self.waiting,
                 }
             )
+        return await self._answer(request)
+
+    async def _answer(self, request: Request) -> Response:
+        """The reply to a request for predictions."""
+        from starlette.responses import JSONResponse
+
         began = time.monotonic()
         try:
-            document, status, headers = (
-                {"predictions": await self._predict(request), "step": self.predictor.step},
-                200,
-                {},
-            )
+            asked = self._parse(await self._body(request))
+            self._admit(asked)
+            if asked.stream:
+                return await self._stream(asked, began)
+            predictions = await self._predict(asked)
         except RejectedRequest as rejected:
-            status = rejected.status
-            document = {"error": rejected.error}
-            if rejected.problems:
-                document["problems"] = rejected.problems
-            retry_after_s = rejected.retry_after_s
-            headers = {"Retry-After": str(retry_after_s)} if retry_after_s is not None else {}
-        self.metrics.request(status, time.monotonic() - began)
-        return JSONResponse(document, status, headers)
+            headers = {} if rejected.retry_after_s is None else {"Retry-After": str(rejected.retry_after_s)}
+            self.metrics.request(rejected.status, time.monotonic() - began)
+            return JSONResponse(rejected.document(), rejected.status, headers)
+        self.metrics.request(200, time.monotonic() - began)
+        return JSONResponse({"predictions": predictions, "step": self.predictor.step})
 
-    async def _predict(self, request: Request) -> list[dict[str, Any]]:
-        rows = self._rows(await self._body(request))
-        if self.waiting + len(rows) > self.limits.queue:
+    def _admit(self, asked: PredictRequest) -> None:
+        """Reject a request that does not fit into the queue."""
+        if self.waiting + len(asked.rows) > self.limits.queue:
             busy = max(1, min(60, math.ceil(self.waiting * self.row_s)))
             raise RejectedRequest(
                 503, f"{self.waiting} rows are waiting, the limit is {self.limits.queue}", retry_after_s=busy
             )
-        self.waiting += len(rows)
+
+    async def _predict(
+        self, asked: PredictRequest, hear: Callable[[int, str], Any] | None = None
+    ) -> list[dict[str, Any]]:
+        calls = [
+            Call(row, asked.settings, functools.partial(hear, number) if hear is not None else None)
+            for number, row in enumerate(asked.rows)
+        ]
+        self.waiting += len(calls)
         try:
-            answers = await asyncio.wait_for(self._batcher(rows), self.limits.timeout_s)
+            answers = await asyncio.wait_for(self._batcher(calls), self.limits.timeout_s)
         except TimeoutError:
             raise RejectedRequest(
                 504, f"not finished within {self.limits.timeout_s:g} s", retry_after_s=1
@@ -134,15 +162,52 @@ class RequestHandler:
         except TrainfleetError as error:
             raise RejectedRequest(500, error.summary) from error
         finally:
-            self.waiting -= len(rows)
+            self.waiting -= len(calls)
         wrong = [
             {"row": number, "error": each.error}
             for number, each in enumerate(answers)
             if each.prediction is None
         ]
         if wrong:
-            raise RejectedRequest(422, f"{len(wrong)} of {len(rows)} rows cannot be read", wrong)
+            raise RejectedRequest(422, f"{len(wrong)} of {len(calls)} rows cannot be read", wrong)
         return [each.prediction for each in answers if each.prediction is not None]
+
+    async def _stream(self, asked: PredictRequest, began: float) -> Response:
+        """Server-sent events: pieces of each row's text, then the predictions. A request that fails before
+        its first piece gets a status code like any other.
+        """
+        from starlette.responses import StreamingResponse
+
+        loop, pieces = asyncio.get_running_loop(), asyncio.Queue[dict[str, Any] | None]()
+
+        def hear(row: int, text: str) -> None:  # in the thread that computes
+            loop.call_soon_threadsafe(pieces.put_nowait, {"row": row, "text": text})
+
+        work = loop.create_task(self._predict(asked, hear))
+        work.add_done_callback(lambda _: pieces.put_nowait(None))
+        first = await pieces.get()
+        if first is None:
+            await work  # raises what went wrong
+
+        async def events() -> AsyncIterator[str]:
+            status, piece = 499, first  # 499: the client has left
+            try:
+                while piece is not None:
+                    yield _event(piece)
+                    piece = await pieces.get()
+                try:
+                    last = _event({"predictions": await work, "step": self.predictor.step})
+                    status = 200
+                except RejectedRequest as rejected:
+                    last, status = _event(rejected.document(), "error"), rejected.status
+                yield last
+            finally:
+                work.cancel()
+                self.metrics.request(status, time.monotonic() - began)
+
+        return StreamingResponse(
+            events(), media_type="text/event-stream", headers={"Cache-Control": "no-cache"}
+        )
 
     async def _body(self, request: Request) -> bytes:
         limit = self.limits.body_kib << 10
@@ -157,18 +222,48 @@ class RequestHandler:
                 raise too_large
         return bytes(body)
 
-    def _rows(self, body: bytes) -> list[dict[str, Any]]:
+    def _parse(self, body: bytes) -> PredictRequest:
         try:
             document = json.loads(body)
         except (ValueError, RecursionError):
             raise RejectedRequest(400, "the request is not JSON") from None
-        rows = document.get("rows") if isinstance(document, dict) else None
+        rows = document.pop("rows", None) if isinstance(document, dict) else None
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise RejectedRequest(400, 'the request must be {"rows": [{...}, ...]}')
         if not 1 <= len(rows) <= self.limits.rows:
             raise RejectedRequest(
                 413 if rows else 400, f"{len(rows)} rows; a request must have 1 to {self.limits.rows}"
             )
+        stream = document.pop("stream", False)
+        problems: list[dict[str, Any]] = []
+        if not isinstance(stream, bool):
+            problems.append({"field": "stream", "error": "must be true or false"})
+        elif stream and not self.predictor.streams:
+            problems.append({"field": "stream", "error": "this model's predictions cannot be streamed"})
+        settings = self._settings(document, problems)
+        if problems:
+            raise RejectedRequest(422, "invalid settings", problems)
+        return PredictRequest(self._rows(rows), settings, stream)
+
+    def _settings(self, given: dict[str, Any], problems: list[dict[str, Any]]) -> dict[str, Any]:
+        """The settings with their defaults; appends what is wrong to `problems`."""
+        try:
+            settings = self.predictor.check(given)
+        except InputError as error:
+            for each in error.problems:
+                what = f"{each.what} ({each.fix})" if each.fix else each.what
+                problems.append({"field": each.where, "error": what})
+            return {}
+        limit = self.limits.max_tokens
+        if isinstance(most := settings.get("max_tokens"), int) and most > limit:
+            if "max_tokens" in given:
+                what = f"{most} is more than this server's limit of {limit}"
+                problems.append({"field": "max_tokens", "error": what})
+            settings["max_tokens"] = limit
+        return settings
+
+    def _rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The rows with decoded audio and images."""
         problems: list[dict[str, Any]] = []
         for number, row in enumerate(rows):
             for key in ("audio", "image"):
@@ -188,11 +283,21 @@ class RequestHandler:
             raise RejectedRequest(422, "rows that cannot be read", problems)
         return rows
 
-    def _compute(self, rows: Sequence[dict[str, Any]]) -> list[Answer]:
+    def _key(self, call: Call) -> str:
+        """Rows with an equal one may share a batch."""
+        return json.dumps(self.predictor.common(call.settings), sort_keys=True)
+
+    def _compute(self, calls: Sequence[Call]) -> list[Answer]:
         """Compute one batch, in a thread."""
         began = time.monotonic()
-        found = self.predictor.answers(rows)
-        taken = (time.monotonic() - began) / len(rows)
+        found = self.predictor.answers_of(calls)
+        taken = (time.monotonic() - began) / len(calls)
         self.row_s = taken if not self.row_s else 0.8 * self.row_s + 0.2 * taken
-        self.metrics.batch(len(rows))
+        self.metrics.batch(len(calls))
         return found
+
+
+def _event(document: dict[str, Any], kind: str | None = None) -> str:
+    """A server-sent event."""
+    name = f"event: {kind}\n" if kind else ""
+    return f"{name}data: {json.dumps(document, ensure_ascii=False)}\n\n"

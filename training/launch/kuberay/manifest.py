@@ -254,7 +254,15 @@ def ray_cluster(run: RunSpec) -> Document:
     }
 
 
-def ray_service(run: RunSpec, name: str, *, source: str, which: str, limits: dict[str, Any]) -> Document:
+def ray_service(
+    run: RunSpec,
+    name: str,
+    *,
+    source: str,
+    which: str,
+    limits: dict[str, Any],
+    precision: str | None = None,
+) -> Document:
     """A served model, with one replica per worker. KubeRay replaces it without downtime when it changes.
 
     KubeRay copies its labels to its RayCluster, which the queue admits.
@@ -270,6 +278,7 @@ def ray_service(run: RunSpec, name: str, *, source: str, which: str, limits: dic
             "replicas": scaling.workers,
             "gpu": scaling.use_gpu,
             "limits": limits,
+            **({"precision": precision} if precision else {}),
         },
     }
     config = {

@@ -37,6 +37,7 @@ class ServiceOptions:
     which: str
     replicas: int
     limits: dict[str, Any]
+    precision: str | None
     name: str | None
     stack: str | None
     cluster: KubeRayOptions
@@ -62,10 +63,15 @@ def serve_on_kuberay(options: ServiceOptions, *, show: bool, as_json: bool) -> N
     platforms = tuple(load_platforms(request.stacks)) if request.stacks else ()
     run = resolve(recipe, Target(request, platforms, Path()), cluster_options, os.environ, serving=True)
     name = full_name[:MAX_NAME_LENGTH].rstrip("-")
-    objects = [
-        *files_of_service(run),
-        ray_service(run, name, source=options.source, which=options.which, limits=options.limits),
-    ]
+    service = ray_service(
+        run,
+        name,
+        source=options.source,
+        which=options.which,
+        limits=options.limits,
+        precision=options.precision,
+    )
+    objects = [*files_of_service(run), service]
     if show:
         sys.stdout.write(render(objects))
         return

@@ -14,6 +14,7 @@ import torch.nn.functional as F  # noqa: N812 - the name everyone knows it by
 from torch import Tensor, nn
 
 from trainfleet.training.workloads.chunked_loss import ChunkedCrossEntropy
+from trainfleet.training.workloads.lm.kv_cache import KvCache, LayerCache
 from trainfleet.training.workloads.lm.settings import GptSettings
 
 ROTARY_BASE = 10_000.0
@@ -37,16 +38,35 @@ class Gpt(nn.Module):
         """Logits; with `targets` [B, T], what `ChunkedCrossEntropy` returns: the sum of the loss, and the
         number of correct predictions if requested.
         """
-        angles = rotary_angles(tokens.shape[1], self.settings.width // self.settings.heads, tokens.device)
-        rotation = angles.cos(), angles.sin()
-        x = self.embedding(tokens)
-        for block in self.blocks:
-            x = block(x, rotation)
-        x = self.norm(x)
+        x = self._hidden(tokens)
         if targets is not None:
             loss: tuple[Tensor, Tensor | None] = self.loss(x, self.embedding.weight, targets, count_correct)
             return loss
         return F.linear(x, self.embedding.weight)
+
+    def next_logits(self, tokens: Tensor, lengths: Tensor, cache: KvCache | None = None) -> Tensor:
+        """Logits [B, V] of the token after each row.
+
+        Args:
+            tokens: rows [B, T], padded at the end; with a cache that has the prompts, the next tokens [B, 1].
+            lengths: tokens in each row [B].
+            cache: of what the rows began with. The caller advances it.
+        """
+        x = self._hidden(tokens, cache)
+        last = x[torch.arange(len(x), device=x.device), lengths - 1]
+        return F.linear(last, self.embedding.weight)
+
+    def _hidden(self, tokens: Tensor, cache: KvCache | None = None) -> Tensor:
+        """Hidden states [B, T, D] before the head."""
+        decoding = cache is not None and cache.longest > 0
+        positions = cache.longest + 1 if cache is not None and decoding else tokens.shape[1]
+        angles = rotary_angles(positions, self.settings.width // self.settings.heads, tokens.device)
+        rotation = cache.rotation(angles) if cache is not None and decoding else (angles.cos(), angles.sin())
+        x = self.embedding(tokens)
+        for number, block in enumerate(self.blocks):
+            x = block(x, rotation) if cache is None else block(x, rotation, cache.layers[number])
+        normed: Tensor = self.norm(x)
+        return normed
 
     def _initialise(self) -> None:
         """Blocks start as the identity (their last matrices are zero), so that a high learning rate is safe
@@ -72,8 +92,8 @@ class Block(nn.Module):
         self.mlp = Mlp(settings)
         self.dropout = nn.Dropout(settings.dropout)
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-        x = x + self.dropout(self.attention(self.attention_norm(x), rotation))
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], cache: LayerCache | None = None) -> Tensor:
+        x = x + self.dropout(self.attention(self.attention_norm(x), rotation, cache))
         out: Tensor = x + self.dropout(self.mlp(self.mlp_norm(x)))
         return out
 
@@ -87,11 +107,14 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(settings.width, 3 * settings.width, bias=False)
         self.out = nn.Linear(settings.width, settings.width, bias=False)
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], cache: LayerCache | None = None) -> Tensor:
         batch, length, width = x.shape
         q, k, v = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         q, k = (rotate(F.rms_norm(each, (each.shape[-1],)), *rotation) for each in (q, k))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if cache is None:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            y = cache.attend(q, k, v)
         out: Tensor = self.out(y.transpose(1, 2).reshape(batch, length, width))
         return out
 

@@ -68,8 +68,8 @@ def write_gpt(model: Gpt, folder: Path, tokenizer: bytes | None, end: int, end_t
     write_tokenizer(folder, tokenizer, end_text)
 
 
-def read_gpt(folder: Path) -> Gpt:
-    """The GPT that `write_gpt` wrote.
+def read_gpt(folder: Path, dtype: torch.dtype = torch.float32) -> Gpt:
+    """The GPT that `write_gpt` wrote, with weights of this type.
 
     Raises:
         InputError: there is none, or another model.
@@ -84,7 +84,7 @@ def read_gpt(folder: Path) -> Gpt:
     if document.get("model_type") == KIND:
         config = read_config(folder, KIND)
         settings = GptSettings.model_validate(config["settings"])
-        model = read_weights(folder, Gpt(settings, config["vocabulary"]))
+        model = read_weights(folder, _on_meta(settings, config["vocabulary"]), dtype)
         assert isinstance(model, Gpt)
         return model
     if "trainfleet" not in document:
@@ -97,12 +97,20 @@ def read_gpt(folder: Path) -> Gpt:
                 )
             ],
         )
-    from safetensors.torch import load_file
+    from safetensors import safe_open
 
     settings = GptSettings.model_validate(document["trainfleet"]["settings"])
-    gpt = Gpt(settings, document["trainfleet"]["vocabulary"])
-    gpt.load_state_dict(from_qwen3(load_file(str(folder / WEIGHTS)), settings))
+    gpt = _on_meta(settings, document["trainfleet"]["vocabulary"])
+    with safe_open(str(folder / WEIGHTS), framework="pt") as file:
+        # The file is mapped into memory, so only what is converted or joined is copied.
+        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+    gpt.load_state_dict(from_qwen3(state, settings, dtype), assign=True)
     return gpt.eval()
+
+
+def _on_meta(settings: GptSettings, vocabulary: int) -> Gpt:
+    with torch.device("meta"):
+        return Gpt(settings, vocabulary)
 
 
 def as_qwen3(state: dict[str, Tensor], settings: GptSettings) -> dict[str, Tensor]:
@@ -127,22 +135,30 @@ def as_qwen3(state: dict[str, Tensor], settings: GptSettings) -> dict[str, Tenso
     return out
 
 
-def from_qwen3(state: dict[str, Tensor], settings: GptSettings) -> dict[str, Tensor]:
-    """Inverse of `as_qwen3`."""
-    out = {"embedding.weight": state["model.embed_tokens.weight"], "norm.weight": state["model.norm.weight"]}
+def from_qwen3(
+    state: dict[str, Tensor], settings: GptSettings, dtype: torch.dtype = torch.float32
+) -> dict[str, Tensor]:
+    """Inverse of `as_qwen3`, with weights of this type."""
+
+    def joined(*names: str) -> Tensor:
+        parts = [state[name] for name in names]
+        return (torch.cat(parts) if len(parts) > 1 else parts[0]).to(dtype)
+
+    out = {
+        "embedding.weight": joined("model.embed_tokens.weight"),
+        "norm.weight": joined("model.norm.weight"),
+    }
     for number in range(settings.layers):
         mine, theirs = f"blocks.{number}", f"model.layers.{number}"
         out |= {
-            f"{mine}.attention.qkv.weight": torch.cat(
-                [state[f"{theirs}.self_attn.{name}_proj.weight"] for name in "qkv"]
+            f"{mine}.attention.qkv.weight": joined(
+                *(f"{theirs}.self_attn.{name}_proj.weight" for name in "qkv")
             ),
-            f"{mine}.attention.out.weight": state[f"{theirs}.self_attn.o_proj.weight"],
-            f"{mine}.attention_norm.weight": state[f"{theirs}.input_layernorm.weight"],
-            f"{mine}.mlp_norm.weight": state[f"{theirs}.post_attention_layernorm.weight"],
-            f"{mine}.mlp.up.weight": torch.cat(
-                [state[f"{theirs}.mlp.{name}_proj.weight"] for name in ("gate", "up")]
-            ),
-            f"{mine}.mlp.down.weight": state[f"{theirs}.mlp.down_proj.weight"],
+            f"{mine}.attention.out.weight": joined(f"{theirs}.self_attn.o_proj.weight"),
+            f"{mine}.attention_norm.weight": joined(f"{theirs}.input_layernorm.weight"),
+            f"{mine}.mlp_norm.weight": joined(f"{theirs}.post_attention_layernorm.weight"),
+            f"{mine}.mlp.up.weight": joined(*(f"{theirs}.mlp.{name}_proj.weight" for name in ("gate", "up"))),
+            f"{mine}.mlp.down.weight": joined(f"{theirs}.mlp.down_proj.weight"),
         }
     return out
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.training.workloads.lm.settings import GptSettings, LoraSettings
+from trainfleet.training.workloads.lm.sampling import Hear, RowSampler
+from trainfleet.training.workloads.lm.settings import GptSettings, LoraSettings, SamplingSettings
 from trainfleet.training.workloads.model_folder import need_transformers
 
 
@@ -31,33 +32,60 @@ class Causal(nn.Module):
         return logits
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], max_tokens: int, temperature: float, top_k: int, end: int
+        self,
+        prompts: Sequence[Sequence[int]],
+        options: Sequence[SamplingSettings],
+        end: int,
+        hear: Hear = lambda *_: None,
     ) -> list[list[int]]:
-        """Generate with transformers' `generate`, which caches keys and values."""
+        """Generate with transformers' `generate`, which caches keys and values. See `sampling.generate`."""
         longest = max(len(each) for each in prompts)
         device = next(self.inner.parameters()).device
         tokens = torch.tensor([[end] * (longest - len(each)) + list(each) for each in prompts], device=device)
         seen = torch.tensor(
             [[0] * (longest - len(each)) + [1] * len(each) for each in prompts], device=device
         )
-        sampling = (
-            {"do_sample": True, "temperature": temperature, "top_k": top_k}
-            if temperature
-            else {"do_sample": False}
-        )
-        found = self.inner.generate(
+        choose = _Choose(options, end, hear)
+        self.inner.generate(
             input_ids=tokens,
             attention_mask=seen,
-            max_new_tokens=max_tokens,
+            max_new_tokens=max(each.max_tokens for each in options),
             pad_token_id=end,
             eos_token_id=end,
-            **sampling,
+            do_sample=False,
+            logits_processor=[choose],
         )
-        return [list(row) for row in found[:, longest:].tolist()]
+        return choose.texts
 
 
-def build(settings: GptSettings) -> Causal:
-    """The model with its pretrained weights; on the meta device without weights.
+class _Choose:
+    """Samples for `generate` of transformers: leaves one possible token in the logits of each row.
+
+    A row that has ended gets the end token.
+    """
+
+    def __init__(self, options: Sequence[SamplingSettings], end: int, hear: Hear) -> None:
+        self._options, self._end, self._hear = options, end, hear
+        self._sampler = RowSampler(options)
+        self.texts: list[list[int]] = [[] for _ in options]
+
+    def __call__(self, _: Tensor, scores: Tensor) -> Tensor:
+        active = [
+            row
+            for row, (text, each) in enumerate(zip(self.texts, self._options, strict=True))
+            if len(text) < each.max_tokens and self._end not in text[-1:]
+        ]
+        chosen = [self._end] * len(self.texts)
+        for row, token in zip(active, self._sampler(scores[active], active) if active else [], strict=True):
+            chosen[row] = token
+            self.texts[row].append(token)
+            self._hear(row, token)
+        only = torch.full_like(scores, float("-inf"))
+        return only.scatter_(1, torch.tensor(chosen, device=scores.device)[:, None], 0.0)
+
+
+def build(settings: GptSettings, dtype: torch.dtype = torch.float32) -> Causal:
+    """The model with its pretrained weights in this type; on the meta device without weights.
 
     Raises:
         InputError: the model does not exist, peft is not installed, or LoRA finds no target or weights that
@@ -72,7 +100,7 @@ def build(settings: GptSettings) -> Causal:
             )
         else:
             inner, read = tools.AutoModelForCausalLM.from_pretrained(
-                settings.pretrained, dtype=torch.float32, output_loading_info=True
+                settings.pretrained, dtype=dtype, output_loading_info=True
             )
             missing = sorted(read["missing_keys"])
     except (OSError, ValueError, KeyError) as error:

@@ -57,6 +57,28 @@ class GptSettings(Section):
     )
 
 
+class SamplingSettings(Section):
+    """How `predict` and `serve` continue a text."""
+
+    max_tokens: int = Field(64, ge=1, description="Maximum number of new tokens.")
+    temperature: float = Field(
+        0.8, ge=0, description="0: always the most likely token; 1: as the model's distribution."
+    )
+    top_k: int = Field(50, ge=0, description="Sample from the k most likely tokens; 0: from all.")
+    top_p: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Sample from the fewest tokens that have this probability together.",
+    )
+    seed: int = Field(
+        0,
+        ge=0,
+        lt=2**63,
+        description="The same text, settings and seed give the same continuation, in any batch.",
+    )
+
+
 class TextSettings(Section):
     """Which text, and how it is split and turned into tokens."""
 

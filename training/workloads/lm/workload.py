@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -20,10 +20,18 @@ from trainfleet.training.workloads.lm.bigram import nats_per_byte, pair_counts
 from trainfleet.training.workloads.lm.gpt import Gpt, flops_per_token
 from trainfleet.training.workloads.lm.gpt_hf_layout import read_gpt, write_gpt
 from trainfleet.training.workloads.lm.hf_tokenizer import model_encoder
-from trainfleet.training.workloads.lm.sampling import generate
-from trainfleet.training.workloads.lm.settings import LmSettings
-from trainfleet.training.workloads.lm.text import END, token_files
-from trainfleet.training.workloads.model_folder import source_digest
+from trainfleet.training.workloads.lm.sampled_text import TextPieces, options_of
+from trainfleet.training.workloads.lm.sampling import Hear, generate
+from trainfleet.training.workloads.lm.settings import LmSettings, SamplingSettings
+from trainfleet.training.workloads.lm.text import (
+    END,
+    TOKENIZER,
+    BpeEncoder,
+    ByteEncoder,
+    Encoder,
+    token_files,
+)
+from trainfleet.training.workloads.model_folder import dtype_of, source_digest
 from trainfleet.training.workloads.transfer import to_device
 
 _BASELINE_BLOCKS = 64
@@ -35,15 +43,18 @@ class LanguageModel(Workload):
 
     metrics = ("nats_per_byte", "accuracy")
     thread_safe_batch = True
+    precisions = ("fp32", "bf16")
+    predict_settings = SamplingSettings
+    row_settings = tuple(SamplingSettings.model_fields)
+    streams = True
 
     def __init__(self, settings: LmSettings, cache: Path) -> None:
-        self.settings = settings
         encoder = model_encoder(settings.model.pretrained) if settings.model.pretrained is not None else None
         self.files = token_files(settings.data, cache, settings.model.context, encoder)
+        self._configure(settings, self.files.encoder)
         self.streamed = self.files.streamed
         self.sample_tokens = settings.model.context
         self.loss_unit = "nats/byte" if settings.data.tokens == "bytes" else "nats/token"
-        self.byte_lengths = torch.tensor([len(each) for each in self.files.spelling])
         with torch.device("meta"):
             shape = self.build_model()
         self.parameters = sum(each.numel() for each in shape.parameters())
@@ -52,14 +63,25 @@ class LanguageModel(Workload):
         else:
             self.flops_per_token = _pretrained().flops_per_token(shape, settings.model.context)
 
+    def assets(self) -> dict[str, bytes]:
+        """The BPE tokenizer. A pretrained model's is read with the model."""
+        own = self.settings.data.tokens == "bpe" and self.encoder.tokenizer is not None
+        return {TOKENIZER: self.encoder.tokenizer or b""} if own else {}
+
+    @classmethod
+    def for_inference(cls, settings: LmSettings, assets: Mapping[str, bytes], folder: Path | None) -> Self:
+        workload = cls.__new__(cls)
+        workload._configure(settings, _encoder(settings, assets, folder))
+        return workload
+
     def fingerprint(self) -> str:
         return self.files.digest
 
     def build_model(self) -> torch.nn.Module:
         model: torch.nn.Module = (
-            Gpt(self.settings.model, self.files.vocabulary)
+            Gpt(self.settings.model, self.encoder.vocabulary)
             if self._own
-            else _pretrained().build(self.settings.model)
+            else _pretrained().build(self.settings.model, dtype_of(self.precision))
         )
         return model
 
@@ -113,7 +135,7 @@ class LanguageModel(Workload):
         predecessor.
         """
         train = pair_counts(self._train_bytes())
-        spelling, evaluated = self.files.spelling, []
+        spelling, evaluated = self.spelling, []
         for sample in self.files.blocks["validation"].rows(indices)["tokens"]:
             row = [spelling[token] for token in sample]
             evaluated.append(b"".join([row[0][-1:], *row[1:]]))
@@ -128,7 +150,7 @@ class LanguageModel(Workload):
         ]
         if problems:
             raise InputError("some rows have no text", problems)
-        encoder = self.files.encoder
+        encoder = self.encoder
         tokens = [
             each.tolist() or [encoder.end]
             for each in encoder.encode([str(row["text"]).encode() for row in rows])
@@ -137,39 +159,48 @@ class LanguageModel(Workload):
         padded = torch.tensor([each + [encoder.end] * (longest - len(each)) for each in tokens])
         return {"tokens": padded, "length": torch.tensor([len(each) for each in tokens])}
 
+    def read_samples(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, torch.Tensor]]:
+        """Rows with `text`, each a whole document: every token, and the end, is predicted once, in windows of
+        the context. The first follows the end of another document, as in training.
+        """
+        read, end, context = self.read(rows), self.encoder.end, self.settings.model.context
+        windows: dict[int, list[list[int]]] = {}
+        for row, tokens, length in zip(rows, read["tokens"].tolist(), read["length"].tolist(), strict=True):
+            document = [end, *(tokens[:length] if row["text"] else []), end]
+            for start in range(0, len(document) - 1, context):
+                part = document[start : start + context + 1]
+                windows.setdefault(len(part), []).append(part)
+        for parts in windows.values():
+            for first in range(0, len(parts), len(rows)):
+                values = torch.tensor(parts[first : first + len(rows)])
+                yield {"inputs": values[:, :-1].contiguous(), "targets": values[:, 1:].contiguous()}
+
     @torch.no_grad()
     def predict(
-        self, model: torch.nn.Module, batch: dict[str, torch.Tensor], **settings: Any
+        self,
+        model: torch.nn.Module,
+        batch: dict[str, torch.Tensor],
+        *,
+        hear: Callable[[int, str], Any] | None = None,
+        **settings: Any,
     ) -> list[dict[str, Any]]:
-        """Continue each text by at most `max_tokens` (64) tokens, sampled at `temperature` (0.8; 0: greedy)
-        from the `top_k` (50) most likely. The same `seed` (0) and batch give the same result.
-        """
-        most, temperature, top_k = (
-            int(settings.get("max_tokens", 64)),
-            float(settings.get("temperature", 0.8)),
-            int(settings.get("top_k", 50)),
-        )
-        if most < 1 or temperature < 0 or top_k < 0:
-            what = f"max_tokens {most}, temperature {temperature}, top_k {top_k}"
-            raise InputError(
-                "invalid sampling settings",
-                [Problem("predict", what, "max_tokens at least 1, temperature and top_k at least 0")],
-            )
+        """Continue each text; see `SamplingSettings`. A setting may be a list with a value for each row."""
         prompts = [
             row[:length]
             for row, length in zip(batch["tokens"].tolist(), batch["length"].tolist(), strict=True)
         ]
-        end = self.files.encoder.end
-        devices = [batch["tokens"].device] if batch["tokens"].is_cuda else []
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(int(settings.get("seed", 0)))
-            if self._own:
-                context = self.settings.model.context
-                found = generate(
-                    model, prompts, most, context=context, temperature=temperature, top_k=top_k, end=end
-                )
-            else:
-                found = model.generate(prompts, most, temperature, top_k, end)  # type: ignore[operator]  # Causal
+        options = options_of(settings, len(prompts))
+        end = self.encoder.end
+        pieces = TextPieces(self.spelling, end, len(prompts), hear) if hear is not None else None
+        hear_token: Hear = pieces.add if pieces is not None else lambda *_: None
+        if self._own:
+            assert isinstance(model, Gpt)
+            context = self.settings.model.context
+            found = generate(model, prompts, options, context=context, end=end, hear=hear_token)
+        else:
+            found = model.generate(prompts, options, end, hear_token)  # type: ignore[operator]  # Causal
+        if pieces is not None:
+            pieces.finish()
         return [{"text": self._text(tokens)} for tokens in found]
 
     def export(self, model: torch.nn.Module, folder: Path) -> None:
@@ -177,19 +208,21 @@ class LanguageModel(Workload):
             _pretrained().export(model, self.settings.model.pretrained, folder)
             return
         assert isinstance(model, Gpt)
-        encoder = self.files.encoder
+        encoder = self.encoder
         write_gpt(model, folder, encoder.tokenizer, encoder.end, END if encoder.tokenizer else None)
 
     def import_(self, folder: Path) -> torch.nn.Module:
         """Build a model from what `export` wrote."""
         if self._own:
-            return read_gpt(folder)
-        model: torch.nn.Module = (
-            _pretrained()
-            .build(self.settings.model.model_copy(update={"pretrained": str(folder), "lora": None}))
-            .eval()
-        )
+            return read_gpt(folder, dtype_of(self.precision))
+        exported = self.settings.model.model_copy(update={"pretrained": str(folder), "lora": None})
+        model: torch.nn.Module = _pretrained().build(exported, dtype_of(self.precision)).eval()
         return model
+
+    def _configure(self, settings: LmSettings, encoder: Encoder) -> None:
+        self.settings, self.encoder, self.spelling = settings, encoder, encoder.spelling
+        self.byte_lengths = torch.tensor([len(each) for each in self.spelling])
+        self.on_meta = self._own
 
     @property
     def _own(self) -> bool:
@@ -197,21 +230,28 @@ class LanguageModel(Workload):
 
     def _text(self, tokens: Sequence[int]) -> str:
         """The text up to the end of the document."""
-        end = self.files.encoder.end
+        end = self.encoder.end
         kept = tokens[: tokens.index(end)] if end in tokens else tokens
-        return b"".join(self.files.spelling[token] for token in kept).decode("utf-8", "replace")
+        return b"".join(self.spelling[token] for token in kept).decode("utf-8", "replace")
 
     def _train_bytes(self) -> Iterator[bytes]:
         """Part of the training split as bytes, in pieces that overlap by one byte, so that each pair counts
         once.
         """
-        spelling = self.files.spelling
+        spelling = self.spelling
         for tokens in self.files.tokens("train", at_most=_BASELINE_BLOCKS):
             if self.settings.data.tokens == "bytes":
                 yield tokens.tobytes()
             else:
                 first, *others = tokens.tolist()
                 yield b"".join([spelling[first][-1:], *map(spelling.__getitem__, others)])
+
+
+def _encoder(settings: LmSettings, assets: Mapping[str, bytes], folder: Path | None) -> Encoder:
+    """The encoder of a trained model, from its assets or its published folder."""
+    if settings.model.pretrained is not None:
+        return model_encoder(str(folder or settings.model.pretrained))
+    return ByteEncoder() if settings.data.tokens == "bytes" else BpeEncoder(assets[TOKENIZER])
 
 
 def _pretrained() -> Any:

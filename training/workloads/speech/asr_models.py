@@ -111,11 +111,13 @@ class Letters(Recogniser):
         return model(frames, counts), steps_of(counts)
 
 
-def load_exported(folder: Path) -> tuple[nn.Module, Letters]:
+def load_exported(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, Letters]:
     """The small model and its recogniser from an exported folder."""
     config = read_config(folder, KIND)
     letters = Letters(SpeechModelSettings.model_validate(config["model"]), config["rate"])
-    return read_weights(folder, letters.build()), letters
+    with torch.device("meta"):
+        model = letters.build()
+    return read_weights(folder, model, dtype), letters
 
 
 def pad_audio(sounds: Sequence[NDArray[np.int16]]) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -17,6 +17,7 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.training.data import spread
 from trainfleet.training.data.readers import UnreadableError
 from trainfleet.training.workloads import Split, StepOutput, Workload
+from trainfleet.training.workloads.model_folder import dtype_of
 from trainfleet.training.workloads.speech.asr_models import Letters, Recogniser, load_exported, pad_targets
 from trainfleet.training.workloads.speech.audio import as_int16, audio_blocks, resampled, to_mono
 from trainfleet.training.workloads.speech.settings import SpeechSettings
@@ -30,17 +31,32 @@ class Speech(Workload):
     """Batches hold the recogniser's inputs and `target`, int64 [B, L]."""
 
     metrics: tuple[str, ...] = ()
+    precisions = ("fp32", "bf16")
+    predict_settings = ()
     sample_tokens = 0
     flops_per_token = 0.0
     thread_safe_batch = True
 
     def __init__(self, settings: SpeechSettings, cache: Path) -> None:
-        self.settings = settings
-        self.recogniser = make_recogniser(settings)
+        self._configure(settings)
         self.loss_unit = "nats/letter" if settings.model.kind == "ctc" else "nats/token"
         self.prepared = audio_blocks(settings.data, cache)
         self._blocks = {split: self.prepared.blocks(split) for split in ("train", "validation", "test")}
         self.streamed = self.prepared.manifest.bytes() > _STREAM_FROM
+
+    @classmethod
+    def for_inference(
+        cls,
+        settings: SpeechSettings,
+        assets: Mapping[str, bytes],  # noqa: ARG003 - the settings have the letters
+        folder: Path | None,
+    ) -> Self:
+        """Nothing but the settings; a pretrained model's parts are read from its published folder."""
+        workload = cls.__new__(cls)
+        if settings.model.pretrained is not None and folder is not None:
+            settings = _read_from(settings, folder)
+        workload._configure(settings)
+        return workload
 
     def fingerprint(self) -> str:
         return self.prepared.manifest.digest()
@@ -124,6 +140,18 @@ class Speech(Workload):
             raise InputError("some rows have no audio", problems)
         return self.recogniser.inputs(sounds)
 
+    def read_samples(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, torch.Tensor]]:
+        """Rows with `audio` and `text`, its transcript."""
+        problems = [
+            Problem(f"row {number}", "has no transcript", '{"audio": ..., "text": "the transcript"}')
+            for number, row in enumerate(rows)
+            if not isinstance(row.get("text"), str)
+        ]
+        if problems:
+            raise InputError("some rows have no transcript", problems)
+        targets = [self.recogniser.targets(" ".join(row["text"].split())) for row in rows]
+        return [{**self.read(rows), "target": pad_targets(targets)}]
+
     @torch.no_grad()
     def predict(
         self,
@@ -140,11 +168,12 @@ class Speech(Workload):
     def import_(self, folder: Path) -> torch.nn.Module:
         """Build a model from what `export` wrote."""
         if self.settings.model.pretrained is None:
-            return load_exported(folder)[0]
-        settings = self.settings.model_copy(
-            update={"model": self.settings.model.model_copy(update={"pretrained": str(folder)})}
-        )
-        return make_recogniser(settings).build().eval()
+            return load_exported(folder, dtype_of(self.precision))[0]
+        return make_recogniser(_read_from(self.settings, folder)).build().eval()
+
+    def _configure(self, settings: SpeechSettings) -> None:
+        self.settings, self.recogniser = settings, make_recogniser(settings)
+        self.on_meta = settings.model.pretrained is None
 
     def _texts(self, split: Split, indices: Sequence[int]) -> list[str]:
         """Transcripts without audio."""
@@ -156,6 +185,12 @@ class Speech(Workload):
 
     def _reference_texts(self, targets: torch.Tensor) -> list[str]:
         return [self.recogniser.spelt([number for number in row if number >= 0]) for row in targets.tolist()]
+
+
+def _read_from(settings: SpeechSettings, folder: Path) -> SpeechSettings:
+    """The settings of a pretrained model that is in `folder`."""
+    model = settings.model.model_copy(update={"pretrained": str(folder)})
+    return settings.model_copy(update={"model": model})
 
 
 def make_recogniser(settings: SpeechSettings) -> Recogniser:

@@ -37,6 +37,12 @@ class ImageModelSettings(Section):
     dropout: float = Field(0.0, ge=0, lt=1, description="Dropout rate.")
 
 
+class LabelSettings(Section):
+    """How `predict` and `serve` answer."""
+
+    top: int = Field(1, ge=1, description="How many classes, the most probable first.")
+
+
 class ImageSettings(Section):
     """Which pictures, and how they are brought to one size."""
 

@@ -6,9 +6,10 @@ whose state is part of a checkpoint.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -19,13 +20,19 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.training.data import spread
 from trainfleet.training.data.readers import UnreadableError
 from trainfleet.training.workloads import Split, StepOutput, Workload
-from trainfleet.training.workloads.model_folder import read_config, read_weights, write_model
+from trainfleet.training.workloads.model_folder import (
+    dtype_of,
+    read_config,
+    read_weights,
+    write_model,
+)
 from trainfleet.training.workloads.transfer import to_device
 from trainfleet.training.workloads.vision.images import image_blocks, pixels_of, square
 from trainfleet.training.workloads.vision.models import make_model
-from trainfleet.training.workloads.vision.settings import ImageModelSettings, VisionSettings
+from trainfleet.training.workloads.vision.settings import ImageModelSettings, LabelSettings, VisionSettings
 
 KIND = "trainfleet-vision"
+CLASSES = "classes.json"
 _BASELINE_BLOCKS = 16
 """Number of blocks (of 8 MiB by default) of the training split averaged for the centroids."""
 
@@ -34,6 +41,9 @@ class Vision(Workload):
     """Batches hold `image`, uint8 [B, C, S, S], and `label`, int64 [B]."""
 
     metrics: tuple[str, ...] = ()
+    precisions = ("fp32", "bf16")
+    on_meta = True
+    predict_settings = LabelSettings
     loss_unit = "nats/image"
     sample_tokens = 0
     flops_per_token = 0.0
@@ -49,6 +59,21 @@ class Vision(Workload):
             * settings.data.channels
             > 4 << 30
         )
+
+    def assets(self) -> dict[str, bytes]:
+        """The names of the classes, in the order of the model's outputs."""
+        return {CLASSES: json.dumps(list(self.classes)).encode()}
+
+    @classmethod
+    def for_inference(
+        cls,
+        settings: VisionSettings,
+        assets: Mapping[str, bytes],
+        folder: Path | None,  # noqa: ARG003 - the classes are among the assets
+    ) -> Self:
+        workload = cls.__new__(cls)
+        workload.settings, workload.classes = settings, tuple(json.loads(assets[CLASSES]))
+        return workload
 
     def fingerprint(self) -> str:
         return self.prepared.manifest.digest()
@@ -135,6 +160,20 @@ class Vision(Workload):
             raise InputError("some rows have no image", problems)
         return {"image": torch.from_numpy(np.stack(images))}
 
+    def read_samples(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, torch.Tensor]]:
+        """Rows with `image` and `label`, the name of a class."""
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        problems = [
+            Problem(
+                f"row {number}", f"label `{row.get('label')}` is not a class of the model", self.classes[0]
+            )
+            for number, row in enumerate(rows)
+            if str(row.get("label")) not in numbers
+        ]
+        if problems:
+            raise InputError("some rows have no class of the model", problems)
+        return [{**self.read(rows), "label": torch.tensor([numbers[str(row["label"])] for row in rows])}]
+
     @torch.no_grad()
     def predict(
         self, model: torch.nn.Module, batch: dict[str, torch.Tensor], **settings: Any
@@ -160,20 +199,20 @@ class Vision(Workload):
 
     def import_(self, folder: Path) -> torch.nn.Module:
         """Build a model from what `export` wrote; needs no training data."""
-        return load_exported(folder)
+        return load_exported(folder, dtype_of(self.precision))
 
     def _shape(self) -> tuple[int, ...]:
         data = self.settings.data
         return data.channels, data.size, data.size
 
 
-def load_exported(folder: Path) -> torch.nn.Module:
+def load_exported(folder: Path, dtype: torch.dtype = torch.float32) -> torch.nn.Module:
     """A classifier from an exported folder, whose `config.json` lists the classes in order."""
     config = read_config(folder, KIND)
     settings = ImageModelSettings.model_validate(config["model"])
-    return read_weights(
-        folder, make_model(settings, config["size"], config["channels"], len(config["classes"]))
-    )
+    with torch.device("meta"):
+        model = make_model(settings, config["size"], config["channels"], len(config["classes"]))
+    return read_weights(folder, model, dtype)
 
 
 def augmented(images: torch.Tensor, shift: int, flip: bool) -> torch.Tensor:
