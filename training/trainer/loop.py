@@ -19,6 +19,7 @@ from trainfleet.training.runs.schema import EventRow
 from trainfleet.training.runs.storage import RunStorage
 from trainfleet.training.runs.writer import RunWriter
 from trainfleet.training.runtime import failpoints
+from trainfleet.training.runtime.collectives import after_all
 from trainfleet.training.runtime.process_group import on_first, single_process_group
 from trainfleet.training.trainer.context import RunContext, RunResult, lengthy, run_facts
 from trainfleet.training.trainer.controllers import Controllers, Decision, StepStats
@@ -70,7 +71,7 @@ class _Run:
         self.recipe, self.context = recipe, context
         self.meter = Meter(recipe.limits, context.usd_per_hour, time.monotonic())
         context.require_samples(recipe.batch.global_batch)
-        self.workload = make_workload(recipe, context.cache)
+        self.workload = after_all(lambda: make_workload(recipe, context.cache))
         check_sizes(self.workload, context.world_size)
         self.strategy = make_strategy(recipe, self.workload.build_model, context)
         self.optimizer = make_optimizer(recipe.optimizer, self.strategy.module, recipe.sharding.blocks)
@@ -370,8 +371,7 @@ class _Run:
     def _finish(self, stopped: bool, resumed_from: int, baseline: dict[str, float]) -> RunResult:
         step, metrics = self.state.step, dict(self.state.metrics or {})
         if not stopped:
-            tested = self._evaluate("test")
-            metrics |= tested
+            metrics |= (tested := self._evaluate("test"))
             if self.writer is not None:
                 self.writer.write_row({"kind": "test", "step": step, **tested})
         self._on_saved(self.checkpoints.finish())
