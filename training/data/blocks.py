@@ -11,7 +11,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from trainfleet.errors import InputError, Problem
@@ -26,7 +26,7 @@ class TornBlockError(Exception):
     """Raised when a block does not match the manifest: truncated, changed or missing."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # each rank holds those of all blocks
 class BlockEntry:
     """A block file: `name` relative to the folder, number of samples and bytes, and checksums."""
 
@@ -39,6 +39,9 @@ class BlockEntry:
     @classmethod
     def of(cls, name: str, rows: int, payload: Any) -> BlockEntry:
         return cls(name, rows, len(payload), hashlib.sha256(payload).hexdigest(), zlib.crc32(payload))
+
+    def document(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def check(self, payload: Any, thorough: bool = False) -> None:
         """Compare bytes with this entry, by sha256 if `thorough`, else by crc32.
@@ -100,7 +103,7 @@ class Manifest:
             "bytes": self.bytes(),
             "columns": {name: column.document() for name, column in self.columns.items()},
             "rows_per_block": self.rows_per_block,
-            "splits": {split: [vars(each) for each in blocks] for split, blocks in self.splits.items()},
+            "splits": {split: [each.document() for each in blocks] for split, blocks in self.splits.items()},
             "bad": self.bad,
             "settings": self.settings,
             "notes": self.notes,
