@@ -34,9 +34,10 @@ from trainfleet.training.data import pack_blocks
 from trainfleet.training.data.bad_rows import BadInput, BadRowError, Integrity, bad_from
 from trainfleet.training.data.blocks import FORMAT, MANIFEST, Manifest, write_batches
 from trainfleet.training.data.columns import Column
-from trainfleet.training.data.prepared import Prepared, open_prepared
+from trainfleet.training.data.prepared import Prepared, is_prepared, open_prepared
 from trainfleet.training.data.remote import is_url
 from trainfleet.training.data.sources import Row, Source, Unit, provenance, rows_of
+from trainfleet.training.data.upload import upload
 from trainfleet.training.data.worker_pool import Via, choose_via, map_unordered
 from trainfleet.training.runtime import failpoints
 
@@ -136,11 +137,12 @@ def prepare(
     notes: Mapping[str, Any] | None = None,
     extras: Mapping[str, bytes] | None = None,
     settings: Mapping[str, Any] | None = None,
+    store: str | None = None,
     via: Via = "auto",
     processes: int | None = None,
     progress: Progress = _silent,
 ) -> Prepared:
-    """Prepare data, or open the cached result for the same source, transform and settings.
+    """Prepare data, or open the result for the same source, transform and settings from the cache or `store`.
 
     Args:
         source: the raw data.
@@ -157,7 +159,9 @@ def prepare(
             class.
         notes: plain values stored with the data.
         extras: files stored with the data.
-        settings: written to the manifest as documentation.
+        settings: written to the manifest; `prepared_source` can compare them.
+        store: URL or folder that machines share. Data that it holds is read from there instead of prepared;
+            other data is copied to it once it is prepared.
         via: see `trainfleet.training.data.worker_pool`. Never changes the result.
         processes: size of the process pool. Never changes the result.
         progress: receives progress reports.
@@ -165,6 +169,7 @@ def prepare(
     Raises:
         InputError: files or rows cannot be used (all are named), a split is empty, or the cache is not
             writable.
+        TrainfleetError: the store cannot be written, or does not respond.
     """
     layout = pack_blocks.BlockLayout(
         dict(transform.columns), pack, rows_per_block, BLOCK_BYTES, scatter, SPLITS
@@ -172,8 +177,8 @@ def prepare(
     job = Job(transform, rule, pack is not None)
     request = _Request(source, job, layout, integrity, dict(notes or {}), dict(extras or {}), settings or {})
     folder = cache / f"{name}-{request.key()}"
-    _build_once(request, folder, via=via, processes=processes, progress=progress)
-    return open_prepared(str(folder))
+    shared = f"{store.rstrip('/')}/{folder.name}" if store is not None else None
+    return _build_once(request, folder, shared, via=via, processes=processes, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -234,9 +239,16 @@ class _Request:
 
 
 def _build_once(
-    request: _Request, folder: Path, *, via: Via, processes: int | None, progress: Progress
-) -> None:
-    """Build the folder unless it is complete; processes that want the same folder wait for one another.
+    request: _Request,
+    folder: Path,
+    shared: str | None,
+    *,
+    via: Via,
+    processes: int | None,
+    progress: Progress,
+) -> Prepared:
+    """Build the folder and copy it to `shared`, unless one of them is complete; processes of a machine that
+    want the same folder wait for one another.
 
     Raises:
         InputError: the cache is not writable, or the data cannot be used.
@@ -246,7 +258,13 @@ def _build_once(
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
             if not _is_complete(folder):
+                if shared is not None and is_prepared(shared):
+                    return open_prepared(shared)
                 _build(request, folder, via=via, processes=processes, progress=progress)
+            prepared = open_prepared(str(folder))
+            if shared is not None:
+                upload(prepared, shared, progress)
+            return prepared
     except OSError as error:
         fix = "free disk space, or set TRAINFLEET_CACHE to a writable folder"
         raise InputError(

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.files import write_whole
 from trainfleet.training.data.blocks import MANIFEST
 from trainfleet.training.data.prepared import Prepared, open_prepared
 from trainfleet.training.data.remote import filesystem, with_retries
+from trainfleet.training.runtime import failpoints
 
 
 def upload(data: Prepared, to: str, progress: Callable[[str, int, int], Any] = lambda *_: None) -> Prepared:
-    """Copy a prepared local folder. Does nothing if the target already holds the same data.
+    """Copy a prepared local folder. Does nothing if the target already holds the same data. Files appear
+    whole and the manifest last, so two processes may copy the same data at once.
 
     Raises:
         InputError: the target holds other prepared data.
@@ -35,6 +38,7 @@ def upload(data: Prepared, to: str, progress: Callable[[str, int, int], Any] = l
     names += [*data.manifest.extras, MANIFEST]
     for done, name in enumerate(names, 1):
         _send(Path(data.where) / name, f"{to.rstrip('/')}/{name}")
+        failpoints.hit("in-upload", done)
         progress("sending", done, len(names))
     return open_prepared(to)
 
@@ -47,7 +51,8 @@ def _send(file: Path, to: str) -> None:
 
     def write() -> None:
         if isinstance(system, fs.LocalFileSystem):
-            system.create_dir(str(PurePosixPath(path).parent), recursive=True)
+            write_whole(Path(path), content)
+            return
         with system.open_output_stream(path) as stream:
             stream.write(content)
 

@@ -99,6 +99,11 @@ class TextSettings(Section):
         1024, ge=1, description="Memory for open blocks per worker that streams; elsewhere all are kept open."
     )
     disk_gib: float = Field(64, gt=0, description="Disk for blocks of an object store per machine.")
+    store: str | None = Field(
+        None,
+        description="Object store's URL or shared folder: prepared data that it holds is read from there, "
+        "other data is copied to it; null: each machine prepares its own.",
+    )
 
 
 class LmSettings(WorkloadSettings):
