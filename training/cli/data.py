@@ -87,7 +87,7 @@ def _show(prepared: Prepared, left_out: dict[str, Any]) -> None:
         line = f"{split}: {manifest.rows(split):,} samples in {len(blocks)} block{plural}"
         console.print(line, highlight=False)
     size = f"{manifest.bytes() / 2**20:,.1f} MiB, digest {manifest.digest()[:16]}"
-    console.print(f"{size}, {len(manifest.sources):,} source files", highlight=False)
+    console.print(f"{size}, {manifest.source_files:,} source files", highlight=False)
     if left_out["count"]:
         console.print(f"left out: {left_out['count']}", highlight=False)
         for each in left_out["named"]:

@@ -32,7 +32,7 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
 from trainfleet.training.data import pack_blocks
 from trainfleet.training.data.bad_rows import BadInput, BadRowError, Integrity, bad_from
-from trainfleet.training.data.blocks import FORMAT, MANIFEST, Manifest, write_batches
+from trainfleet.training.data.blocks import BLOCK_FORMAT, MANIFEST, SOURCES, Manifest, write_batches
 from trainfleet.training.data.columns import Column
 from trainfleet.training.data.prepared import Prepared, is_prepared, open_prepared
 from trainfleet.training.data.remote import is_url
@@ -199,7 +199,7 @@ class _Request:
     def key(self) -> str:
         """The cache key."""
         identity = [
-            FORMAT,
+            BLOCK_FORMAT,
             self.source.key,
             self.job.transform.key,
             asdict(self.job.rule),
@@ -215,16 +215,13 @@ class _Request:
         return hashlib.sha256(document.encode()).hexdigest()[:20]
 
     def manifest(
-        self,
-        reports: Sequence[Mapping[str, Any]],
-        written: pack_blocks.WrittenBlocks,
-        bad: Sequence[BadInput],
+        self, written: pack_blocks.WrittenBlocks, source_files: int, bad: Sequence[BadInput]
     ) -> Manifest:
         return Manifest(
             self.layout.block_columns(),
             written.rows_per_block,
             written.entries,
-            [each for report in reports for each in report["sources"]],
+            source_files,
             {
                 **self.settings,
                 "source": self.source.where,
@@ -285,7 +282,8 @@ def _build(request: _Request, folder: Path, *, via: Via, processes: int | None, 
     written = pack_blocks.write_blocks(building, sizes, request.layout, processes, progress)
     for name, content in request.extras.items():
         write_whole(building / name, content)
-    _finish(building, request.manifest(reports, written, bad), folder)
+    source_files = _write_sources(building, len(source.units))
+    _finish(building, request.manifest(written, source_files, bad), folder)
 
 
 def make_part(job: Job, unit: Unit) -> tuple[Any, dict[str, Any]]:
@@ -328,11 +326,12 @@ def _mismatch(columns: Mapping[str, Column], sample: Sample) -> str:
 def _make_parts(
     source: Source, job: Job, building: Path, *, via: Via, processes: int | None, progress: Progress
 ) -> list[dict[str, Any]]:
-    """Make the missing parts; returns the reports of all parts in unit order."""
+    """Make the missing parts; returns the reports of all parts in unit order, without the raw files."""
     reports: dict[int, dict[str, Any]] = {}
     for number in range(len(source.units)):
         with contextlib.suppress(FileNotFoundError, ValueError):
-            reports[number] = json.loads((building / f"part-{number:06}.json").read_text())
+            reports[number] = _report(building, number)
+            reports[number].pop("sources")
     todo = [number for number in range(len(source.units)) if number not in reports]
     units = [source.units[number] for number in todo]
     total = len(source.units)
@@ -342,10 +341,26 @@ def _make_parts(
         number = todo[place]
         write_whole(building / f"part-{number:06}.arrow", payload)
         write_whole(building / f"part-{number:06}.json", json.dumps(report).encode())
-        reports[number] = report
+        reports[number] = {key: value for key, value in report.items() if key != "sources"}
         failpoints.hit("in-preparation", len(reports))
         progress("reading", len(reports), total)
     return [reports[number] for number in range(total)]
+
+
+def _report(building: Path, number: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((building / f"part-{number:06}.json").read_text())
+    return found
+
+
+def _write_sources(building: Path, parts: int) -> int:
+    """Write the raw files of all parts, a part at a time; returns their number."""
+    count = 0
+    with (building / SOURCES).open("w", encoding="utf-8") as file:
+        for number in range(parts):
+            for each in _report(building, number)["sources"]:
+                file.write(json.dumps(each) + "\n")
+                count += 1
+    return count
 
 
 def _check_bad(integrity: Integrity, bad: list[BadInput], good: int, building: Path) -> None:

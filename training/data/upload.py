@@ -8,7 +8,7 @@ from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.files import write_whole
-from trainfleet.training.data.blocks import MANIFEST
+from trainfleet.training.data.blocks import MANIFEST, SOURCES
 from trainfleet.training.data.prepared import Prepared, open_prepared
 from trainfleet.training.data.remote import filesystem, with_retries
 from trainfleet.training.runtime import failpoints
@@ -35,12 +35,16 @@ def upload(data: Prepared, to: str, progress: Callable[[str, int, int], Any] = l
         )
     names = [each.name for blocks in data.manifest.splits.values() for each in blocks]
     # NOTE: the manifest goes last, so that an interrupted upload is never read as complete data
-    names += [*data.manifest.extras, MANIFEST]
+    names += [*data.manifest.extras, *_sources(Path(data.where)), MANIFEST]
     for done, name in enumerate(names, 1):
         _send(Path(data.where) / name, f"{to.rstrip('/')}/{name}")
         failpoints.hit("in-upload", done)
         progress("sending", done, len(names))
     return open_prepared(to)
+
+
+def _sources(folder: Path) -> list[str]:
+    return [SOURCES] if (folder / SOURCES).is_file() else []  # format 1 has none
 
 
 def _send(file: Path, to: str) -> None:
