@@ -154,7 +154,7 @@ def prepare(
         pack: concatenate the transform's single column into a stream per split, cut into samples of `pack`
             + 1 values, each starting with the last value of the previous one: inputs and targets of a
             language model.
-        rows_per_block: by default as many as take about 8 MiB.
+        rows_per_block: by default as many as take about 8 MiB; more, up to 32 MiB, above 65,536 blocks.
         scatter: a seed; distributes the samples over the blocks at random. For sorted sources, such as by
             class.
         notes: plain values stored with the data.
