@@ -85,8 +85,8 @@ def audio_blocks(settings: SoundSettings, cache: Path) -> Prepared:
             lengths.
     """
     if settings.source != SYNTHETIC:
-        wanted = {key: getattr(settings, key) for key in ("rate", "shortest", "longest")}
-        found = prepared_source(settings.source, AudioTransform.columns, settings=wanted)
+        expected = {key: getattr(settings, key) for key in ("rate", "shortest", "longest")}
+        found = prepared_source(settings.source, AudioTransform.columns, settings=expected)
         if found is not None:
             return found
     return prepare(
