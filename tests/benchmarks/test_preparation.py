@@ -29,7 +29,7 @@ def images(folder: Path, count: int) -> Path:
 
 
 def prepare_here(folder: Path) -> Prepared:
-    """Prepare images in this process, in units of about a hundred and blocks of twenty-five."""
+    """Prepare images in this process, in units of about a hundred and blocks of a hundred."""
     classes = tuple(f"class{number}" for number in range(preparation.CLASSES))
     return prepare(
         find_source(str(folder / "raw"), columns=("image", "label"), unit_bytes=20_000),
@@ -37,7 +37,7 @@ def prepare_here(folder: Path) -> Prepared:
         folder / "cache",
         name="images",
         scatter=0,
-        rows_per_block=25,
+        rows_per_block=100,
         via="here",
         processes=1,
     )
@@ -53,19 +53,18 @@ def test_the_peak_of_allocations_hardly_grows_with_the_number_of_samples(tmp_pat
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert sum(prepared.manifest.rows(split) for split in prepared.manifest.splits) == count
-    assert (peaks[1] - peaks[0]) / (counts[1] - counts[0]) < 64  # bytes; an image has 192
+    assert (peaks[1] - peaks[0]) / (counts[1] - counts[0]) < 150  # bytes; an image has 192
 
 
-def test_a_part_is_opened_at_most_once_for_each_sample(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_block_opens_each_part_at_most_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Path] = []
     mapped = pack_blocks._mapped
     monkeypatch.setattr(pack_blocks, "_mapped", lambda path: opened.append(path) or mapped(path))  # type: ignore[func-returns-value]  # None
-    monkeypatch.setattr(pack_blocks, "_OPEN_PARTS", 2)
-    prepared = prepare_here(images(tmp_path / "images", 1_000))
-    assert len({*opened}) >= 8
-    assert len(opened) <= sum(prepared.manifest.rows(split) for split in prepared.manifest.splits)
+    monkeypatch.setattr(pack_blocks, "_OPEN_PARTS", 1)
+    splits = prepare_here(images(tmp_path / "images", 1_000)).manifest.splits
+    parts, blocks = len({*opened}), sum(len(each) for each in splits.values())
+    assert parts >= 8
+    assert len(opened) <= parts * blocks < sum(entry.rows for each in splits.values() for entry in each)
 
 
 @pytest.mark.parametrize(
