@@ -19,6 +19,7 @@ BLOCK = 8 << 20
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "GROUP_ROWS", 100)
+    monkeypatch.setattr(preparation, "FILE_ROWS", 500)  # a file is hashed in pieces of 1 MiB
     monkeypatch.setattr(preparation, "SIDE", 8)
 
 
