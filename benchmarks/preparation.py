@@ -164,7 +164,8 @@ def child(*arguments: str) -> dict[str, Any]:
 
 def measure(samples: tuple[int, ...], terabytes: tuple[int, ...]) -> dict[str, Any]:
     """Measure everything and return the document that `--json` prints."""
-    images, manifests = [], {}
+    images: list[dict[str, Any]] = []
+    manifests: dict[str, dict[str, Any]] = {}
     for count in samples:
         with tempfile.TemporaryDirectory(prefix="trainfleet-preparation-") as folder:
             print(f"{count:,} images", file=sys.stderr)

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,14 +31,14 @@ def test_a_preparation_may_take_longer_than_the_time_out_of_collectives(
         from trainfleet.training.trainer import loop
         from trainfleet.training.trainer.context import RunContext
 
-        make_workload = loop.make_workload
+        make_workload = vars(loop)["make_workload"]
 
-        def slow(*arguments: object) -> object:
+        def slow(*arguments: Any) -> Any:
             if rank == 0:
                 time.sleep(PREPARES_S)
-            return make_workload(*arguments)  # type: ignore[arg-type]  # those of `make_workload`
+            return make_workload(*arguments)
 
-        loop.make_workload = slow  # type: ignore[assignment]  # in this process only
+        vars(loop)["make_workload"] = slow  # in this process only
         world = process_group.init_from_env(use_gpu=False, timeout_s=TIMEOUT_S)
         loop.train(recipe, RunContext(tmp_path / "two", rank, world.world_size, cache=cache))
         process_group.shutdown()
@@ -55,7 +56,12 @@ def test_ranks_wait_for_the_last_one_and_stop_waiting_for_one_that_died() -> Non
         from trainfleet.training.runtime.collectives import after_all
 
         process_group.init_from_env(use_gpu=False, timeout_s=TIMEOUT_S)
-        ended = after_all(lambda: time.sleep(2 * rank) or time.time())  # type: ignore[func-returns-value]  # None
+
+        def finish() -> float:
+            time.sleep(2 * rank)
+            return time.time()
+
+        ended = after_all(finish)
         assert time.time() - ended >= 2 * (1 - rank) - 0.5
         try:
             after_all(lambda: os._exit(0) if rank == 1 else None)
