@@ -203,7 +203,8 @@ TESTING = Group(
             "TRAINFLEET_FAULT",
             "Kills the run with SIGKILL at a failpoint, as `POINT:STEP`. Training: `in-step`, `staged`, "
             "`partly-written`, "
-            "`in-save`, `before-marker`, `in-purge`. Data preparation: `in-preparation`, `in-assembly`.",
+            "`in-save`, `before-marker`, `in-purge`. Data preparation: `in-preparation`, `in-assembly`, "
+            "`in-upload`.",
             "each rank, data preparation",
         ),
         Variable(

@@ -32,7 +32,8 @@ def data_command(
 
     A run does the same at its start. Rerun to resume; once everything is prepared, the command only describes
     it. With --to, any machine can read the blocks: use that URL as the recipe's source, and each machine
-    fetches the blocks that it needs into a cache of limited size.
+    fetches the blocks that it needs into a cache of limited size. Such a run needs no raw data. With
+    RAY_ADDRESS, the tasks of that Ray cluster read and transform raw files of an object store.
 
     [bold]Examples[/]
 
@@ -40,19 +41,24 @@ def data_command(
 
     trainfleet data recipes/lm-124m.yaml workload.data.source=/data/text --to s3://my-bucket/text
 
+    trainfleet train recipes/lm-124m.yaml workload.data.source=s3://my-bucket/text
+
     trainfleet data lm-small --json
     """
     import os
+    from contextlib import nullcontext
 
     from trainfleet.console import err, print_json
     from trainfleet.training.data.prepared import open_prepared
     from trainfleet.training.data.upload import upload
     from trainfleet.training.recipe.load import load_recipe
+    from trainfleet.training.runtime.ray_cluster import connect
     from trainfleet.training.trainer.context import default_cache
     from trainfleet.training.workloads import make_workload
 
     loaded = load_recipe(recipe, (*(overrides or ()), *(settings or ())), os.environ)
-    facts = make_workload(loaded, default_cache()).data_info().get("data", {})
+    with connect(loaded.scaling, os.environ) if os.environ.get("RAY_ADDRESS") else nullcontext():
+        facts = make_workload(loaded, default_cache()).data_info().get("data", {})
     if not facts:
         raise InputError(
             "there is nothing to prepare",
@@ -87,7 +93,7 @@ def _show(prepared: Prepared, left_out: dict[str, Any]) -> None:
         line = f"{split}: {manifest.rows(split):,} samples in {len(blocks)} block{plural}"
         console.print(line, highlight=False)
     size = f"{manifest.bytes() / 2**20:,.1f} MiB, digest {manifest.digest()[:16]}"
-    console.print(f"{size}, {len(manifest.sources):,} source files", highlight=False)
+    console.print(f"{size}, {manifest.source_files:,} source files", highlight=False)
     if left_out["count"]:
         console.print(f"left out: {left_out['count']}", highlight=False)
         for each in left_out["named"]:

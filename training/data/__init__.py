@@ -20,7 +20,7 @@ from trainfleet.training.data.order import (
     spread,
 )
 from trainfleet.training.data.prepare import PerRow, SplitRule, Transform, prepare
-from trainfleet.training.data.prepared import Prepared, open_prepared
+from trainfleet.training.data.prepared import Prepared, open_prepared, prepared_source
 from trainfleet.training.data.sources import Row, Source, find_source
 from trainfleet.training.data.stream import Blocks, open_blocks
 
@@ -48,6 +48,7 @@ __all__ = [
     "open_prepared",
     "permutation",
     "prepare",
+    "prepared_source",
     "share",
     "spread",
 ]

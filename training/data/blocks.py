@@ -1,8 +1,9 @@
 """Block files and their manifest: the format of prepared data on disk and in object stores.
 
-A prepared folder holds `manifest.json` and, per split, `SPLIT/00000.arrow` and so on: Arrow IPC files of
-one record batch each, which can be mapped into memory, with the same number of samples in each but the
-last. The manifest is written last: a folder without it is not prepared data, a folder with it is complete.
+A prepared folder holds `manifest.json`, `sources.jsonl` (the raw files) and, per split, `SPLIT/00000.arrow`
+and so on: Arrow IPC files of one record batch each, which can be mapped into memory, with the same number of
+samples in each but the last. The manifest is written last: a folder without it is not prepared data, a folder
+with it is complete.
 """
 
 from __future__ import annotations
@@ -11,22 +12,29 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.data.columns import Column, columns_of
 
 MANIFEST = "manifest.json"
-FORMAT = 1
-"""Increment when the meaning of the files changes. Part of the cache key."""
+SOURCES = "sources.jsonl"
+"""A line per raw file: name, bytes, sha256. Apart from the manifest, because every rank reads that."""
+BLOCK_FORMAT = 1
+"""Increment when the meaning of the blocks changes. Part of the cache key, and of the digest that a resumed
+run compares.
+"""
+FORMAT = 2
+READABLE = (1, FORMAT)
+"""Of the manifest. Format 1 has the raw files in it."""
 
 
 class TornBlockError(Exception):
     """Raised when a block does not match the manifest: truncated, changed or missing."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # each rank holds those of all blocks
 class BlockEntry:
     """A block file: `name` relative to the folder, number of samples and bytes, and checksums."""
 
@@ -39,6 +47,9 @@ class BlockEntry:
     @classmethod
     def of(cls, name: str, rows: int, payload: Any) -> BlockEntry:
         return cls(name, rows, len(payload), hashlib.sha256(payload).hexdigest(), zlib.crc32(payload))
+
+    def document(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def check(self, payload: Any, thorough: bool = False) -> None:
         """Compare bytes with this entry, by sha256 if `thorough`, else by crc32.
@@ -65,7 +76,7 @@ class Manifest:
         columns: of every sample, by name.
         rows_per_block: of every block but the last of a split.
         splits: the blocks of each split, in order.
-        sources: the raw files: name, bytes, sha256.
+        source_files: number of raw files.
         settings: the settings that the data was prepared with.
         bad: files and rows that were skipped (`trainfleet.training.data.bad_rows`).
         notes: values that the workload stores with the data.
@@ -75,7 +86,7 @@ class Manifest:
     columns: dict[str, Column]
     rows_per_block: int
     splits: dict[str, list[BlockEntry]]
-    sources: list[dict[str, Any]] = field(default_factory=list)
+    source_files: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
     bad: dict[str, Any] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
@@ -90,7 +101,8 @@ class Manifest:
     def digest(self) -> str:
         """Identifies the samples and their order, independent of their sources."""
         blocks = {split: [each.sha256 for each in entries] for split, entries in sorted(self.splits.items())}
-        return hashlib.sha256(json.dumps([FORMAT, blocks, self.extras], sort_keys=True).encode()).hexdigest()
+        identity = json.dumps([BLOCK_FORMAT, blocks, self.extras], sort_keys=True)
+        return hashlib.sha256(identity.encode()).hexdigest()
 
     def dump(self) -> str:
         document = {
@@ -100,12 +112,12 @@ class Manifest:
             "bytes": self.bytes(),
             "columns": {name: column.document() for name, column in self.columns.items()},
             "rows_per_block": self.rows_per_block,
-            "splits": {split: [vars(each) for each in blocks] for split, blocks in self.splits.items()},
+            "splits": {split: [each.document() for each in blocks] for split, blocks in self.splits.items()},
             "bad": self.bad,
             "settings": self.settings,
             "notes": self.notes,
             "extras": self.extras,
-            "sources": self.sources,
+            "source_files": self.source_files,
         }
         return json.dumps(document, indent=1)
 
@@ -118,10 +130,11 @@ class Manifest:
         """
         try:
             document = json.loads(text)
-            if document["format"] != FORMAT:
+            if document["format"] not in READABLE:
+                known = " or ".join(map(str, READABLE))
                 raise InputError(
                     "prepared data of another version",
-                    [Problem(where, f"is format {document['format']}, not {FORMAT}", "prepare it again")],
+                    [Problem(where, f"is format {document['format']}, not {known}", "prepare it again")],
                 )
             return cls(
                 columns_of(document["columns"]),
@@ -130,7 +143,7 @@ class Manifest:
                     split: [BlockEntry(**each) for each in blocks]
                     for split, blocks in document["splits"].items()
                 },
-                document["sources"],
+                len(document["sources"]) if document["format"] == 1 else int(document["source_files"]),
                 document["settings"],
                 document["bad"],
                 document["notes"],

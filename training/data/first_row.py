@@ -7,13 +7,14 @@ text and one row group of a table; nothing is prepared.
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.data import readers
 from trainfleet.training.data.bad_rows import BadInput
-from trainfleet.training.data.blocks import MANIFEST
-from trainfleet.training.data.prepared import open_prepared
+from trainfleet.training.data.prepared import is_prepared, open_prepared
 from trainfleet.training.data.remote import filesystem, listing, with_retries
 from trainfleet.training.data.sources import HUB, Piece, Unit, kind_of, rows_of
 from trainfleet.training.workloads.settings import RawData
@@ -34,7 +35,7 @@ def check_first_row(data: RawData) -> None:
     if data.where.startswith(HUB) or readers.is_saved_dataset(data.where):
         return
     try:
-        if _is_prepared(data.where):
+        if is_prepared(data.where):
             _read_prepared(data.where)
             return
         problem = _file_problem(data)
@@ -47,16 +48,12 @@ def check_first_row(data: RawData) -> None:
         raise InputError("the run could not read its data", [Problem(f"{data.key} {problem[0]}", problem[1])])
 
 
-def _is_prepared(where: str) -> bool:
-    system, path = filesystem(where)
-    return bool(system.get_file_info(f"{path}/{MANIFEST}").is_file)
-
-
 def _read_prepared(where: str) -> None:
     """Read a row of each split. Preparation rejects a split without rows."""
-    prepared = open_prepared(where)
-    for split in SPLITS:
-        prepared.blocks(split).rows([0])
+    with tempfile.TemporaryDirectory(prefix="trainfleet-first-row-") as cache:
+        blocks = open_prepared(where).splits(Path(cache), disk=LIMIT)
+        for split in SPLITS:
+            blocks[split].rows([0])
 
 
 def _file_problem(data: RawData) -> tuple[str, str] | None:

@@ -27,6 +27,10 @@ from trainfleet.training.data.worker_pool import cpus
 from trainfleet.training.runtime import failpoints
 
 _OPEN_PARTS = 64
+MAX_BLOCKS, MAX_BLOCK_BYTES = 1 << 16, 32 << 20
+"""From MAX_BLOCKS blocks on, blocks become larger, up to MAX_BLOCK_BYTES: each rank reads the whole manifest,
+and holds a window of blocks.
+"""
 
 
 @dataclass(frozen=True)
@@ -171,7 +175,7 @@ class _Block:
         payload = write_batches(arrays)
         entry = BlockEntry.of(name, end - first, payload)
         write_whole(path, payload)
-        write_whole(note, json.dumps(vars(entry)).encode())
+        write_whole(note, json.dumps(entry.document()).encode())
         return entry
 
     def _slices(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
@@ -243,13 +247,19 @@ def _samples(values: int, pack: int | None) -> int:
 def _default_rows_per_block(
     building: Path, sizes: Sequence[Sequence[int]], layout: BlockLayout, counts: Mapping[str, int]
 ) -> int:
-    """Number of samples that take about `block_bytes`."""
+    """Number of samples that take about as many bytes as a block has."""
     if layout.pack is not None:
         each = (layout.pack + 1) * np.dtype(next(iter(layout.columns.values())).dtype).itemsize
+        total = each * sum(counts.values())
     else:
         total = sum((building / f"part-{number:06}.arrow").stat().st_size for number in range(len(sizes)))
         each = max(1, total // max(1, sum(counts.values())))
-    return int(max(1, layout.block_bytes // each))
+    return int(max(1, block_bytes_for(total, layout.block_bytes) // each))
+
+
+def block_bytes_for(total: int, block_bytes: int) -> int:
+    """The size of a block, in bytes, for data of `total` bytes: `block_bytes`, or more for large data."""
+    return max(block_bytes, min(MAX_BLOCK_BYTES, -(-total // MAX_BLOCKS)))
 
 
 def _joined(batches: list[Any]) -> dict[str, Any]:

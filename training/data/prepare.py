@@ -32,11 +32,12 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
 from trainfleet.training.data import pack_blocks
 from trainfleet.training.data.bad_rows import BadInput, BadRowError, Integrity, bad_from
-from trainfleet.training.data.blocks import FORMAT, MANIFEST, Manifest, write_batches
+from trainfleet.training.data.blocks import BLOCK_FORMAT, MANIFEST, SOURCES, Manifest, write_batches
 from trainfleet.training.data.columns import Column
-from trainfleet.training.data.prepared import Prepared, open_prepared
+from trainfleet.training.data.prepared import Prepared, is_prepared, open_prepared
 from trainfleet.training.data.remote import is_url
 from trainfleet.training.data.sources import Row, Source, Unit, provenance, rows_of
+from trainfleet.training.data.upload import upload
 from trainfleet.training.data.worker_pool import Via, choose_via, map_unordered
 from trainfleet.training.runtime import failpoints
 
@@ -136,11 +137,12 @@ def prepare(
     notes: Mapping[str, Any] | None = None,
     extras: Mapping[str, bytes] | None = None,
     settings: Mapping[str, Any] | None = None,
+    store: str | None = None,
     via: Via = "auto",
     processes: int | None = None,
     progress: Progress = _silent,
 ) -> Prepared:
-    """Prepare data, or open the cached result for the same source, transform and settings.
+    """Prepare data, or open the result for the same source, transform and settings from the cache or `store`.
 
     Args:
         source: the raw data.
@@ -152,12 +154,14 @@ def prepare(
         pack: concatenate the transform's single column into a stream per split, cut into samples of `pack`
             + 1 values, each starting with the last value of the previous one: inputs and targets of a
             language model.
-        rows_per_block: by default as many as take about 8 MiB.
+        rows_per_block: by default as many as take about 8 MiB; more, up to 32 MiB, above 65,536 blocks.
         scatter: a seed; distributes the samples over the blocks at random. For sorted sources, such as by
             class.
         notes: plain values stored with the data.
         extras: files stored with the data.
-        settings: written to the manifest as documentation.
+        settings: written to the manifest; `prepared_source` can compare them.
+        store: URL or folder that machines share. Data that it holds is read from there instead of prepared;
+            other data is copied to it once it is prepared.
         via: see `trainfleet.training.data.worker_pool`. Never changes the result.
         processes: size of the process pool. Never changes the result.
         progress: receives progress reports.
@@ -165,6 +169,7 @@ def prepare(
     Raises:
         InputError: files or rows cannot be used (all are named), a split is empty, or the cache is not
             writable.
+        TrainfleetError: the store cannot be written, or does not respond.
     """
     layout = pack_blocks.BlockLayout(
         dict(transform.columns), pack, rows_per_block, BLOCK_BYTES, scatter, SPLITS
@@ -172,8 +177,8 @@ def prepare(
     job = Job(transform, rule, pack is not None)
     request = _Request(source, job, layout, integrity, dict(notes or {}), dict(extras or {}), settings or {})
     folder = cache / f"{name}-{request.key()}"
-    _build_once(request, folder, via=via, processes=processes, progress=progress)
-    return open_prepared(str(folder))
+    shared = f"{store.rstrip('/')}/{folder.name}" if store is not None else None
+    return _build_once(request, folder, shared, via=via, processes=processes, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -194,7 +199,7 @@ class _Request:
     def key(self) -> str:
         """The cache key."""
         identity = [
-            FORMAT,
+            BLOCK_FORMAT,
             self.source.key,
             self.job.transform.key,
             asdict(self.job.rule),
@@ -210,16 +215,13 @@ class _Request:
         return hashlib.sha256(document.encode()).hexdigest()[:20]
 
     def manifest(
-        self,
-        reports: Sequence[Mapping[str, Any]],
-        written: pack_blocks.WrittenBlocks,
-        bad: Sequence[BadInput],
+        self, written: pack_blocks.WrittenBlocks, source_files: int, bad: Sequence[BadInput]
     ) -> Manifest:
         return Manifest(
             self.layout.block_columns(),
             written.rows_per_block,
             written.entries,
-            [each for report in reports for each in report["sources"]],
+            source_files,
             {
                 **self.settings,
                 "source": self.source.where,
@@ -234,9 +236,16 @@ class _Request:
 
 
 def _build_once(
-    request: _Request, folder: Path, *, via: Via, processes: int | None, progress: Progress
-) -> None:
-    """Build the folder unless it is complete; processes that want the same folder wait for one another.
+    request: _Request,
+    folder: Path,
+    shared: str | None,
+    *,
+    via: Via,
+    processes: int | None,
+    progress: Progress,
+) -> Prepared:
+    """Build the folder and copy it to `shared`, unless one of them is complete; processes of a machine that
+    want the same folder wait for one another.
 
     Raises:
         InputError: the cache is not writable, or the data cannot be used.
@@ -246,7 +255,13 @@ def _build_once(
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
             if not _is_complete(folder):
+                if shared is not None and is_prepared(shared):
+                    return open_prepared(shared)
                 _build(request, folder, via=via, processes=processes, progress=progress)
+            prepared = open_prepared(str(folder))
+            if shared is not None:
+                upload(prepared, shared, progress)
+            return prepared
     except OSError as error:
         fix = "free disk space, or set TRAINFLEET_CACHE to a writable folder"
         raise InputError(
@@ -267,7 +282,8 @@ def _build(request: _Request, folder: Path, *, via: Via, processes: int | None, 
     written = pack_blocks.write_blocks(building, sizes, request.layout, processes, progress)
     for name, content in request.extras.items():
         write_whole(building / name, content)
-    _finish(building, request.manifest(reports, written, bad), folder)
+    source_files = _write_sources(building, len(source.units))
+    _finish(building, request.manifest(written, source_files, bad), folder)
 
 
 def make_part(job: Job, unit: Unit) -> tuple[Any, dict[str, Any]]:
@@ -310,11 +326,12 @@ def _mismatch(columns: Mapping[str, Column], sample: Sample) -> str:
 def _make_parts(
     source: Source, job: Job, building: Path, *, via: Via, processes: int | None, progress: Progress
 ) -> list[dict[str, Any]]:
-    """Make the missing parts; returns the reports of all parts in unit order."""
+    """Make the missing parts; returns the reports of all parts in unit order, without the raw files."""
     reports: dict[int, dict[str, Any]] = {}
     for number in range(len(source.units)):
         with contextlib.suppress(FileNotFoundError, ValueError):
-            reports[number] = json.loads((building / f"part-{number:06}.json").read_text())
+            reports[number] = _report(building, number)
+            reports[number].pop("sources")
     todo = [number for number in range(len(source.units)) if number not in reports]
     units = [source.units[number] for number in todo]
     total = len(source.units)
@@ -324,10 +341,26 @@ def _make_parts(
         number = todo[place]
         write_whole(building / f"part-{number:06}.arrow", payload)
         write_whole(building / f"part-{number:06}.json", json.dumps(report).encode())
-        reports[number] = report
+        reports[number] = {key: value for key, value in report.items() if key != "sources"}
         failpoints.hit("in-preparation", len(reports))
         progress("reading", len(reports), total)
     return [reports[number] for number in range(total)]
+
+
+def _report(building: Path, number: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((building / f"part-{number:06}.json").read_text())
+    return found
+
+
+def _write_sources(building: Path, parts: int) -> int:
+    """Write the raw files of all parts, a part at a time; returns their number."""
+    count = 0
+    with (building / SOURCES).open("w", encoding="utf-8") as file:
+        for number in range(parts):
+            for each in _report(building, number)["sources"]:
+                file.write(json.dumps(each) + "\n")
+                count += 1
+    return count
 
 
 def _check_bad(integrity: Integrity, bad: list[BadInput], good: int, building: Path) -> None:

@@ -30,6 +30,7 @@ FREE_KEYS = (
     "workload.model.loss_chunk",
     "workload.data.memory_mib",
     "workload.data.disk_gib",
+    "workload.data.store",
 )
 """Keys that change a loss by no more than rounding."""
 FIXED_KEYS = ("optimizer.name",)

@@ -234,7 +234,7 @@ class ScalingConfig(Section):
     start_timeout: float = Field(
         30.0,
         gt=0,
-        description="Minutes that workers wait for each other, such as for one that prepares data.",
+        description="Minutes that workers wait for each other at a start. Preparing data does not count.",
     )
     hang_timeout: float = Field(
         60.0,

@@ -19,6 +19,8 @@ import torch.distributed as dist
 from trainfleet.errors import Problem, TrainfleetError
 
 Result = TypeVar("Result")
+PREPARATION = timedelta(days=14)
+"""How long ranks wait for one that prepares data. Their launcher ends them when it fails."""
 TIMEOUT = timedelta(hours=6)
 """Covers long uploads, for which the other ranks wait. A dead rank is noticed immediately by its connection.
 """
@@ -94,6 +96,18 @@ class Ranks:
             with contextlib.suppress(Exception):
                 dist.destroy_process_group(self.group)
         self.group = None
+
+
+def after_all(action: Callable[[], Result]) -> Result:
+    """Run `action`, which may take days on some ranks, on every rank; returns when all ranks have finished.
+
+    NOTE: without this, a rank that is done waits in the next collective, for the time-out of its group.
+    """
+    ranks = Ranks(PREPARATION)
+    result = action()
+    ranks.any(False)
+    ranks.close()
+    return result
 
 
 def pack_error(error: TrainfleetError | None) -> bytes | None:

@@ -1,8 +1,8 @@
 """Kills a run at a named point, to test that it resumes: TRAINFLEET_FAULT=POINT:STEP.
 
-The points of a step are in POINTS; data preparation adds `in-preparation` and `in-assembly` (with the number
-of
-parts read or blocks written). Launcher and process get SIGKILL, so nothing can clean up.
+The points of a step are in POINTS; data preparation adds `in-preparation`, `in-assembly` and `in-upload`,
+with the number of parts read, blocks written or files copied. Launcher and process get SIGKILL,
+so that nothing can clean up.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from trainfleet.training.runs.schema import EventRow
 from trainfleet.training.runs.storage import RunStorage
 from trainfleet.training.runs.writer import RunWriter
 from trainfleet.training.runtime import failpoints
+from trainfleet.training.runtime.collectives import after_all
 from trainfleet.training.runtime.process_group import on_first, single_process_group
 from trainfleet.training.trainer.context import RunContext, RunResult, lengthy, run_facts
 from trainfleet.training.trainer.controllers import Controllers, Decision, StepStats
@@ -73,7 +74,7 @@ class _Run:
         self.recipe, self.context = recipe, context
         self.meter = Meter(recipe.limits, context.usd_per_hour, time.monotonic())
         context.require_samples(recipe.batch.global_batch)
-        self.workload = make_workload(recipe, context.cache)
+        self.workload = after_all(lambda: make_workload(recipe, context.cache))
         check_sizes(self.workload, context.world_size)
         self.storage = RunStorage(recipe, context.run_dir, self._event)
         resumes = will_resume(recipe, self.storage, context.rank)

@@ -4,6 +4,7 @@ reported.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -33,6 +34,7 @@ from trainfleet.training.data import (
 from trainfleet.training.data.pack_blocks import scattered
 from trainfleet.training.data.prepare import SPLITS
 from trainfleet.training.data.sources import rows_of
+from trainfleet.training.data.upload import upload
 
 RULE = SplitRule(0.2, 0.2)
 
@@ -75,7 +77,9 @@ def test_each_row_is_in_one_split_once_and_as_the_transform_returned_it(texts: P
             assert (rows["matrix"][place] == len(text)).all()
     assert sorted(names) == sorted(path.relative_to(texts).as_posix() for path in texts.rglob("*.txt"))
     assert all(block.rows == 16 for block in data.manifest.splits["train"][:-1])
-    assert {each["name"] for each in data.manifest.sources} == set(names)
+    sources = [json.loads(line) for line in (Path(data.where) / "sources.jsonl").read_text().splitlines()]
+    assert {each["name"] for each in sources} == set(names)
+    assert data.manifest.source_files == len(sources) == len(names)
 
 
 def test_rows_keep_the_order_of_the_files(texts: Path, tmp_path: Path) -> None:
@@ -311,6 +315,25 @@ def test_a_folder_without_prepared_data_is_one_clear_error(tmp_path: Path) -> No
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(InputError, match="not a manifest of prepared data, or is truncated"):
         open_prepared(str(tmp_path))
+
+
+def test_data_of_the_previous_format_is_read(texts: Path, tmp_path: Path) -> None:
+    data = prepared(texts, tmp_path / "cache")
+    manifest = Path(data.where) / "manifest.json"
+    document = json.loads(manifest.read_text())
+    sources = [json.loads(line) for line in (Path(data.where) / "sources.jsonl").read_text().splitlines()]
+    (Path(data.where) / "sources.jsonl").unlink()
+    del document["source_files"]
+    manifest.write_text(json.dumps({**document, "format": 1, "sources": sources}))
+    old = open_prepared(data.where)
+    assert old.manifest == data.manifest
+    blocks = {split: [each["sha256"] for each in document["splits"][split]] for split in sorted(SPLITS)}
+    identity = json.dumps([1, blocks, {}], sort_keys=True)  # as the checkpoints of 0.1.0 have it
+    assert old.manifest.digest() == hashlib.sha256(identity.encode()).hexdigest()
+    assert upload(old, str(tmp_path / "sent")).manifest == data.manifest
+    manifest.write_text(json.dumps({**document, "format": 3}))
+    with pytest.raises(InputError, match="is format 3, not 1 or 2"):
+        open_prepared(data.where)
 
 
 def test_the_other_files_of_the_folder_are_checked_too(texts: Path, tmp_path: Path) -> None:

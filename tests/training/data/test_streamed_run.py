@@ -76,7 +76,7 @@ def test_a_bad_file_ends_the_run_or_is_in_run_json_and_events(
     assert ("quarantined", "1 of the data's files and rows are left out: part0/empty.txt is empty") in events
     manifest = json.loads(Path(data["manifest"]).read_text())
     assert manifest["digest"] == data["digest"]
-    assert len(manifest["sources"]) == 41
+    assert manifest["source_files"] == 41
 
 
 def test_prepared_data_that_matches_the_recipe_can_be_the_source(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -11,10 +14,12 @@ from typer.testing import CliRunner
 
 from tests.training.data.test_preparation import all_samples, contents, prepared
 from trainfleet.errors import InputError, TrainfleetError
+from trainfleet.training import workloads
 from trainfleet.training.cli.data import data
 from trainfleet.training.data import open_prepared
 from trainfleet.training.data import upload as upload_module
 from trainfleet.training.data.upload import upload
+from trainfleet.training.runtime import ray_cluster
 
 
 def test_uploaded_blocks_are_unchanged(texts: Path, tmp_path: Path) -> None:
@@ -75,3 +80,31 @@ def test_the_command_lists_the_data_and_the_quarantined_files(
     assert document["where"] == "memory://other/text"
     assert document["left_out"] == {"count": 0, "named": []}
     assert sum(document["rows"].values()) > 1000
+
+
+def test_the_command_prepares_on_the_cluster_of_ray_address(
+    tmp_path: Path, text_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    made = workloads.make_workload
+
+    @contextlib.contextmanager
+    def connect(_: Any, env: Mapping[str, str]) -> Iterator[None]:
+        done.append(f"connected to {env['RAY_ADDRESS']}")
+        yield
+        done.append("left")
+
+    def make_workload(*arguments: Any) -> Any:
+        done.append("prepared")
+        return made(*arguments)
+
+    monkeypatch.setenv("TRAINFLEET_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(ray_cluster, "connect", connect)
+    monkeypatch.setattr(workloads, "make_workload", make_workload)
+    command = ["lm-tiny", f"workload.data.source={text_folder}", "workload.data.glob='**/*.txt'"]
+    command += ["workload.data.validation_share=0.15", "workload.data.test_share=0.15"]
+    assert CliRunner().invoke(data, command).exit_code == 0
+    assert done == ["prepared"]
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    assert CliRunner().invoke(data, command).exit_code == 0
+    assert done == ["prepared", "connected to head:6379", "prepared", "left"]

@@ -115,12 +115,20 @@ class TextSettings(Section):
         description="Read block by block in a windowed shuffle (`order`); auto: from 4 GiB of tokens on.",
     )
     block_rows: int | None = Field(
-        None, ge=1, description="Samples per block file; null: as many as make about 8 MiB."
+        None,
+        ge=1,
+        description="Samples per block file; null: as many as make about 8 MiB, from "
+        "0.5 TB on more, up to 32 MiB.",
     )
     memory_mib: int = Field(
         1024, ge=1, description="Memory for open blocks per worker that streams; elsewhere all are kept open."
     )
     disk_gib: float = Field(64, gt=0, description="Disk for blocks of an object store per machine.")
+    store: str | None = Field(
+        None,
+        description="Object store's URL or shared folder: prepared data that it holds is read from there, "
+        "other data is copied to it; null: each machine prepares its own.",
+    )
 
 
 class LmSettings(WorkloadSettings):

@@ -32,12 +32,11 @@ from trainfleet.training.data import (
     Source,
     SplitRule,
     find_source,
-    open_prepared,
     prepare,
+    prepared_source,
     spread,
 )
 from trainfleet.training.data.progress import progress_reporter
-from trainfleet.training.data.remote import filesystem, is_url
 from trainfleet.training.data.sources import rows_of
 from trainfleet.training.workloads import Split
 from trainfleet.training.workloads.lm.hf_tokenizer import ModelEncoder, byte_of
@@ -206,13 +205,12 @@ def token_files(
     """
     prepared = _prepared(settings, cache, context, pretrained)
     stream = prepared.manifest.bytes() >= STREAM_FROM if settings.stream == "auto" else settings.stream
-    remote = (
-        {"cache": cache / "blocks", "disk": int(settings.disk_gib * 2**30)} if is_url(prepared.where) else {}
+    found = prepared.splits(
+        cache,
+        disk=int(settings.disk_gib * 2**30),
+        memory=settings.memory_mib << 20 if stream else ALL_BYTES,
     )
-    blocks = {
-        split: prepared.blocks(split, memory=settings.memory_mib << 20 if stream else ALL_BYTES, **remote)
-        for split in SPLITS
-    }
+    blocks = {split: found[split] for split in SPLITS}
     encoder = _encoder_of(prepared)
     return TokenFiles(
         prepared, blocks, encoder, encoder.vocabulary, encoder.spelling, prepared.manifest.digest(), stream
@@ -230,22 +228,17 @@ def token_type(vocabulary: int) -> str:
 
 
 def _prepared(settings: TextSettings, cache: Path, context: int, pretrained: Encoder | None) -> Prepared:
-    if _is_prepared(settings.source):
-        prepared = open_prepared(settings.source)
-        have, want = prepared.manifest.notes, {"tokens": settings.tokens, "context": context}
-        if pretrained is not None:
-            want["vocabulary"] = pretrained.vocabulary
-        wrong = [
-            Problem(
-                "workload.data.source",
-                f"{settings.source} was prepared with {key} {have.get(key)}, the recipe has {value}",
-                "use the same value",
-            )
-            for key, value in want.items()
-            if have.get(key) != value
-        ]
-        if wrong:
-            raise InputError("the prepared data does not match the recipe", wrong)
+    prepared = prepared_source(
+        settings.source,
+        ("tokens",),
+        settings={"vocabulary": settings.vocabulary} if settings.tokens == "bpe" else {},
+        notes={
+            "tokens": settings.tokens,
+            "context": context,
+            **({"vocabulary": pretrained.vocabulary} if pretrained else {}),
+        },
+    )
+    if prepared is not None:
         return prepared
     source = _source(settings)
     encoder = pretrained or (
@@ -268,15 +261,9 @@ def _prepared(settings: TextSettings, cache: Path, context: int, pretrained: Enc
         },
         extras={TOKENIZER: encoder.tokenizer} if encoder.tokenizer else {},
         settings=settings.model_dump(mode="json"),
+        store=settings.store,
         progress=progress_reporter("text"),
     )
-
-
-def _is_prepared(source: str) -> bool:
-    if is_url(source):
-        system, path = filesystem(source)
-        return bool(system.get_file_info(f"{path}/manifest.json").is_file)
-    return (Path(source) / "manifest.json").is_file()
 
 
 def _source(settings: TextSettings) -> Source:

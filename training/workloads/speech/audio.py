@@ -30,6 +30,7 @@ from trainfleet.training.data import (
     SplitRule,
     find_source,
     prepare,
+    prepared_source,
 )
 from trainfleet.training.data.progress import progress_reporter
 from trainfleet.training.data.readers import UnreadableError, decode_audio
@@ -77,11 +78,17 @@ class AudioTransform:
 
 
 def audio_blocks(settings: SoundSettings, cache: Path) -> Prepared:
-    """The prepared audio.
+    """The prepared audio. Audio that the source holds prepared is only opened.
 
     Raises:
-        InputError: there is none, or some cannot be used.
+        InputError: there is none, some cannot be used, or the prepared audio has another rate or other
+            lengths.
     """
+    if settings.source != SYNTHETIC:
+        expected = {key: getattr(settings, key) for key in ("rate", "shortest", "longest")}
+        found = prepared_source(settings.source, AudioTransform.columns, settings=expected)
+        if found is not None:
+            return found
     return prepare(
         _source(settings, cache),
         AudioTransform(settings.audio, settings.text, settings.rate, settings.shortest, settings.longest),
@@ -90,6 +97,7 @@ def audio_blocks(settings: SoundSettings, cache: Path) -> Prepared:
         rule=SplitRule(settings.validation_share, settings.test_share, settings.split_seed),
         integrity=Integrity(settings.integrity, settings.quarantine_limit),
         settings=settings.model_dump(mode="json"),
+        store=settings.store,
         progress=progress_reporter("sounds"),
     )
 

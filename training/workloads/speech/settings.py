@@ -60,7 +60,7 @@ class SoundSettings(Section):
         "spoken",
         description="`spoken`: German sentences spoken by espeak-ng; a folder of audio files with a .txt "
         "next to each; Common Voice's own folder "
-        "(train.tsv and clips); parquet, an object store's URL, or hf:NAME@CONFIG.",
+        "(train.tsv and clips); parquet, an object store's URL, hf:NAME@CONFIG, or prepared data.",
     )
     glob: str = Field("**/*", description="Which files of a folder.")
     audio: str = Field("audio", description="Column of the sound.")
@@ -94,6 +94,12 @@ class SoundSettings(Section):
     )
     quarantine_limit: float = Field(
         0.01, ge=0, le=1, description="The largest share of them that `quarantine` leaves out."
+    )
+    disk_gib: float = Field(64, gt=0, description="Disk for blocks of an object store per machine.")
+    store: str | None = Field(
+        None,
+        description="Object store's URL or shared folder: prepared data that it holds is read from there, "
+        "other data is copied to it; null: each machine prepares its own.",
     )
 
 

@@ -41,7 +41,7 @@ class Speech(Workload):
         self._configure(settings)
         self.loss_unit = "nats/letter" if settings.model.kind == "ctc" else "nats/token"
         self.prepared = audio_blocks(settings.data, cache)
-        self._blocks = {split: self.prepared.blocks(split) for split in ("train", "validation", "test")}
+        self._blocks = self.prepared.splits(cache, disk=int(settings.data.disk_gib * 2**30))
         self.streamed = self.prepared.manifest.bytes() > _STREAM_FROM
 
     @classmethod

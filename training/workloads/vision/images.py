@@ -29,6 +29,7 @@ from trainfleet.training.data import (
     SplitRule,
     find_source,
     prepare,
+    prepared_source,
 )
 from trainfleet.training.data.progress import progress_reporter
 from trainfleet.training.data.readers import UnreadableError, decode_image
@@ -36,6 +37,7 @@ from trainfleet.training.data.sources import rows_of
 from trainfleet.training.workloads.vision.settings import ImageSettings
 
 DIGITS = "digits"
+COLUMNS = ("image", "label")
 MAX_CLASSES = 100_000
 
 
@@ -76,11 +78,17 @@ class ImageTransform:
 
 
 def image_blocks(settings: ImageSettings, cache: Path) -> tuple[Prepared, tuple[str, ...]]:
-    """The prepared images, and the names of their classes.
+    """The prepared images, and the names of their classes. Images that the source holds prepared are only
+    opened.
 
     Raises:
-        InputError: there are none, some cannot be used, or there are fewer than two classes.
+        InputError: there are none, some cannot be used, there are fewer than two classes, or the prepared
+            images have another size.
     """
+    shape = {"size": settings.size, "channels": settings.channels}
+    found = None if settings.source == DIGITS else prepared_source(settings.source, COLUMNS, settings=shape)
+    if found is not None:
+        return found, tuple(found.manifest.notes["classes"])
     source = _source(settings, cache)
     classes = _classes(settings, source, cache)
     if not 2 <= len(classes) <= MAX_CLASSES:
@@ -98,6 +106,7 @@ def image_blocks(settings: ImageSettings, cache: Path) -> tuple[Prepared, tuple[
         scatter=0,
         notes={"classes": list(classes)},
         settings=settings.model_dump(mode="json"),
+        store=settings.store,
         progress=progress_reporter("pictures"),
     )
     return prepared, classes

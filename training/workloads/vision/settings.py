@@ -49,8 +49,7 @@ class ImageSettings(Section):
     source: str = Field(
         "digits",
         description="`digits`: 1,797 written digits that scikit-learn brings; else a folder with a folder "
-        "per class, parquet, an object store's URL, "
-        "hf:NAME.",
+        "per class, parquet, an object store's URL, hf:NAME, or prepared data.",
     )
     glob: str = Field("**/*", description="Which files of a folder.")
     image: str = Field(
@@ -74,6 +73,12 @@ class ImageSettings(Section):
     )
     quarantine_limit: float = Field(
         0.01, ge=0, le=1, description="Largest share of images that `quarantine` may skip."
+    )
+    disk_gib: float = Field(64, gt=0, description="Disk for blocks of an object store per machine.")
+    store: str | None = Field(
+        None,
+        description="Object store's URL or shared folder: prepared data that it holds is read from there, "
+        "other data is copied to it; null: each machine prepares its own.",
     )
 
 

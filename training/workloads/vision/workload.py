@@ -52,7 +52,7 @@ class Vision(Workload):
     def __init__(self, settings: VisionSettings, cache: Path) -> None:
         self.settings = settings
         self.prepared, self.classes = image_blocks(settings.data, cache)
-        self._blocks = {split: self.prepared.blocks(split) for split in ("train", "validation", "test")}
+        self._blocks = self.prepared.splits(cache, disk=int(settings.data.disk_gib * 2**30))
         self.streamed = (
             sum(self.prepared.manifest.rows(split) for split in self._blocks)
             * settings.data.size**2
