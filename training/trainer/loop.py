@@ -375,8 +375,7 @@ class _Run:
     def _finish(self, stopped: bool, resumed_from: int, baseline: dict[str, float]) -> RunResult:
         step, metrics = self.state.step, dict(self.state.metrics or {})
         if not stopped:
-            tested = self.evaluator.evaluate("test", self.controllers.micro_batch)
-            metrics |= tested
+            metrics |= (tested := self.evaluator.evaluate("test", self.controllers.micro_batch))
             if self.writer is not None:
                 self.writer.write_row({"kind": "test", "step": step, **tested})
         self._on_saved(self.checkpoints.finish())
