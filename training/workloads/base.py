@@ -289,7 +289,7 @@ def batches_in_threads(workload: Workload) -> bool:
     """Whether `batch` may run in threads: `thread_safe_batch`, as declared for the `batch` that is used."""
     if "thread_safe_batch" in vars(workload):
         return workload.thread_safe_batch
-    declared, defined = (_definition(type(workload), name) for name in ("thread_safe_batch", "batch"))
+    declared, defined = (defining_class(type(workload), name) for name in ("thread_safe_batch", "batch"))
     return workload.thread_safe_batch and issubclass(declared, defined)
 
 
