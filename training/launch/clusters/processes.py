@@ -52,8 +52,10 @@ class Processes:
         for name in self.processes:
             self.settle(self.by_name[name])
 
-    def start(self, member: Member, request: Request, env: Mapping[str, str] | None = None) -> None:
-        """Start the launch of a member."""
+    def start(
+        self, member: Member, request: Request, *, join: bool = False, env: Mapping[str, str] | None = None
+    ) -> None:
+        """Start the launch of a member; with `join`, it follows the run instead if that still trains."""
         spec = self.work / f"{member.name}.json"
         options = request.options.model_dump() if request.options is not None else {}
         skipped = ("on", "options")
@@ -66,6 +68,7 @@ class Processes:
                 each.name: getattr(request, each.name) for each in fields(request) if each.name not in skipped
             },
             options=options,
+            join=join,
         ).write(spec)
         command = [sys.executable, "-m", "trainfleet.training.launch.clusters.member", str(spec)]
         self.by_name[member.name] = member
