@@ -6,7 +6,6 @@ python -m trainfleet.training.launch.clusters.member SPEC.json
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -21,7 +20,7 @@ from trainfleet.training.launch.attach import attach
 from trainfleet.training.launch.base import find
 from trainfleet.training.launch.control import RunControl
 from trainfleet.training.launch.find_run import find_run
-from trainfleet.training.launch.remote.follower import Message
+from trainfleet.training.launch.remote.follower import Message, print_line
 from trainfleet.training.launch.remote.where import Where
 from trainfleet.training.launch.request import Request
 from trainfleet.training.launch.supervise import Outcome, start
@@ -72,7 +71,7 @@ class Forward:
     def close(self) -> None: ...
 
 
-def joined(request: Request, view: Forward) -> Outcome:
+def joined(request: Request, view: Forward, folder: Path) -> Outcome:
     """Follow a run that an earlier launch left training, else launch it.
 
     A run whose launch was recorded may never have been submitted; only its cluster knows, so it is launched
@@ -84,7 +83,7 @@ def joined(request: Request, view: Forward) -> Outcome:
     control = _control(request)
     if find(request.on).remote:
         if control is not None and _state(control) == "running":
-            return _follow(control, view)
+            return _follow(control, view, folder)
     else:
         # Its ranks may still be ending, after their launcher was killed.
         deadline = time.monotonic() + ENDING_S
@@ -96,7 +95,7 @@ def joined(request: Request, view: Forward) -> Outcome:
         found = _control(request) if error.summary == IN_PROGRESS and find(request.on).remote else None
         if found is None:
             raise
-        return _follow(found, view)
+        return _follow(found, view, folder)
 
 
 def _control(request: Request) -> RunControl | None:
@@ -112,29 +111,34 @@ def _state(control: RunControl) -> str:
     return info.state if info is not None else ""
 
 
-def _follow(control: RunControl, view: Forward) -> Outcome:
-    """Follow the run to its end. A signal ends only this process."""
+def _follow(control: RunControl, view: Forward, folder: Path) -> Outcome:
+    """Follow the run to its end, with files in a new `folder`. A signal ends only this process."""
 
     def leave(_: int) -> None:
         raise KeyboardInterrupt
 
-    view.handle({"kind": "note", "text": "following the run, which an earlier launch started"})
-    with tempfile.TemporaryDirectory(prefix="trainfleet-") as folder:
-        request = control.attach_request(Path(folder), as_json=True)
-        if request is not None:
-            return start(request, view=view)
-        with process.on_stop(leave):
-            return attach(control, as_json=True, view=view)
+    text = "following the run, which an earlier launch started"
+    print_line(text)
+    view.handle({"kind": "note", "text": text})
+    folder.mkdir()
+    request = control.attach_request(folder, as_json=True)
+    if request is not None:
+        return start(request, view=view)
+    with process.on_stop(leave):
+        return attach(control, as_json=True, view=view)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Entry point of the process; returns the exit code of the launch."""
-    spec = MemberSpec.read(Path((arguments or sys.argv[1:])[0]))
+    file = Path((arguments or sys.argv[1:])[0])
+    spec = MemberSpec.read(file)
     process.die_with(spec.parent)
     sink = EventSink(spec.address)
     view = Forward(sink, spec.cluster)
     try:
-        outcome = joined(spec.launch(), view) if spec.join else start(spec.launch(), view=view)
+        request = spec.launch()
+        folder = file.with_suffix(".run")
+        outcome = joined(request, view, folder) if spec.join else start(request, view=view)
     except TrainfleetError as error:
         status = "interrupted" if isinstance(error, Interrupted) else "failed"
         problems = [[each.where, each.what, each.fix] for each in error.problems]
