@@ -183,7 +183,7 @@ class _Trials:
                 continue
             if not member.ended and now - self._gone.setdefault(number, now) < LAST_EVENTS_S:
                 continue
-            self.processes.settle(member)
+            self.processes.complete(member)
             for known in (self.active, self._slots, self._gone):
                 known.pop(number, None)
             self._stopping.discard(number)

@@ -50,7 +50,7 @@ class Processes:
             self._handle()
             self.view.close()
         for name in self.processes:
-            self.settle(self.by_name[name])
+            self.complete(self.by_name[name])
 
     def start(
         self, member: Member, request: Request, *, join: bool = False, env: Mapping[str, str] | None = None
@@ -85,7 +85,7 @@ class Processes:
         self._on_signals()
         return running
 
-    def settle(self, member: Member) -> None:
+    def complete(self, member: Member) -> None:
         """Complete what is known of a member whose process has ended, which may have reported nothing."""
         if not member.ended:
             code = self.processes[member.name].returncode
