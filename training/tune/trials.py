@@ -13,30 +13,29 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from trainfleet import process
-from trainfleet.errors import Interrupted, MissingToolError, Problem, TrainfleetError
+from trainfleet.errors import Interrupted, Problem, TrainfleetError
 from trainfleet.training.launch.base import find
 from trainfleet.training.launch.clusters.display import GroupDisplay
 from trainfleet.training.launch.clusters.processes import Processes
 from trainfleet.training.launch.clusters.summary import Member
+from trainfleet.training.launch.control import RunControl
 from trainfleet.training.launch.find_run import find_run
 from trainfleet.training.launch.remote.where import Where
 from trainfleet.training.launch.request import Request
-from trainfleet.training.launch.supervise import RERUN, prepare
+from trainfleet.training.launch.supervise import RERUN
 from trainfleet.training.recipe.schema import Recipe
-from trainfleet.training.runtime import local_resources
+from trainfleet.training.runs.listing import ACTIVE
 from trainfleet.training.runtime.run_lock import workspace
 from trainfleet.training.stores import StoreError, StoreUnavailableError, is_remote, open_store
 from trainfleet.training.stores.lease import Lease
 from trainfleet.training.tune.metrics import MetricsReader, validations
 from trainfleet.training.tune.pruning import Pruning
-from trainfleet.training.tune.search import Search, Trial, home_of, run_name
+from trainfleet.training.tune.search import Search, Trial, home_of
+from trainfleet.training.tune.trial_launch import devices, require_machine, require_packages, trial_request
 
 LOGS = "logs"
 LAST_EVENTS_S = 2.0
@@ -64,9 +63,9 @@ def tune(request: Request, recipe: Recipe, folder: Path, hear: Hear, view: Group
     """
     search = Search(recipe, home_of(recipe))
     if search.unfinished() or len(search.trials) < search.tune.trials:
-        _require_packages(search)
-        _require_machine(search, request)
-        with _held(search) as require_held, workspace() as work:
+        require_packages(search)
+        require_machine(search, request)
+        with _held(search, view) as require_held, workspace() as work:
             trials = _Trials(search, request, Processes(folder / LOGS, work, view), hear)
             trials.run(require_held)
         if trials.processes.signals or trials.left:
@@ -156,7 +155,7 @@ class _Trials:
         slot = next(each for each in range(len(self._slots) + 1) if each not in self._slots.values())
         self.active[trial.number], self._slots[trial.number] = member, slot
         again = trial.number in self._resumed or trial.failures > 0
-        env = {**os.environ, **_devices(self.search.recipe, self.request.on, slot)}
+        env = {**os.environ, **devices(self.search.recipe, self.request.on, slot)}
         self.processes.start(member, request, join=again, env=env)
         self._reader.watch(trial.number, self._source(trial))
         self._tell(trial)
@@ -167,14 +166,17 @@ class _Trials:
         return home if self._launcher.remote or not is_remote(home) else str(Path("runs", trial.run))
 
     def _take_rows(self) -> None:
+        changed, poor = {}, {}
         for number, rows in self._reader.drain():
             trial = self.search.trials[number]
             if number in self.active and _add(trial, rows):
-                self._record(trial)
+                changed[number] = trial
                 if self._pruning.should_end(trial) and not trial.stopping and not self.processes.signals:
-                    trial.stopping = True
-                    self._record(trial)
-                    self._stop(trial)
+                    trial.stopping, poor[number] = True, trial
+        if changed:
+            self._record(*changed.values())
+        for trial in poor.values():
+            self._stop(trial)
 
     def _take_ends(self, running: set[str]) -> None:
         now = time.monotonic()
@@ -234,28 +236,31 @@ class _Trials:
         self._stopping.add(trial.number)
 
         def stop() -> None:
-            while True:
+            while trial.status == "running":
                 try:
                     control = find_run(trial.run, Where(), self.search.runs)
-                    grace = self._launcher.grace_seconds
-                    control.stop(now=False, within_s=grace, report=lambda _: None)
-                    self._stopped.put(trial)
-                    return
+                    if self._launcher.remote or _is_active(control):
+                        grace = self._launcher.grace_seconds
+                        control.stop(now=False, within_s=grace, report=lambda _: None)
+                    break
                 except TrainfleetError as error:
-                    self._warn(f"trial {trial.number} is not stopped yet: {_reason(error)}")
+                    self._warn(f"trial {trial.number} is not stopped: {_reason(error)}")
+                    with contextlib.suppress(TrainfleetError):
+                        if not _is_active(find_run(trial.run, Where(), self.search.runs)):
+                            break
                     time.sleep(STOP_AGAIN_S)
-                    if trial.status != "running":
-                        return
+            self._stopped.put(trial)
 
         threading.Thread(target=stop, daemon=True, name=f"stop-{trial.number}").start()
 
-    def _record(self, trial: Trial) -> None:
+    def _record(self, *trials: Trial) -> None:
         try:
             self.search.save()
             self._unsaved_since = None
         except StoreUnavailableError as error:
             self._not_saved(error)
-        self._tell(trial)
+        for each in trials:
+            self._tell(each)
 
     def _not_saved(self, error: StoreError) -> None:
         if self._unsaved_since is None:
@@ -287,19 +292,6 @@ class _Trials:
         self._hear({"kind": "trial", **fields, **counts, "seconds": seconds})
 
 
-def trial_request(search: Search, request: Request, trial: Trial) -> Request:
-    """The launch of a trial."""
-    values = [f"{key}={_yaml(value)}" for key, value in trial.values.items()]
-    overrides = (*request.overrides, "tune=null", *values)
-    return replace(request, overrides=overrides, run=trial.run, storage=search.runs, json=True, fresh=False)
-
-
-def _yaml(value: Any) -> str:
-    """A value as YAML in one line. JSON would not do: YAML reads its 1e-05 as text."""
-    text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"))
-    return text.removesuffix("...\n").strip()
-
-
 def _add(trial: Trial, rows: list[tuple[int, float]]) -> bool:
     """Add the validations that are new; a resumed run repeats some."""
     last = trial.rows[-1][0] if trial.rows else 0
@@ -308,23 +300,8 @@ def _add(trial: Trial, rows: list[tuple[int, float]]) -> bool:
     return bool(new)
 
 
-def _on_this_machine(on: str) -> bool:
-    """Whether trials share this machine by themselves, without a Ray cluster that assigns CPUs and GPUs."""
-    return not find(on).remote and not (on == "local" and os.environ.get("RAY_ADDRESS"))
-
-
-def _devices(recipe: Recipe, on: str, slot: int) -> dict[str, str]:
-    """The GPUs of a trial on this machine, where several train at once."""
-    scaling = recipe.scaling
-    if not scaling.use_gpu or not _on_this_machine(on):
-        return {}
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    known = visible.split(",") if visible else [str(number) for number in range(local_resources.gpus())]
-    return {"CUDA_VISIBLE_DEVICES": ",".join(known[slot * scaling.workers : (slot + 1) * scaling.workers])}
-
-
 @contextlib.contextmanager
-def _held(search: Search) -> Iterator[Callable[[], None]]:
+def _held(search: Search, view: GroupDisplay) -> Iterator[Callable[[], None]]:
     """Hold the search below a URL, where a command on another machine may use it too; yields what checks that
     it is still held.
 
@@ -336,38 +313,11 @@ def _held(search: Search) -> Iterator[Callable[[], None]]:
         return
     search.store.probe()
     lease = Lease(search.store, secrets.token_hex(8))
-    lease.acquire()
+    lease.acquire(lambda _, text: view.warn(text))
     try:
         yield lease.check
     finally:
         lease.release()
-
-
-def _require_machine(search: Search, request: Request) -> None:
-    """Check the launch of a trial as far as that starts nothing.
-
-    Raises:
-        InputError: this machine, or the launcher, cannot run it.
-    """
-    name = run_name(search.recipe.name, len(search.trials))
-    first = trial_request(search, request, Trial(len(search.trials), {}, run=name))
-    prepare(first, os.environ)
-    if _on_this_machine(request.on):
-        scaling = search.recipe.scaling
-        workers = scaling.workers * search.tune.concurrent
-        local_resources.require(scaling.model_copy(update={"workers": workers}))
-
-
-def _require_packages(search: Search) -> None:
-    """Require the packages that the search needs on this machine."""
-    from importlib.util import find_spec
-
-    without = {"sampler": "random", "scheduler": "none"}
-    used = [key for key, value in without.items() if getattr(search.tune, key) != value]
-    if used and find_spec("optuna") is None:
-        others = " and ".join(f"tune.{key}={without[key]}" for key in used)
-        problem = Problem("optuna", "is not installed", f"pip install 'trainfleet[tune]', or {others}")
-        raise MissingToolError("packages for a search are missing", [problem])
 
 
 def _unfinished(search: Search, trials: _Trials) -> TrainfleetError:
@@ -377,6 +327,12 @@ def _unfinished(search: Search, trials: _Trials) -> TrainfleetError:
     if trials.processes.signals:
         return Interrupted(f"the search is interrupted: {text}", problems)
     return TrainfleetError(f"not every trial could be followed: {text}", problems)
+
+
+def _is_active(control: RunControl) -> bool:
+    """Whether the run still trains, or may start to."""
+    info = control.info()
+    return info is not None and info.state in ACTIVE
 
 
 def _texts(member: Member) -> list[str]:

@@ -25,7 +25,7 @@ from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.tune.page import write_page
 from trainfleet.training.tune.pruning import Pruning
 from trainfleet.training.tune.search import Search, Trial, check_space, home_of
-from trainfleet.training.tune.trials import trial_request
+from trainfleet.training.tune.trial_launch import trial_request
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 SPACE = {

@@ -112,7 +112,7 @@ def _state(control: RunControl) -> str:
 
 
 def _follow(control: RunControl, view: Forward, folder: Path) -> Outcome:
-    """Follow the run to its end, with files in a new `folder`. A signal ends only this process."""
+    """Follow the run to its end, with files in `folder`. A signal ends only this process."""
 
     def leave(_: int) -> None:
         raise KeyboardInterrupt
@@ -120,7 +120,7 @@ def _follow(control: RunControl, view: Forward, folder: Path) -> Outcome:
     text = "following the run, which an earlier launch started"
     print_line(text)
     view.handle({"kind": "note", "text": text})
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     request = control.attach_request(folder, as_json=True)
     if request is not None:
         return start(request, view=view)
