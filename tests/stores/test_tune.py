@@ -15,7 +15,7 @@ import pytest
 from tests.stores.running import Running
 from tests.training.launches import wait_for
 from trainfleet.training.recipe.load import load_recipe
-from trainfleet.training.stores import NotFoundError, open_store
+from trainfleet.training.stores import NotFoundError, Store, open_store
 from trainfleet.training.stores.lease import LEASE
 
 TUNE = {
@@ -24,6 +24,14 @@ TUNE = {
     "scheduler": "none",
     "space": {"optimizer.lr": {"choice": [1e-05, 3e-3]}},
 }
+
+
+def trials(home: Store) -> list[dict[str, Any]]:
+    """The stored state of the search."""
+    try:
+        return list(json.loads(home.read("trials.json"))["trials"])
+    except NotFoundError:
+        return []
 
 
 @pytest.mark.launch
@@ -54,15 +62,9 @@ def test_a_search_in_a_bucket_resumes_on_another_machine(
             text=True,
         )
 
-    def trials() -> list[dict[str, Any]]:
-        try:
-            return list(json.loads(home.read("trials.json"))["trials"])
-        except NotFoundError:
-            return []
-
     def second_trial() -> bool:
         assert first.poll() is None, first.communicate()
-        return [each["status"] for each in trials()] == ["finished", "running"]
+        return [each["status"] for each in trials(home)] == ["finished", "running"]
 
     first = start("here")
     try:
@@ -71,7 +73,7 @@ def test_a_search_in_a_bucket_resumes_on_another_machine(
         first.send_signal(signal.SIGKILL)
         first.communicate()
     assert LEASE in home.entries()
-    before = trials()
+    before = trials(home)
     second = start("there")
     out, err = second.communicate(timeout=280)
     assert second.returncode == 0, err

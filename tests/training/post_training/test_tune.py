@@ -285,27 +285,11 @@ def test_a_search_resumes_after_a_kill_and_writes_the_best_recipe(
         "reduction": 2,
         "space": SPACE,
     }
-    changes = [
-        "scaling.workers=2",  # poor trials of several workers end early too
-        "steps=12",
-        "optimizer.warmup=1",
-        "validation.every=2",
-        "checkpoint.every=2",
-        "log.tensorboard=false",
-    ]
-    arguments = [
-        "tune",
-        "vision-small",
-        *changes,
-        f"tune={json.dumps(tune_section)}",
-        "--on",
-        "torchrun",
-        "--run",
-        "digits",
-        "--storage",
-        str(tmp_path),
-        "--json",
-    ]
+    # Two workers: poor trials of several workers end early too.
+    changes = ["scaling.workers=2", "steps=12", "optimizer.warmup=1", "validation.every=2"]
+    changes += ["checkpoint.every=2", "log.tensorboard=false", f"tune={json.dumps(tune_section)}"]
+    place = ["--on", "torchrun", "--run", "digits", "--storage", str(tmp_path), "--json"]
+    arguments = ["tune", "vision-small", *changes, *place]
     command = [str(Path(sys.executable).with_name("trainfleet")), *arguments]
     first = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
