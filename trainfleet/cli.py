@@ -74,7 +74,11 @@ COMMANDS: dict[str, Command] = {
         "Show where a recipe could run, what it would cost, and why not elsewhere.",
         TRAINING,
     ),
-    "tune": Command("trainfleet.training.cli.tune:tune", "Tune hyperparameters with Ray Tune.", TRAINING),
+    "tune": Command(
+        "trainfleet.training.cli.tune:tune",
+        "Tune hyperparameters; trials run by any launcher.",
+        TRAINING,
+    ),
     "notify": Command(
         "trainfleet.training.cli.notify:notify", "Try the addresses of a recipe's notifications.", TRAINING
     ),

@@ -38,7 +38,9 @@ NEEDS: dict[str, Needs] = {
     "fabric": Needs(("extra-kuberay",), _CLOUD_TOOLS),
     "runs": Needs((), ("extra-kuberay", *_CLOUD_TOOLS)),
     "dashboard": Needs(("extra-kuberay",), _CLOUD_TOOLS),
-    "tune": Needs(("extra-train", "extra-tune"), (*_MODELS, *_TRACKERS, *_MACHINE)),
+    "tune": Needs(
+        ("extra-train", "extra-tune"), (*_MODELS, *_TRACKERS, *_MACHINE, *_LAUNCHERS, *_CLOUD_TOOLS)
+    ),
     "evaluate": Needs(("extra-train",), (*_MODELS, *_MACHINE)),
     "publish": Needs(("extra-train",), _MODELS),
     "predict": Needs(("extra-train",), (*_MODELS, *_MACHINE)),

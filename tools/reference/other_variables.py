@@ -100,7 +100,7 @@ RAY = Group(
         Variable(
             "RAY_ADDRESS",
             "Address of an existing Ray cluster, such as `10.0.0.4:6379` or `auto`.",
-            "`train`, `launch --on local`, `tune`, `serve`, `python -m trainfleet.training.run`",
+            "`train`, `launch` and `tune` with `--on local`, `serve`, `python -m trainfleet.training.run`",
             "Ray is started on this machine, for the run",
         ),
         Variable(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -282,3 +285,28 @@ SshKey = Annotated[
         rich_help_panel=RAY_UP,
     ),
 ]
+
+OF_LAUNCHES = ("write", "detach")
+"""Parameters of `trainfleet launch` alone: a search starts all its trials, and follows them."""
+
+
+def with_launcher_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the launchers' options of `trainfleet launch` to a command that reads them with `given_options`."""
+    from trainfleet.training.cli.launch import COMMON, launch_command
+
+    own = inspect.signature(command, eval_str=True)
+    names = set(own.parameters)
+
+    @functools.wraps(command)
+    def with_options(**values: Any) -> None:
+        command(**{name: value for name, value in values.items() if name in names})
+
+    parameters = [
+        each
+        for each in inspect.signature(launch_command, eval_str=True).parameters.values()
+        if each.name not in (*COMMON, *OF_LAUNCHES, "ctx")
+    ]
+    signature = own.replace(parameters=[*own.parameters.values(), *parameters])
+    with_options.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
+    with_options.__signature__ = signature  # type: ignore[attr-defined]  # what inspect.signature reads
+    return with_options

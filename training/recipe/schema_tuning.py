@@ -55,12 +55,19 @@ class TuneConfig(Section):
         "min", description="Whether a smaller or a larger `metric` is better."
     )
     trials: int = Field(8, ge=1, le=10_000, description="Number of trials.")
-    scheduler: Literal["asha", "none"] = Field(
+    scheduler: Literal["asha", "hyperband", "median", "none"] = Field(
         "asha",
-        description="asha: end poor trials with one worker early; trials with several workers always finish.",
+        description="Which trials end early. asha: one in `reduction` continues at each rung. hyperband: the "
+        "same with a later first rung for some trials. median: those worse than the median of the "
+        "finished trials after as many validations. none: no trial.",
     )
-    grace: int = Field(1, ge=1, description="asha: validations of each trial before it can be ended.")
-    reduction: int = Field(3, ge=2, description="asha: one in this many trials continues at each rung.")
+    grace: int = Field(1, ge=1, description="Validations of each trial before it can be ended.")
+    reduction: int = Field(
+        3, ge=2, description="asha, hyperband: one in this many trials continues at each rung."
+    )
+    retries: int = Field(
+        0, ge=0, description="How often a failed trial is launched again, from its newest checkpoint."
+    )
     sampler: Literal["optuna", "random"] = Field(
         "optuna", description="How the next trial's values are chosen."
     )

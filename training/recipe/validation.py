@@ -251,7 +251,7 @@ def _gate_rules(publish: PublishConfig, known: list[str]) -> Iterable[BrokenRule
 
 def _search_rules(tune: TuneConfig, known: list[str]) -> Iterable[BrokenRule]:
     """Rules of a search alone. Whether its keys and values fit the recipe is checked by
-    `trainfleet.training.tune.trials`.
+    `trainfleet.training.tune.search`.
     """
     if tune.metric not in known:
         yield "tune.metric", f"`{tune.metric}` is not measured", did_you_mean(tune.metric, known)

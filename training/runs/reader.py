@@ -13,7 +13,7 @@ import yaml
 
 from trainfleet.training.runs.schema import MARKER, RunRecord
 
-__all__ = ["MARKER", "Rows", "last_lines", "last_sign", "read_recipe", "read_rows", "read_run"]
+__all__ = ["MARKER", "Rows", "last_lines", "last_sign", "parse_rows", "read_recipe", "read_rows", "read_run"]
 
 
 def read_run(run_dir: Path) -> RunRecord:
@@ -54,6 +54,11 @@ def read_rows(run_dir: Path) -> Rows:
         text = (run_dir / "metrics.jsonl").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return Rows([], 0)
+    return parse_rows(text)
+
+
+def parse_rows(text: str) -> Rows:
+    """The rows in the text of a metrics.jsonl."""
     rows, unreadable = [], 0
     for line in filter(str.strip, text.splitlines()):
         try:

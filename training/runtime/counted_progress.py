@@ -6,8 +6,10 @@ Used by evaluate, predict, publish and tune. It speaks on stderr, for their resu
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -62,6 +64,14 @@ class CountedProgress:
             self._bar.update(self._bar.task_ids[0], completed=done, total=total)
         elif time.monotonic() - self._reported_at >= LINE_EVERY_S:
             self.say(f"{self.what}: {done}/{total}")
+
+    @contextlib.contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Take the bar off the terminal, for a question."""
+        from trainfleet.training.runtime.progress import hidden
+
+        with hidden(self._bar) if self._bar is not None else contextlib.nullcontext():
+            yield
 
     def say(self, text: str) -> None:
         """Print a line."""

@@ -18,6 +18,8 @@ LONGEST_ROOT = 15 if sys.platform == "darwin" else 19
 """Characters of the temporary folder that leave enough for the longest socket of Ray, which is
 `/tf-PID-RANDOM/ray/session_DATE_TIME_PID/sockets/plasma_store` below it."""
 
+IN_PROGRESS = "this run is already in progress"
+"""The error of a second launch of a run, whatever holds it."""
 TRY_S = 0.3
 """How long a launch tries to lock a folder."""
 
@@ -66,7 +68,7 @@ def locked(run_dir: Path, fresh: bool) -> Iterator[None]:
             lock.acquire()
     except Timeout as error:
         problem = Problem(str(run_dir), "another launch holds it", "wait for it, or use --run NAME")
-        raise InputError("this run is already in progress", [problem]) from error
+        raise InputError(IN_PROGRESS, [problem]) from error
     except OSError as error:
         problem = Problem(
             str(run_dir), error.strerror or str(error), "choose another folder with --storage DIR"

@@ -32,7 +32,7 @@ def write_page(search: Search, target: Path) -> None:
         Series(
             f"trial {each.number}",
             each.rows,
-            "dots" if each.status != "stopped" else "raw",
+            "dots" if each.status != "pruned" else "raw",
             COLOURS[place % len(COLOURS)],
         )
         for place, each in enumerate(table[:MAX_CURVES])

@@ -1,6 +1,7 @@
-"""State of a search, without Ray and torch: past trials, the next proposal, and the best trial.
+"""State of a search, without torch: past trials, the next proposal, and the best trial.
 
-trials.json holds the whole state and is rewritten after each change, so that a killed search resumes.
+trials.json holds the whole state and is rewritten after each change, so that a killed search resumes, also on
+another machine if it is stored below a URL.
 """
 
 from __future__ import annotations
@@ -14,18 +15,23 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.files import write_whole
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.recipe.schema_tuning import Space, TuneConfig
 from trainfleet.training.recipe.validation import INDIVISIBLE, check
+from trainfleet.training.runs.storage import retry_policy
+from trainfleet.training.stores import NotFoundError, Store, is_remote, open_store
 
 TRIALS = "trials.json"
+RUNS = "trials"
+"""The folder of the trials' runs, below the search's."""
+LONGEST_NAME = 52
+"""Characters of a search's name: those of its trials' runs end with `-trial-0000`."""
 MAX_REJECTED = 200
 """Consecutive invalid proposals after which the search fails. Each value may be valid by itself and the
 combination still break a rule between keys.
 """
-Status = Literal["running", "finished", "stopped", "failed"]
-CHANGEABLE = ("trials", "concurrent")
+Status = Literal["running", "finished", "pruned", "failed"]
+CHANGEABLE = ("trials", "concurrent", "retries")
 """Keys of `tune` that may change when a search resumes."""
 
 
@@ -36,7 +42,11 @@ class Trial:
     Attributes:
         values: by recipe key.
         rows: (step, metric) of each validation so far.
-        status: `stopped` means stopped early by the scheduler; `failed` has an `error`.
+        status: `pruned` means ended early by the scheduler; `failed` has an `error`.
+        error: why it failed last.
+        run: the name of its run.
+        failures: how often its run failed.
+        stopping: whether it is to be pruned, and its run may still have to be stopped.
     """
 
     number: int
@@ -44,6 +54,9 @@ class Trial:
     status: Status = "running"
     rows: list[tuple[int, float]] = field(default_factory=list)
     error: str = ""
+    run: str = ""
+    failures: int = 0
+    stopping: bool = False
 
     def best(self, mode: str) -> tuple[int, float] | None:
         """The step and value of its best validation."""
@@ -58,36 +71,38 @@ class Search:
         InputError: the folder holds another search.
     """
 
-    def __init__(self, recipe: Recipe, folder: Path) -> None:
+    def __init__(self, recipe: Recipe, home: str | Path) -> None:
+        """`home` is the folder or URL of the search."""
         if recipe.tune is None:
             raise InputError(
                 "the recipe configures no search",
                 [Problem("tune", "is missing", "tune: {space: {optimizer.lr: {log_uniform: [1e-4, 1e-2]}}}")],
             )
-        self.recipe, self.tune, self.folder = recipe, recipe.tune, folder
+        self.recipe, self.tune, self.home = recipe, recipe.tune, str(home)
+        self.store: Store = open_store(self.home, retry_policy(recipe))
         self.trials: list[Trial] = []
         self._identity: dict[str, Any] = _comparable(recipe)
-        if (folder / TRIALS).is_file():
-            document = json.loads((folder / TRIALS).read_text(encoding="utf-8"))
-            changed = [key for key, value in self._identity.items() if document["recipe"].get(key) != value]
-            if changed:
-                problems = [
-                    Problem(key, "differs from the start of the search", "restore it, or use --fresh")
-                    for key in changed
-                ]
-                raise InputError(f"{folder} holds another search", problems)
-            self.trials = [
-                Trial(**{**each, "rows": [tuple(row) for row in each["rows"]]}) for each in document["trials"]
+        try:
+            document = json.loads(self.store.read(TRIALS))
+        except NotFoundError:
+            return
+        changed = [key for key, value in self._identity.items() if document["recipe"].get(key) != value]
+        if changed:
+            problems = [
+                Problem(key, "differs from the start of the search", "restore it, or use --fresh")
+                for key in changed
             ]
+            raise InputError(f"{home} holds another search", problems)
+        self.trials = [_trial(each) for each in document["trials"]]
 
     def save(self) -> None:
-        """Write the state atomically."""
-        write_whole(
-            self.folder / TRIALS,
-            json.dumps(
-                {"recipe": self._identity, "trials": [asdict(each) for each in self.trials]}, indent=1
-            ),
-        )
+        """Write the state atomically.
+
+        Raises:
+            StoreError: all attempts failed.
+        """
+        state = {"recipe": self._identity, "trials": [asdict(each) for each in self.trials]}
+        self.store.put(TRIALS, json.dumps(state, indent=1).encode())
 
     def unfinished(self) -> list[Trial]:
         """Trials that were running when the search ended."""
@@ -108,26 +123,29 @@ class Search:
         for attempt in range(MAX_REJECTED):
             number = len(self.trials)
             values = self._sample(number, attempt)
-            recipe, mistakes = self.recipe_of(values, number)
+            run = run_name(self.recipe.name, number)
+            recipe, mistakes = self.recipe_of(values, run)
             if recipe is not None and not mistakes:
-                self.trials.append(Trial(number, values))
+                self.trials.append(Trial(number, values, run=run))
                 self.save()
                 return self.trials[-1]
         raise InputError("the space contains no valid recipe", [problem for _, problem in mistakes])
 
-    def recipe_of(self, values: Mapping[str, Any], number: int) -> tuple[Recipe | None, list[Any]]:
-        """The recipe of a trial, and its mistakes."""
-        document = self.recipe.model_dump(mode="json") | {
-            "tune": None,
-            "name": f"trial-{number:04}",
-            "storage": str(self.folder / "trials"),
-        }
+    def recipe_of(self, values: Mapping[str, Any], run: str) -> tuple[Recipe | None, list[Any]]:
+        """The recipe of a trial with this run, and its mistakes."""
+        changes = {"tune": None, "name": run, "storage": self.runs}
+        document = self.recipe.model_dump(mode="json") | changes
         set_keys(document, values)
         return check(document)
 
-    def trial_folder(self, number: int) -> Path:
-        """Folder of a trial's run."""
-        return self.folder / "trials" / f"trial-{number:04}"
+    @property
+    def runs(self) -> str:
+        """The folder or URL of the trials' runs."""
+        return self.store.at(RUNS)
+
+    def trial_home(self, trial: Trial) -> str:
+        """The folder or URL of a trial's run."""
+        return f"{self.runs}/{trial.run}"
 
     def best(self) -> Trial | None:
         """The trial with the best validation; None if there is none yet."""
@@ -161,6 +179,23 @@ class Search:
                 for key, space in self.tune.space.items()
             }
         return _by_optuna(self, number, attempt)
+
+
+def run_name(search: str, number: int) -> str:
+    """The name of a trial's run. Clusters know runs by their names, so it has the search's."""
+    return f"{search}-trial-{number:04}"
+
+
+def home_of(recipe: Recipe) -> str:
+    """Folder or URL of a search: STORAGE/NAME-tune.
+
+    Raises:
+        InputError: the name is too long for those of its trials.
+    """
+    if len(recipe.name) > LONGEST_NAME:
+        what = f"has {len(recipe.name)} characters, a search's name at most {LONGEST_NAME}"
+        raise InputError("the search's name is too long", [Problem("name", what, "--run NAME")])
+    return f"{recipe.home_url() if is_remote(recipe.storage) else recipe.run_dir().absolute()}-tune"
 
 
 def set_keys(document: dict[str, Any], values: Mapping[str, Any]) -> None:
@@ -212,6 +247,12 @@ def _comparable(recipe: Recipe) -> dict[str, Any]:
     for key in ("scaling", "log", "storage", "publish", "name"):
         document.pop(key)
     return document | flat
+
+
+def _trial(stored: Mapping[str, Any]) -> Trial:
+    """A trial of trials.json. Those before 0.2 had runs named by their numbers alone, and `stopped` ones."""
+    known = {"run": f"trial-{stored['number']:04}", **stored, "rows": [tuple(row) for row in stored["rows"]]}
+    return Trial(**{**known, "status": "pruned" if stored["status"] == "stopped" else stored["status"]})
 
 
 def _random_value(space: Space, chance: random.Random) -> Any:

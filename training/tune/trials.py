@@ -1,5 +1,4 @@
-"""`trainfleet tune`: searches over recipes with Ray Tune. A trial is one run, by Ray Train if it has several
-workers.
+"""Runs the trials of a search. A trial is a run, launched by any launcher in a process of its own.
 
 A trial's checkpoints belong to its run, so a killed search resumes with them. A failed trial does not end
 the search.
@@ -7,52 +6,70 @@ the search.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import queue
+import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
+from trainfleet import process
+from trainfleet.errors import Interrupted, Problem, TrainfleetError
+from trainfleet.training.launch.base import find
+from trainfleet.training.launch.clusters.display import GroupDisplay
+from trainfleet.training.launch.clusters.processes import Processes
+from trainfleet.training.launch.clusters.summary import Member
+from trainfleet.training.launch.control import RunControl
+from trainfleet.training.launch.find_run import find_run
+from trainfleet.training.launch.remote.where import Where
+from trainfleet.training.launch.request import Request
+from trainfleet.training.launch.supervise import RERUN
 from trainfleet.training.recipe.schema import Recipe
-from trainfleet.training.runs.reader import read_rows
-from trainfleet.training.tune.search import Search
+from trainfleet.training.runs.listing import ACTIVE
+from trainfleet.training.runtime.run_lock import workspace
+from trainfleet.training.stores import StoreError, StoreUnavailableError, is_remote, open_store
+from trainfleet.training.stores.lease import Lease
+from trainfleet.training.tune.metrics import MetricsReader, validations
+from trainfleet.training.tune.pruning import Pruning
+from trainfleet.training.tune.search import Search, Trial, home_of
+from trainfleet.training.tune.trial_launch import devices, require_machine, require_packages, trial_request
 
-LOG = "tune.log"
-POLL_INTERVAL_S = 0.1
-MAX_VALIDATIONS = 10_000
-DRIVER_CPUS = 0.01
-"""CPUs of a trial that only waits for its workers; Ray requires a positive amount."""
+LOGS = "logs"
+LAST_EVENTS_S = 2.0
+"""How long the last events of a launch may take after its end."""
+STOP_AGAIN_S = 10.0
+"""How long to wait before a run that could not be stopped is asked again."""
+SAVE_AGAIN_S = 5.0
+Hear = Callable[[Mapping[str, Any]], Any]
 
 
-def tune(recipe: Recipe, folder: Path, hear: Callable[[Mapping[str, Any]], Any]) -> Search:
-    """Run or resume a search and return it. `hear` receives an event for each validation and end of a trial.
+def tune(request: Request, recipe: Recipe, folder: Path, hear: Hear, view: GroupDisplay) -> Search:
+    """Run or resume a search.
+
+    Args:
+        request: the launch of a trial, without its values, name and storage.
+        recipe: the recipe of the search.
+        folder: the search's folder on this machine, for logs.
+        hear: receives an event for each validation and each end of a trial.
+        view: shows what the launches report, and asks what Ctrl-C means.
 
     Raises:
-        InputError: the folder holds another search.
+        InputError: the storage has another search, or the trials cannot be launched; nothing was started.
         TrainfleetError: no trial has a result.
-        Interrupted: Ctrl-C; the same command resumes the search.
+        Interrupted: a signal ended it; the same command resumes the search.
     """
-    from trainfleet.training.runtime import local_resources, subprocess_jobs
-
-    search = Search(recipe, folder)
-    assert recipe.tune is not None
-    if search.unfinished() or len(search.trials) < recipe.tune.trials:
-        _require_packages(recipe.tune.sampler)
-        if not os.environ.get("RAY_ADDRESS"):
-            workers = recipe.scaling.workers * recipe.tune.concurrent
-            local_resources.require(recipe.scaling.model_copy(update={"workers": workers}))
-        search.save()
-        job = {"recipe": recipe.model_dump(mode="json"), "folder": str(folder)}
-        subprocess_jobs.run(
-            "trainfleet.training.tune.trials:work",
-            job,
-            hear=hear,
-            threads=recipe.scaling.threads,
-            log=folder / LOG,
-            again="run the same command again to resume",
-        )
-        search = Search(recipe, folder)
+    search = Search(recipe, home_of(recipe))
+    if search.unfinished() or len(search.trials) < search.tune.trials:
+        require_packages(search)
+        require_machine(search, request)
+        with _held(search, view) as require_held, workspace() as work:
+            trials = _Trials(search, request, Processes(folder / LOGS, work, view), hear)
+            trials.run(require_held)
+        if trials.processes.signals or trials.left:
+            raise _unfinished(search, trials)
     if search.best() is None:
         problems = [
             Problem(f"trial {each.number}", each.error or "has no result") for each in search.trials[:5]
@@ -61,159 +78,266 @@ def tune(recipe: Recipe, folder: Path, hear: Callable[[Mapping[str, Any]], Any])
     return search
 
 
-def work(job: Mapping[str, Any], send: Callable[..., Any]) -> int:
-    """Run the search in the process that drives Ray; returns the number of trials."""
-    from trainfleet.training.runtime.ray_cluster import connect
+class _Trials:
+    """The trials of a search, while their launches run."""
 
-    recipe, folder = Recipe.model_validate(job["recipe"]), Path(job["folder"])
-    search = Search(recipe, folder)
-    assert recipe.tune is not None
-    scaling = recipe.scaling
-    os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"  # a trial may fail before its first validation
-    several = scaling.workers > 1
-    # one worker more, for the trials that wait for workers
-    total = scaling.model_copy(update={"workers": scaling.workers * recipe.tune.concurrent + several})
-    with connect(total, os.environ) as cluster:
-        from ray import tune as ray_tune
+    def __init__(self, search: Search, request: Request, processes: Processes, hear: Hear) -> None:
+        self.search, self.request, self.processes, self._hear = search, request, processes, hear
+        self.active: dict[int, Member] = {}
+        self.left: list[Trial] = []
+        """Trials whose runs continue, or whose results cannot be read now."""
+        self._launcher = find(request.on)
+        self._waiting = search.unfinished()
+        self._resumed = {each.number for each in self._waiting}
+        self._pruning = Pruning(search)
+        self._slots: dict[int, int] = {}
+        self._gone: dict[int, float] = {}
+        self._stopping: set[int] = set()
+        self._stopped: queue.SimpleQueue[Trial] = queue.SimpleQueue()
+        self._unsaved_since: float | None = None
+        self._began = time.monotonic()
 
-        from trainfleet.training.tune.searcher import TrialRecorder, TrialSearcher
+    def run(self, require_held: Callable[[], None]) -> None:
+        """Launch all trials and follow them until the last has ended, or until a signal has ended them.
 
-        resources = {
-            "CPU": DRIVER_CPUS if several else scaling.cpus_per_worker,
-            "GPU": 1.0 if scaling.use_gpu and not several else 0.0,
-        }
-        ray_tune.Tuner(
-            ray_tune.with_resources(ray_tune.with_parameters(run_trial, storage=cluster.storage), resources),
-            tune_config=ray_tune.TuneConfig(
-                metric="value",
-                mode=recipe.tune.mode,
-                num_samples=recipe.tune.trials - search.done(),
-                search_alg=TrialSearcher(search),
-                scheduler=_scheduler(recipe),
-                max_concurrent_trials=recipe.tune.concurrent,
-            ),
-            run_config=ray_tune.RunConfig(
-                name="search",
-                storage_path=cluster.storage,
-                callbacks=[TrialRecorder(search, send)],
-                verbose=0,
-            ),
-        ).fit()
-    return len(search.trials)
-
-
-def run_trial(config: dict[str, Any], storage: str) -> None:
-    """Train one trial in a Ray Tune actor and report each validation. Tune stops it by raising in
-    `report`.
-    """
-    from ray import tune as ray_tune
-
-    recipe = Recipe.model_validate(config["recipe"])
-    for count, (step, value) in enumerate(
-        follow(
-            recipe,
-            Path(config["run_dir"]),
-            config["metric"],
-            lambda: _train(recipe, config["run_dir"], storage),
-        )
-    ):
-        ray_tune.report({"value": value, "step": step, "validations": count + 1})
-
-
-def follow(
-    recipe: Recipe, run_dir: Path, metric: str, train: Callable[[], Any]
-) -> Iterator[tuple[int, float]]:
-    """Train in a thread and yield step and metric of each validation, first those of earlier starts.
-
-    Raises:
-        TrainfleetError: raised by the training.
-    """
-    ended: list[BaseException] = []
-
-    def run() -> None:
+        Raises:
+            InputError: another command has taken the search over.
+            StoreError: its state could not be saved at the end.
+        """
+        self._reader = MetricsReader(self.search.tune.metric)
         try:
-            train()
-        except BaseException as error:  # noqa: BLE001 - raised again below, in the caller's thread
-            ended.append(error)
+            with self.processes.followed():
+                while True:
+                    require_held()
+                    running = {each.name for each in self.processes.poll()}
+                    self._take_rows()
+                    self._take_ends(running)
+                    self._save_again()
+                    if not self.processes.signals:
+                        self._start_more()
+                    elif not self.active:
+                        break
+                    if not self.active and not self._stopping and not self._more():
+                        break
+                    time.sleep(process.POLL_S)
+        finally:
+            self._reader.close()
+        self.search.save()
 
-    thread = threading.Thread(target=run, daemon=True, name=f"train-{recipe.name}")
-    thread.start()
-    last_step = 0
-    while True:
-        alive = thread.is_alive()  # checked before reading, or the last rows could be missed
-        for row in read_rows(run_dir).of("validation"):
-            if row["step"] > last_step and metric in row:
-                last_step = row["step"]
-                yield last_step, float(row[metric])
-        if not alive:
-            break
-        thread.join(POLL_INTERVAL_S)
-    if ended:
-        raise ended[0]
+    def _more(self) -> bool:
+        return bool(self._waiting) or len(self.search.trials) < self.search.tune.trials
+
+    def _start_more(self) -> None:
+        while len(self.active) + len(self._stopping - set(self.active)) < self.search.tune.concurrent:
+            trial = self._next()
+            if trial is None:
+                return
+            if trial.stopping:  # pruned by an earlier command, which was killed before its run had ended
+                self._stop(trial)
+            else:
+                self._start(trial)
+
+    def _next(self) -> Trial | None:
+        if self._waiting:
+            return self._waiting.pop(0)
+        if self._unsaved_since is not None:  # a trial is started only once the state names it
+            return None
+        try:
+            return self.search.propose()
+        except StoreUnavailableError as error:
+            self.search.trials.pop()
+            self._not_saved(error)
+            return None
+
+    def _start(self, trial: Trial) -> None:
+        request = trial_request(self.search, self.request, trial)
+        member = Member(trial.run, self.request.on, Path(self.search.trial_home(trial)))
+        slot = next(each for each in range(len(self._slots) + 1) if each not in self._slots.values())
+        self.active[trial.number], self._slots[trial.number] = member, slot
+        again = trial.number in self._resumed or trial.failures > 0
+        env = {**os.environ, **devices(self.search.recipe, self.request.on, slot)}
+        self.processes.start(member, request, join=again, env=env)
+        self._reader.watch(trial.number, self._source(trial))
+        self._tell(trial)
+
+    def _source(self, trial: Trial) -> str:
+        """Where the newest rows of a trial are: in its folder on this machine, if it trains here."""
+        home = self.search.trial_home(trial)
+        return home if self._launcher.remote or not is_remote(home) else str(Path("runs", trial.run))
+
+    def _take_rows(self) -> None:
+        changed, poor = {}, {}
+        for number, rows in self._reader.drain():
+            trial = self.search.trials[number]
+            if number in self.active and _add(trial, rows):
+                changed[number] = trial
+                if self._pruning.should_end(trial) and not trial.stopping and not self.processes.signals:
+                    trial.stopping, poor[number] = True, trial
+        if changed:
+            self._record(*changed.values())
+        for trial in poor.values():
+            self._stop(trial)
+
+    def _take_ends(self, running: set[str]) -> None:
+        now = time.monotonic()
+        for number, member in list(self.active.items()):
+            if member.name in running:
+                continue
+            if not member.ended and now - self._gone.setdefault(number, now) < LAST_EVENTS_S:
+                continue
+            self.processes.complete(member)
+            for known in (self.active, self._slots, self._gone):
+                known.pop(number, None)
+            self._stopping.discard(number)
+            self._reader.forget(number)
+            self._end(self.search.trials[number], member)
+        with contextlib.suppress(queue.Empty):
+            while True:
+                trial = self._stopped.get_nowait()
+                if trial.number not in self.active and trial.status == "running":
+                    self._stopping.discard(trial.number)
+                    self._finish(trial, "pruned")
+
+    def _end(self, trial: Trial, member: Member) -> None:
+        """Record how the run of a trial ended, and whether it is launched again."""
+        signaled = bool(self.processes.signals)
+        try:
+            _add(trial, validations(open_store(self._source(trial)), self.search.tune.metric))
+        except StoreError as error:
+            # Its next launch reads them, and trains no step if the run is finished.
+            self._warn(f"the results of trial {trial.number} cannot be read: {_reason(error)}")
+            self.left.append(trial)
+            return
+        self._pruning.should_end(trial)
+        if member.status == "finished":
+            self._finish(trial, "finished")
+        elif member.status == "detached":
+            self.left.append(trial)
+        elif trial.stopping:
+            self._finish(trial, "pruned")
+        elif not signaled:
+            trial.failures += 1
+            trial.error = "; ".join([member.summary or member.status, *_texts(member)])
+            if member.status == "failed" and trial.failures <= self.search.tune.retries:
+                self._waiting.append(trial)
+                self._record(trial)
+                self._warn(f"trial {trial.number} failed and is launched again: {trial.error}")
+            else:
+                self._finish(trial, "failed")
+
+    def _finish(self, trial: Trial, status: Any) -> None:
+        trial.status, trial.stopping = status, False
+        trial.error = trial.error if status == "failed" else ""
+        self._pruning.ended(trial)
+        self._record(trial)
+
+    def _stop(self, trial: Trial) -> None:
+        """Stop the run of a trial as `trainfleet runs stop` does, in a thread."""
+        self._stopping.add(trial.number)
+
+        def stop() -> None:
+            while trial.status == "running":
+                try:
+                    control = find_run(trial.run, Where(), self.search.runs)
+                    if self._launcher.remote or _is_active(control):
+                        grace = self._launcher.grace_seconds
+                        control.stop(now=False, within_s=grace, report=lambda _: None)
+                    break
+                except TrainfleetError as error:
+                    self._warn(f"trial {trial.number} is not stopped: {_reason(error)}")
+                    with contextlib.suppress(TrainfleetError):
+                        if not _is_active(find_run(trial.run, Where(), self.search.runs)):
+                            break
+                    time.sleep(STOP_AGAIN_S)
+            self._stopped.put(trial)
+
+        threading.Thread(target=stop, daemon=True, name=f"stop-{trial.number}").start()
+
+    def _record(self, *trials: Trial) -> None:
+        try:
+            self.search.save()
+            self._unsaved_since = None
+        except StoreUnavailableError as error:
+            self._not_saved(error)
+        for each in trials:
+            self._tell(each)
+
+    def _not_saved(self, error: StoreError) -> None:
+        if self._unsaved_since is None:
+            self._warn(f"the state of the search is not saved: {_reason(error)}")
+        self._unsaved_since = time.monotonic()
+
+    def _save_again(self) -> None:
+        if self._unsaved_since is not None and time.monotonic() - self._unsaved_since > SAVE_AGAIN_S:
+            try:
+                self.search.save()
+                self._unsaved_since = None
+            except StoreUnavailableError as error:
+                self._not_saved(error)
+
+    def _warn(self, text: str) -> None:
+        self.processes.view.warn(text)
+
+    def _tell(self, trial: Trial) -> None:
+        search = self.search
+        fields = {
+            "number": trial.number,
+            "status": trial.status,
+            "values": trial.values,
+            "best": trial.best(search.tune.mode),
+            "error": trial.error,
+        }
+        seconds = time.monotonic() - self._began
+        counts = {"done": search.done(), "total": search.tune.trials}
+        self._hear({"kind": "trial", **fields, **counts, "seconds": seconds})
 
 
-def _train(recipe: Recipe, run_dir: str, storage: str) -> None:
-    """Train a trial from its newest checkpoint, in this process or with Ray Train."""
-    if recipe.scaling.workers > 1:
-        from trainfleet.training.runtime.ray_cluster import RayCluster
-        from trainfleet.training.worker import work_under_ray
-
-        document = {"recipe": recipe.model_dump(mode="json"), "run_dir": run_dir, "watch": False, "env": {}}
-        RayCluster(own=True, storage=storage).train(work_under_ray, document, recipe.scaling)
-        return
-    from trainfleet.training.trainer.context import RunContext
-    from trainfleet.training.trainer.loop import train
-
-    train(recipe, RunContext(Path(run_dir), device="cuda:0" if recipe.scaling.use_gpu else "cpu"))
+def _add(trial: Trial, rows: list[tuple[int, float]]) -> bool:
+    """Add the validations that are new; a resumed run repeats some."""
+    last = trial.rows[-1][0] if trial.rows else 0
+    new = [row for row in rows if row[0] > last]
+    trial.rows += new
+    return bool(new)
 
 
-def _scheduler(recipe: Recipe) -> Any:
-    from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
-
-    assert recipe.tune is not None
-    # NOTE: a Ray Train trial that Tune stops early keeps its placement group: its controller is killed, and
-    # Ray's cleanup needs a dashboard, which our own Ray lacks. The next trial would wait forever, so trials
-    # with
-    # several workers are never stopped early.
-    if recipe.tune.scheduler == "none" or recipe.scaling.workers > 1:
-        return FIFOScheduler()  # type: ignore[no-untyped-call]  # ray is typed in part
-    longest = -(-recipe.steps // recipe.validation.every) if recipe.steps is not None else MAX_VALIDATIONS
-    grace = min(recipe.tune.grace, longest)
-    # one more than there are, or the last validation would stop a trial before its test and last checkpoint
-    return ASHAScheduler(
-        time_attr="validations", max_t=longest + 1, grace_period=grace, reduction_factor=recipe.tune.reduction
-    )
-
-
-def _require_packages(sampler: str) -> None:
-    """Require the packages that the search needs."""
-    from importlib.util import find_spec
-
-    required = {"ray": "train", "torch": "train", **({"optuna": "tune"} if sampler == "optuna" else {})}
-    problems = [
-        Problem(
-            name,
-            "is not installed",
-            f"pip install 'trainfleet[{extra}]'{', or tune.sampler=random' if name == 'optuna' else ''}",
-        )
-        for name, extra in required.items()
-        if find_spec(name) is None
-    ]
-    if problems:
-        raise MissingToolError("packages for a search are missing", problems)
-
-
-def folder_of(recipe: Recipe) -> Path:
-    """Folder of a search: STORAGE/NAME-tune.
+@contextlib.contextmanager
+def _held(search: Search, view: GroupDisplay) -> Iterator[Callable[[], None]]:
+    """Hold the search below a URL, where a command on another machine may use it too; yields what checks that
+    it is still held.
 
     Raises:
-        InputError: the storage is an object store.
+        InputError: another command holds it.
     """
-    from trainfleet.training.stores import is_remote
+    if search.store.local:
+        yield lambda: None
+        return
+    search.store.probe()
+    lease = Lease(search.store, secrets.token_hex(8))
+    lease.acquire(lambda _, text: view.warn(text))
+    try:
+        yield lease.check
+    finally:
+        lease.release()
 
-    if is_remote(recipe.storage):
-        raise InputError(
-            "a search needs a local folder",
-            [Problem("storage", f"`{recipe.storage}` is an object store", "--storage DIR")],
-        )
-    return recipe.run_dir().with_name(f"{recipe.name}-tune").absolute()
+
+def _unfinished(search: Search, trials: _Trials) -> TrainfleetError:
+    """Why the search is not finished."""
+    text = f"{search.done()} of {search.tune.trials} trials have ended; {RERUN}"
+    problems = [Problem(each.run, "is followed by the next command") for each in trials.left]
+    if trials.processes.signals:
+        return Interrupted(f"the search is interrupted: {text}", problems)
+    return TrainfleetError(f"not every trial could be followed: {text}", problems)
+
+
+def _is_active(control: RunControl) -> bool:
+    """Whether the run still trains, or may start to."""
+    info = control.info()
+    return info is not None and info.state in ACTIVE
+
+
+def _texts(member: Member) -> list[str]:
+    return [str(Problem(*each)) for each in member.problems[:3]]
+
+
+def _reason(error: TrainfleetError) -> str:
+    return next((str(each) for each in error.problems), error.summary)

@@ -16,8 +16,9 @@ from trainfleet.errors import InputError, Interrupted, Problem, TrainfleetError
 from trainfleet.training.launch.base import LAUNCHERS, find
 from trainfleet.training.launch.clusters.display import GroupLines, QuietGroup, sum_up
 from trainfleet.training.launch.clusters.entries import ClusterEntry, read_entries, requests
-from trainfleet.training.launch.clusters.group import STATE, GroupOutcome, _Group, folder_of, runs_of
+from trainfleet.training.launch.clusters.group import STATE, GroupOutcome, folder_of, runs_of
 from trainfleet.training.launch.clusters.member import MemberSpec
+from trainfleet.training.launch.clusters.processes import Processes
 from trainfleet.training.launch.clusters.stop import require_unambiguous, stop_all
 from trainfleet.training.launch.clusters.summary import Member
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
@@ -248,7 +249,8 @@ def interrupted(
     """What is asked at a signal, and the signals that each launch gets. The first launch has ended."""
     members = [Member(name, name, Path(name)) for name in launchers]
     view = Terminal(answer)
-    group = _Group(members, [], tmp_path, tmp_path, view)
+    group = Processes(tmp_path, tmp_path, view)
+    group.by_name = {each.name: each for each in members}
     processes = [Process(0 if number == 0 else None) for number in range(len(launchers))]
     group.processes = dict(zip(launchers, processes, strict=True))  # type: ignore[arg-type]
     group.signals = [number]

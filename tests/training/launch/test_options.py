@@ -11,6 +11,7 @@ import typer
 
 from trainfleet.errors import InputError
 from trainfleet.training.cli import launch as cli
+from trainfleet.training.cli import tune
 from trainfleet.training.cli.options import minutes
 from trainfleet.training.launch.base import LAUNCHERS, find, parse_options
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
@@ -85,6 +86,16 @@ def test_the_table_lists_every_option_of_the_command_and_the_launchers() -> None
     fields = {field for each in LAUNCHERS for field in find(each).options_model.model_fields}
     internal = {"attach", "launch"}
     assert fields - internal == {field for _, _, field, _ in TABLE.values()}
+
+
+def test_a_search_has_the_options_of_a_launch_and_reads_them_alike() -> None:
+    command = typer.main.get_command(tune.tune)
+    own = {each.name for each in command.params}
+    assert set(TABLE) - own == {"write", "detach"}
+    for parameter in set(TABLE) & own:
+        arguments, _, field, value = TABLE[parameter]
+        context = command.make_context("tune", ["lm-tiny", "--on", "kuberay", *arguments])
+        assert cli.given_options(context) == {field: value}
 
 
 @pytest.mark.parametrize("on", sorted(LAUNCHERS))

@@ -18,12 +18,14 @@ import pytest
 import yaml
 
 from tests.training.launches import running, wait_for
-from trainfleet.errors import InputError, TrainfleetError
+from trainfleet.errors import InputError
+from trainfleet.training.launch.request import Request
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.tune.page import write_page
-from trainfleet.training.tune.search import Search, check_space
-from trainfleet.training.tune.trials import follow, tune
+from trainfleet.training.tune.pruning import Pruning
+from trainfleet.training.tune.search import Search, Trial, check_space, home_of
+from trainfleet.training.tune.trial_launch import trial_request
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 SPACE = {
@@ -126,7 +128,7 @@ def test_finished_trials_survive_a_restart_and_another_search_is_rejected(tmp_pa
     first, second = search.propose(), search.propose()
     assert first is not None
     assert second is not None
-    first.rows, first.status = [(2, 0.5)], "stopped"
+    first.rows, first.status = [(2, 0.5)], "pruned"
     search.save()
     again = Search(search_recipe(trials=20, concurrent=2), tmp_path)  # the number of trials may grow
     assert again.trials == search.trials
@@ -149,7 +151,7 @@ def test_the_best_trial_has_the_best_validation_and_a_complete_recipe(
     search = Search(search_recipe(mode=mode), tmp_path)
     for rows, status in (
         ([(2, 0.1), (4, 0.6)], "finished"),
-        ([(2, 0.9), (4, 0.3)], "stopped"),
+        ([(2, 0.9), (4, 0.3)], "pruned"),
         ([(2, float("nan"))], "finished"),
         ([], "failed"),
     ):
@@ -172,37 +174,95 @@ def test_the_best_trial_has_the_best_validation_and_a_complete_recipe(
     assert 'src="http' not in page
 
 
-def test_a_trial_reports_each_validation_once_after_a_resume_too(tmp_path: Path) -> None:
-    def write(*steps: int) -> None:
-        rows = [{"kind": "validation", "step": step, "validation/loss": 1 / step} for step in steps]
-        (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    write(2, 4)
-    validations = list(follow(search_recipe(), tmp_path, "validation/loss", lambda: write(2, 4, 6)))
-    assert validations == [(2, 0.5), (4, 0.25), (6, pytest.approx(1 / 6))]
-
-
-def test_an_error_in_a_trial_is_raised_after_its_last_validation(tmp_path: Path) -> None:
-    def train() -> None:
-        (tmp_path / "metrics.jsonl").write_text(
-            json.dumps({"kind": "validation", "step": 2, "validation/loss": 1.0}) + "\n"
-        )
-        raise TrainfleetError("the loss is NaN")
-
-    rows = follow(search_recipe(), tmp_path, "validation/loss", train)
-    assert next(rows) == (2, 1.0)
-    with pytest.raises(TrainfleetError, match="is NaN"):
-        next(rows)
+def pruned(search: Search, *losses: list[float]) -> list[int]:
+    """The validations after which each trial ends, trained one after the other; 0: it does not end early."""
+    pruning, ends = Pruning(search), []
+    for each in losses:
+        trial = search.propose()
+        assert trial is not None
+        ends.append(0)
+        for count, loss in enumerate(each, 1):
+            trial.rows.append((2 * count, loss))
+            if pruning.should_end(trial):
+                ends[-1] = count
+                break
+        trial.status = "pruned" if ends[-1] else "finished"
+        pruning.ended(trial)
+    return ends
 
 
-def test_a_finished_search_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    search = Search(search_recipe(trials=3), tmp_path)
-    finish(search, lambda _: 0.5)
-    monkeypatch.setattr(
-        "trainfleet.training.runtime.subprocess_jobs.run",
-        lambda *_, **__: pytest.fail("something was started"),
+@pytest.mark.parametrize(
+    ("scheduler", "ends"),
+    [("asha", [0, 0, 1, 2, 1]), ("none", [0] * 5), ("median", [0] * 5)],
+)
+def test_poor_trials_end_at_the_rungs_of_the_scheduler(
+    tmp_path: Path, scheduler: str, ends: list[int]
+) -> None:
+    search = Search(search_recipe(mode="min", scheduler=scheduler, reduction=2, sampler="random"), tmp_path)
+    losses = [[5, 3, 3, 3], [4, 2, 2, 2], [4.5, 1, 1, 1], [3, 2.5, 2.5, 2.5], [9, 9, 9, 9]]
+    assert pruned(search, *losses) == ends
+
+
+def test_the_median_of_finished_trials_ends_worse_ones_after_the_grace(tmp_path: Path) -> None:
+    search = Search(search_recipe(mode="max", scheduler="median", grace=2, sampler="random"), tmp_path)
+    finished = [[0.1 * number, 0.2 * number, 0.3 * number, 0.4 * number] for number in range(1, 6)]
+    assert pruned(search, *finished, [0.1, 0.1, 0.1, 0.1], [0.5, 0.9, 0.9, 0.9]) == [0] * 5 + [2, 0]
+
+
+def test_hyperband_gives_some_trials_a_later_first_rung(tmp_path: Path) -> None:
+    search = Search(search_recipe(mode="min", scheduler="hyperband", reduction=2, sampler="random"), tmp_path)
+    ends = pruned(search, *([number + 1.0] * 4 for number in range(12)))
+    assert {1, 2} <= set(ends), "of trials that become worse and worse"
+    assert 4 not in ends, "the last validation ends no trial"
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "hyperband"])
+def test_a_resumed_search_decides_as_if_it_had_not_been_killed(tmp_path: Path, scheduler: str) -> None:
+    recipe = search_recipe(mode="min", scheduler=scheduler, reduction=2, sampler="random")
+    losses = [[float(7 * number % 5), *[float(5 * number % 3)] * 3] for number in range(12)]
+    whole = pruned(Search(recipe, tmp_path / "whole"), *losses)
+    search = Search(recipe, tmp_path / "killed")
+    ends = pruned(search, *losses[:6])
+    search.save()
+    assert ends + pruned(Search(recipe, tmp_path / "killed"), *losses[6:]) == whole
+    assert len(set(whole)) > 1
+
+
+def test_a_trial_is_launched_with_its_values_alone(tmp_path: Path) -> None:
+    search = Search(search_recipe(), tmp_path)
+    values = {"optimizer.lr": 1e-05, "batch.micro_batch": 16, "log.every": 3}
+    request = Request("vision-small", overrides=("steps=40", "scaling.workers=1"), on="torchrun")
+    found = trial_request(search, request, Trial(7, values, run="a-trial-0007"))
+    assert (found.run, found.storage, found.on) == ("a-trial-0007", f"{tmp_path}/trials", "torchrun")
+    recipe = load_recipe("vision-small", found.overrides)
+    assert (recipe.tune, recipe.optimizer.lr, recipe.batch.micro_batch, recipe.log.every) == (
+        None,
+        1e-05,
+        16,
+        3,
     )
-    assert tune(search_recipe(trials=3), tmp_path, lambda _: None).trials == search.trials
+
+
+def test_trials_of_the_first_release_keep_their_runs(tmp_path: Path) -> None:
+    search = Search(search_recipe(), tmp_path)
+    search.propose()
+    search.propose()
+    search.save()
+    file = tmp_path / "trials.json"
+    document = json.loads(file.read_text())
+    known = ("number", "values", "status", "rows", "error")
+    document["trials"] = [{key: each[key] for key in known} for each in document["trials"]]
+    document["trials"][0]["status"] = "stopped"
+    file.write_text(json.dumps(document))
+    first, second = Search(search_recipe(), tmp_path).trials
+    assert (first.status, second.status) == ("pruned", "running")
+    assert search.trial_home(second) == f"{tmp_path}/trials/trial-0001"
+
+
+def test_a_name_that_is_too_long_for_its_trials_is_rejected() -> None:
+    recipe = search_recipe().model_copy(update={"name": "a" * 53})
+    with pytest.raises(InputError, match="name is too long"):
+        home_of(recipe)
 
 
 def test_a_recipe_without_a_space_is_one_message(trainfleet: Command, tmp_path: Path) -> None:
@@ -215,29 +275,21 @@ def test_a_recipe_without_a_space_is_one_message(trainfleet: Command, tmp_path: 
 @pytest.mark.launch
 @pytest.mark.deep
 @pytest.mark.timeout(1200)
-def test_ray_tune_resumes_after_a_kill_and_writes_the_best_recipe(
+def test_a_search_resumes_after_a_kill_and_writes_the_best_recipe(
     trainfleet: Command, tmp_path: Path
 ) -> None:
-    tune_section = {"metric": "validation/accuracy", "mode": "max", "trials": 3, "space": SPACE}
-    changes = [
-        "scaling.workers=1",
-        "steps=12",
-        "optimizer.warmup=1",
-        "validation.every=2",
-        "checkpoint.every=2",
-        "log.tensorboard=false",
-    ]
-    arguments = [
-        "tune",
-        "vision-small",
-        *changes,
-        f"tune={json.dumps(tune_section)}",
-        "--run",
-        "digits",
-        "--storage",
-        str(tmp_path),
-        "--json",
-    ]
+    tune_section = {
+        "metric": "validation/accuracy",
+        "mode": "max",
+        "trials": 3,
+        "reduction": 2,
+        "space": SPACE,
+    }
+    # Two workers: poor trials of several workers end early too.
+    changes = ["scaling.workers=2", "steps=12", "optimizer.warmup=1", "validation.every=2"]
+    changes += ["checkpoint.every=2", "log.tensorboard=false", f"tune={json.dumps(tune_section)}"]
+    place = ["--on", "torchrun", "--run", "digits", "--storage", str(tmp_path), "--json"]
+    arguments = ["tune", "vision-small", *changes, *place]
     command = [str(Path(sys.executable).with_name("trainfleet")), *arguments]
     first = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
@@ -265,6 +317,10 @@ def test_ray_tune_resumes_after_a_kill_and_writes_the_best_recipe(
         assert after[trial["number"]]["values"] == trial["values"]
         if trial["status"] != "running":
             assert after[trial["number"]]["rows"] == trial["rows"]
+    for trial in after.values():
+        expected = {"finished": "finished", "pruned": "stopped"}[trial["status"]]
+        assert json.loads((Path(trial["run"]) / "run.json").read_text())["status"] == expected
+    assert {each["status"] for each in after.values()} >= {"finished"}
     best = load_recipe(document["recipe"])
     assert best.optimizer.lr == document["best"]["values"]["optimizer.lr"]
     assert document["best"]["value"] == max(value for each in document["trials"] for _, value in each["rows"])

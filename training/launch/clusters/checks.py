@@ -31,7 +31,7 @@ from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.limits import require_something_left
 from trainfleet.training.runs.reader import read_run
 from trainfleet.training.runs.storage import RunStorage
-from trainfleet.training.runtime.run_lock import is_locked
+from trainfleet.training.runtime.run_lock import IN_PROGRESS, is_locked
 
 REJECTED = "not every cluster can run this; nothing was started"
 AT_ONCE = 8
@@ -78,7 +78,7 @@ def _prepared(name: str, request: Request, env: Mapping[str, str]) -> Launchable
     run_dir = target.run_dir
     if is_locked(run_dir):
         problem = Problem(str(run_dir), "another launch holds it", "wait for it, or use --run NAME")
-        raise InputError("this run is already in progress", [problem])
+        raise InputError(IN_PROGRESS, [problem])
     if request.fresh:
         RunStorage(recipe, run_dir, lambda *_: None).require_empty()
         return Launchable(Member(name, request.on, run_dir), launcher, recipe, target)

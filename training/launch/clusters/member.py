@@ -1,4 +1,4 @@
-"""The process of one cluster: a launch that reports its events to the group.
+"""The process of one run: a launch that reports its events to the command that started it.
 
 python -m trainfleet.training.launch.clusters.member SPEC.json
 """
@@ -6,6 +6,7 @@ python -m trainfleet.training.launch.clusters.member SPEC.json
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,15 +15,23 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from trainfleet import process
-from trainfleet.errors import Interrupted, TrainfleetError
+from trainfleet.errors import InputError, Interrupted, TrainfleetError
+from trainfleet.training.launch.attach import attach
 from trainfleet.training.launch.base import find
-from trainfleet.training.launch.remote.follower import Message
+from trainfleet.training.launch.control import RunControl
+from trainfleet.training.launch.find_run import find_run
+from trainfleet.training.launch.remote.follower import Message, print_line
+from trainfleet.training.launch.remote.where import Where
 from trainfleet.training.launch.request import Request
-from trainfleet.training.launch.supervise import start
+from trainfleet.training.launch.supervise import Outcome, start
 from trainfleet.training.runtime.events import EventSink
+from trainfleet.training.runtime.run_lock import IN_PROGRESS
 
 ENDED = "ended"
 """The last event of a member: how its run ended."""
+ENDING_S = 90.0
+"""How long a run of this machine, whose launcher was killed, may take to end or to be known as lost."""
+POLL_S = 0.2
 
 
 class MemberSpec(Message):
@@ -37,6 +46,8 @@ class MemberSpec(Message):
     request: dict[str, Any]
     """The fields of `Request` other than `on` and `options`."""
     options: dict[str, Any]
+    join: bool = False
+    """Whether to follow the run instead if it still trains; found by its name below the request's storage."""
 
     def launch(self) -> Request:
         """The request that the group wrote."""
@@ -60,14 +71,74 @@ class Forward:
     def close(self) -> None: ...
 
 
+def joined(request: Request, view: Forward, folder: Path) -> Outcome:
+    """Follow a run that an earlier launch left training, else launch it.
+
+    A run whose launch was recorded may never have been submitted; only its cluster knows, so it is launched
+    unless that says that it exists.
+
+    Raises:
+        TrainfleetError: the run failed or cannot be launched.
+    """
+    control = _control(request)
+    if find(request.on).remote:
+        if control is not None and _state(control) == "running":
+            return _follow(control, view, folder)
+    else:
+        # Its ranks may still be ending, after their launcher was killed.
+        deadline = time.monotonic() + ENDING_S
+        while control is not None and _state(control) == "running" and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+    try:
+        return start(request, view=view)
+    except InputError as error:
+        found = _control(request) if error.summary == IN_PROGRESS and find(request.on).remote else None
+        if found is None:
+            raise
+        return _follow(found, view, folder)
+
+
+def _control(request: Request) -> RunControl | None:
+    """The run of a request in its storage; None if it was never launched."""
+    try:
+        return find_run(str(request.run), Where(), request.storage)
+    except InputError:
+        return None
+
+
+def _state(control: RunControl) -> str:
+    info = control.info()
+    return info.state if info is not None else ""
+
+
+def _follow(control: RunControl, view: Forward, folder: Path) -> Outcome:
+    """Follow the run to its end, with files in `folder`. A signal ends only this process."""
+
+    def leave(_: int) -> None:
+        raise KeyboardInterrupt
+
+    text = "following the run, which an earlier launch started"
+    print_line(text)
+    view.handle({"kind": "note", "text": text})
+    folder.mkdir(exist_ok=True)
+    request = control.attach_request(folder, as_json=True)
+    if request is not None:
+        return start(request, view=view)
+    with process.on_stop(leave):
+        return attach(control, as_json=True, view=view)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Entry point of the process; returns the exit code of the launch."""
-    spec = MemberSpec.read(Path((arguments or sys.argv[1:])[0]))
+    file = Path((arguments or sys.argv[1:])[0])
+    spec = MemberSpec.read(file)
     process.die_with(spec.parent)
     sink = EventSink(spec.address)
     view = Forward(sink, spec.cluster)
     try:
-        outcome = start(spec.launch(), view=view)
+        request = spec.launch()
+        folder = file.with_suffix(".run")
+        outcome = joined(request, view, folder) if spec.join else start(request, view=view)
     except TrainfleetError as error:
         status = "interrupted" if isinstance(error, Interrupted) else "failed"
         problems = [[each.where, each.what, each.fix] for each in error.problems]

@@ -17,6 +17,7 @@ from trainfleet.training.launch.remote.platform_objects import (
     platform_objects,
 )
 from trainfleet.training.launch.remote.pod_diagnostics import exceeded_quota
+from trainfleet.training.runtime.run_lock import IN_PROGRESS
 
 KUBERAY = "1.6"
 UNSUPPORTED = "unsupported KubeRay version"
@@ -103,7 +104,7 @@ def already_running(run: RunSpec, cluster: Cluster) -> InputError:
     name = run.recipe.name
     fix = f"`trainfleet runs attach {name}` follows it, `trainfleet runs stop {name}` ends it; or --run NAME"
     where = f"{cluster.name} {run.namespace}/{run.job}"
-    return InputError("this run is already in progress", [Problem(where, "another launch started it", fix)])
+    return InputError(IN_PROGRESS, [Problem(where, "another launch started it", fix)])
 
 
 def is_handled(job: dict[str, Any]) -> bool:

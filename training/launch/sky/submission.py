@@ -15,6 +15,7 @@ from trainfleet.training.launch.sky.job_state import JobState
 from trainfleet.training.launch.sky.kept_cluster import fitting, misfits
 from trainfleet.training.launch.sky.messages import SkySpec
 from trainfleet.training.launch.sky.options import IDLE_MINUTES
+from trainfleet.training.runtime.run_lock import IN_PROGRESS
 
 IDLE_AFTER_RUN = 5
 """Minutes without a task after which SkyPilot deletes the pods of a run."""
@@ -56,7 +57,7 @@ class Submission(ABC):
     def _taken(self) -> InputError:
         fix = f"wait for it, or use --run NAME; to end it: {self.spec.end_command()}"
         problem = Problem(self.spec.cluster, "SkyPilot has a run of this name", fix)
-        return InputError("this run is already in progress", [problem])
+        return InputError(IN_PROGRESS, [problem])
 
 
 class OwnCluster(Submission):
