@@ -28,7 +28,7 @@ class FabricLoop(Yardstick):
     def __init__(self, recipe: Recipe, cache: Path, rank: int, world_size: int, device: str) -> None:
         super().__init__(recipe, cache, rank, world_size, device)
         from lightning_fabric import Fabric
-        from lightning_fabric.plugins.environments import TorchElasticEnvironment
+        from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 
         self.fabric = Fabric(
             accelerator=self.kind,
@@ -61,7 +61,9 @@ class FabricLoop(Yardstick):
         self.fabric_optimizer.zero_grad()
         self.losses.append(total)
         if len(self.losses) % self.recipe.log.every == 0:
-            float(self.fabric.all_reduce(total, reduce_op="mean"))
+            mean = self.fabric.all_reduce(total, reduce_op="mean")
+            assert isinstance(mean, Tensor)
+            float(mean)
 
 
 class _Samples(Dataset[Any]):

@@ -183,8 +183,8 @@ def speeds(
         for name, order in orders.items():
             sides[f"ours, {name}"] = partial(_ours, data, order, batch, count)
             for number in workers:
-                side = partial(_theirs, data, order, batch, count, number)
-                sides[f"DataLoader, {name}, {number} workers"] = side
+                theirs = partial(_theirs, data, order, batch, count, number)
+                sides[f"DataLoader, {name}, {number} workers"] = theirs
         rates: dict[str, list[float]] = {name: [] for name in sides}
         for number in range(rounds):
             print(f"batch {batch}: round {number + 1}/{rounds}", file=sys.stderr)

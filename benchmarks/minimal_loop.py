@@ -89,7 +89,7 @@ class Yardstick(ABC):
     def adamw(self, model: nn.Module) -> torch.optim.AdamW:
         """Fused AdamW with weight decay on matrices only."""
         settings = self.recipe.optimizer
-        groups = [
+        groups: list[dict[str, Any]] = [
             {"params": [each for each in model.parameters() if each.ndim >= 2]},
             {"params": [each for each in model.parameters() if each.ndim < 2], "weight_decay": 0.0},
         ]
@@ -236,7 +236,7 @@ class Recomputed(nn.Module):
 
 
 def _selective() -> Any:
-    return create_selective_checkpoint_contexts(_kept)
+    return create_selective_checkpoint_contexts(_kept)  # type: ignore[no-untyped-call]  # torch is partly typed
 
 
 def _kept(_context: Any, operation: Any, *_arguments: Any, **_named: Any) -> CheckpointPolicy:

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -221,7 +222,11 @@ def _chosen(names: str, smoke: bool) -> dict[str, Any]:
 def main() -> int:
     """Measure and print."""
     if sys.argv[1:2] == ["--part"]:
-        part = {"images": prepare_images, "manifest": parse_manifest}[sys.argv[2]]
+        parts: dict[str, Callable[..., dict[str, Any]]] = {
+            "images": prepare_images,
+            "manifest": parse_manifest,
+        }
+        part = parts[sys.argv[2]]
         print(json.dumps(part(*sys.argv[3:])))
         return 0
     return command.run(__doc__, "samples", _chosen, show)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.pydantic_messages import explain
@@ -97,7 +97,7 @@ class Predictor:
             InputError: names each setting that is unknown or has an invalid value.
         """
         known = self.workload.predict_settings
-        if isinstance(known, type):
+        if isinstance(known, type) and issubclass(known, BaseModel):
             try:
                 return known.model_validate(dict(settings)).model_dump()
             except ValidationError as error:

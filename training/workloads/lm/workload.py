@@ -43,6 +43,7 @@ class LanguageModel(Workload):
 
     metrics = ("nats_per_byte", "accuracy")
     thread_safe_batch = True
+    byte_lengths: torch.Tensor
     precisions = ("fp32", "bf16")
     predict_settings = SamplingSettings
     row_settings = tuple(SamplingSettings.model_fields)
