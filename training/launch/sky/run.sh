@@ -14,7 +14,7 @@ for setting in ${TRAINFLEET_RAY_SETTINGS:-}; do export "${setting?}"; done
 export PATH="$HOME/.local/bin:$PATH" PYTHONUNBUFFERED=1 RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 RAY_DEDUP_LOGS=0
 # No drain: when a pod is removed, the signal goes to SkyPilot's processes, not to this Ray.
 export RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S=300 RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0
-head=$(echo "$SKYPILOT_NODE_IPS" | head -n1)
+head=${SKYPILOT_NODE_IPS%%$'\n'*}
 answers() { (exec 3<>"/dev/tcp/$head/6379") 2>/dev/null; }
 # SkyPilot's own script for a second Ray queries a package index and imports Ray a dozen times, which takes over a minute on a
 # busy node. CPUs are set because a pod without limits sees the node's. Ports are set because SkyPilot's Ray uses two of the
