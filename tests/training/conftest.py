@@ -31,7 +31,7 @@ def asked_of_ray(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
         def fit(self) -> None: ...
 
-    monkeypatch.setattr(ray_cluster, "_trainer_class", lambda: Trainer)
+    monkeypatch.setattr(ray_cluster, "_trainer_class", lambda *_: Trainer)
     return asked
 
 

@@ -28,12 +28,21 @@ SHORT = ("steps=8", "validation.samples=16")
 LIMIT_S = 60
 
 
-def loading_threads() -> list[str]:
-    return [each.name for each in threading.enumerate() if each.name.startswith("batches-")]
+@pytest.fixture
+def loading_threads() -> Callable[[], list[str]]:
+    """The loading threads that began in this test."""
+    earlier = set(threading.enumerate())
+    return lambda: [
+        each.name for each in set(threading.enumerate()) - earlier if each.name.startswith("batches-")
+    ]
 
 
 def test_a_run_is_equal_with_any_number_of_threads_and_after_a_resume(
-    tmp_path: Path, tiny: Make, run: Run, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    tiny: Make,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    loading_threads: Callable[[], list[str]],
 ) -> None:
     """The model has dropout, which draws from the process's generator while batches are built."""
     used: set[str] = set()
@@ -129,7 +138,13 @@ def test_the_next_batch_is_built_while_a_step_computes(
 
 @pytest.mark.parametrize("workers", [INLINE, THREE])
 def test_an_unreadable_sample_ends_the_run_at_its_step(
-    tmp_path: Path, tiny: Make, run: Run, cache: Path, monkeypatch: pytest.MonkeyPatch, workers: str
+    tmp_path: Path,
+    tiny: Make,
+    run: Run,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    workers: str,
+    loading_threads: Callable[[], list[str]],
 ) -> None:
     recipe = tiny("steps=6", "batch.global_batch=8", "batch.micro_batch=8", "validation.every=100", workers)
     bad = make_order(recipe, workload := make_workload(recipe, cache)).indices(3 * 8 + 5, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -102,7 +103,7 @@ def test_a_store_that_does_not_respond_restarts_the_workers_instead_of_ending_th
 @pytest.mark.parametrize(("budget_s", "attempts"), [(0.0, 5), (600.0, 26)])
 def test_a_block_is_waited_for(monkeypatch: pytest.MonkeyPatch, budget_s: float, attempts: int) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(remote.random, "uniform", lambda *_: 1.0)
+    monkeypatch.setattr(remote, "_JITTER", SimpleNamespace(uniform=lambda *_: 1.0))
 
     def refused() -> None:
         raise OSError("AWS Error SLOW_DOWN during GetObject operation")

@@ -6,6 +6,7 @@ position, is discarded, so a batch never depends on what was expected.
 
 from __future__ import annotations
 
+import ctypes
 import queue
 import random
 import threading
@@ -201,8 +202,9 @@ def _discard(expected: deque[_Task], place: int) -> None:
 def _generators() -> dict[str, Any]:
     """The states of the process's random generators on the CPU."""
     _, keys, *rest = np.random.get_state(legacy=True)
+    state = torch.get_rng_state()  # uint8, on the CPU; read without an operation of torch
     return {
-        "torch's generator": torch.get_rng_state().numpy().tobytes(),
+        "torch's generator": ctypes.string_at(state.data_ptr(), state.numel()),
         "NumPy's generator": (np.asarray(keys).tobytes(), *rest),
         "Python's generator": random.getstate(),
     }

@@ -26,6 +26,10 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 
 
+INFERENCE = next(each for each in blocks("python") if "def for_inference" in each)
+"""The methods with which the documented workload predicts without its data."""
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A working directory with the files of the page."""
@@ -52,7 +56,7 @@ def test_the_documented_workload_trains_and_beats_its_baseline(
 def test_the_documented_workload_predicts_without_its_data(
     folder: Path, run: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = (folder / "spirals.py").read_text() + textwrap.indent(blocks("python")[1], "    ")
+    text = (folder / "spirals.py").read_text() + textwrap.indent(INFERENCE, "    ")
     (folder / "spirals.py").write_text(text)
     run(
         load_recipe("spirals.yaml", ["scaling.workers=1", "steps=100", "log.tensorboard=false"]),
@@ -74,9 +78,7 @@ def test_the_documented_workload_predicts_without_its_data(
 def test_a_workload_without_the_hook_predicts_with_its_data(
     folder: Path, run: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    methods = (
-        blocks("python")[1].replace("def for_inference", "def _unused").replace("self.names[each]", "each")
-    )
+    methods = INFERENCE.replace("def for_inference", "def _unused").replace("self.names[each]", "each")
     (folder / "spirals.py").write_text((folder / "spirals.py").read_text() + textwrap.indent(methods, "    "))
     run(
         load_recipe("spirals.yaml", ["scaling.workers=1", "steps=10", "log.tensorboard=false"]),
