@@ -21,6 +21,7 @@ from tests.conftest import ROOT
 from tests.training.launches import wait_for
 from tests.training.tune_elsewhere import Elsewhere
 from trainfleet.training.runs.reader import read_run
+from trainfleet.training.runtime.run_lock import workspace
 
 pytestmark = pytest.mark.timeout(240)
 SPACE = {"optimizer.lr": {"log_uniform": [1e-5, 1e-1]}}
@@ -88,6 +89,8 @@ def search(tmp_path: Path, place: Elsewhere) -> Iterator[Search]:
         if process.poll() is None:
             process.kill()
             process.communicate()
+    with workspace():
+        pass  # a launch removes the folders of those that were killed
 
 
 def test_trials_train_at_once_and_poor_ones_are_stopped_through_their_launcher(
