@@ -166,7 +166,8 @@ class _Trials:
         return home if self._launcher.remote or not is_remote(home) else str(Path("runs", trial.run))
 
     def _take_rows(self) -> None:
-        changed, poor = {}, {}
+        changed: dict[int, Trial] = {}
+        poor: dict[int, Trial] = {}
         for number, rows in self._reader.drain():
             trial = self.search.trials[number]
             if number in self.active and _add(trial, rows):

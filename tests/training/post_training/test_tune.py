@@ -199,7 +199,7 @@ def test_poor_trials_end_at_the_rungs_of_the_scheduler(
     tmp_path: Path, scheduler: str, ends: list[int]
 ) -> None:
     search = Search(search_recipe(mode="min", scheduler=scheduler, reduction=2, sampler="random"), tmp_path)
-    losses = [[5, 3, 3, 3], [4, 2, 2, 2], [4.5, 1, 1, 1], [3, 2.5, 2.5, 2.5], [9, 9, 9, 9]]
+    losses: list[list[float]] = [[5, 3, 3, 3], [4, 2, 2, 2], [4.5, 1, 1, 1], [3, 2.5, 2.5, 2.5], [9] * 4]
     assert pruned(search, *losses) == ends
 
 
