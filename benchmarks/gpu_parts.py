@@ -20,6 +20,7 @@ from typing import Any
 
 from trainfleet.errors import TrainfleetError
 from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.recipe.schema import Recipe
 
 SAVE_EVERY = 5
 SAVES = 5
@@ -68,12 +69,8 @@ def train_and_stop(rank: int, world_size: int, settings: dict[str, Any]) -> dict
         stalls: seconds for which each save but the last has held up the loop.
         copy_seconds: of a plain copy to pinned memory of the bytes that this rank saves.
     """
-    import torch
-
     from trainfleet.training.stores import open_store
-    from trainfleet.training.trainer.context import default_cache
     from trainfleet.training.trainer.loop import train
-    from trainfleet.training.workloads import make_workload
 
     recipe = load_recipe(settings["recipe"], settings["overrides"])
     context, folder = _context(rank, world_size, settings), Path(settings["folder"])
@@ -104,10 +101,7 @@ def train_and_stop(rank: int, world_size: int, settings: dict[str, Any]) -> dict
     result = train(recipe, context)
     if result.status != "stopped" or result.step != STOP_AT:
         raise TrainfleetError(f"the run is {result.status} at step {result.step}, not stopped at {STOP_AT}")
-    with torch.device("meta"):
-        parameters = sum(
-            each.numel() for each in make_workload(recipe, default_cache()).build_model().parameters()
-        )
+    parameters = _parameters(recipe)
     recorded = list(folder.glob(f"profile/rank-{rank}-*.trace.json.gz"))
     return {
         "parameters": parameters,
@@ -118,6 +112,17 @@ def train_and_stop(rank: int, world_size: int, settings: dict[str, Any]) -> dict
         "stalls": stalls[1:],  # the first interval has no save
         "copy_seconds": _copy_seconds(parameters * 12 // world_size, context.device),
     }
+
+
+def _parameters(recipe: Recipe) -> int:
+    import torch
+
+    from trainfleet.training.trainer.context import default_cache
+    from trainfleet.training.workloads import make_workload
+
+    with torch.device("meta"):
+        model = make_workload(recipe, default_cache()).build_model()
+    return sum(each.numel() for each in model.parameters())
 
 
 def _writing(store: Any, steps: int) -> bool:

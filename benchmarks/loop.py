@@ -60,7 +60,16 @@ def measure(
     world_size: int = 2,
     rounds: int = 1,
 ) -> dict[str, Any]:
-    """Measure and return the document that `--json` prints. Times are in seconds."""
+    """Measure and return the document that `--json` prints. Times are in seconds.
+
+    Args:
+        recipe: its name.
+        steps: of each loop in a round.
+        changes: overrides of the recipe.
+        others: names in NAMES. Those whose package is not installed are named in `not_measured`.
+        world_size: number of ranks.
+        rounds: how often to repeat; the ratios are summaries over them.
+    """
     missing = [each for each in others if each == "fabric" and not _installed("lightning_fabric")]
     others, load = [each for each in others if each not in missing], os.getloadavg()[0]
     found = []
@@ -100,6 +109,17 @@ def alternate(
 
     Within a block nothing waits for a GPU, which may therefore be as far behind as in a run by itself.
 
+    Args:
+        recipe: its name.
+        steps: of each loop.
+        changes: overrides of the recipe.
+        others: names in NAMES.
+        world_size: number of ranks.
+        use_gpu: one GPU per rank.
+        block: steps of one loop before the next one's turn.
+        backend: of torch.compile.
+        timeout_s: for all steps.
+
     Returns:
         Median seconds of a step of each; the ratio of ours to each of the others, of those medians; the
         ratios of all pairs of blocks; and tokens and operations of a step.
@@ -107,24 +127,11 @@ def alternate(
     Raises:
         TrainfleetError: a rank failed or was too slow, or the losses differ.
     """
-    overrides = [
-        *OVERRIDES,
-        f"steps={steps}",
-        "optimizer.warmup=1",
-        f"scaling.workers={world_size}",
-        f"scaling.use_gpu={str(use_gpu).lower()}",
-        *changes,
-    ]
+    scaling = (f"scaling.workers={world_size}", f"scaling.use_gpu={str(use_gpu).lower()}")
+    overrides = [*OVERRIDES, f"steps={steps}", "optimizer.warmup=1", *scaling, *changes]
     with tempfile.TemporaryDirectory(prefix="trainfleet-loop-") as folder:
-        settings = {
-            "recipe": recipe,
-            "overrides": overrides,
-            "folder": folder,
-            "use_gpu": use_gpu,
-            "others": list(others),
-            "block": block,
-            "backend": backend,
-        }
+        settings = {"recipe": recipe, "overrides": overrides, "folder": folder, "use_gpu": use_gpu}
+        settings |= {"others": list(others), "block": block, "backend": backend}
         found = ranks.start(_interleaved, world_size, settings, timeout_s)
     precision = load_recipe(recipe, overrides).precision
     check_losses(found[0]["loss"], LOSS_TOLERANCE[precision])
@@ -132,24 +139,24 @@ def alternate(
         name: statistics.median([step for each in found for step in each["times"][name]])
         for name in ("ours", *others)
     }
-    pairs = {
-        name: [
-            one / other
-            for each in found
-            for one, other in zip(each["times"]["ours"], each["times"][name], strict=True)
-        ]
-        for name in others
-    }
     return {
         "steps": block * len(found[0]["times"]["ours"]),
         "step_seconds": medians,
         "ratio": {name: medians["ours"] / medians[name] for name in others},
-        "pairs": pairs,
+        "pairs": _pairs([each["times"] for each in found], others),
         "loss": found[0]["loss"],
         "tokens_per_step": found[0]["tokens"],
         "flops_per_token": found[0]["flops"],
         "device": found[0]["device"],
         "peak_flops": found[0]["peak_flops"],
+    }
+
+
+def _pairs(times: Sequence[Mapping[str, list[float]]], others: Sequence[str]) -> dict[str, list[float]]:
+    """The ratio of each block of ours to the next block of each of the others, over all ranks."""
+    return {
+        name: [one / other for each in times for one, other in zip(each["ours"], each[name], strict=True)]
+        for name in others
     }
 
 
@@ -184,9 +191,20 @@ def make_loop(name: str, *arguments: Any) -> Yardstick:
     return external_loops.NanoGptLoop(*arguments)
 
 
-def _interleaved(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, Any]:
+def _synchronized(device: str) -> float:
+    """Wait for all ranks and their devices; returns the time. Without it, loops would pay for one another."""
     import torch
     import torch.distributed as dist
+
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+    if dist.is_initialized():
+        dist.barrier()
+    return time.perf_counter()
+
+
+def _interleaved(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, Any]:
+    import torch
 
     from trainfleet.training.runtime.process_group import single_process_group
     from trainfleet.training.trainer.context import RunContext, default_cache
@@ -202,29 +220,19 @@ def _interleaved(rank: int, world_size: int, settings: dict[str, Any]) -> dict[s
     resumed = 0.0
     steps = 0
 
-    def synchronized() -> float:
-        """Wait for all ranks and their devices; returns the time. Without it, one loop would pay for the
-        other.
-        """
-        if settings["use_gpu"]:
-            torch.cuda.synchronize()
-        if dist.is_initialized():
-            dist.barrier()
-        return time.perf_counter()
-
     def between_steps() -> bool:  # the step loop calls it once per step on every rank
         nonlocal resumed, steps
         steps += 1
         if (steps - 1) % settings["block"]:
             return False
-        now = synchronized()
+        now = _synchronized(device)
         if resumed:
             times["ours"].append((now - resumed) / settings["block"])
         resumed = now
         for name, loop in loops.items():
             for _ in range(settings["block"]):
                 loop.step()
-            now, before = synchronized(), resumed
+            now, before = _synchronized(device), resumed
             times[name].append((now - before) / settings["block"])
             resumed = now
         return False

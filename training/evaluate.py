@@ -170,7 +170,13 @@ def measure(
 ) -> tuple[int, dict[str, float]]:
     """Number of samples evaluated by all ranks, and their metrics. Every rank must call this.
 
-    `place` is rank, world size and device.
+    Args:
+        loaded: the model and its workload.
+        split: what to measure on.
+        samples: maximum number; None for all.
+        place: rank, world size and device.
+        send: receives the progress, as `send(kind, **fields)`.
+        precision: of the computation; None for that of the training.
     """
     import torch
 

@@ -48,9 +48,8 @@ def data_command(
     import os
     from contextlib import nullcontext
 
-    from trainfleet.console import err, print_json
+    from trainfleet.console import print_json
     from trainfleet.training.data.prepared import open_prepared
-    from trainfleet.training.data.upload import upload
     from trainfleet.training.recipe.load import load_recipe
     from trainfleet.training.runtime.ray_cluster import connect
     from trainfleet.training.trainer.context import default_cache
@@ -66,12 +65,7 @@ def data_command(
         )
     prepared = open_prepared(str(facts["manifest"]).rpartition("/")[0])
     if to is not None:
-        with err().status("") as status:
-            prepared = upload(
-                prepared,
-                to if "://" in to else str(Path(to).absolute()),
-                lambda what, done, total: status.update(f"{what} {done}/{total}"),
-            )
+        prepared = _uploaded(prepared, to)
     document = {
         **prepared.data_info(),
         "where": prepared.where,
@@ -82,6 +76,18 @@ def data_command(
         print_json(document)
     else:
         _show(prepared, document["left_out"])
+
+
+def _uploaded(prepared: Prepared, to: str) -> Prepared:
+    from trainfleet.console import err
+    from trainfleet.training.data.upload import upload
+
+    with err().status("") as status:
+        return upload(
+            prepared,
+            to if "://" in to else str(Path(to).absolute()),
+            lambda what, done, total: status.update(f"{what} {done}/{total}"),
+        )
 
 
 def _show(prepared: Prepared, left_out: dict[str, Any]) -> None:

@@ -18,29 +18,32 @@ if TYPE_CHECKING:
 evaluate = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 
 
+SplitName = Annotated[str, typer.Option("--split", metavar="SPLIT", help="train, validation or test.")]
+Samples = Annotated[
+    int | None,
+    typer.Option(
+        "--samples", metavar="N", min=1, help="Maximum number, evenly spread; by default all samples."
+    ),
+]
+Rows = Annotated[
+    str | None,
+    typer.Option(
+        "--rows",
+        metavar="INPUT",
+        help="Measure on the rows of these files, with their targets, instead of a split.",
+    ),
+]
+
+
 @evaluate.command(epilog=EXIT_CODES)
 def evaluate_command(  # noqa: PLR0917 - Typer passes options by name
     ctx: typer.Context,
     source: ModelSource,
-    split: Annotated[
-        str, typer.Option("--split", metavar="SPLIT", help="train, validation or test.")
-    ] = "test",
+    split: SplitName = "test",
     which: Which = "best",
     workers: Workers = 1,
-    samples: Annotated[
-        int | None,
-        typer.Option(
-            "--samples", metavar="N", min=1, help="Maximum number, evenly spread; by default all samples."
-        ),
-    ] = None,
-    rows: Annotated[
-        str | None,
-        typer.Option(
-            "--rows",
-            metavar="INPUT",
-            help="Measure on the rows of these files, with their targets, instead of a split.",
-        ),
-    ] = None,
+    samples: Samples = None,
+    rows: Rows = None,
     precision: InferencePrecision = None,
     as_json: JsonAtEnd = False,
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,6 +18,9 @@ from trainfleet.training.cli.options import (
     Which,
     one_of,
 )
+
+if TYPE_CHECKING:
+    from trainfleet.training.inference.serve.request_handler import Limits
 
 serve = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 
@@ -250,8 +253,6 @@ def serve_command(  # noqa: PLR0917 - Typer passes options by name
     show: Print = False,
     as_json: JsonAtEnd = False,
 ) -> None:
-    from trainfleet.console import err
-    from trainfleet.training.inference.serve.app import serve as start
     from trainfleet.training.inference.serve.request_handler import Limits
 
     limits = Limits(
@@ -265,39 +266,36 @@ def serve_command(  # noqa: PLR0917 - Typer passes options by name
     )
     _reject_unsupported(ctx, one_of("--on", on, ("local", "kuberay")))
     if on == "local":
-        if not as_json:
-            err().print("starting Ray Serve ...")
-
-        def hear(event: Mapping[str, Any]) -> None:
-            _report(event, as_json=as_json)
-
-        start(
-            source,
-            which,
-            host=host,
-            port=port,
-            replicas=replicas,
-            limits=limits,
-            precision=precision,
-            hear=hear,
-        )
+        here = {"host": host, "port": port, "replicas": replicas, "precision": precision}
+        _serve_here(source, which, limits, here, as_json=as_json)
         return
     from trainfleet.training.launch.kuberay.options import KubeRayOptions
     from trainfleet.training.launch.kuberay.service import ServiceOptions, serve_on_kuberay
 
-    secrets = tuple(from_secret or ())
     cluster = KubeRayOptions(
         context=context,
         namespace=namespace,
         image=image,
         pool=pool,
-        from_secrets=secrets,
+        from_secrets=tuple(from_secret or ()),
         gcs_fault_tolerance=gcs_fault_tolerance,
         redis=redis,
         redis_secret=redis_secret,
     )
-    options = ServiceOptions(source, which, replicas, limits.model_dump(), precision, name, stack, cluster)
-    serve_on_kuberay(options, show=show, as_json=as_json)
+    service = ServiceOptions(source, which, replicas, limits.model_dump(), precision, name, stack, cluster)
+    serve_on_kuberay(service, show=show, as_json=as_json)
+
+
+def _serve_here(
+    source: str, which: str, limits: Limits, options: Mapping[str, Any], *, as_json: bool
+) -> None:
+    """Serve on this machine, until it is stopped. `options`: those of `serve` besides the limits."""
+    from trainfleet.console import err
+    from trainfleet.training.inference.serve.app import serve as start
+
+    if not as_json:
+        err().print("starting Ray Serve ...")
+    start(source, which, limits=limits, hear=lambda event: _report(event, as_json=as_json), **options)
 
 
 def _reject_unsupported(ctx: typer.Context, on: str) -> None:

@@ -89,8 +89,12 @@ def search(tmp_path: Path, place: Elsewhere) -> Iterator[Search]:
         if process.poll() is None:
             process.kill()
             process.communicate()
-    with workspace():
-        pass  # a launch removes the folders of those that were killed
+    wait_for(_swept, "a later launch has removed the folders of those that were killed")
+
+
+def _swept() -> bool:
+    with workspace() as own:
+        return not [each for each in own.parent.glob("tf-*-*") if each != own]
 
 
 def test_trials_train_at_once_and_poor_ones_are_stopped_through_their_launcher(

@@ -226,15 +226,17 @@ def test_a_pretrained_model_is_trained_stopped_resumed_exported_and_sampled(
     before = transformers.AutoModelForCausalLM.from_pretrained(causal)
     same = torch.equal(before.model.layers[0].mlp.up_proj.weight, theirs.model.layers[0].mlp.up_proj.weight)
     assert same == (lora != "null")
-    found = workload.predict(
-        trained.model, workload.read([{"text": "the"}, {"text": "a tensor sums"}]), max_tokens=5
-    )
+    _each_row_has_settings_of_its_own(workload, trained.model)
+
+
+def _each_row_has_settings_of_its_own(workload: Any, model: torch.nn.Module) -> None:
+    rows = [{"text": "the"}, {"text": "a tensor sums"}]
+    found = workload.predict(model, workload.read(rows), max_tokens=5)
     assert len(found) == 2
     assert all(isinstance(each["text"], str) for each in found)
-    rows = [{"text": "the"}, {"text": "a tensor sums"}]
     received = ["", ""]
     together = workload.predict(
-        trained.model,
+        model,
         workload.read(rows),
         max_tokens=[9, 3],
         seed=[1, 2],
@@ -248,7 +250,7 @@ def test_a_pretrained_model_is_trained_stopped_resumed_exported_and_sampled(
         together,
         strict=True,
     ):
-        assert workload.predict(trained.model, workload.read([row]), **settings) == [expected]
+        assert workload.predict(model, workload.read([row]), **settings) == [expected]
 
 
 MISTAKES = [

@@ -266,6 +266,14 @@ def ray_service(
     """A served model, with one replica per worker. KubeRay replaces it without downtime when it changes.
 
     KubeRay copies its labels to its RayCluster, which the queue admits.
+
+    Args:
+        run: where it runs.
+        name: of the RayService.
+        source: the run, checkpoint or published folder.
+        which: the checkpoint of a run.
+        limits: of `serve.request_handler.Limits`.
+        precision: of the weights; None for fp32.
     """
     scaling = run.recipe.scaling
     application = {
