@@ -229,6 +229,7 @@ def test_ranks_that_hang_or_die_end_a_part(work: Any, limit: float, error: str) 
     assert time.monotonic() - began < 250
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(900)
 def test_the_check_in_small_runs_every_part_without_ray(tmp_path: Path) -> None:
     for name in OPTIONAL:

@@ -34,6 +34,7 @@ def _key(shown: str) -> str:
     return next(key for key, name in loop.NAMES.items() if name == shown)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("changes", [SHARDED, ("compile=true", "workload.model.layers=2")])
 def test_compiled_and_sharded_loops_have_the_losses_of_the_run(changes: tuple[str, ...]) -> None:
     found = loop.alternate(
