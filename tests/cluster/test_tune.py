@@ -22,7 +22,8 @@ TUNE = {
 }
 SMALL = ("scaling.workers=1", "scaling.cpus_per_worker=0.05")
 """Two runs must fit two CPUs: a head requests half of one."""
-STEPS = ("steps=150", "log.every=5", "checkpoint.every=25", "validation.every=25")
+STEPS = ("steps=3000", "log.every=100", "checkpoint.every=500", "validation.every=500")
+"""Long enough to kill the search while its trials train."""
 
 
 def arguments(place: Place) -> list[str]:
@@ -36,7 +37,7 @@ def arguments(place: Place) -> list[str]:
 
 def trials(place: Place) -> list[dict[str, Any]]:
     """The search's state, as another machine reads it."""
-    file = place.store.folder / "runs" / "night-tune" / "trials.json"
+    file = place.store.folder / "runs" / "runs" / "night-tune" / "trials.json"
     return list(json.loads(file.read_text())["trials"]) if file.is_file() else []
 
 
@@ -76,4 +77,4 @@ def test_a_killed_search_follows_its_jobs_and_prunes_poor_ones(place: Place) -> 
     for each in found["trials"]:
         assert len(each["rows"]) == 6 or each["status"] == "pruned"
     place.clean()
-    assert (place.store.folder / "runs" / "night-tune" / "best.yaml").is_file()
+    assert (place.store.folder / "runs" / "runs" / "night-tune" / "best.yaml").is_file()
