@@ -157,8 +157,8 @@ def _not_joined(joined: int, expected: int) -> TrainfleetError:
     problem = Problem(
         "scaling.workers",
         f"{joined} of {expected} nodes have joined Ray within {JOIN_S:.0f} s",
-        "look at Ray's log in the others (~/trainfleet/ray.log or ~/.trainfleet/ray.log) and launch again; "
-        "with scaling.min_workers, a run starts without them",
+        "look at Ray's log in the other pods (~/trainfleet/ray.log or ~/.trainfleet/ray.log), and launch "
+        "again; with scaling.min_workers, a run starts without the missing nodes",
     )
     return TrainfleetError("not every node of the run has joined", [problem])
 
