@@ -68,8 +68,8 @@ class MetricsReader:
                 try:
                     size = store.entries()[FILE].bytes
                     if size != self._sizes.get(number):
-                        self._sizes[number] = size or 0
                         self._found.put((number, validations(store, self._metric)))
+                        self._sizes[number] = size or 0  # once read: a store may fail in between
                 except (KeyError, StoreError):  # nothing there yet, or the store is unavailable for now
                     continue
 

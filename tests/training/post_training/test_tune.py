@@ -22,6 +22,8 @@ from trainfleet.errors import InputError
 from trainfleet.training.launch.request import Request
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.stores import StoreError
+from trainfleet.training.tune import metrics
 from trainfleet.training.tune.page import write_page
 from trainfleet.training.tune.pruning import Pruning
 from trainfleet.training.tune.search import Search, Trial, check_space, home_of
@@ -348,3 +350,25 @@ def test_the_command_writes_the_best_recipe_and_lists_all_trials(trainfleet: Com
     again = trainfleet("tune", "search.yaml", "tune.seed=7", cwd=tmp_path)
     assert again.returncode == 2
     assert "another search" in again.stderr
+
+
+def test_validations_are_read_again_after_a_store_failed_between_size_and_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    failures = [StoreError("the store does not respond")]
+
+    def read(_store: object, _metric: str) -> list[tuple[int, float]]:
+        if failures:
+            raise failures.pop()
+        return [(4, 1.0)]
+
+    monkeypatch.setattr(metrics, "validations", read)
+    reader = metrics.MetricsReader("validation/loss")
+    try:
+        reader.watch(0, str(tmp_path))
+        found: list[tuple[int, list[tuple[int, float]]]] = []
+        wait_for(lambda: found.extend(reader.drain()) or found, "the validations")
+    finally:
+        reader.close()
+    assert found == [(0, [(4, 1.0)])]
