@@ -60,10 +60,15 @@ class Numbers(Workload):
 
 
 class Kit:
-    """Makes loaders, and closes them."""
+    """Makes loaders. Threads of others, which other tests of the process left, are not counted."""
 
     def __init__(self, tiny: Make) -> None:
         self.tiny, self.events, self.loaders = tiny, list[tuple[str, str]](), list[BatchLoader]()
+        self._earlier = set(threading.enumerate())
+
+    def threads(self) -> list[threading.Thread]:
+        began = set(threading.enumerate()) - self._earlier
+        return [each for each in began if each.name.startswith("batches-")]
 
     def loader(self, workload: Workload, workers: int | str = 1, factor: int = 2) -> BatchLoader:
         overrides = [f"data_loading.workers={workers}"]
@@ -86,11 +91,7 @@ def kit(tiny: Make) -> Iterator[Kit]:
     yield made
     for each in made.loaders:
         each.close()
-    assert not loading_threads()
-
-
-def loading_threads() -> list[str]:
-    return [each.name for each in threading.enumerate() if each.name.startswith("batches-")]
+    assert not made.threads()
 
 
 def parts(count: int, first: int = 0) -> list[list[int]]:
@@ -206,7 +207,7 @@ def test_an_interrupt_ends_the_wait_for_a_batch_that_never_comes(
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         loader.take("train", [2, 3])
-    (thread,) = [each for each in threading.enumerate() if each.name in loading_threads()]
+    (thread,) = kit.threads()
     loader.close()
     assert thread.daemon, "or the process would wait for it"
     workload.gate.set()
