@@ -36,6 +36,9 @@ ALLOWED: Mapping[str, tuple[Allowed, ...]] = {
     ),
     TEMPORARY: (
         Allowed("pymp-*", "Python's multiprocessing removes it when the process that made it ends"),
+        Allowed(
+            "tf-*-keys-*", "key files of Kubernetes' client, removed when the process that made them ends"
+        ),
         Allowed("ray", "Ray's folder of sessions on a host, which Ray never removes"),
         *(
             Allowed(f"ray-{name}-*", "what `ray up` keeps of its configuration, also if it is interrupted")

@@ -19,6 +19,7 @@ from typing import Any
 from trainfleet.console import install_hint
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
 from trainfleet.kubernetes_login import login_errors
+from trainfleet.workspace import key_files
 
 TIMEOUT_S = 30
 HOURS = 8.0
@@ -191,12 +192,20 @@ def _settings(login: Login) -> Any:
     with login_errors(login.context):
         if isinstance(given, Mapping):
             config.load_kube_config_from_dict(
-                dict(given), context=login.context, client_configuration=settings
+                dict(given),
+                context=login.context,
+                client_configuration=settings,
+                temp_file_path=str(key_files()),
             )
         else:
             # The client reads KUBECONFIG at its import, and takes an empty one for a file.
             file = str(given or os.environ.get("KUBECONFIG") or "~/.kube/config")
-            config.load_kube_config(file, context=login.context, client_configuration=settings)
+            config.load_kube_config(
+                file,
+                context=login.context,
+                client_configuration=settings,
+                temp_file_path=str(key_files()),
+            )
     settings.retries = False
     return settings
 

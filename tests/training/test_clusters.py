@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from tests.training.launches import Launcher, rows, running, untimed, wait_for
-from trainfleet.training.runtime.run_lock import workspace
+from trainfleet.workspace import workspace
 
 pytestmark = [pytest.mark.launch, pytest.mark.timeout(900)]
 NAMES = ("one", "two", "three")

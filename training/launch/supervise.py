@@ -28,8 +28,9 @@ from trainfleet.training.runs.reader import last_lines, read_run
 from trainfleet.training.runs.storage import RunStorage
 from trainfleet.training.runtime import events, progress
 from trainfleet.training.runtime.code_archive import CODE, CODE_FOLDER
-from trainfleet.training.runtime.run_lock import locked, workspace
+from trainfleet.training.runtime.run_lock import locked
 from trainfleet.training.stores import StoreError
+from trainfleet.workspace import workspace
 
 LOG = "launch.log"
 """The output of a run's processes: Ray's and torch's own messages."""

@@ -1,47 +1,18 @@
-"""The folders of a launch: a temporary one that lives as long as it does, and the run's own, locked."""
+"""The lock of a run's folder: one launch at a time."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import sys
-import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from trainfleet import process
 from trainfleet.errors import InputError, Problem
-
-LONGEST_ROOT = 15 if sys.platform == "darwin" else 19
-"""Characters of the temporary folder that leave enough for the longest socket of Ray, which is
-`/tf-PID-RANDOM/ray/session_DATE_TIME_PID/sockets/plasma_store` below it."""
 
 IN_PROGRESS = "this run is already in progress"
 """The error of a second launch of a run, whatever holds it."""
 TRY_S = 0.3
 """How long a launch tries to lock a folder."""
-
-
-@contextlib.contextmanager
-def workspace() -> Iterator[Path]:
-    """A temporary folder with a short path; removes those of launches that were killed.
-
-    The path is short because Ray creates sockets in it, whose paths are limited to 107 characters (104 on
-    macOS). A temporary folder with a long path, such as that of macOS, is therefore not used.
-    """
-    root = Path(tempfile.gettempdir())
-    root = root if len(str(root)) <= LONGEST_ROOT else Path("/tmp")
-    for old in root.glob("tf-*-*"):
-        with contextlib.suppress(OSError, ValueError):
-            if not process.alive(int(old.name.split("-")[1])) and old.stat().st_uid == os.getuid():
-                shutil.rmtree(old, ignore_errors=True)
-    work = Path(tempfile.mkdtemp(prefix=f"tf-{os.getpid()}-", dir=root))
-    try:
-        yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from trainfleet import process
 from trainfleet.errors import InputError, Interrupted, MissingToolError, Problem, TrainfleetError
 from trainfleet.training.runs.reader import last_lines
 from trainfleet.training.runtime import events
-from trainfleet.training.runtime.run_lock import workspace
+from trainfleet.workspace import workspace
 
 Send = Callable[..., Any]
 """`send(kind, **fields)`: an event for the process that started the job."""

@@ -29,13 +29,13 @@ from trainfleet.training.launch.request import Request
 from trainfleet.training.launch.supervise import RERUN
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.listing import ACTIVE
-from trainfleet.training.runtime.run_lock import workspace
 from trainfleet.training.stores import StoreError, StoreUnavailableError, is_remote, open_store
 from trainfleet.training.stores.lease import Lease
 from trainfleet.training.tune.metrics import MetricsReader, validations
 from trainfleet.training.tune.pruning import Pruning
 from trainfleet.training.tune.search import Search, Trial, home_of
 from trainfleet.training.tune.trial_launch import devices, require_machine, require_packages, trial_request
+from trainfleet.workspace import workspace
 
 LOGS = "logs"
 LAST_EVENTS_S = 2.0

@@ -22,7 +22,7 @@ from tests.training.launches import wait_for
 from tests.training.tune_elsewhere import Elsewhere
 from trainfleet.process import alive
 from trainfleet.training.runs.reader import read_run
-from trainfleet.training.runtime.run_lock import workspace
+from trainfleet.workspace import workspace
 
 pytestmark = pytest.mark.timeout(240)
 SPACE = {"optimizer.lr": {"log_uniform": [1e-5, 1e-1]}}

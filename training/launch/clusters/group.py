@@ -23,7 +23,8 @@ from trainfleet.training.launch.clusters.processes import Processes
 from trainfleet.training.launch.clusters.summary import FINISHED, Member, overall, write_report
 from trainfleet.training.launch.request import Request
 from trainfleet.training.launch.supervise import RERUN
-from trainfleet.training.runtime.run_lock import locked, workspace
+from trainfleet.training.runtime.run_lock import locked
+from trainfleet.workspace import workspace
 
 STATE = "clusters.json"
 REPORT = "report.html"

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from trainfleet.console import install_hint
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
 from trainfleet.kubernetes_login import LOG_IN_AGAIN, login_errors, renewal
+from trainfleet.workspace import key_files
 
 Document = dict[str, Any]
 Result = TypeVar("Result")
@@ -309,12 +310,13 @@ def connect(context: str | None, kubeconfig: str, kube_context: str, namespace: 
     def log_in() -> Any:
         settings = client.Configuration()
         settings.retries = False
+        options = {"client_configuration": settings, "temp_file_path": str(key_files())}
         try:
             with login_errors(name):
                 if own:
-                    config.load_kube_config(_kubeconfig(), context=name, client_configuration=settings)
+                    config.load_kube_config(_kubeconfig(), context=name, **options)
                 else:
-                    config.load_kube_config_from_dict(json.loads(kubeconfig), client_configuration=settings)
+                    config.load_kube_config_from_dict(json.loads(kubeconfig), **options)
         except ConfigException as error:
             problem = Problem(name, str(error).strip(), "log in to the cluster again")
             raise InputError("cannot use the kubeconfig", [problem]) from error
