@@ -127,18 +127,11 @@ def test_the_process_of_a_cluster_gets_the_request_unchanged(on: str, tmp_path: 
         value = getattr(Request("lm-small"), each.name)
         plain[each.name] = {str: "text", bool: True, tuple: ("one", "two")}.get(type(value), "text")
     request = Request(**{**plain, "on": on, "options": options})
-    skipped = ("on", "options")
-    MemberSpec(
-        cluster="a",
-        address="",
-        parent=1,
-        on=on,
-        request={
-            each.name: getattr(request, each.name) for each in fields(request) if each.name not in skipped
-        },
-        options=options.model_dump(),
-    ).write(tmp_path / "a.json")
-    assert MemberSpec.read(tmp_path / "a.json").launch() == request
+    MemberSpec.of(request, cluster="a", address="", parent=1).write(tmp_path / "a.json")
+    read = MemberSpec.read(tmp_path / "a.json").launch()
+    assert read == request
+    assert read.options is not None
+    assert not read.options.model_fields_set, "a given default may be rejected, as --idle without --cluster"
 
 
 def member(name: str, status: str, **row: Any) -> Member:

@@ -267,16 +267,11 @@ def test_options_of_the_command_and_of_a_list_reach_each_cluster_or_are_rejected
             ons, own, requests(Request("lm-tiny"), "night", entries, given), strict=True
         ):
             assert (request.on, request.options) == (on, parse_options(on, {**given, **options})), case
-            spec = MemberSpec(
-                cluster="c",
-                address="",
-                parent=1,
-                on=on,
-                request={"recipe": "lm-tiny"},
-                options=request.options.model_dump() if request.options else {},
-            )
+            spec = MemberSpec.of(request, cluster="c", address="", parent=1)
             again = MemberSpec.model_validate_json(spec.model_dump_json()).launch().options
             assert again == request.options, case
+            assert again is not None, case
+            assert again.model_fields_set == request.options.model_fields_set, case
     assert accepted >= COMBINATIONS
 
 

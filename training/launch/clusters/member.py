@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,26 @@ class MemberSpec(Message):
     options: dict[str, Any]
     join: bool = False
     """Whether to follow the run instead if it still trains; found by its name below the request's storage."""
+
+    @classmethod
+    def of(
+        cls, request: Request, *, cluster: str, address: str, parent: int, join: bool = False
+    ) -> MemberSpec:
+        """The message for a request.
+
+        Options that were not given are left out, because a default that is given can have another effect.
+        """
+        values = {each.name: getattr(request, each.name) for each in fields(request)}
+        on, options = values.pop("on"), values.pop("options")
+        return cls(
+            cluster=cluster,
+            address=address,
+            parent=parent,
+            on=on,
+            request=values,
+            options={} if options is None else options.model_dump(exclude_unset=True),
+            join=join,
+        )
 
     def launch(self) -> Request:
         """The request that the group wrote."""

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import IO
 
@@ -57,19 +56,10 @@ class Processes:
     ) -> None:
         """Start the launch of a member; with `join`, it follows the run instead if that still trains."""
         spec = self.work / f"{member.name}.json"
-        options = request.options.model_dump() if request.options is not None else {}
-        skipped = ("on", "options")
-        MemberSpec(
-            cluster=member.name,
-            address=str(self.work / "events"),
-            parent=os.getpid(),
-            on=request.on,
-            request={
-                each.name: getattr(request, each.name) for each in fields(request) if each.name not in skipped
-            },
-            options=options,
-            join=join,
-        ).write(spec)
+        address = str(self.work / "events")
+        MemberSpec.of(request, cluster=member.name, address=address, parent=os.getpid(), join=join).write(
+            spec
+        )
         command = [sys.executable, "-m", "trainfleet.training.launch.clusters.member", str(spec)]
         self.by_name[member.name] = member
         with self.log(member) as log:
