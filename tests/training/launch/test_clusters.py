@@ -14,6 +14,7 @@ import pytest
 
 from trainfleet.errors import InputError, Interrupted, Problem, TrainfleetError
 from trainfleet.training.launch.base import LAUNCHERS, find
+from trainfleet.training.launch.clusters import member as clusters_member
 from trainfleet.training.launch.clusters.display import GroupLines, QuietGroup, sum_up
 from trainfleet.training.launch.clusters.entries import ClusterEntry, read_entries, requests
 from trainfleet.training.launch.clusters.group import STATE, GroupOutcome, folder_of, runs_of
@@ -132,6 +133,30 @@ def test_the_process_of_a_cluster_gets_the_request_unchanged(on: str, tmp_path: 
     assert read == request
     assert read.options is not None
     assert not read.options.model_fields_set, "a given default may be rejected, as --idle without --cluster"
+
+
+@pytest.mark.parametrize(("state", "released"), [("finished", True), ("failed", True), ("running", False)])
+def test_a_run_that_is_followed_again_leaves_nothing_once_it_has_ended(
+    state: str, released: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stops: list[str] = []
+
+    def stop(**_: Any) -> str:
+        stops.append(state)
+        raise TrainfleetError("the cluster does not answer", [Problem("here", "is away")])
+
+    def followed(*_: Any, **__: Any) -> None:
+        raise TrainfleetError("the run failed")
+
+    monkeypatch.setattr(clusters_member, "attach", followed)
+    found = SimpleNamespace(
+        attach_request=lambda *_, **__: None, info=lambda: SimpleNamespace(state=state), stop=stop
+    )
+    seen: list[Mapping[str, Any]] = []
+    with pytest.raises(TrainfleetError, match="the run failed"):
+        clusters_member._follow(found, SimpleNamespace(handle=seen.append), tmp_path / "run")  # type: ignore[arg-type]
+    assert bool(stops) == released
+    assert ("is not deleted: the cluster does not answer" in str(seen[-1])) == released
 
 
 def member(name: str, status: str, **row: Any) -> Member:

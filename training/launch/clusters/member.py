@@ -24,6 +24,7 @@ from trainfleet.training.launch.remote.follower import Message, print_line
 from trainfleet.training.launch.remote.where import Where
 from trainfleet.training.launch.request import Request
 from trainfleet.training.launch.supervise import Outcome, start
+from trainfleet.training.runs.listing import ENDED as ENDED_RUN
 from trainfleet.training.runtime.events import EventSink
 from trainfleet.training.runtime.run_lock import IN_PROGRESS
 
@@ -142,10 +143,26 @@ def _follow(control: RunControl, view: Forward, folder: Path) -> Outcome:
     view.handle({"kind": "note", "text": text})
     folder.mkdir(exist_ok=True)
     request = control.attach_request(folder, as_json=True)
-    if request is not None:
-        return start(request, view=view)
-    with process.on_stop(leave):
-        return attach(control, as_json=True, view=view)
+    try:
+        if request is not None:
+            return start(request, view=view)
+        with process.on_stop(leave):
+            return attach(control, as_json=True, view=view)
+    finally:
+        _release(control, view)
+
+
+def _release(control: RunControl, view: Forward) -> None:
+    """Delete what a run that has ended left in its cluster. Its own launch, which would have, was killed."""
+    if _state(control) not in ENDED_RUN:
+        return
+    try:
+        control.stop(now=False, within_s=ENDING_S, report=lambda _: None)
+    except TrainfleetError as error:
+        problems = "; ".join(str(each) for each in error.problems)
+        view.handle(
+            {"kind": "warning", "text": f"what the run left is not deleted: {error.summary}: {problems}"}
+        )
 
 
 def main(arguments: list[str] | None = None) -> int:
