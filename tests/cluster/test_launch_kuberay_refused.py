@@ -49,6 +49,7 @@ def test_a_missing_gpu_is_reported_and_the_launch_times_out(place: Place) -> Non
     place.clean()
 
 
+@pytest.mark.slow
 def test_a_second_launch_of_a_name_is_refused_while_the_first_waits(place: Place) -> None:
     first = place.launch("twice", "scaling.use_gpu=true", "--detach")
     assert first.returncode == 0, first.stderr
