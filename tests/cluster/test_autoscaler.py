@@ -1,5 +1,5 @@
 """Ray's autoscaler (version 2) on a real cluster: a long-lived Ray cluster of an elastic recipe loses its idle
-worker. The autoscaler runs in the training image.
+worker, and the next run gets it back. The autoscaler runs in the training image.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.cluster.conftest import until
-from tests.cluster.launches import Place, place
+from tests.cluster.launches import LONG, Place, place
 from trainfleet.local_cluster.images import LOCAL
+from trainfleet.training.runs.reader import read_run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
 __all__ = ["place"]
@@ -35,7 +36,7 @@ def autoscaler(place: Place) -> dict[str, Any]:
     return dict(found)
 
 
-def test_an_idle_worker_is_removed_down_to_the_minimum(place: Place) -> None:
+def test_an_idle_worker_is_removed_and_the_next_run_gets_it_back(place: Place) -> None:
     elastic = ("scaling.workers=2", "scaling.min_workers=1", "--cluster", CLUSTER, "--json")
     try:
         first = place.launch("first", *elastic)
@@ -45,6 +46,18 @@ def test_an_idle_worker_is_removed_down_to_the_minimum(place: Place) -> None:
         idle = {"spec": {"autoscalerOptions": {"idleTimeoutSeconds": IDLE_S}}}
         place.kubectl("patch", "raycluster", CLUSTER, "--type=merge", "-p", json.dumps(idle))
         until(lambda: len(workers(place)) == 1, "one worker is left", 300)
+        second = place.begin("second", *place.arguments("second", *elastic, *LONG))
+        try:
+            until(lambda: second.ended or len(workers(place)) == 2, "the next run has a second worker", 300)
+            stored = place.store.folder / "runs" / "runs" / "second"
+            until(lambda: second.ended or read_run(stored).get("world_size") == 2, "it trains there", 300)
+            assert not second.ended, second.output
+            stopped = place.call(
+                "runs", "stop", "second", "--storage", f"{place.store.url}/runs", *place.where
+            )
+            assert stopped.returncode == 0, stopped.stderr
+        finally:
+            second.kill()
     finally:
         place.kubectl("delete", "raycluster", CLUSTER, "--ignore-not-found")
     place.clean()
