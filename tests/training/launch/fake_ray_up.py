@@ -22,6 +22,8 @@ def main() -> None:
     with (folder / "calls").open("a") as calls:
         calls.write(f"{program} {arguments[0] if arguments else ''}\n")
     if program == "ray":
+        if arguments[0] == "down":
+            sys.stdout.write("Destroying cluster. Confirm [y/N]: y\n")
         if arguments[0] == "up":
             wait_for(folder / "head")
         if arguments[0] == "dashboard":

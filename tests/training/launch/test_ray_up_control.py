@@ -110,9 +110,13 @@ def test_a_stop_saves_the_run_and_deletes_its_machines(
     assert not file_of(control).parent.exists()
 
 
-def test_a_stop_at_once_asks_nobody(controlled: Callable[..., RayUpControl], tmp_path: Path) -> None:
+def test_a_stop_at_once_asks_nobody_and_keeps_the_output_of_ray_from_stdout(
+    controlled: Callable[..., RayUpControl], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "run" / LEASE).write_text("{}")
     assert controlled().stop(now=True, within_s=30, report=lambda _: None) == "ended at once"
+    out, err = capfd.readouterr()
+    assert (out, "Destroying cluster" in err) == ("", True)
     assert calls(tmp_path) == ["ray down"]
 
 

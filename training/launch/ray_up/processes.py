@@ -31,6 +31,10 @@ ERROR_SIGNS = (
 )
 
 
+STDERR = 2
+"""The file descriptor of this process."""
+
+
 def start(
     command: Sequence[str], *, stdout: int | None, env: dict[str, str] | None = None
 ) -> subprocess.Popen[Any]:
@@ -42,8 +46,10 @@ def start(
 
 
 def run(command: Sequence[str], timeout_s: float) -> int | None:
-    """Run a child process to its end; its exit code, or None if it took too long."""
-    child = start(command, stdout=None)
+    """Run a child process to its end; its exit code, or None if it took too long. Its outputs are on stderr:
+    what a command prints with `--json` is on stdout.
+    """
+    child = start(command, stdout=STDERR)
     try:
         return child.wait(timeout_s)
     except subprocess.TimeoutExpired:
