@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -104,8 +102,8 @@ def test_sky_check_needs_only_the_server(monkeypatch: pytest.MonkeyPatch) -> Non
     asked: list[str] = []
     monkeypatch.setattr("trainfleet.training.launch.sky.probe.require_server", asked.append)
     for enabled, expected in ((["Kubernetes"], []), ([], ["has no Kubernetes cluster enabled"])):
-        fake = SimpleNamespace(enabled_clouds=lambda: "request", get=lambda request, found=enabled: found)
-        monkeypatch.setitem(sys.modules, "sky", fake)
+        monkeypatch.setattr("sky.client.sdk.enabled_clouds", lambda: "request")
+        monkeypatch.setattr("sky.client.sdk.get", lambda request, found=enabled: found)
         report = probe("prod", outputs("aws-prod"), os.environ, quick=True, progress=lambda text: None)
         assert [each.what for each in report.problems] == expected
     assert asked == [TEAM, TEAM]

@@ -92,11 +92,11 @@ def _probe_server(
 
 def _disabled(endpoint: str) -> list[Problem]:
     """Why the server accepts no task for Kubernetes, if so."""
-    import sky
+    from sky.client import sdk
 
     where, fix = shown(endpoint), "its administrator runs: trainfleet sky setup --server FOLDER"
     try:
-        enabled = sky.get(sky.enabled_clouds())
+        enabled = sdk.get(sdk.enabled_clouds())
     except Exception as error:  # noqa: BLE001 - SkyPilot raises many kinds; each is a result here
         first = (str(error).splitlines() or [type(error).__name__])[0]
         return [Problem(where, f"rejects this client: {first}", "sky api login")]
