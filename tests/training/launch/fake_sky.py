@@ -76,38 +76,38 @@ class FakeSky(SimpleNamespace):
         self.calls.append(("cancel_job", cluster_name, *job_ids))
         return "cancel_job"
 
-    def get(self, request: str) -> Any:
-        if request == "job_status":
+    def get(self, request_id: str) -> Any:
+        if request_id == "job_status":
             return {1: self.state()}
-        if request == "queue":
+        if request_id == "queue":
             return self.queued
-        return self.live if request == "status" else None
+        return self.live if request_id == "status" else None
 
     def state(self) -> Any:
         """The state of the job: ended, unless a test says otherwise."""
         return SimpleNamespace(is_terminal=lambda: True)
 
-    def stream_and_get(self, request: str, output_stream: Any) -> Any:
+    def stream_and_get(self, request_id: str, output_stream: Any) -> Any:
         if self.failure is not None:
             raise self.failure
         output_stream.write("\x1b[33mCluster launched: tf-night\x1b[0m\n")
         return 1, None
 
-    def tail_logs(self, name: str, job: int, follow: bool, output_stream: Any) -> int:
+    def tail_logs(self, cluster_name: str, job_id: int, follow: bool, output_stream: Any) -> int:
         for line in self.log:
             output_stream.write(line)
         return 0
 
-    def job_status(self, name: str, job_ids: list[int]) -> str:
-        self.calls.append(("job_status", name))
+    def job_status(self, cluster_name: str, job_ids: list[int]) -> str:
+        self.calls.append(("job_status", cluster_name))
         return "job_status"
 
-    def down(self, name: str) -> str:
-        self.calls.append(("down", name))
+    def down(self, cluster_name: str) -> str:
+        self.calls.append(("down", cluster_name))
         return "down"
 
-    def api_cancel(self, request: str, silent: bool) -> str:
-        self.calls.append(("cancel", request))
+    def api_cancel(self, request_ids: str, silent: bool) -> str:
+        self.calls.append(("cancel", request_ids))
         return "cancel"
 
 

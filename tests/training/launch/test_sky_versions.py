@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import logging
 import re
 import subprocess
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.training.launch.fake_sky import FakeSky
 from tests.training.launch.sky_tasks import document, recipe
 from trainfleet.errors import TrainfleetError
 from trainfleet.training.launch.sky.event_stream import note_of, reasons_in
@@ -41,6 +43,19 @@ PRIVATE = {
 def test_the_installed_version_has_what_is_patched(module: str) -> None:
     missing = set(PRIVATE[module]) - set(vars(importlib.import_module(module)))
     assert not missing, f"SkyPilot {metadata.version('skypilot')} has no {missing}: see the fallbacks"
+
+
+@needs_sky
+@pytest.mark.timeout(300)
+def test_what_the_stand_in_has_is_in_the_installed_version_with_its_parameters() -> None:
+    import sky
+
+    public = {name: each for name, each in vars(FakeSky).items() if name[0] != "_" and name != "state"}
+    assert "launch" in public
+    for name, stand_in in public.items():
+        known = set(inspect.signature(getattr(sky, name)).parameters)
+        _, *parameters = inspect.signature(stand_in).parameters.values()
+        assert {each.name for each in parameters if each.kind is not each.VAR_KEYWORD} <= known, name
 
 
 @needs_sky
