@@ -17,6 +17,8 @@ from trainfleet.training.runs.reader import read_run
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
 __all__ = ["place"]
 CLUSTER = "grows"
+APART = "scaling.cpus_per_worker=0.6"
+"""Ray counts one CPU in each pod, so that one pod has no room for two ranks."""
 IDLE_S = 5
 """The launcher's five minutes would only make the test longer."""
 
@@ -46,7 +48,7 @@ def test_an_idle_worker_is_removed_and_the_next_run_gets_it_back(place: Place) -
         idle = {"spec": {"autoscalerOptions": {"idleTimeoutSeconds": IDLE_S}}}
         place.kubectl("patch", "raycluster", CLUSTER, "--type=merge", "-p", json.dumps(idle))
         until(lambda: len(workers(place)) == 1, "one worker is left", 300)
-        second = place.begin("second", *place.arguments("second", *elastic, *LONG))
+        second = place.begin("second", *place.arguments("second", *elastic, *LONG, APART))
         try:
             until(lambda: second.ended or len(workers(place)) == 2, "the next run has a second worker", 300)
             stored = place.store.folder / "runs" / "runs" / "second"
@@ -59,5 +61,7 @@ def test_an_idle_worker_is_removed_and_the_next_run_gets_it_back(place: Place) -
         finally:
             second.kill()
     finally:
+        # First, because KubeRay does not end the job of a Ray cluster that is gone, and keeps it.
+        place.kubectl("delete", "rayjob", "--all", "--timeout=120s", check=False)
         place.kubectl("delete", "raycluster", CLUSTER, "--ignore-not-found")
     place.clean()
