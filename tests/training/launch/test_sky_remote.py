@@ -101,8 +101,10 @@ def test_a_check_that_this_machine_cannot_make_is_rejected_by_name(tmp_path: Pat
 def test_sky_check_needs_only_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr("trainfleet.training.launch.sky.probe.require_server", asked.append)
-    for enabled, expected in ((["Kubernetes"], []), ([], ["has no Kubernetes cluster enabled"])):
-        monkeypatch.setattr("sky.client.sdk.enabled_clouds", lambda: "request")
+    none = "has no Kubernetes cluster enabled"
+    for clouds, expected in (({"Kubernetes": ["compute"]}, []), ({}, [none])):
+        enabled = {"default": clouds}
+        monkeypatch.setattr("sky.client.sdk.check", lambda infra_list, verbose: "request")
         monkeypatch.setattr("sky.client.sdk.get", lambda request, found=enabled: found)
         report = probe("prod", outputs("aws-prod"), os.environ, quick=True, progress=lambda text: None)
         assert [each.what for each in report.problems] == expected

@@ -96,11 +96,12 @@ def _disabled(endpoint: str) -> list[Problem]:
 
     where, fix = shown(endpoint), "its administrator runs: trainfleet sky setup --server FOLDER"
     try:
-        enabled = sdk.get(sdk.enabled_clouds())
+        # Not `enabled_clouds`, which is what the server found earlier: a new one has not looked.
+        enabled = sdk.get(sdk.check(infra_list=("kubernetes",), verbose=False))
     except Exception as error:  # noqa: BLE001 - SkyPilot raises many kinds; each is a result here
         first = (str(error).splitlines() or [type(error).__name__])[0]
         return [Problem(where, f"rejects this client: {first}", "sky api login")]
-    if not any("kubernetes" in str(each).lower() for each in enabled):
+    if not any("kubernetes" in str(clouds).lower() for clouds in enabled.values()):
         return [Problem(where, "has no Kubernetes cluster enabled", fix)]
     return []
 
