@@ -1,7 +1,8 @@
 """Replaces Ray's command line and the submitter of a run by `ray up`, in processes of their own.
 
 fake_ray_up.py FOLDER ray|submit ARGUMENTS: writes what it is asked to FOLDER/calls. `up` waits for the file
-FOLDER/head, the submitter for FOLDER/accept and then for FOLDER/end.
+FOLDER/head, the submitter for FOLDER/accept and then for FOLDER/end; if there is FOLDER/stopped, it has then printed
+that the run was stopped.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ def main() -> None:
     wait_for(folder / "accept")
     sys.stdout.write(json.dumps({"kind": "attempt", "started": "1"}) + "\n")
     sys.stdout.flush()
+    if (folder / "stopped").exists():
+        sys.stdout.write(json.dumps({"kind": "result", "status": "stopped", "step": 20}) + "\n")
+        sys.stdout.flush()
     wait_for(folder / "end")
     sys.stdout.write(json.dumps({"kind": "result", "status": "finished", "step": 40}) + "\n")
 

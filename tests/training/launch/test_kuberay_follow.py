@@ -47,6 +47,25 @@ def test_a_run_that_is_asked_to_stop_ends_after_its_save(
     assert JOB not in api.objects
 
 
+def test_a_run_that_another_command_stopped_and_deleted_has_ended_as_it_said(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.on_request = lambda api: status(api, jobDeploymentStatus="Running", rayClusterName="rc")
+    found, output = follower(monkeypatch)
+    stopped = {"kind": "result", "status": "stopped", "step": 1, "metrics": {}}
+
+    def drain() -> list[Any]:
+        if output.of("result"):
+            api.on_request = lambda api: api.objects.pop(JOB, None)
+            return []
+        return [*LOG[:2], stopped]
+
+    monkeypatch.setattr(found.log, "drain", drain)
+    assert exit_code(found.run, output) == 0
+    assert output.of("result")[0]["status"] == "stopped"
+    assert not output.of("error")
+
+
 def test_an_error_of_the_run_is_reported_after_its_machines_are_released(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 import time
@@ -41,7 +42,7 @@ class Started:
         # The thread is not the main one, which alone may ignore a signal.
         monkeypatch.setattr(follow.signal, "signal", lambda *_: None)
         self.events = RecordedEvents()
-        spec = _follower_spec(run_spec("aws", image="my/trainfleet:1"), detach=detach)
+        self.spec = spec = _follower_spec(run_spec("aws", image="my/trainfleet:1"), detach=detach)
         self.code: int | None = None
         self.error: BaseException | None = None
         self._follower = follow.Follower(spec, self.events)  # type: ignore[arg-type]
@@ -85,6 +86,24 @@ def test_the_machines_are_deleted_after_the_run(started: Callable[..., Started])
     assert run.ended() == ["ray up", "ray down"]
     assert run.code == 0
     assert run.events.of("result")
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_run_whose_machines_another_command_took_down_has_ended(
+    saved: bool, started: Callable[..., Started]
+) -> None:
+    """`runs stop` deletes the machines, so that Ray never says how the job ended."""
+    run = started()
+    for name in ("head", "accept", "stopped" if saved else "never-ends"):
+        run.create(name)
+    run.until(lambda: bool(run.events.of("result")) if saved else "Ray has the run" in run.events.notes())
+    shutil.rmtree(Path(run.spec.file).parent)
+    assert run.ended() == ["ray up"]
+    assert run.code == (0 if saved else 1)
+    assert [each["status"] for each in run.events.of("result")] == (["stopped"] if saved else [])
+    assert [each["error"] for each in run.events.of("crash")] == (
+        [] if saved else ["another command has taken the machines down"]
+    )
 
 
 @pytest.mark.parametrize("detach", [True, False], ids=["--detach", "closed terminal"])

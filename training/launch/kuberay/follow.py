@@ -168,11 +168,11 @@ class Follower:
                 return self._end({})
             if time.monotonic() >= next_poll:
                 job = retry_unreachable(lambda: self.cluster.get("RayJob", self.job), self.note)
-                if job is None:
+                if job is None and self.result is None:
                     what = "is no longer in the cluster; somebody deleted it"
                     raise TrainfleetError("the run was deleted", [Problem(self.job, what, "launch it again")])
-                if state_of(job) in ENDED:
-                    return self._end(job)
+                if job is None or state_of(job) in ENDED:  # `runs stop` deletes a run that has saved
+                    return self._end(job or {})
                 self._poll(job)
                 next_poll = time.monotonic() + self.timeouts.poll_s * (3 if self.stepped else 1)
             time.sleep(TICK_S)

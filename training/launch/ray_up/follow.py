@@ -153,7 +153,7 @@ class Follower:
         """Follow the run to its end; None if it is left before."""
         child = self._submitter(address)
         try:
-            while child.poll() is None:
+            while child.poll() is None and not self._taken_down():
                 self._read_lines()
                 # Not before Ray has the run: nobody else would submit it.
                 if self.started and (self.spec.detach or detach_requested()):
@@ -167,6 +167,13 @@ class Follower:
         if self.result is None and not self.crashed:
             self.sink.send("crash", rank=0, error=self._why_failed(address), trace="")
         return 0 if self.result is not None else 1
+
+    def _taken_down(self) -> bool:
+        """Whether another process, such as `runs stop`, has deleted the machines, and then their files."""
+        gone = not self.paths.cluster.exists()
+        if gone:
+            self.up = False
+        return gone
 
     def _read_lines(self) -> None:
         with contextlib.suppress(queue.Empty):
@@ -231,6 +238,8 @@ class Follower:
         return True
 
     def _why_failed(self, address: str) -> str:
+        if not self.up and not self.spec.stays:
+            return "another command has taken the machines down"
         try:
             message = str(self._client(address).get_job_info(self.spec.job).message or "")
         except Exception as error:  # noqa: BLE001
