@@ -339,6 +339,43 @@ def test_the_use_of_a_member_that_needs_a_trainer_is_rejected(member: str, tmp_p
     ]
 
 
+class Uses(Lit):
+    """Uses what the loop does not have, in a step that runs late and in a method that it calls."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = super().validation_step(batch, batch_idx)
+        if batch_idx == 0 and self.current_epoch > 10:
+            self.show(batch)
+        self.log("val_f1", 0.5)
+        self.log_dict({"val_acc": 1.0, "lr": 0.1}, rank_zero_only=False)
+        return loss
+
+    def show(self, batch: Any) -> None:
+        self.logger.experiment.add_images(batch)
+        self.log("val_acc", 1.0, reduce_fx="max")
+
+    def predict_step(self, batch: Any) -> Any:
+        return self.trainer
+
+
+def test_what_later_steps_use_is_rejected_before_training(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        built(Uses, cache=tmp_path)
+    assert sorted(message.partition(" (")[0] for message in messages(error)) == [
+        "Uses.current_epoch: the step loop has no Trainer",
+        "Uses.logger: the step loop has no Trainer",
+        "batch_idx: the step loop has no batches of an epoch: any number of ranks train the same samples",
+        "self.log('lr'): the step loop logs this name itself",
+        "self.log('val_acc'): `reduce_fx` cannot be honoured",
+        "self.log('val_f1'): this name is not declared",
+    ]
+
+
+def test_a_workload_without_a_module_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"Points.make_module: returns NoneType \(a torch.nn.Module\)"):
+        built(lambda: None, cache=tmp_path)  # type: ignore[arg-type, return-value]  # the mistake
+
+
 def test_a_member_of_the_users_own_is_unchanged(tmp_path: Path) -> None:
     module = type("Mine", (Lit,), {"logger": property(lambda self: "own")})
     assert built(module, cache=tmp_path).lightning_module.logger == "own"

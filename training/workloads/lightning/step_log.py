@@ -13,6 +13,7 @@ from trainfleet.training.runs.schema import TrainRow
 
 RESERVED = frozenset({"loss", *TrainRow.__annotations__})
 """Names that the step loop logs itself."""
+SUMMARY = "a value cannot be logged"
 MEANS = ("mean", "avg", torch.mean)
 
 Sums = dict[str, tuple[torch.Tensor | float, int]]
@@ -32,6 +33,26 @@ def check_names(workload: str, metrics: tuple[str, ...]) -> None:
     ]
     if problems:
         raise InputError("metrics have reserved names", problems)
+
+
+def wrong_call(name: str, known: frozenset[str], settings: Mapping[str, Any]) -> Problem | None:
+    """Why `self.log(name, ..., **settings)` cannot be honoured; None if it can."""
+    where = f"self.log({name!r})"
+    if name in RESERVED:
+        return Problem(where, "the step loop logs this name itself", "log it by another name")
+    if name not in known:
+        fix = f"add it to `metrics` of the workload class, which has {', '.join(sorted(known))}"
+        return Problem(where, "this name is not declared", fix)
+    unsupported = {
+        "logger": settings.get("logger") is False,
+        "reduce_fx": settings.get("reduce_fx", "mean") not in MEANS,
+        **{each: bool(settings.get(each)) for each in ("enable_graph", "rank_zero_only")},
+        **{each: settings.get(each) is not None for each in ("sync_dist_group", "metric_attribute")},
+    }
+    if wrong := [argument for argument, asked in unsupported.items() if asked]:
+        what = f"`{'`, `'.join(wrong)}` cannot be honoured"
+        return Problem(where, what, "the step loop logs the mean over all samples of all ranks")
+    return None
 
 
 class StepLog:
@@ -81,22 +102,10 @@ class StepLog:
         where = f"self.log({name!r})"
         if self._sums is None:
             raise _error(where, "is called outside of a step", "call it in `training_step`, for example")
-        if name in RESERVED:
-            raise _error(where, "the step loop logs this name itself", "log it by another name")
-        if name not in self._known:
-            fix = f"add it to `metrics` of the workload class, which has {', '.join(sorted(self._known))}"
-            raise _error(where, "this name is not declared", fix)
-        unsupported = {
-            "logger": logger is False,
-            "reduce_fx": reduce_fx not in MEANS,
-            "enable_graph": enable_graph,
-            "sync_dist_group": sync_dist_group is not None,
-            "metric_attribute": metric_attribute is not None,
-            "rank_zero_only": rank_zero_only,
-        }
-        if wrong := [argument for argument, asked in unsupported.items() if asked]:
-            what = f"`{'`, `'.join(wrong)}` cannot be honoured"
-            raise _error(where, what, "the step loop logs the mean over all samples of all ranks")
+        settings = {"logger": logger, "reduce_fx": reduce_fx, "enable_graph": enable_graph}
+        settings |= {"sync_dist_group": sync_dist_group, "metric_attribute": metric_attribute}
+        if problem := wrong_call(name, self._known, {**settings, "rank_zero_only": rank_zero_only}):
+            raise InputError(SUMMARY, [problem])
         if batch_size is not None and not (isinstance(batch_size, int) and batch_size > 0):
             raise _error(where, f"`batch_size` is {batch_size!r}", "a whole number above 0")
         count = self._count if batch_size is None else batch_size
@@ -121,4 +130,4 @@ class StepLog:
 
 
 def _error(where: str, what: str, fix: str) -> InputError:
-    return InputError("a value cannot be logged", [Problem(where, what, fix)])
+    return InputError(SUMMARY, [Problem(where, what, fix)])

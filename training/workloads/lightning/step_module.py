@@ -11,10 +11,16 @@ from torch import nn
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.workloads.base import Split
 from trainfleet.training.workloads.lightning.step_log import StepLog, Sums
-from trainfleet.training.workloads.lightning.unsupported import MEMBERS, of_library, step_name, takes_index
+from trainfleet.training.workloads.lightning.unsupported import (
+    MEMBERS,
+    no_index,
+    no_member,
+    of_lightning,
+    step_name,
+    takes_index,
+)
 
-_SUMMARY = "the module needs what the step loop does not have"
-_CAUSE = "the step loop has no Trainer"
+SUMMARY = "the module needs what the step loop does not have"
 
 
 class StepModule(nn.Module):
@@ -35,7 +41,7 @@ class StepModule(nn.Module):
         # As in Lightning, what the module's constructor puts into evaluation mode stays there.
         self._in_evaluation = [each for each in module.modules() if not each.training]
         for each in module.modules():
-            if each is module or any(map(_of_lightning, type(each).__mro__)):
+            if each is module or of_lightning(type(each), "trainer"):
                 _provide_members(each, self._log)
         self.train()  # as after a validation
 
@@ -93,8 +99,7 @@ def _no_loss(where: str, what: str, fix: str) -> InputError:
 
 
 def _refuse_index(*_: object) -> NoReturn:
-    what = "the step loop has no batches of an epoch: any number of ranks train the same samples"
-    raise InputError(_SUMMARY, [Problem("batch_idx", what, "remove its use from the step")])
+    raise InputError(SUMMARY, [no_index()])
 
 
 _OPERATIONS = (
@@ -105,15 +110,11 @@ NO_INDEX: Any = type("NoBatchIndex", (), {f"__{each}__": _refuse_index for each 
 """Passed as `batch_idx`: may be passed on, and raises InputError when it is used."""
 
 
-def _of_lightning(each: type) -> bool:
-    return of_library(each) and not each.__module__.startswith("torch.")
-
-
 def _provide_members(module: nn.Module, log: StepLog) -> None:
     """Give a module `log`, `log_dict` and its device, and reject the use of members that need a Trainer."""
     of = type(module)
-    members: dict[str, Any] = {name: _unavailable(of, name) for name in MEMBERS if _inherits(of, name)}
-    if _inherits(of, "device"):
+    members: dict[str, Any] = {name: _unavailable(of, name) for name in MEMBERS if of_lightning(of, name)}
+    if of_lightning(of, "device"):
         # NOTE: Lightning's own is set by `.to()` of the module itself, which a strategy does not call.
         members["device"] = property(lambda self: next(self.parameters()).device)
     members |= {"__module__": of.__module__, "__qualname__": of.__qualname__}
@@ -121,14 +122,8 @@ def _provide_members(module: nn.Module, log: StepLog) -> None:
     vars(module).update(log=log.log, log_dict=log.log_dict)
 
 
-def _inherits(of: type, name: str) -> bool:
-    """Whether a class has this member from Lightning, and does not define its own."""
-    return next((_of_lightning(each) for each in of.__mro__ if name in vars(each)), False)
-
-
 def _unavailable(of: type, name: str) -> property:
     def get(_: Any) -> NoReturn:
-        where = f"{of.__qualname__}.{name}"
-        raise InputError(_SUMMARY, [Problem(where, _CAUSE, "remove its use from the module")])
+        raise InputError(SUMMARY, [no_member(of, name)])
 
     return property(get)

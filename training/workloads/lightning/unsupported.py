@@ -78,6 +78,25 @@ def of_library(each: type) -> bool:
     return each.__module__.partition(".")[0] in LIBRARIES
 
 
+def of_lightning(module: type, name: str) -> bool:
+    """Whether a class has a member from Lightning, and does not define its own."""
+    defining = next((each for each in module.__mro__ if name in vars(each)), object)
+    return of_library(defining) and not defining.__module__.startswith("torch.")
+
+
+def no_member(module: type, name: str) -> Problem:
+    """The use of a member that needs a Trainer."""
+    return Problem(
+        f"{module.__qualname__}.{name}", "the step loop has no Trainer", "remove its use from the module"
+    )
+
+
+def no_index() -> Problem:
+    """The use of `batch_idx`."""
+    what = "the step loop has no batches of an epoch: any number of ranks train the same samples"
+    return Problem("batch_idx", what, "remove its use from the step")
+
+
 def defines(module: nn.Module, name: str) -> bool:
     """Whether the user's part of a module defines a method."""
     return name in vars(module) or any(

@@ -16,6 +16,7 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.training.workloads.base import Split, StepOutput, Workload
 from trainfleet.training.workloads.lightning.step_log import check_names
 from trainfleet.training.workloads.lightning.step_module import StepModule
+from trainfleet.training.workloads.lightning.step_source import unsupported_uses
 from trainfleet.training.workloads.lightning.unsupported import unsupported
 from trainfleet.training.workloads.settings import WorkloadSettings
 
@@ -82,7 +83,12 @@ class LightningWorkload(Workload):
             InputError: the module defines what the step loop does not honour; names all of it.
         """
         module = self.make_module()
-        problems = list(unsupported(module, self.optimizer))
+        if not isinstance(module, torch.nn.Module):
+            what = f"returns {type(module).__name__}"
+            problem = Problem(f"{type(self).__qualname__}.make_module", what, "a torch.nn.Module")
+            raise InputError("the workload has no module", [problem])
+        known = frozenset({*self.metrics, *self.loss_names.values()})
+        problems = [*unsupported(module, self.optimizer), *unsupported_uses(module, known)]
         if problems:
             raise InputError("the module has parts that the step loop does not honour", problems)
         return StepModule(module, self.metrics, self.loss_names)
