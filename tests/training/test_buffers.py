@@ -33,3 +33,24 @@ def test_a_checkpoint_has_the_buffers_of_rank_0_on_every_rank(
         return [float(state[f"0.{buffer}"].sum()) for buffer in ("running_mean", "num_batches_tracked")]
 
     assert on_ranks(check, 2, tmp_path) == [[4.0, 1.0]] * 2
+
+
+def test_buffers_of_every_type_and_layout_are_those_of_rank_0(
+    tiny: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    recipe = tiny("strategy=fsdp", "sharding.blocks=[Linear]")
+    types = ("bool", "int16", "int64", "float8_e4m3fn", "bfloat16", "float64", "complex64")
+
+    def check(rank: int) -> list[float]:
+        module = nn.Sequential(nn.Linear(2, 2))
+        for name in types:
+            module.register_buffer(f"of_{name}", torch.full((2, 3), 1.0 - rank).to(getattr(torch, name)))
+        module.register_buffer("transposed", torch.full((2, 3), 1.0 - rank).t())
+        module.register_buffer("scalar", torch.tensor(1 - rank))
+        module.register_buffer("empty", torch.ones(0))
+        module.register_buffer("expanded", torch.ones(1).expand(3))
+        strategy = make_strategy(recipe, lambda: module, RunContext(tmp_path, rank, 2))
+        strategy.sync_buffers()
+        return [float(each.to(torch.complex64).real.sum()) for each in module.buffers()]
+
+    assert on_ranks(check, 2, tmp_path) == [[6.0] * len(types) + [6.0, 1.0, 0.0, 3.0]] * 2

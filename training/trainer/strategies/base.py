@@ -89,9 +89,15 @@ class Strategy(ABC):
         """Give every rank the buffers of rank 0, such as the running means of BatchNorm, which each rank
         updates by its own micro batches. DDP does the same before the next step.
         """
-        if dist.is_initialized() and dist.get_world_size() > 1:
-            for each in self.module.buffers():
-                dist.broadcast(each, src=0)
+        if not dist.is_initialized() or dist.get_world_size() == 1:
+            return
+        for each in self.module.buffers():
+            if any(size > 1 and stride == 0 for size, stride in zip(each.shape, each.stride(), strict=True)):
+                continue  # an expanded view, which a step cannot change
+            whole = each.detach().contiguous()
+            dist.broadcast(whole.reshape(-1).view(torch.uint8), src=0)  # bytes: gloo and NCCL lack some types
+            if not each.is_contiguous():
+                each.copy_(whole)
 
     def state_dict(
         self, optimizer: Optimizer, whole: bool = False, *, trained_only: bool = False
