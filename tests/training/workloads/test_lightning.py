@@ -296,6 +296,17 @@ def test_a_value_that_cannot_be_logged_is_rejected(step: Any, message: str, tmp_
     assert [each.startswith(message) for each in messages(error)] == [True], messages(error)
 
 
+def test_logged_values_are_weighted_by_their_batch_size(tmp_path: Path) -> None:
+    def step(module: Any, batch: Any, batch_idx: int) -> torch.Tensor:
+        module.log("val_acc", 0.5, True, batch_size=6, on_step=True, on_epoch=True)
+        module.log("val_acc", torch.tensor([2.0]), sync_dist=True, reduce_fx=torch.mean)
+        return torch.tensor(3.0)
+
+    loss, count, sums = a_step(step, Lit, "validation", tmp_path)
+    assert (float(loss), count) == (6.0, 2)
+    assert sums == {"val_acc": (6 * 0.5 + 2 * 2.0, 8)}
+
+
 LOSSES = [
     (
         lambda *_: None,
