@@ -52,6 +52,7 @@ class Evaluator:
         micro_batch = min(self._most, micro_batch)
         metrics = metrics_of(self.workload, split, self.context.device)
         stepper, strategy, samples = self.stepper, self.stepper.strategy, self.samples[split]
+        strategy.sync_buffers()
         model = strategy.module.eval()
         mine, most = (
             share(samples, micro_batch, rank, self.context.world_size) for rank in (self.context.rank, 0)

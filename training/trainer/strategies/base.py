@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -27,9 +28,8 @@ StateDict = dict[str, dict[str, Any]]
 class Strategy(ABC):
     """A model distributed over ranks.
 
-    NOTE: `state_dict`, `load_state_dict` and `clip_grad_norm` are collective: every rank must call them, in
-    the
-    same order.
+    NOTE: `state_dict`, `load_state_dict`, `sync_buffers` and `clip_grad_norm` are collective: every rank must
+    call them, in the same order.
 
     Attributes:
         module: the model with the parameters that the optimizer updates; they may be shards.
@@ -85,6 +85,20 @@ class Strategy(ABC):
         nn.utils.clip_grads_with_norm_(parameters, limit, norm, foreach=True)
         return norm
 
+    def sync_buffers(self) -> None:
+        """Give every rank the buffers of rank 0, such as the running means of BatchNorm, which each rank
+        updates by its own micro batches. DDP does the same before the next step.
+        """
+        if not dist.is_initialized() or dist.get_world_size() == 1:
+            return
+        for each in self.module.buffers():
+            if any(size > 1 and stride == 0 for size, stride in zip(each.shape, each.stride(), strict=True)):
+                continue  # an expanded view, which a step cannot change
+            whole = each.detach().contiguous()
+            dist.broadcast(whole.reshape(-1).view(torch.uint8), src=0)  # bytes: gloo and NCCL lack some types
+            if not each.is_contiguous():
+                each.copy_(whole)
+
     def state_dict(
         self, optimizer: Optimizer, whole: bool = False, *, trained_only: bool = False
     ) -> StateDict:
@@ -96,6 +110,8 @@ class Strategy(ABC):
         optimizer's
         state is a placeholder to load into. `trained_only` leaves out the weights that are not trained.
         """
+        # NOTE: each rank writes a share of the replicas, and a checkpoint must have the buffers of one rank.
+        self.sync_buffers()
         model, optimizer_state = get_state_dict(
             self.module, optimizer, options=StateDictOptions(full_state_dict=whole, cpu_offload=whole)
         )
