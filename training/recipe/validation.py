@@ -12,7 +12,8 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.pod_patches import patch_problems
 from trainfleet.pydantic_messages import explain, part_at, path_text
 from trainfleet.suggestions import did_you_mean, nearest
-from trainfleet.training.recipe.schema import MOMENTUM, PREFETCH_FACTOR, Recipe
+from trainfleet.training.recipe.schema import MOMENTUM, Recipe
+from trainfleet.training.recipe.schema_data import PREFETCH_FACTOR
 from trainfleet.training.recipe.schema_tuning import PublishConfig, Space, TuneConfig
 from trainfleet.training.stores.urls import parse
 from trainfleet.training.workloads.settings import BrokenRule, WorkloadSettings, names, settings_of
