@@ -334,6 +334,11 @@ class Recipe(Section):
         "runs", description="Folder or URL (file://, s3://, gs://, az://) that contains the run folder."
     )
 
+    @property
+    def cpus_per_rank(self) -> float:
+        """CPUs that one worker reserves, with the processes that build its batches."""
+        return self.scaling.cpus_per_worker + self.data_loading.reserved_cpus
+
     def total_steps(self, train_samples: int) -> int:
         """Optimizer steps of the whole run; `epochs` is converted by the size of the training split."""
         if self.steps is not None:
