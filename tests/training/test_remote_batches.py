@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -160,15 +161,25 @@ def test_the_cpus_of_its_processes_are_counted_on_a_cluster_and_on_this_machine(
 
 
 @pytest.fixture(scope="module")
-def ray_here() -> Iterator[None]:
+def ray_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A Ray of this process with a CPU for a rank, which is this process, and for two that build batches."""
+    import ray
+
     before = dict(os.environ)
-    patience = {"RAY_raylet_start_wait_time_s": "120"}  # on a busy machine, Ray's 30 s are too short
-    os.environ.update(patience)
     try:
-        with ray_cluster.connect(ScalingConfig(), {}, DataLoading(engine="ray", workers=PROCESSES)):
-            yield
+        ray.init(
+            address="local",
+            num_cpus=1 + PROCESSES,
+            include_dashboard=False,
+            object_store_memory=100 * 2**20,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            configure_logging=False,
+            _temp_dir=str(tmp_path_factory.mktemp("ray")),
+        )
+        yield
     finally:
+        ray.shutdown()
         os.environ.clear()
         os.environ.update(before)
 
