@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import psutil
 import pytest
 import torch
 
-from tests.training.launches import wait_for
+from tests.training.launches import Launcher, rows, running, untimed, wait_for
 from tests.training.remote_workload import BAD, DEADLY, HOLD, NAME, Traced, built
 from tests.training.test_loop import results
 from tests.training.training_runs import StopAfter
@@ -70,7 +71,7 @@ def test_a_batch_for_a_gpu_is_not_copied_and_one_for_a_cpu_is_its_own() -> None:
     assert own.data_ptr() != value.data_ptr()
 
 
-def test_what_is_no_batch_is_sent_as_it_is_and_gradients_are_refused() -> None:
+def test_another_value_than_a_batch_is_sent_as_it_is_and_gradients_are_refused() -> None:
     for given in ([1, 2], None, {"x": [1.0]}):
         assert decode(encode(given), own=True) is given
     with pytest.raises(InputError, match="`x` of the batch has gradients, which do not leave a process"):
@@ -218,6 +219,7 @@ def builders() -> set[int]:
 
 
 @pytest.mark.launch
+@pytest.mark.timeout(900)
 def test_a_run_is_equal_and_so_is_one_that_was_resumed_and_lost_a_process(
     notes: Notes, tmp_path: Path, run: Run, ray_here: None
 ) -> None:
@@ -253,6 +255,7 @@ def test_a_run_is_equal_and_so_is_one_that_was_resumed_and_lost_a_process(
 
 
 @pytest.mark.launch
+@pytest.mark.timeout(900)
 def test_an_error_ends_the_run_in_its_step_and_a_batch_that_ends_its_processes_is_named(
     notes: Notes, tmp_path: Path, run: Run, cache: Path, ray_here: None
 ) -> None:
@@ -274,6 +277,7 @@ def test_an_error_ends_the_run_in_its_step_and_a_batch_that_ends_its_processes_i
 
 
 @pytest.mark.launch
+@pytest.mark.timeout(900)
 def test_as_many_batches_are_built_ahead_as_the_recipe_says_and_none_of_other_data(
     notes: Notes, cache: Path, monkeypatch: pytest.MonkeyPatch, ray_here: None
 ) -> None:
@@ -335,3 +339,33 @@ def test_a_wait_without_any_batch_is_reported_once(monkeypatch: pytest.MonkeyPat
     ((what, text),) = events
     assert what == "warning"
     assert "they need 3 x 2 free CPUs per worker" in text
+
+
+@pytest.mark.deep
+@pytest.mark.launch
+@pytest.mark.timeout(900)
+def test_a_launch_that_is_killed_and_resumed_has_the_losses_of_the_step_loop(
+    tmp_path: Path, text_folder: Path, cache: Path
+) -> None:
+    """Ray Train's rank and its processes share the Ray that `--on local` starts, and end with it."""
+    launcher = Launcher(tmp_path, text_folder, cache)
+    one = ("scaling.workers=1", "scaling.restarts=0", "steps=16")
+    half = (*RAY, "data_loading.cpus_per_worker=0.5")
+    try:
+        whole = launcher("whole", *one, *INLINE)
+        assert whole.finish()[0] == 0
+        cut = launcher("cut", *one, *half, on="local", TRAINFLEET_FAULT="in-step:9")
+        cut.until_step(7)
+        assert cut.finish()[0] == -signal.SIGKILL
+        cut.gone()
+        assert max(row["step"] for row in rows(cut.run_dir)) == 8
+        again = launcher("cut", *one, *half, on="local")
+        again.until_step(10)
+        titles = [psutil.Process(pid).name() for pid in running(again.look())]
+        code, _, errors = again.finish()
+        assert code == 0, errors
+        assert len([each for each in titles if each.startswith("ray::BatchBuil")]) == PROCESSES, titles
+        again.gone()
+    finally:
+        launcher.end()
+    assert untimed(again.run_dir) == untimed(whole.run_dir)

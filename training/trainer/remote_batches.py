@@ -51,7 +51,8 @@ class Encoded:
 
 
 def encode(given: Any) -> Any:
-    """What `Workload.batch` returned, to be sent. What is no batch is sent as it is: the rank reports it.
+    """What `Workload.batch` returned, to be sent. Other values than batches are sent as they are: the rank
+    reports them.
 
     Raises:
         InputError: it has gradients, which stay in the process that computed them.
