@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -16,11 +15,11 @@ from trainfleet.training.workloads.lm.settings import LmSettings
 from trainfleet.training.workloads.lm.workload import LanguageModel
 
 NAME = "tests.training.remote_workload:Traced"
-HOLD, BAD, DEADLY = "hold", "bad", "deadly"
+BAD, DEADLY = "bad", "deadly"
 
 
 class Traced(LanguageModel):
-    """Notes in `notes`, by process, what it builds. Files there are orders: `hold` until it is gone, and the
+    """Notes in `notes`, by process, what it builds, and whether it opens blocks. Files there are orders: the
     samples that raise (`bad`) or end the process (`deadly`).
     """
 
@@ -30,12 +29,14 @@ class Traced(LanguageModel):
 
     thread_safe_batch = True
 
+    def prefetch(self, split: Split, indices: Sequence[int]) -> None:
+        (Path(self.settings.notes) / f"{os.getpid()}.opened").touch()  # type: ignore[attr-defined]  # as below
+        super().prefetch(split, indices)
+
     def batch(self, split: Split, indices: Sequence[int]) -> dict[str, torch.Tensor]:
         folder = Path(self.settings.notes)  # type: ignore[attr-defined]  # declared with the base class's settings
         with (folder / f"{os.getpid()}.txt").open("a") as file:
             file.write(f"{split} {' '.join(map(str, indices))}\n")
-        while (folder / HOLD).exists():
-            time.sleep(0.01)
         if split == "train" and set(indices) & ordered(folder, BAD):
             raise ValueError(f"a sample of {min(indices)} cannot be decoded")
         if set(indices) & ordered(folder, DEADLY):
@@ -53,3 +54,13 @@ def built(folder: Path) -> dict[int, list[str]]:
     """What each process has begun to build, by its id, except this one."""
     files = {int(each.stem): each for each in folder.glob("*.txt")}
     return {pid: each.read_text().splitlines() for pid, each in files.items() if pid != os.getpid()}
+
+
+def opened(folder: Path, clear: bool = False) -> set[int]:
+    """The processes that opened blocks ahead."""
+    found = list(folder.glob("*.opened"))
+    pids = {int(each.stem) for each in found}
+    if clear:
+        for each in found:
+            each.unlink()
+    return pids

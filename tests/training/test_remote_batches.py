@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from tests.training.launches import Launcher, rows, running, untimed, wait_for
-from tests.training.remote_workload import BAD, DEADLY, HOLD, NAME, Traced, built
+from tests.training.remote_workload import BAD, DEADLY, NAME, Traced, built, opened
 from tests.training.test_loop import results
 from tests.training.training_runs import StopAfter
 from trainfleet.errors import InputError, TrainfleetError
@@ -113,7 +113,7 @@ def test_without_ray_the_engine_is_refused_by_name(tiny: Make, cache: Path, tmp_
 def test_a_workload_that_may_not_build_ahead_is_refused(
     tiny: Make, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = tiny(*RAY)
+    recipe = tiny("data_loading.engine=ray")  # `workers: auto` falls back with threads only
     monkeypatch.setattr("ray.is_initialized", lambda: True)
     monkeypatch.setattr(RemoteBatches, "start", lambda self: None)
     workload = type(make_workload(recipe, cache))
@@ -124,8 +124,11 @@ def test_a_workload_that_may_not_build_ahead_is_refused(
         return real(self, *arguments)
 
     monkeypatch.setattr(workload, "batch", drawn)
-    with pytest.raises(InputError, match=r"`batch` of `lm` draws random numbers from torch's generator"):
+    with pytest.raises(
+        InputError, match=r"`batch` of `lm` draws random numbers from torch's generator"
+    ) as caught:
         loader(recipe, cache).take("train", [0, 1])
+    assert caught.value.problems[0].where == "data_loading.engine"
     monkeypatch.setattr(workload, "thread_safe_batch", False)
     with pytest.raises(InputError, match="`lm` does not declare `thread_safe_batch`"):
         loader(recipe, cache)
@@ -225,6 +228,7 @@ def test_a_run_is_equal_and_so_is_one_that_was_resumed_and_lost_a_process(
 ) -> None:
     run(notes.recipe(*SHORT, *INLINE), tmp_path / "inline")
     assert not built(notes.folder), "all batches are built in this process"
+    assert opened(notes.folder, clear=True) == {os.getpid()}
     run(notes.recipe(*SHORT, *RAY), tmp_path / "ray", should_stop=StopAfter(3))
     first = set(built(notes.folder))
     assert len(first) == PROCESSES
@@ -245,6 +249,8 @@ def test_a_run_is_equal_and_so_is_one_that_was_resumed_and_lost_a_process(
     )
     assert killed
     assert [each for each in events if each.startswith("a process that builds batches was lost")]
+    assert opened(notes.folder) <= set(built(notes.folder))
+    assert opened(notes.folder)
     assert results(tmp_path / "ray") == results(tmp_path / "inline")
     assert len([row for row in results(tmp_path / "ray") if row["kind"] == "train"]) == 8
     assert {line.split()[0] for lines in built(notes.folder).values() for line in lines} == {
@@ -257,11 +263,17 @@ def test_a_run_is_equal_and_so_is_one_that_was_resumed_and_lost_a_process(
 @pytest.mark.launch
 @pytest.mark.timeout(900)
 def test_an_error_ends_the_run_in_its_step_and_a_batch_that_ends_its_processes_is_named(
-    notes: Notes, tmp_path: Path, run: Run, cache: Path, ray_here: None
+    notes: Notes,
+    tmp_path: Path,
+    run: Run,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ray_here: None,
 ) -> None:
     course = ("steps=6", "batch.global_batch=8", "batch.micro_batch=8", "validation.every=100")
     recipe = notes.recipe(*course, *RAY)
     bad = make_order(recipe, make_workload(recipe, cache)).indices(3 * 8 + 5, 1)
+    monkeypatch.setattr(remote_batches, "MORE_TRIES", 1)
     for order, error in ((BAD, ValueError), (DEADLY, TrainfleetError)):
         steps = list[int]()
         notes.order(order, *bad)
@@ -287,13 +299,9 @@ def test_as_many_batches_are_built_ahead_as_the_recipe_says_and_none_of_other_da
     inline = make_workload(recipe, cache)
     try:
         given = made.take("train", asked[0], asked[1:])
-        notes.order(HOLD)
-        ahead = wait_for(
-            lambda: [each for each in made._ahead["train"] if each.result.done()], "nothing built"
-        )
-        assert len(made._ahead["train"]) == PROCESSES * 2
-        del ahead
-        (notes.folder / HOLD).unlink()
+        expected = made._ahead["train"]
+        wait_for(lambda: all(each.result.done() for each in expected), "nothing is built ahead")
+        assert len(expected) == sum(map(len, built(notes.folder).values())) == PROCESSES * 2
         for number in range(1, 12):
             assert torch.equal(given["inputs"], inline.batch("train", asked[number - 1])["inputs"])
             given = made.take("train", asked[number], asked[number + 1 :])
