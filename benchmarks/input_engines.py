@@ -93,16 +93,18 @@ def steps(
     """Seconds of each step, and of its wait for the batch, after a warm-up; and a digest of all batches."""
     loader = BatchLoader(recipe, workload, "cpu", lambda *_: None, lambda *_: None, cache=cache)
     order = SampleOrder(1, workload.size("train"))
-    asked = [order.indices(number * BATCH, BATCH) for number in range(batches + WARM_UP + 2 * loader.depth)]
+    taken = WARM_UP + 2 * loader.depth + batches
+    # Those after the last one are built too: as many batches are ready at the end as at the start.
+    asked = [order.indices(number * BATCH, BATCH) for number in range(taken + loader.depth)]
     digest, took, waits = hashlib.sha256(), list[float](), list[float]()
     try:
-        for number, indices in enumerate(asked, start=1):
+        for number, indices in enumerate(asked[:taken], start=1):
             began = time.perf_counter()
             batch = loader.take("train", indices, asked[number:])
             waited = time.perf_counter() - began
             if compute:
                 time.sleep(compute)
-            if number > len(asked) - batches:
+            if number > taken - batches:
                 took.append(time.perf_counter() - began)
                 waits.append(waited)
             if number <= batches:
@@ -189,8 +191,8 @@ def show(document: dict[str, Any]) -> None:
 
 def _chosen(_: str, smoke: bool) -> dict[str, Any]:
     if smoke:
-        return measure(utterances=60, batches=3, rounds=1, workers=2)
-    return measure(utterances=400, batches=24, rounds=5, workers=2)
+        return measure(utterances=60, batches=12, rounds=1, workers=2)
+    return measure(utterances=400, batches=100, rounds=5, workers=2)
 
 
 def main() -> int:
