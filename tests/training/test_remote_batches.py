@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -325,28 +326,36 @@ def test_as_many_batches_are_built_ahead_as_the_recipe_says_and_none_of_other_da
         other.close()
 
 
-def test_a_wait_without_any_batch_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_without_any_batch_is_reported_once_until_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from ray.exceptions import GetTimeoutError
 
-    events: list[tuple[str, str]] = []
-    answers: list[Any] = [GetTimeoutError(), GetTimeoutError(), "a batch"]
+    clock, events = [1000.0], list[tuple[str, str]]()
+    answers: list[str | None] = [None, None, "first", None, "second"]
     pool = RemoteBatches.__new__(RemoteBatches)
-    pool._lock, pool._any_built, pool._reported = threading.Lock(), False, False
+    pool._lock, pool._reported, pool._built_at = threading.Lock(), False, clock[0]
     pool._loading = DataLoading(engine="ray", workers=3, cpus_per_worker=2)
     pool._notify = lambda *event: events.append(event)
 
     def get(asked: Any, timeout: float) -> Any:
-        assert timeout == remote_batches.PATIENCE_S
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
+        clock[0] += timeout
+        if (answer := answers.pop(0)) is None:
+            raise GetTimeoutError
         return answer
 
     monkeypatch.setattr("ray.get", get)
-    assert pool._wait("asked") == "a batch"
+    monkeypatch.setattr(remote_batches, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    assert pool._wait("asked") == "first"
     ((what, text),) = events
     assert what == "warning"
     assert "they need 3 x 2 free CPUs per worker" in text
+    assert pool._wait("asked") == "second"
+    assert len(events) == 2
+    pool._built_at = clock[0] + 1  # another process has built one meanwhile
+    answers[:] = [None, "third"]
+    assert pool._wait("asked") == "third"
+    assert len(events) == 2
 
 
 @pytest.mark.deep

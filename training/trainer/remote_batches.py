@@ -16,6 +16,7 @@ import contextlib
 import queue
 import socket
 import threading
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -181,7 +182,9 @@ class RemoteBatches:
         self._free: queue.SimpleQueue[_Process] = queue.SimpleQueue()
         """Each process as often as it may have batches to build."""
         self._lock = threading.Lock()
-        self._closed = self._any_built = self._reported = False
+        self._closed = self._reported = False
+        self._built_at = time.monotonic()
+        """When a process has built a batch, last."""
         self._upcoming: tuple[Split, Sequence[int]] | None = None
         if not self._own:
             # NOTE: torch warns that it could write into the memory: nothing does, it is copied to the GPU.
@@ -268,19 +271,19 @@ class RemoteBatches:
             except GetTimeoutError:
                 self._report_waiting()
             else:
-                self._any_built = True
+                self._built_at, self._reported = time.monotonic(), False
                 return sent
 
     def _report_waiting(self) -> None:
         with self._lock:
-            if self._any_built or self._reported:
+            if self._reported or time.monotonic() - self._built_at < PATIENCE_S:
                 return
             self._reported = True
         needed = f"{self._loading.processes} x {self._loading.cpus_per_worker:g}"
         self._notify(
             "warning",
             f"no process has built a batch for {PATIENCE_S:.0f} s ({KEY}=ray): they need {needed} free CPUs "
-            "per worker, and first open their data",
+            "per worker, and open their data first",
         )
 
     def _replace(self, process: _Process, actor: Any, error: Exception) -> None:
