@@ -171,6 +171,7 @@ def ray_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     import ray
 
     before = dict(os.environ)
+    os.environ |= {"RAY_raylet_start_wait_time_s": "120"}  # on a busy machine, Ray's 30 s are too short
     try:
         ray.init(
             address="local",
