@@ -69,6 +69,7 @@ bench: stores ## Every benchmark in full (an hour or more); record the figures i
 	@$(VENV)/python -m benchmarks.scale
 	@$(VENV)/python -m benchmarks.checkpoints
 	@$(VENV)/python -m benchmarks.ingest
+	@$(VENV)/python -m benchmarks.input_engines
 	@$(VENV)/python -m benchmarks.preparation
 	@$(VENV)/python -m benchmarks.restart
 	@$(VENV)/python -m benchmarks.serving

@@ -59,10 +59,10 @@ def drive_ray(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> None:
         notify_failure(recipe, run_dir, notified_launch(env), env, text=text, on_dropped=_warn)
 
     with (
-        connect(recipe.scaling, env) as cluster,
+        connect(recipe.scaling, env, recipe.data_loading) as cluster,
         to_stdout(report) if env.get(EVENTS) == STDOUT else nullcontext(env.get(EVENTS)) as listener,
     ):
-        cluster.require(recipe.scaling)
+        cluster.require(recipe.scaling, recipe.data_loading)
         cluster.train(
             work_under_ray,
             {

@@ -162,7 +162,7 @@ INTERNAL = Group(
         ),
         Variable(
             "TRAINFLEET_RANK_CPUS",
-            "CPUs that a rank reserves in Ray, where each node is sized for its ranks.",
+            "CPUs that a rank reserves in Ray, where each node is sized for its ranks and their processes.",
             "the training driver",
             "`scaling.cpus_per_worker`",
         ),

@@ -24,7 +24,7 @@ class Local(Launcher[LaunchOptions]):
     def check(self, recipe: Recipe, target: Target) -> None:  # noqa: ARG002 - the base class's signature
         """Reject more workers than this machine holds. What another Ray has is known once connected."""
         if not os.environ.get("RAY_ADDRESS"):
-            local_resources.require(recipe.scaling)
+            local_resources.require(recipe.scaling, recipe.data_loading.reserved_cpus)
 
     def command(self, recipe: Recipe, file: Path, target: Target) -> list[str]:  # noqa: ARG002
         """The command that trains the recipe in `file`."""

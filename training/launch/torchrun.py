@@ -12,6 +12,7 @@ from trainfleet.training.launch.request import Target
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.storage import checkpoints_url
 from trainfleet.training.runtime import local_resources
+from trainfleet.training.runtime.ray_cluster import needs_ray
 
 
 class Torchrun(Launcher[LaunchOptions]):
@@ -20,7 +21,9 @@ class Torchrun(Launcher[LaunchOptions]):
     options_model = LaunchOptions
 
     def check(self, recipe: Recipe, target: Target) -> None:  # noqa: ARG002 - the base class's signature
-        """Reject more workers than this machine holds."""
+        """Reject more workers than this machine holds, and what needs Ray."""
+        if recipe.data_loading.processes:
+            raise needs_ray("`--on torchrun` starts no Ray")
         local_resources.require(recipe.scaling)
 
     def command(self, recipe: Recipe, file: Path, target: Target) -> list[str]:

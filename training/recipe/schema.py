@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, Serializ
 from pydantic_core import PydanticCustomError
 
 from trainfleet.training.recipe.schema_control import ControllersConfig, GuardsConfig
+from trainfleet.training.recipe.schema_data import DataLoading, SampleOrder
 from trainfleet.training.recipe.schema_reports import Log, Profile
 from trainfleet.training.recipe.schema_tuning import PublishConfig, TuneConfig
 from trainfleet.training.stores.urls import is_remote
@@ -88,41 +89,6 @@ class Batch(Section):
     def accumulation(self, world_size: int) -> int:
         """Forward passes of each worker per optimizer step."""
         return self.global_batch // (self.micro_batch * world_size)
-
-
-class SampleOrder(Section):
-    """The order of the training samples. It depends only on the recipe's seed and the position."""
-
-    shuffle: Literal["auto", "full", "window", "none"] = Field(
-        "auto",
-        description="`full`: a permutation of all samples; `window`: blocks in random order, a few shuffled"
-        " together; `auto`: `full` for local data, `window` for streamed data.",
-    )
-    window_blocks: int = Field(
-        16,
-        ge=1,
-        description="Blocks that `window` shuffles together: more is closer to a full shuffle and uses more"
-        " memory.",
-    )
-
-
-PREFETCH_FACTOR = 2
-"""Micro batches that a thread builds ahead: the default of torch.utils.data.DataLoader."""
-
-
-class DataLoading(Section):
-    """How each worker builds its next micro batches ahead of the step. Losses do not depend on it."""
-
-    workers: Literal["auto"] | Annotated[int, Field(ge=0)] = Field(
-        "auto",
-        description="Threads per worker that build batches; 0: the step loop builds each one when it needs "
-        "it; `auto`: 1 where the workload declares `thread_safe_batch`, else 0.",
-    )
-    prefetch_factor: int = Field(
-        PREFETCH_FACTOR,
-        ge=1,
-        description="Micro batches that each thread builds ahead; on GPUs they are copied ahead too.",
-    )
 
 
 class Validation(Section):
@@ -367,6 +333,11 @@ class Recipe(Section):
     storage: str = Field(
         "runs", description="Folder or URL (file://, s3://, gs://, az://) that contains the run folder."
     )
+
+    @property
+    def cpus_per_rank(self) -> float:
+        """CPUs that one worker reserves, with the processes that build its batches."""
+        return self.scaling.cpus_per_worker + self.data_loading.reserved_cpus
 
     def total_steps(self, train_samples: int) -> int:
         """Optimizer steps of the whole run; `epochs` is converted by the size of the training split."""

@@ -12,7 +12,8 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.pod_patches import patch_problems
 from trainfleet.pydantic_messages import explain, part_at, path_text
 from trainfleet.suggestions import did_you_mean, nearest
-from trainfleet.training.recipe.schema import MOMENTUM, PREFETCH_FACTOR, Recipe
+from trainfleet.training.recipe.schema import MOMENTUM, Recipe
+from trainfleet.training.recipe.schema_data import PREFETCH_FACTOR, RESERVED_CPUS
 from trainfleet.training.recipe.schema_tuning import PublishConfig, Space, TuneConfig
 from trainfleet.training.stores.urls import parse
 from trainfleet.training.workloads.settings import BrokenRule, WorkloadSettings, names, settings_of
@@ -138,6 +139,12 @@ def _loading_rules(recipe: Recipe) -> Iterable[BrokenRule]:
     if loading.workers == 0 and loading.prefetch_factor != PREFETCH_FACTOR:
         what = "nothing is built ahead with data_loading.workers=0"
         yield "data_loading.prefetch_factor data_loading.workers", what, "at least 1 worker, or leave it out"
+    if loading.engine == "ray" and loading.workers == 0:
+        what = "`ray` builds nothing with data_loading.workers=0"
+        yield "data_loading.engine data_loading.workers", what, "at least 1 worker, or engine=threads"
+    if loading.engine != "ray" and loading.cpus_per_worker != RESERVED_CPUS:
+        what = f"`{loading.engine}` reserves no CPUs"
+        yield "data_loading.cpus_per_worker data_loading.engine", what, "engine=ray, or leave it out"
 
 
 def _sharding_rules(recipe: Recipe) -> Iterable[BrokenRule]:

@@ -28,18 +28,22 @@ def gpus() -> int:
     return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
 
 
-def require(scaling: ScalingConfig) -> None:
-    """Reject more workers than this machine can run.
+def require(scaling: ScalingConfig, reserved: float = 0.0) -> None:
+    """Reject more workers than this machine can run, each with `reserved` CPUs for processes that build its
+    batches.
 
     Raises:
         InputError: fewer CPUs or GPUs than the workers need.
     """
+    each = scaling.cpus_per_worker + reserved
     demands = [
         (
             "CPUs",
             float(cpus()),
-            scaling.workers * scaling.cpus_per_worker,
-            f"scaling.workers={max(1, int(cpus() // scaling.cpus_per_worker))}",
+            scaling.workers * each,
+            f"scaling.workers={int(cpus() // each)}"
+            if each <= cpus()
+            else f"a smaller {'data_loading' if reserved else 'scaling'}.cpus_per_worker",
         )
     ]
     if scaling.use_gpu:

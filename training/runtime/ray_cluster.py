@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
+import math
 import os
 import secrets
 import shutil
@@ -22,6 +23,7 @@ from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.recipe.schema import ScalingConfig
+from trainfleet.training.recipe.schema_data import DataLoading
 from trainfleet.training.runtime import nccl_diagnostics, prestart, restarts
 from trainfleet.training.runtime.events import RANK_CPUS, RAY_NODES, RAY_TEMP
 
@@ -35,7 +37,7 @@ ALONE = {
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # one machine: if it is preempted, so is everything
     "RAY_TRAIN_METRICS_ENABLED": "0",  # gauges that nobody scrapes; the loop writes its own metrics
 }
-OBJECT_STORE_BYTES = 150 * 2**20  # the loop sends nothing through it
+OBJECT_STORE_BYTES = 150 * 2**20  # with `data_loading.engine: threads`, nothing is sent through it
 START_TRIES = 2
 JOIN_S, JOIN_POLL_S = 300.0, 0.2
 """How long the other nodes may take to join, and how often they are counted."""
@@ -53,8 +55,9 @@ class RayCluster:
     rank_cpus: float | None = None
     """What one rank reserves, in CPUs of Ray. By default what the recipe asks for."""
 
-    def require(self, scaling: ScalingConfig) -> None:
-        """Refuse a cluster that can never hold the workers (an autoscaled one may grow, and is believed).
+    def require(self, scaling: ScalingConfig, loading: DataLoading = DataLoading()) -> None:
+        """Refuse a cluster that can never hold the workers, and the processes that build their batches (an
+        autoscaled one may grow, and is believed).
 
         Raises:
             InputError: too few CPUs or GPUs.
@@ -72,9 +75,13 @@ class RayCluster:
         have: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]  # ray is typed in part
         workers = scaling.min_workers or scaling.workers
         needs = {"CPU": workers * scaling.cpus_per_worker, "GPU": float(workers if scaling.use_gpu else 0)}
+        if os.environ.get("TRAINFLEET_AUTOSCALED"):
+            return
         for kind, need in needs.items():
-            if have.get(kind, 0.0) < need and not os.environ.get("TRAINFLEET_AUTOSCALED"):
+            if have.get(kind, 0.0) < need:
                 raise too_few(f"{kind}s", have.get(kind, 0.0), need, workers)
+        if have.get("CPU", 0.0) < (need := needs["CPU"] + workers * loading.reserved_cpus):
+            raise _too_few_for_batches(have.get("CPU", 0.0), need, workers, loading)
 
     def train(
         self,
@@ -149,6 +156,23 @@ def too_few(what: str, have: float, need: float, workers: int) -> InputError:
     return InputError(f"fewer {what} than the recipe's workers need", [problem])
 
 
+def needs_ray(what: str) -> InputError:
+    """The error for `data_loading.engine: ray` without Ray."""
+    fix = "--on local, kuberay, sky or ray-up, or data_loading.engine=threads"
+    return InputError("batches cannot be built by Ray", [Problem("data_loading.engine", what, fix)])
+
+
+def _too_few_for_batches(have: float, need: float, workers: int, loading: DataLoading) -> InputError:
+    processes = f"{workers * loading.processes} processes that build batches"
+    problem = Problem(
+        "data_loading.workers",
+        f"{workers} workers and {processes}, with {loading.cpus_per_worker:g} CPUs each, need {need:g} CPUs; "
+        f"here are {have:g}",
+        "fewer data_loading.workers, a smaller data_loading.cpus_per_worker, or more nodes",
+    )
+    return InputError("fewer CPUs than the processes that build batches need", [problem])
+
+
 def _nodes(ray: Any) -> int:
     return sum(bool(each["Alive"]) for each in ray.nodes())
 
@@ -194,15 +218,19 @@ def _trainer_class(progress: Callable[[], bool] | None = None) -> Any:
 
 
 @contextlib.contextmanager
-def connect(scaling: ScalingConfig, env: Mapping[str, str]) -> Iterator[RayCluster]:
-    """Connect to RAY_ADDRESS, or start Ray here; it ends, and its files go, with the block."""
+def connect(
+    scaling: ScalingConfig, env: Mapping[str, str], loading: DataLoading = DataLoading()
+) -> Iterator[RayCluster]:
+    """Connect to RAY_ADDRESS, or start Ray here, with CPUs for the workers and for the processes that build
+    their batches; it ends, and its files go, with the block.
+    """
     for key, value in QUIET.items():
         os.environ.setdefault(key, value)
     if env.get("RAY_ADDRESS"):
         with _remote(env) as cluster:
             yield cluster
     else:
-        with _local(scaling, env) as cluster:
+        with _local(scaling, env, loading) as cluster:
             yield cluster
 
 
@@ -229,7 +257,7 @@ def _remote(env: Mapping[str, str]) -> Iterator[RayCluster]:
 
 
 @contextlib.contextmanager
-def _local(scaling: ScalingConfig, env: Mapping[str, str]) -> Iterator[RayCluster]:
+def _local(scaling: ScalingConfig, env: Mapping[str, str], loading: DataLoading) -> Iterator[RayCluster]:
     os.environ |= ALONE
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
@@ -241,7 +269,7 @@ def _local(scaling: ScalingConfig, env: Mapping[str, str]) -> Iterator[RayCluste
     import ray
 
     try:
-        _start(scaling, folder)
+        _start(scaling, folder, loading)
         warm.join()
         _start_coordinator()
         yield RayCluster(own=True, storage=os.path.join(folder, "results"))  # noqa: PTH118 - Ray wants a string
@@ -252,18 +280,20 @@ def _local(scaling: ScalingConfig, env: Mapping[str, str]) -> Iterator[RayCluste
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(scaling: ScalingConfig, folder: str) -> None:
+def _start(scaling: ScalingConfig, folder: str, loading: DataLoading) -> None:
     """Start Ray, twice if need be: on a busy machine its agents can be too slow for their own time limit."""
     import ray
 
+    cpus = scaling.workers * (scaling.cpus_per_worker + loading.reserved_cpus)
     for attempt in range(1, START_TRIES + 1):
         try:
             ray.init(
                 address="local",
-                num_cpus=max(1, -int(-scaling.workers * scaling.cpus_per_worker // 1)),
+                num_cpus=max(1, math.ceil(cpus)),
                 num_gpus=scaling.workers if scaling.use_gpu else 0,
                 include_dashboard=False,
-                object_store_memory=OBJECT_STORE_BYTES,
+                # Batches pass through it: then Ray's own share of the memory.
+                object_store_memory=None if loading.processes else OBJECT_STORE_BYTES,
                 _temp_dir=folder,
                 log_to_driver=False,
                 logging_level=logging.ERROR,

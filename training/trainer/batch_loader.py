@@ -1,4 +1,5 @@
-"""Builds a rank's next batches in threads, and copies them to its device, ahead of the step loop.
+"""Builds a rank's next batches in threads, or in processes of Ray (`remote_batches`), and copies them to its
+device, ahead of the step loop.
 
 A batch is asked for by its samples. What was built for others, after a change of the batch size or of the
 position, is discarded, so a batch never depends on what was expected.
@@ -16,6 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ import torch
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.trainer.remote_batches import RemoteBatches, refused
 from trainfleet.training.workloads import Split, Workload
 from trainfleet.training.workloads.base import batches_in_threads
 from trainfleet.training.workloads.transfer import Copying, CopyStream
@@ -72,6 +75,8 @@ class BatchLoader:
         device: str,
         check: Callable[[Split, list[int], Any], None],
         notify: Callable[[str, str], Any],
+        *,
+        cache: Path | None = None,
     ) -> None:
         """Start nothing yet.
 
@@ -81,14 +86,23 @@ class BatchLoader:
             device: of this rank.
             check: called in order with the split, the samples and what the workload returned.
             notify: called with the kind of an event and a sentence about it.
+            cache: folder of prepared data, for processes of Ray.
 
         Raises:
-            InputError: the recipe asks for threads, and the workload does not declare that it supports them.
+            InputError: the recipe asks for threads or processes, and the workload does not declare that it
+                supports them, or there is no Ray.
         """
         self._workload, self._check, self._notify = workload, check, notify
         self._name, self._asked = recipe.workload.name, recipe.data_loading.workers
-        self._workers = self._count()
-        self.depth = self._workers * recipe.data_loading.prefetch_factor
+        self._remote: RemoteBatches | None = None
+        if recipe.data_loading.processes:
+            if not batches_in_threads(workload):
+                raise refused(f"`{self._name}` does not declare `thread_safe_batch`")
+            self._remote = RemoteBatches(recipe, workload, device, cache, notify)
+            self._workers = self.depth = self._remote.depth  # each thread waits for one batch
+        else:
+            self._workers = self._count()
+            self.depth = self._workers * recipe.data_loading.prefetch_factor
         self._copies = CopyStream(device)
         self._tried = False
         self._ahead: dict[Split, deque[_Task]] = {}
@@ -110,6 +124,8 @@ class BatchLoader:
             _discard(expected, 0)
         task = expected.popleft() if expected else None
         first = self._load_first(split, indices) if not self._tried and self.depth else None
+        if first is None and task is None and self._remote is not None:
+            task = self._submit(split, indices)
         self._expect(split, expected, ahead)
         loaded = first or (task.result.result() if task is not None else self._load(split, indices))
         given, copying = loaded
@@ -117,10 +133,16 @@ class BatchLoader:
         assert copying is not None, "the check accepts batches of CPU tensors only"
         return self._copies.finish(copying)
 
+    def prefetch(self, split: Split, indices: Sequence[int]) -> None:
+        """Have the blocks of these samples opened where the batches are built; returns immediately."""
+        (self._workload if self._remote is None else self._remote).prefetch(split, indices)
+
     def close(self) -> None:
-        """Discard what was built ahead, and end the threads."""
+        """Discard what was built ahead, and end the threads and processes."""
         for expected in self._ahead.values():
             _discard(expected, 0)
+        if self._remote is not None:
+            self._remote.close()
         for _ in self._threads:
             self._tasks.put(None)
         until = time.monotonic() + CLOSE_S
@@ -145,17 +167,20 @@ class BatchLoader:
             if place < len(expected) and expected[place].indices != indices:
                 _discard(expected, place)
             if place == len(expected):
-                task = _Task(split, indices)
-                expected.append(task)
-                self._tasks.put(task)
-                self._start_thread()
+                expected.append(self._submit(split, indices))
+
+    def _submit(self, split: Split, indices: list[int]) -> _Task:
+        task = _Task(split, indices)
+        self._tasks.put(task)
+        self._start_thread()
+        return task
 
     def _start_thread(self) -> None:
         if len(self._threads) < self._workers:
             # NOTE: a daemon, so that a `batch` that never returns does not keep the process from ending.
             thread = threading.Thread(
                 target=_work,
-                args=(self._tasks, self._load),
+                args=(self._tasks, self._load if self._remote is None else self._load_remote),
                 name=f"batches-{len(self._threads)}",
                 daemon=True,
             )
@@ -163,22 +188,32 @@ class BatchLoader:
             self._threads.append(thread)
 
     def _load(self, split: Split, indices: list[int]) -> Loaded:
-        given = self._workload.batch(split, indices)
+        return self._copied(self._workload.batch(split, indices))
+
+    def _load_remote(self, split: Split, indices: list[int]) -> Loaded:
+        assert self._remote is not None
+        return self._copied(self._remote.batch(split, indices))
+
+    def _copied(self, given: Any) -> Loaded:
         tensors = isinstance(given, dict) and all(
             isinstance(value, torch.Tensor) and value.device.type == "cpu" for value in given.values()
         )
         return given, self._copies.start(given) if tensors else None
 
     def _load_first(self, split: Split, indices: list[int]) -> Loaded:
-        """Build the first batch in this thread. There will be no others if it draws from a random generator
-        that they would share with the model: the results would depend on their timing.
+        """Build the first batch in this thread, while processes start. There will be no others if it draws
+        from a random generator that they would share with the model: the results would depend on timing.
         """
         self._tried = True
+        if self._remote is not None:
+            self._remote.start()
         before = _generators()
         loaded = self._load(split, indices)
         drawn = [name for name, state in _generators().items() if state != before[name]]
         if drawn:
             what = f"`batch` of `{self._name}` draws random numbers from {' and '.join(drawn)}"
+            if self._remote is not None:
+                raise refused(what)
             if self._asked != "auto":
                 fix = "a generator seeded by the sample's index, or 0"
                 raise InputError("batches cannot be built in threads", [Problem(KEY, what, fix)])

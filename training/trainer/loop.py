@@ -99,8 +99,8 @@ class _Run:
         self.state = RunState(recipe, *parts, saves=self.saves, assets=dict(self.workload.assets()))
         self.state.frozen_source = agreed_source(self.workload, self.strategy.module, context)
         self.stepper = Stepper(recipe, context, self.workload, self.strategy)
-        depth = self.stepper.loader.depth
-        self.upcoming = UpcomingSteps(self.order, self.workload, self.controllers, depth, context.world_size)
+        loader = self.stepper.loader
+        self.upcoming = UpcomingSteps(self.order, loader, self.controllers, loader.depth, context.world_size)
         self.evaluator = Evaluator(recipe, context, self.workload, self.stepper, self.state.average)
         self.readings = Readings(
             run_ahead(recipe, context.device, collections=bool(self.workload.collections("train")))

@@ -54,7 +54,8 @@ class Stepper:
         self.micro_batch = recipe.batch.micro_batch
         self.throughput = Throughput()
         self._checker = BatchChecker(recipe.workload.name, workload)
-        self.loader = BatchLoader(recipe, workload, context.device, self._checker.check_batch, self._notify)
+        check = self._checker.check_batch
+        self.loader = BatchLoader(recipe, workload, context.device, check, self._notify, cache=context.cache)
 
     def compute_gradients(
         self,
@@ -157,7 +158,7 @@ class Stepper:
             (output.loss * 0.0).backward()  # type: ignore[no-untyped-call]  # torch is partly typed
 
     def close(self) -> None:
-        """Discard the batches that were built ahead, and end their threads."""
+        """Discard the batches that were built ahead, and end their threads and processes."""
         self.loader.close()
 
     def _notify(self, what: str, text: str) -> None:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from trainfleet.training.data.order import Order
 from trainfleet.training.trainer.controllers import Controllers
-from trainfleet.training.workloads import Workload
+from trainfleet.training.workloads import Split
 
 GlobalBatch = tuple[list[int], bool]
 """Samples, and whether the step measures its gradient's norm over the first half too."""
+
+
+class Prefetches(Protocol):
+    """What reads the samples: the `BatchLoader`."""
+
+    def prefetch(self, split: Split, indices: Sequence[int]) -> Any:
+        """Open the blocks of these samples in the background; returns immediately."""
+        ...
 
 
 class UpcomingSteps:
@@ -17,16 +27,16 @@ class UpcomingSteps:
 
     Args:
         order: of the samples.
-        workload: its `prefetch` receives the samples that come next.
+        reader: its `prefetch` receives the samples that come next.
         controllers: of the batch sizes.
         depth: how many micro batches each rank builds ahead.
         world_size: number of ranks.
     """
 
     def __init__(
-        self, order: Order, workload: Workload, controllers: Controllers, depth: int, world_size: int
+        self, order: Order, reader: Prefetches, controllers: Controllers, depth: int, world_size: int
     ) -> None:
-        self._order, self._workload, self._controllers = order, workload, controllers
+        self._order, self._reader, self._controllers = order, reader, controllers
         self._depth, self._world_size = depth, world_size
         # Each step is asked for once before it comes and once when it comes.
         self._indices = functools.lru_cache(maxsize=depth + 2)(order.indices)
@@ -37,7 +47,7 @@ class UpcomingSteps:
         size = controllers.global_batch
         accumulation = -(-size // (controllers.micro_batch * self._world_size))
         steps = -(-self._depth // accumulation)
-        self._workload.prefetch("train", self._order.upcoming(position, (1 + max(1, steps)) * size))
+        self._reader.prefetch("train", self._order.upcoming(position, (1 + max(1, steps)) * size))
         samples = self._indices(position, size)
         later = [
             (self._indices(position + more * size, size), controllers.measures_noise(step + more))

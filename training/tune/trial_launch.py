@@ -55,9 +55,9 @@ def require_machine(search: Search, request: Request) -> None:
     first = trial_request(search, request, Trial(len(search.trials), {}, run=name))
     prepare(first, os.environ)
     if _on_this_machine(request.on):
-        scaling = search.recipe.scaling
+        scaling, reserved = search.recipe.scaling, search.recipe.data_loading.reserved_cpus
         workers = scaling.workers * search.tune.concurrent
-        local_resources.require(scaling.model_copy(update={"workers": workers}))
+        local_resources.require(scaling.model_copy(update={"workers": workers}), reserved)
 
 
 def require_packages(search: Search) -> None:

@@ -166,7 +166,7 @@ def cluster_spec(run: RunSpec) -> Document:
 
 def _ray_cpus(run: RunSpec) -> int:
     """CPUs of a worker's pod as Ray counts them: whole ones."""
-    return math.ceil(run.per_pod * run.recipe.scaling.cpus_per_worker)
+    return math.ceil(run.per_pod * run.recipe.cpus_per_rank)
 
 
 def _drivers(run: RunSpec, start: dict[str, str]) -> Document:
@@ -219,7 +219,8 @@ def submitted_job(run: RunSpec) -> RayJob:
     variables |= price_variable(run.usd_per_hour)
     if not run.cluster:  # the pods of a long-lived cluster may have been sized for another recipe
         # Rounded down to what Ray distinguishes, so that all ranks of a pod fit.
-        variables[RANK_CPUS] = f"{math.floor(_ray_cpus(run) / run.per_pod * 1e4) / 1e4:g}"
+        rank = _ray_cpus(run) / run.per_pod - run.recipe.data_loading.reserved_cpus
+        variables[RANK_CPUS] = f"{math.floor(rank * 1e4) / 1e4:g}"
     variables[WORKERS_START] = str(round(run.timeouts.workers_start_s))
     return job.ray_job(run.recipe.name, run.launch, run.allow_changes, variables, driver_pod=run.driver_pod)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainfleet.infra.outputs.contract import PoolOutput
-from trainfleet.training.launch.remote.node_size import PodSize
+from trainfleet.training.launch.remote.node_size import LOADER_GIB, PodSize
 from trainfleet.training.recipe.schema import Recipe
 
 WORKER_GIB = 2
@@ -15,5 +15,5 @@ GPU_MEMORY_SHARE = 0.5
 def worker_size(recipe: Recipe, pool: PoolOutput | None, per_pod: int) -> PodSize:
     """The size of a pod with `per_pod` workers on this pool."""
     gpu_gib = pool.gpu_memory_gib if recipe.scaling.use_gpu and pool is not None else 0.0
-    memory = per_pod * max(WORKER_GIB, GPU_MEMORY_SHARE * gpu_gib)
-    return PodSize(per_pod * recipe.scaling.cpus_per_worker, memory, per_pod)
+    worker = max(WORKER_GIB, GPU_MEMORY_SHARE * gpu_gib) + recipe.data_loading.processes * LOADER_GIB
+    return PodSize(per_pod * recipe.cpus_per_rank, per_pod * worker, per_pod)

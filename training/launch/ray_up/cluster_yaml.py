@@ -133,7 +133,7 @@ def node_types(run: RunSpec, head: Document, worker: Document) -> Document:
 
 def cpus(run: RunSpec) -> int:
     """CPUs that the workers of one machine need, rounded up."""
-    return max(1, -int(-run.per_node * run.recipe.scaling.cpus_per_worker // 1))
+    return max(1, -int(-run.per_node * run.recipe.cpus_per_rank // 1))
 
 
 def rendered(run: RunSpec, paths: ClusterFiles) -> str:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from trainfleet.errors import Problem
 from trainfleet.infra.outputs.contract import PoolOutput
 
+LOADER_GIB = 1.0
+"""Memory of a process that builds batches (`data_loading.engine: ray`): Python, torch, parts of the data."""
+
 
 @dataclass(frozen=True)
 class PodSize:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from trainfleet.training.launch.remote.node_size import PodSize
+from trainfleet.training.launch.remote.node_size import LOADER_GIB, PodSize
 from trainfleet.training.launch.sky.resources import GIB, STATE_BYTES, needs_of
 from trainfleet.training.recipe.schema import Recipe
 
@@ -24,7 +24,7 @@ def pod_size(recipe: Recipe, nodes: int) -> PodSize:
 
 def _cpus(recipe: Recipe, workers: int) -> float:
     """With GPUs there is a spare CPU; a small cluster may have none to spare."""
-    needed = workers * recipe.scaling.cpus_per_worker
+    needed = workers * recipe.cpus_per_rank
     return float(math.ceil(needed) + SPARE_CPUS) if recipe.scaling.use_gpu else max(MIN_CPUS, needed)
 
 
@@ -43,4 +43,5 @@ def _memory(recipe: Recipe, workers: int, nodes: int) -> int:
         if recipe.strategy == "ddp"
         else states / nodes * (2 if recipe.sharding.cpu_offload else 1)
     )
-    return math.ceil(POD_GIB + workers * (each + streamed) + shared)
+    loaders = recipe.data_loading.processes * LOADER_GIB
+    return math.ceil(POD_GIB + workers * (each + streamed + loaders) + shared)
