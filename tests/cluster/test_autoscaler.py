@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
 __all__ = ["place"]
 CLUSTER = "grows"
 APART = "scaling.cpus_per_worker=0.6"
-"""Ray counts one CPU in each pod, so that one pod has no room for two ranks."""
+"""Ray counts one CPU in each pod, so that two ranks do not fit into one pod."""
 IDLE_S = 5
 """The launcher's five minutes would only make the test longer."""
 

@@ -47,7 +47,7 @@ def test_a_run_that_is_asked_to_stop_ends_after_its_save(
     assert JOB not in api.objects
 
 
-def test_a_run_that_another_command_stopped_and_deleted_has_ended_as_it_said(
+def test_a_run_that_another_command_stopped_and_deleted_has_ended_as_stopped(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.on_request = lambda api: status(api, jobDeploymentStatus="Running", rayClusterName="rc")
