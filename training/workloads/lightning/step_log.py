@@ -93,7 +93,18 @@ class StepLog:
         metric_attribute: str | None = None,
         rank_zero_only: bool = False,
     ) -> None:
-        """Record a mean over the samples of the pass, weighted by `batch_size`, by default their number.
+        """Record a mean over the samples of the pass. Arguments that are not described have no effect here.
+
+        Args:
+            name: as declared in `metrics`.
+            value: a number, or a tensor with one element.
+            logger: only True or None.
+            reduce_fx: only the mean.
+            enable_graph: only False.
+            sync_dist_group: only None.
+            batch_size: weight of the value; by default the number of samples of the pass.
+            metric_attribute: only None.
+            rank_zero_only: only False.
 
         Raises:
             InputError: the name is not declared, the value is not a number, or an argument asks for anything
