@@ -19,7 +19,8 @@ from trainfleet.training.data.order import (
     share,
     spread,
 )
-from trainfleet.training.data.prepare import PerRow, SplitRule, Transform, prepare
+from trainfleet.training.data.parts import PerRow, SplitRule, Transform
+from trainfleet.training.data.prepare import prepare
 from trainfleet.training.data.prepared import Prepared, open_prepared, prepared_source
 from trainfleet.training.data.sources import Row, Source, find_source
 from trainfleet.training.data.stream import Blocks, open_blocks
