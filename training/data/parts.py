@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from trainfleet.training.data import pack_blocks
-from trainfleet.training.data.bad_rows import BadInput, BadRowError
+from trainfleet.training.data.bad_rows import BadInput, BadRowError, ChangedRow
 from trainfleet.training.data.blocks import write_batches
 from trainfleet.training.data.columns import Column
 from trainfleet.training.data.sources import Row, Unit, provenance, rows_of
@@ -31,8 +31,23 @@ class Transform(Protocol):
         """Identifies everything that changes the result."""
         ...
 
-    def __call__(self, rows: Sequence[Row]) -> Sequence[Sample | BadInput | None]:
-        """One result per row: a sample, None to skip the row, or `BadInput` if it cannot be used."""
+    def __call__(self, rows: Sequence[Row]) -> Sequence[Sample | ChangedRow | BadInput | None]:
+        """One result per row: a sample, None to skip the row, `BadInput` if it cannot be used, or
+        `ChangedRow` if a part of it is used; these are counted and named.
+        """
+        ...
+
+
+class Combine(Protocol):
+    """Makes samples of several rows' samples. Implemented by a module-level class, as `Transform`."""
+
+    @property
+    def key(self) -> str:
+        """Identifies everything that changes the result."""
+        ...
+
+    def __call__(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """The samples of a unit in one split, with the same columns."""
         ...
 
 
@@ -84,11 +99,13 @@ class Job:
     transform: Transform
     rule: SplitRule
     stream: bool
+    combine: Combine | None = None
 
 
 def make_part(job: Job, unit: Unit) -> tuple[Any, dict[str, Any]]:
     """A unit's samples as the bytes of a part file, and its report. A pure function."""
     bad: list[BadInput] = []
+    changed: list[BadInput] = []
     rows: list[Row] = []
     for each in rows_of(unit):
         if isinstance(each, BadInput):
@@ -101,16 +118,23 @@ def make_part(job: Job, unit: Unit) -> tuple[Any, dict[str, Any]]:
         if isinstance(sample, BadInput):
             bad.append(sample)
         elif sample is not None:
-            wrong = _mismatch(columns, sample)
+            values = sample.sample if isinstance(sample, ChangedRow) else sample
+            wrong = _mismatch(columns, values)
             if wrong:
                 bad.append(BadInput(row["name"], wrong))
-            else:
-                kept[job.rule.of(row)].append(sample)
+                continue
+            kept[job.rule.of(row)].append(values)
+            if isinstance(sample, ChangedRow):
+                changed.append(BadInput(sample.where, sample.what))
+    good = sum(len(samples) for samples in kept.values())
+    if job.combine is not None:
+        kept = {split: list(job.combine(samples)) for split, samples in kept.items()}
     batches = [pack_blocks.part_batch(columns, kept[split], job.stream) for split in SPLITS]
     report = {
         "sizes": [len(batch[next(iter(columns))]) for batch in batches],
-        "good": sum(len(samples) for samples in kept.values()),
+        "good": good,
         "bad": [asdict(each) for each in bad],
+        "changed": [asdict(each) for each in changed],
         "sources": provenance(unit),
     }
     return write_batches(*batches).to_pybytes(), report

@@ -33,7 +33,7 @@ from trainfleet.files import write_whole
 from trainfleet.training.data import pack_blocks
 from trainfleet.training.data.bad_rows import BadInput, Integrity, bad_from
 from trainfleet.training.data.blocks import BLOCK_FORMAT, MANIFEST, SOURCES, Manifest
-from trainfleet.training.data.parts import SPLITS, Job, SplitRule, Transform, make_part
+from trainfleet.training.data.parts import SPLITS, Combine, Job, SplitRule, Transform, make_part
 from trainfleet.training.data.prepared import Prepared, is_prepared, open_prepared
 from trainfleet.training.data.remote import is_url
 from trainfleet.training.data.sources import Source
@@ -62,6 +62,7 @@ def prepare(
     rule: SplitRule = SplitRule(),
     integrity: Integrity = Integrity(),
     pack: int | None = None,
+    combine: Combine | None = None,
     rows_per_block: int | None = None,
     scatter: int | None = None,
     notes: Mapping[str, Any] | None = None,
@@ -84,6 +85,7 @@ def prepare(
         pack: concatenate the transform's single column into a stream per split, cut into samples of `pack`
             + 1 values, each starting with the last value of the previous one: inputs and targets of a
             language model.
+        combine: makes samples of several samples, within each unit and split.
         rows_per_block: by default as many as take about 8 MiB; more, up to 32 MiB, above 65,536 blocks.
         scatter: a seed; distributes the samples over the blocks at random. For sorted sources, such as by
             class.
@@ -104,7 +106,7 @@ def prepare(
     layout = pack_blocks.BlockLayout(
         dict(transform.columns), pack, rows_per_block, BLOCK_BYTES, scatter, SPLITS
     )
-    job = Job(transform, rule, pack is not None)
+    job = Job(transform, rule, pack is not None, combine)
     request = _Request(source, job, layout, integrity, dict(notes or {}), dict(extras or {}), settings or {})
     folder = cache / f"{name}-{request.key()}"
     shared = f"{store.rstrip('/')}/{folder.name}" if store is not None else None
@@ -141,11 +143,16 @@ class _Request:
             self.notes,
         ]
         columns = {name: each.document() for name, each in self.job.transform.columns.items()}
-        document = json.dumps([*identity, columns, self.digests()], sort_keys=True)
+        combine = [] if self.job.combine is None else [self.job.combine.key]
+        document = json.dumps([*identity, columns, self.digests(), *combine], sort_keys=True)
         return hashlib.sha256(document.encode()).hexdigest()[:20]
 
     def manifest(
-        self, written: pack_blocks.WrittenBlocks, source_files: int, bad: Sequence[BadInput]
+        self,
+        written: pack_blocks.WrittenBlocks,
+        source_files: int,
+        bad: Sequence[BadInput],
+        changed: Sequence[BadInput],
     ) -> Manifest:
         return Manifest(
             self.layout.block_columns(),
@@ -159,7 +166,7 @@ class _Request:
                 "splits": asdict(self.job.rule),
                 "scatter": self.layout.scatter,
             },
-            self.integrity.report(bad),
+            self.integrity.report(bad, changed),
             self.notes,
             self.digests(),
         )
@@ -206,14 +213,16 @@ def _build(request: _Request, folder: Path, *, via: Via, processes: int | None, 
     source = request.source
     via = choose_via(via, source.size, len(source.units), PARALLEL_FROM)
     reports = _make_parts(source, request.job, building, via=via, processes=processes, progress=progress)
-    bad = [each for report in reports for each in bad_from(report["bad"])]
+    bad, changed = (
+        [each for report in reports for each in bad_from(report.get(kind, ()))] for kind in ("bad", "changed")
+    )
     _check_bad(request.integrity, bad, sum(report["good"] for report in reports), building)
     sizes = [report["sizes"] for report in reports]
     written = pack_blocks.write_blocks(building, sizes, request.layout, processes, progress)
     for name, content in request.extras.items():
         write_whole(building / name, content)
     source_files = _write_sources(building, len(source.units))
-    _finish(building, request.manifest(written, source_files, bad), folder)
+    _finish(building, request.manifest(written, source_files, bad, changed), folder)
 
 
 def _make_parts(
