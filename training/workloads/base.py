@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Split = Literal["train", "validation", "test"]
 Precision = Literal["fp32", "bf16"]
+IGNORED = -100
+"""A target that does not count, as `ignore_index` of torch's cross entropy."""
 
 
 @dataclass(frozen=True)
