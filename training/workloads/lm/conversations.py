@@ -158,7 +158,7 @@ def conversation_files(
     )
 
 
-def rows_batch(transform: Conversations, rows: Sequence[Row]) -> dict[str, NDArray[np.int64]]:
+def rows_batch(transform: Conversations, rows: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[np.int64]]:
     """A batch of a user's rows, each a sample.
 
     Raises:

@@ -158,10 +158,8 @@ class LanguageModel(Workload):
         """Bigram cross entropy on the bytes of the targets of the validation samples `indices`, each after
         its predecessor; counted in part of the training split.
         """
-        train, evaluated = (
-            pair_counts(self.files.byte_runs(split, which, _BASELINE_BLOCKS))
-            for split, which in (("train", None), ("validation", indices))
-        )
+        train = pair_counts(self.files.byte_runs("train", None, _BASELINE_BLOCKS))
+        evaluated = pair_counts(self.files.byte_runs("validation", indices, _BASELINE_BLOCKS))
         return {"bigram_nats_per_byte": nats_per_byte(train, evaluated)}
 
     def read(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
