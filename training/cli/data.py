@@ -75,7 +75,7 @@ def data_command(
     if as_json:
         print_json(document)
     else:
-        _show(prepared, document["left_out"])
+        _show(prepared, document)
 
 
 def _uploaded(prepared: Prepared, to: str) -> Prepared:
@@ -90,7 +90,7 @@ def _uploaded(prepared: Prepared, to: str) -> Prepared:
         )
 
 
-def _show(prepared: Prepared, left_out: dict[str, Any]) -> None:
+def _show(prepared: Prepared, document: dict[str, Any]) -> None:
     from trainfleet.console import out
 
     console, manifest = out(), prepared.manifest
@@ -100,8 +100,9 @@ def _show(prepared: Prepared, left_out: dict[str, Any]) -> None:
         console.print(line, highlight=False)
     size = f"{manifest.bytes() / 2**20:,.1f} MiB, digest {manifest.digest()[:16]}"
     console.print(f"{size}, {manifest.source_files:,} source files", highlight=False)
-    if left_out["count"]:
-        console.print(f"left out: {left_out['count']}", highlight=False)
-        for each in left_out["named"]:
-            console.print(f"  {each['where']}: {each['what']}", markup=False, highlight=False)
+    for title, rows in (("left out", document["left_out"]), ("used in part", document.get("changed", {}))):
+        if rows.get("count"):
+            console.print(f"{title}: {rows['count']}", highlight=False)
+            for each in rows["named"]:
+                console.print(f"  {each['where']}: {each['what']}", markup=False, highlight=False)
     console.print(f"stored in {prepared.where}", soft_wrap=True, markup=False, highlight=False)

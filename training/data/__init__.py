@@ -6,7 +6,7 @@ decides the sample order. To add a source of rows, start at the docstring of
 """
 
 # Import neither torch nor pyarrow here: the command line and preparation processes import this package.
-from trainfleet.training.data.bad_rows import BadInput, BadRowError, Integrity, describe_left_out
+from trainfleet.training.data.bad_rows import BadInput, BadRowError, ChangedRow, Integrity, describe_left_out
 from trainfleet.training.data.columns import Column
 from trainfleet.training.data.order import (
     Order,
@@ -19,7 +19,8 @@ from trainfleet.training.data.order import (
     share,
     spread,
 )
-from trainfleet.training.data.prepare import PerRow, SplitRule, Transform, prepare
+from trainfleet.training.data.parts import Combine, PerRow, SplitRule, Transform
+from trainfleet.training.data.prepare import prepare
 from trainfleet.training.data.prepared import Prepared, open_prepared, prepared_source
 from trainfleet.training.data.sources import Row, Source, find_source
 from trainfleet.training.data.stream import Blocks, open_blocks
@@ -28,7 +29,9 @@ __all__ = [
     "BadInput",
     "BadRowError",
     "Blocks",
+    "ChangedRow",
     "Column",
+    "Combine",
     "Integrity",
     "Order",
     "PerRow",

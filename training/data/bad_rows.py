@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -17,6 +17,15 @@ MAX_IN_MANIFEST = 1000
 class BadInput:
     """A file or row that cannot be used: `where` it is and `what` is wrong."""
 
+    where: str
+    what: str
+
+
+@dataclass(frozen=True)
+class ChangedRow:
+    """A row that is used, but not as it is: its `sample`, `where` the row is and `what` was changed."""
+
+    sample: Mapping[str, Any]
     where: str
     what: str
 
@@ -65,24 +74,34 @@ class Integrity:
                 f"{len(bad)} of the data's files and rows cannot be used: {share:.1%}, {limit}", problems
             )
 
-    def report(self, bad: Sequence[BadInput]) -> dict[str, Any]:
-        """The manifest's entry about bad inputs."""
+    def report(self, bad: Sequence[BadInput], changed: Sequence[BadInput] = ()) -> dict[str, Any]:
+        """The manifest's entry about bad inputs, and about rows that are used but were changed."""
         return {
             "mode": self.mode,
             "limit": self.limit,
-            "count": len(bad),
-            "named": [asdict(each) for each in bad[:MAX_IN_MANIFEST]],
+            **_counted(bad),
+            **({"changed": _counted(changed)} if changed else {}),
         }
 
 
-def describe_left_out(facts: Mapping[str, Any]) -> str:
-    """A sentence about skipped inputs from the data facts of run.json; empty if there are none."""
-    found = facts.get("data", {}).get("left_out", {})
-    if not found.get("count"):
-        return ""
-    named = "; ".join(f"{each['where']} {each['what']}" for each in found["named"][:3])
-    more = f"; and {found['count'] - 3} more in the manifest" if found["count"] > 3 else ""
-    return f"{found['count']} of the data's files and rows are left out: {named}{more}"
+def describe_left_out(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Event and sentence about inputs that were skipped, and about those that were changed, from the data
+    facts of run.json.
+    """
+    data = facts.get("data", {})
+    for event, key, how in (
+        ("quarantined", "left_out", "of the data's files and rows are left out"),
+        ("changed_rows", "changed", "of the data's rows are used in part"),
+    ):
+        found = data.get(key, {})
+        if found.get("count"):
+            named = "; ".join(f"{each['where']} {each['what']}" for each in found["named"][:3])
+            more = f"; and {found['count'] - 3} more in the manifest" if found["count"] > 3 else ""
+            yield event, f"{found['count']} {how}: {named}{more}"
+
+
+def _counted(rows: Sequence[BadInput]) -> dict[str, Any]:
+    return {"count": len(rows), "named": [asdict(each) for each in rows[:MAX_IN_MANIFEST]]}
 
 
 def bad_from(documents: Iterable[dict[str, str]]) -> list[BadInput]:

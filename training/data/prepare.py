@@ -24,103 +24,33 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from filelock import FileLock
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
 from trainfleet.training.data import pack_blocks
-from trainfleet.training.data.bad_rows import BadInput, BadRowError, Integrity, bad_from
-from trainfleet.training.data.blocks import BLOCK_FORMAT, MANIFEST, SOURCES, Manifest, write_batches
-from trainfleet.training.data.columns import Column
+from trainfleet.training.data.bad_rows import BadInput, Integrity, bad_from
+from trainfleet.training.data.blocks import BLOCK_FORMAT, MANIFEST, SOURCES, Manifest
+from trainfleet.training.data.parts import SPLITS, Combine, Job, SplitRule, Transform, make_part
 from trainfleet.training.data.prepared import Prepared, is_prepared, open_prepared
 from trainfleet.training.data.remote import is_url
-from trainfleet.training.data.sources import Row, Source, Unit, provenance, rows_of
+from trainfleet.training.data.sources import Source
 from trainfleet.training.data.upload import upload
 from trainfleet.training.data.worker_pool import Via, choose_via, map_unordered
 from trainfleet.training.runtime import failpoints
 
-SPLITS = ("train", "validation", "test")
 BLOCK_BYTES = 8 << 20
 PARALLEL_FROM = 128 << 20
 """Bytes of raw data below which starting processes costs more than it saves."""
 
-Sample = Mapping[str, Any]
 Progress = Callable[[str, int, int], Any]
 """Called with the current stage, the number of finished items and the total."""
 
 
 def _silent(*_: Any) -> None:
     return None
-
-
-class Transform(Protocol):
-    """Turns raw rows into samples. Implemented by a module-level class, so that it can be pickled."""
-
-    @property
-    def columns(self) -> Mapping[str, Column]:
-        """The columns of every sample."""
-        ...
-
-    @property
-    def key(self) -> str:
-        """Identifies everything that changes the result."""
-        ...
-
-    def __call__(self, rows: Sequence[Row]) -> Sequence[Sample | BadInput | None]:
-        """One result per row: a sample, None to skip the row, or `BadInput` if it cannot be used."""
-        ...
-
-
-@dataclass(frozen=True)
-class PerRow:
-    """A transform from a function of one row, which may raise `BadRowError`."""
-
-    function: Callable[[Row], Sample | None]
-    columns: Mapping[str, Column]
-    key: str
-
-    def __call__(self, rows: Sequence[Row]) -> list[Sample | BadInput | None]:
-        return [self._one(row) for row in rows]
-
-    def _one(self, row: Row) -> Sample | BadInput | None:
-        try:
-            return self.function(row)
-        except BadRowError as error:
-            return BadInput(row["name"], str(error))
-
-
-@dataclass(frozen=True)
-class SplitRule:
-    """Assigns rows to splits by a hash of their name, so that a new row never moves another.
-
-    Keeps a dataset's own splits.
-    """
-
-    validation_share: float = 0.05
-    test_share: float = 0.05
-    seed: int = 0
-
-    def of(self, row: Row) -> str:
-        if row.get("split") in SPLITS:
-            return str(row["split"])
-        return self.of_name(row["name"])
-
-    def of_name(self, name: str) -> str:
-        share = int.from_bytes(hashlib.sha256(f"{self.seed}:{name}".encode()).digest()[:8]) / 2**64
-        if share < self.test_share:
-            return "test"
-        return "validation" if share < self.test_share + self.validation_share else "train"
-
-
-@dataclass(frozen=True)
-class Job:
-    """The inputs of a part besides its unit."""
-
-    transform: Transform
-    rule: SplitRule
-    stream: bool
 
 
 def prepare(
@@ -132,6 +62,7 @@ def prepare(
     rule: SplitRule = SplitRule(),
     integrity: Integrity = Integrity(),
     pack: int | None = None,
+    combine: Combine | None = None,
     rows_per_block: int | None = None,
     scatter: int | None = None,
     notes: Mapping[str, Any] | None = None,
@@ -154,6 +85,7 @@ def prepare(
         pack: concatenate the transform's single column into a stream per split, cut into samples of `pack`
             + 1 values, each starting with the last value of the previous one: inputs and targets of a
             language model.
+        combine: makes samples of several samples, within each unit and split.
         rows_per_block: by default as many as take about 8 MiB; more, up to 32 MiB, above 65,536 blocks.
         scatter: a seed; distributes the samples over the blocks at random. For sorted sources, such as by
             class.
@@ -174,7 +106,7 @@ def prepare(
     layout = pack_blocks.BlockLayout(
         dict(transform.columns), pack, rows_per_block, BLOCK_BYTES, scatter, SPLITS
     )
-    job = Job(transform, rule, pack is not None)
+    job = Job(transform, rule, pack is not None, combine)
     request = _Request(source, job, layout, integrity, dict(notes or {}), dict(extras or {}), settings or {})
     folder = cache / f"{name}-{request.key()}"
     shared = f"{store.rstrip('/')}/{folder.name}" if store is not None else None
@@ -211,11 +143,16 @@ class _Request:
             self.notes,
         ]
         columns = {name: each.document() for name, each in self.job.transform.columns.items()}
-        document = json.dumps([*identity, columns, self.digests()], sort_keys=True)
+        combine = [] if self.job.combine is None else [self.job.combine.key]
+        document = json.dumps([*identity, columns, self.digests(), *combine], sort_keys=True)
         return hashlib.sha256(document.encode()).hexdigest()[:20]
 
     def manifest(
-        self, written: pack_blocks.WrittenBlocks, source_files: int, bad: Sequence[BadInput]
+        self,
+        written: pack_blocks.WrittenBlocks,
+        source_files: int,
+        bad: Sequence[BadInput],
+        changed: Sequence[BadInput],
     ) -> Manifest:
         return Manifest(
             self.layout.block_columns(),
@@ -229,7 +166,7 @@ class _Request:
                 "splits": asdict(self.job.rule),
                 "scatter": self.layout.scatter,
             },
-            self.integrity.report(bad),
+            self.integrity.report(bad, changed),
             self.notes,
             self.digests(),
         )
@@ -276,51 +213,16 @@ def _build(request: _Request, folder: Path, *, via: Via, processes: int | None, 
     source = request.source
     via = choose_via(via, source.size, len(source.units), PARALLEL_FROM)
     reports = _make_parts(source, request.job, building, via=via, processes=processes, progress=progress)
-    bad = [each for report in reports for each in bad_from(report["bad"])]
+    bad, changed = (
+        [each for report in reports for each in bad_from(report.get(kind, ()))] for kind in ("bad", "changed")
+    )
     _check_bad(request.integrity, bad, sum(report["good"] for report in reports), building)
     sizes = [report["sizes"] for report in reports]
     written = pack_blocks.write_blocks(building, sizes, request.layout, processes, progress)
     for name, content in request.extras.items():
         write_whole(building / name, content)
     source_files = _write_sources(building, len(source.units))
-    _finish(building, request.manifest(written, source_files, bad), folder)
-
-
-def make_part(job: Job, unit: Unit) -> tuple[Any, dict[str, Any]]:
-    """A unit's samples as the bytes of a part file, and its report. A pure function."""
-    bad: list[BadInput] = []
-    rows: list[Row] = []
-    for each in rows_of(unit):
-        if isinstance(each, BadInput):
-            bad.append(each)
-        else:
-            rows.append(each)
-    columns = job.transform.columns
-    kept: dict[str, list[Sample]] = {split: [] for split in SPLITS}
-    for row, sample in zip(rows, job.transform(rows), strict=True):
-        if isinstance(sample, BadInput):
-            bad.append(sample)
-        elif sample is not None:
-            wrong = _mismatch(columns, sample)
-            if wrong:
-                bad.append(BadInput(row["name"], wrong))
-            else:
-                kept[job.rule.of(row)].append(sample)
-    batches = [pack_blocks.part_batch(columns, kept[split], job.stream) for split in SPLITS]
-    report = {
-        "sizes": [len(batch[next(iter(columns))]) for batch in batches],
-        "good": sum(len(samples) for samples in kept.values()),
-        "bad": [asdict(each) for each in bad],
-        "sources": provenance(unit),
-    }
-    return write_batches(*batches).to_pybytes(), report
-
-
-def _mismatch(columns: Mapping[str, Column], sample: Sample) -> str:
-    if set(sample) != set(columns):
-        return f"the transform gives {', '.join(sorted(sample))} instead of {', '.join(sorted(columns))}"
-    wrong = ((name, column.mismatch(sample[name])) for name, column in columns.items())
-    return "; ".join(f"{name} {what}" for name, what in wrong if what)
+    _finish(building, request.manifest(written, source_files, bad, changed), folder)
 
 
 def _make_parts(

@@ -50,12 +50,16 @@ class Prepared:
         """The `data` entry of run.json."""
         bad = self.manifest.bad
         rows = {split: self.manifest.rows(split) for split in self.manifest.splits}
-        left_out = {"count": bad.get("count", 0), "named": bad.get("named", [])[:20]}
+        left_out, changed = (
+            {"count": each.get("count", 0), "named": each.get("named", [])[:20]}
+            for each in (bad, bad.get("changed", {}))
+        )
         return {
             "manifest": f"{self.where}/{MANIFEST}",
             "digest": self.manifest.digest(),
             "rows": rows,
             "left_out": left_out,
+            **({"changed": changed} if changed["count"] else {}),
         }
 
 

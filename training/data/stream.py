@@ -102,7 +102,12 @@ class Blocks:
         """Samples per block, as `trainfleet.training.data.WindowOrder` takes them."""
         return [each.rows for each in self.entries]
 
-    def rows(self, indices: Sequence[int] | NDArray[np.int64], dtype: Any = None) -> dict[str, Any]:
+    def rows(
+        self,
+        indices: Sequence[int] | NDArray[np.int64],
+        dtype: Any = None,
+        columns: Sequence[str] | None = None,
+    ) -> dict[str, Any]:
         """The samples at `indices`, in that order: per column an array [samples, ...], or a list if ragged.
 
         The result is a copy, because a block may be closed at any time.
@@ -110,6 +115,7 @@ class Blocks:
         Args:
             indices: sample numbers in this split.
             dtype: type that columns of fixed shape are converted to; by default unchanged.
+            columns: names of the columns to return; by default all.
 
         Raises:
             IndexError: an index is out of range.
@@ -130,7 +136,8 @@ class Blocks:
             with self._lock:
                 self._evict(0, {})
         return {
-            name: _collect([block[name] for block in opened], pairs, dtype) for name in self.manifest.columns
+            name: _collect([block[name] for block in opened], pairs, dtype)
+            for name in columns or self.manifest.columns
         }
 
     def prefetch(self, indices: Sequence[int] | NDArray[np.int64]) -> None:

@@ -252,7 +252,7 @@ def _loss(loaded: LoadedRun, model: torch.nn.Module, split: Any, samples: list[i
 
     with torch.no_grad():
         outcome = loaded.workload.forward_loss(model, loaded.workload.batch(split, samples))
-    return float(outcome.loss) / outcome.num_targets
+    return float(outcome.loss) / float(outcome.num_targets)
 
 
 def _target(target: Path | None, run: str, replace: bool) -> Path:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 NOTABLE = (
     "quarantined",
+    "changed_rows",
     "network",
     "compiled",
     "not_compiled",

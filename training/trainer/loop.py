@@ -361,8 +361,8 @@ class _Run:
             "train_samples": self.order.size,
             "baseline": baseline,
         }
-        if text := describe_left_out(facts):
-            self._event("quarantined", text)
+        for kind, text in describe_left_out(facts):
+            self._event(kind, text)
 
         def open_writer() -> None:
             run_dir = self.context.run_dir

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Split = Literal["train", "validation", "test"]
 Precision = Literal["fp32", "bf16"]
+IGNORED = -100
+"""A target that does not count, as `ignore_index` of torch's cross entropy."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +35,15 @@ class StepOutput:
 
     Attributes:
         loss: sum over the targets, a scalar to differentiate.
-        num_targets: number of targets in the sum.
+        num_targets: number of targets in the sum; on a GPU it may be a detached scalar there, which the step
+            loop does not wait for.
         metric_sums: by name, a detached sum and its count: metrics besides `loss`, reported as sum over
         count.
         metric_inputs: by name, the detached arguments of `update` of the workload's torchmetrics.
     """
 
     loss: torch.Tensor
-    num_targets: float
+    num_targets: float | torch.Tensor
     metric_sums: dict[str, tuple[torch.Tensor, torch.Tensor | int]] = field(default_factory=dict)
     metric_inputs: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 

@@ -67,8 +67,10 @@ class BatchChecker:
             problems.append(
                 ("loss", "was computed without gradients", "no detach() or item() in its computation")
             )
-        if isinstance(count, torch.Tensor) or not count > 0:
-            right = "the number of targets in the loss, a plain number above 0"
+        # The value of a tensor is not read: that would wait for the device.
+        scalar = isinstance(count, torch.Tensor) and count.dim() == 0 and not count.requires_grad
+        if not scalar and (isinstance(count, torch.Tensor) or not count > 0):
+            right = "the number of targets in the loss, above 0: a plain number or a detached scalar"
             problems.append(("num_targets", f"is {_kind(count)}", right))
         problems += [
             ("metric_sums", f"has no `{name}`, which `metrics` declares", "a sum and its count")

@@ -14,8 +14,7 @@ import torch.nn.functional as F  # noqa: N812 - the name everyone knows it by
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-IGNORED = -100
-"""A target that does not count, as `ignore_index` of torch's cross entropy."""
+from trainfleet.training.workloads.base import IGNORED
 
 ChunkResult = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
 """Summed loss, number of correct predictions, and the gradients of hidden states and weight."""

@@ -32,7 +32,7 @@ from trainfleet.training.data import (
     prepare,
 )
 from trainfleet.training.data.pack_blocks import scattered
-from trainfleet.training.data.prepare import SPLITS
+from trainfleet.training.data.parts import SPLITS
 from trainfleet.training.data.sources import rows_of
 from trainfleet.training.data.upload import upload
 

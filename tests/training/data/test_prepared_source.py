@@ -149,7 +149,7 @@ def test_a_machine_reads_what_another_one_has_prepared(
         raise AssertionError("the raw data is read again")
 
     with monkeypatch.context() as patched:
-        patched.setattr(sys.modules["trainfleet.training.data.prepare"], "rows_of", unread)
+        patched.setattr(sys.modules["trainfleet.training.data.parts"], "rows_of", unread)
         second = prepared(texts, tmp_path / "second", store=store)
         assert second.where == f"{store}/{Path(first.where).name}"
         assert second.manifest.digest() == first.manifest.digest()

@@ -41,6 +41,30 @@ def causal(folder: Path) -> Path:
     return folder
 
 
+MARKED = (
+    "{% for message in messages %}<s>{{ message.role }}\n{% if message.role == 'assistant' %}"
+    "{% generation %}{{ message.content }}</s>{% endgeneration %}{% else %}{{ message.content }}</s>{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<s>assistant\n{% endif %}"
+)
+"""A chat template that marks the answers."""
+PLAIN = (
+    "{% for message in messages %}<s>{{ message.role }}\n{{ message.content }}</s>{% endfor %}"
+    "{% if add_generation_prompt %}<s>assistant\n{% endif %}"
+)
+"""The same without marks."""
+
+
+def chat(folder: Path, template: str | None = MARKED) -> Path:
+    """The model of `causal` with a chat template."""
+    import transformers
+
+    causal(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def wav2vec2(folder: Path, letters: str = "abcdefghijklmnopqrstuvwxyzäöüß") -> Path:
     """A wav2vec2 with one layer, its feature extractor and its letters."""
     import transformers

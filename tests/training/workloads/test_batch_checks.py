@@ -109,6 +109,8 @@ OUTPUTS: list[tuple[Any, str]] = [
     ),
     (StepOutput(torch.tensor(3), 4, RIGHT), "forward_loss, `loss`: is int64 []"),
     (StepOutput(LOSS, 0, RIGHT), "forward_loss, `num_targets`: is int 0"),
+    (StepOutput(LOSS, torch.ones(4), RIGHT), "forward_loss, `num_targets`: is float32 [4]"),
+    (StepOutput(LOSS, LOSS, RIGHT), "forward_loss, `num_targets`: is float32 []"),
     (StepOutput(LOSS, 4), "forward_loss, `metric_sums`: has no `accuracy`, which `metrics` declares"),
 ]
 

@@ -23,7 +23,8 @@ from trainfleet.training.trainer.context import RunContext, RunResult
 from trainfleet.training.trainer.step import Stepper
 from trainfleet.training.trainer.strategies import make_strategy, wrap
 from trainfleet.training.workloads import make_workload
-from trainfleet.training.workloads.chunked_loss import IGNORED, ChunkedCrossEntropy
+from trainfleet.training.workloads.base import IGNORED
+from trainfleet.training.workloads.chunked_loss import ChunkedCrossEntropy
 from trainfleet.training.workloads.lm.gpt import Gpt
 from trainfleet.training.workloads.lm.settings import GptSettings
 

@@ -76,12 +76,12 @@ def needs_of(recipe: Recipe, parameters: float | None = None) -> Needs:
         flops = None if parameters is None else 6.0 * parameters
         return Needs(parameters, flops, 1, 0.0, samples)
     model, vocabulary = workload.model, vocabulary_size(workload)
-    size = gpt_parameters(model, vocabulary) if model.pretrained is None else None
+    size = gpt_parameters(model, vocabulary) if model.own else None
     size = parameters if parameters is not None else size
-    attention = 12.0 * model.layers * model.width * model.context if model.pretrained is None else 0.0
+    attention = 12.0 * model.layers * model.width * model.context if model.own else 0.0
     flops_per_token = None if size is None else 6.0 * size + attention
     flops = None if flops_per_token is None else flops_per_token * model.context
-    activations = _activations(recipe, model, vocabulary) if model.pretrained is None else 0.0
+    activations = _activations(recipe, model, vocabulary) if model.own else 0.0
     return Needs(size, flops, model.context, activations, samples)
 
 

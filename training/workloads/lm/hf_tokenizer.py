@@ -65,30 +65,47 @@ class ModelEncoder:
         ]
 
 
-def model_encoder(name: str) -> ModelEncoder:
+def model_encoder(name: str, tokenizer_only: bool = False) -> ModelEncoder:
     """The encoder of a Hugging Face model, by name or folder.
+
+    Args:
+        name: of the model.
+        tokenizer_only: of a tokenizer: there may be no model, and the vocabulary is that of the tokenizer.
 
     Raises:
         InputError: the model does not exist, or has no tokenizer.json.
     """
-    tools = need_transformers(f"workload.model.pretrained {name}")
+    key = "workload.model.tokenizer" if tokenizer_only else "workload.model.pretrained"
+    tools = need_transformers(f"{key} {name}")
     try:
-        tokenizer, config = tools.AutoTokenizer.from_pretrained(name), tools.AutoConfig.from_pretrained(name)
+        tokenizer = load_tokenizer(name)
+        vocabulary = len(tokenizer)
+        if not tokenizer_only:
+            config = tools.AutoConfig.from_pretrained(name)
+            vocabulary = max(int(config.get_text_config().vocab_size), vocabulary)
     except (OSError, ValueError, KeyError) as error:
         what = f"`{name}`: {(str(error).splitlines() or [type(error).__name__])[0][:200]}"
         fix = "use a folder of save_pretrained, or a model name (with access to the hub or its cache)"
-        raise InputError("no such model", [Problem("workload.model.pretrained", what, fix)]) from error
+        raise InputError("no such model", [Problem(key, what, fix)]) from error
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise InputError(
             "the model has no tokenizer.json",
-            [Problem("workload.model.pretrained", f"`{name}` has none", "use another model")],
+            [Problem(key, f"`{name}` has none", "use another model")],
         )
     backend.no_truncation()
     backend.no_padding()
-    vocabulary = max(int(config.get_text_config().vocab_size), len(tokenizer))
     end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else 0
     return ModelEncoder(str(backend.to_str()).encode(), int(end), vocabulary)
+
+
+def load_tokenizer(name: str) -> Any:
+    """The tokenizer of transformers, by name or folder.
+
+    Raises:
+        OSError, ValueError, KeyError: there is none.
+    """
+    return need_transformers(name).AutoTokenizer.from_pretrained(name)
 
 
 def spelt_bytes(token: str, by_bytes: bool) -> bytes:

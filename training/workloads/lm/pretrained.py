@@ -1,4 +1,4 @@
-"""Pretrained causal language models of Hugging Face, trained fully or by LoRA.
+"""Causal language models of Hugging Face, trained from pretrained weights, fully or by LoRA, or from scratch.
 
 Weights are kept in fp32, whatever their stored type, and computed with in the recipe's precision. An
 exported LoRA model has its adapters merged, so that loading it needs no peft.
@@ -15,20 +15,27 @@ import torch
 from torch import Tensor, nn
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.training.workloads.lm.hf_tokenizer import load_tokenizer
 from trainfleet.training.workloads.lm.sampling import Hear, RowSampler
 from trainfleet.training.workloads.lm.settings import GptSettings, LoraSettings, SamplingSettings
 from trainfleet.training.workloads.model_folder import need_transformers
 
 
 class Causal(nn.Module):
-    """A model of transformers: tokens [B, T] to logits [B, T, V]."""
+    """A model of transformers: tokens [B, T] to logits [B, T, V].
+
+    `positions` [B, T] start at 0 in each document of a packed sample.
+    """
 
     def __init__(self, inner: Any) -> None:
         super().__init__()
         self.inner = inner
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        logits: Tensor = self.inner(input_ids=tokens, use_cache=False).logits
+    def forward(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+        # NOTE: without a mask and a cache, transformers finds the documents by their positions. It looks at
+        # them once per pass, for which a GPU is waited for.
+        packed = {} if positions is None else {"position_ids": positions}
+        logits: Tensor = self.inner(input_ids=tokens, use_cache=False, **packed).logits
         return logits
 
     def generate(
@@ -117,6 +124,34 @@ def build(settings: GptSettings, dtype: torch.dtype = torch.float32) -> Causal:
     return Causal(inner if settings.lora is None else _with_lora(inner, settings.lora))
 
 
+@torch.no_grad()
+def check_packing(model: Causal, name: str) -> None:
+    """Compare two documents in one sample with each by itself, on the model as it is.
+
+    Raises:
+        InputError: their logits differ, so the model does not keep the documents of a sample apart.
+    """
+    inner, training = model.inner, model.inner.training
+    device = next(inner.parameters()).device
+    documents = [torch.tensor([[4, 2, 3, 5, 1]], device=device), torch.tensor([[3, 1, 4, 2]], device=device)]
+    positions = torch.cat([torch.arange(each.shape[1], device=device) for each in documents])[None]
+    inner.eval()
+    try:
+        alone = torch.cat([model(each) for each in documents], dim=1)
+        together = model(torch.cat(documents, dim=1), positions)
+        apart = bool((together - alone).abs().max() <= 1e-3 * alone.abs().max())
+    except TypeError:  # it has no argument for positions
+        apart = False
+    finally:
+        inner.train(training)
+    if not apart:
+        what = f"`{name}` computes with the other documents of a packed sample, or with their positions"
+        problem = Problem(
+            "workload.data.conversations.packing", what, "workload.data.conversations.packing=false"
+        )
+        raise InputError("the model cannot be trained with packing", [problem])
+
+
 def flops_per_token(model: Causal, context: int) -> float:
     """Forward and backward, as `trainfleet.training.workloads.lm.gpt.flops_per_token` counts them."""
     config = model.inner.config.get_text_config()
@@ -124,13 +159,14 @@ def flops_per_token(model: Causal, context: int) -> float:
     return float(6 * parameters + 12 * config.num_hidden_layers * config.hidden_size * context)
 
 
-def export(model: Causal, tokenizer: str, folder: Path) -> None:
-    """Write the model and its tokenizer."""
+def export(model: Causal, tokenizer: str | None, folder: Path) -> None:
+    """Write the model, and the tokenizer of this name or folder."""
     inner = model.inner
     if hasattr(inner, "merge_and_unload"):
         inner = copy.deepcopy(inner).merge_and_unload()
     inner.save_pretrained(folder)
-    need_transformers("export").AutoTokenizer.from_pretrained(tokenizer).save_pretrained(folder)
+    if tokenizer is not None:
+        load_tokenizer(tokenizer).save_pretrained(folder)
 
 
 def _with_lora(inner: Any, settings: LoraSettings) -> Any:

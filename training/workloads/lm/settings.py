@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -31,10 +31,26 @@ class LoraSettings(Section):
 
 
 class GptSettings(Section):
-    """The shape of the GPT, or a pretrained model instead (then only `context` and `lora` count)."""
+    """The shape of the GPT; or a pretrained model, for which only `context` and `lora` count; or an
+    architecture of transformers with random weights, for which `config`, `tokenizer` and `context` do.
+    """
 
     pretrained: str | None = Field(
         None, description="A Hugging Face causal model by name or folder; goes with data.tokens=model."
+    )
+    architecture: str | None = Field(
+        None,
+        description="A causal architecture of transformers, such as llama, with random weights: the "
+        "`model_type` of its configuration.",
+    )
+    config: dict[str, Any] = Field(
+        {},
+        description="Values of the architecture's configuration, such as hidden_size; others are its "
+        "defaults. The vocabulary and the positions follow from the tokens and `context`.",
+    )
+    tokenizer: str | None = Field(
+        None,
+        description="A Hugging Face tokenizer by name or folder, for an architecture with data.tokens=model.",
     )
     lora: LoraSettings | None = Field(
         None, description="Train low-rank adapters on frozen pretrained weights; null: train all weights."
@@ -55,6 +71,11 @@ class GptSettings(Section):
         ge=1,
         description="Tokens whose logits exist at a time in the loss; fewer use less memory, and are slower.",
     )
+
+    @property
+    def own(self) -> bool:
+        """Whether the model is the GPT, and not one of transformers."""
+        return self.pretrained is None and self.architecture is None
 
 
 class SamplingSettings(Section):
@@ -79,6 +100,26 @@ class SamplingSettings(Section):
     )
 
 
+class ConversationSettings(Section):
+    """Conversations instead of text, written by the chat template of the model's tokenizer. Only the answers
+    (messages of the role `assistant`) are predicted.
+    """
+
+    column: str = Field(
+        "messages",
+        description="Which column has the conversations: lists of messages with `role` and `content`.",
+    )
+    packing: bool = Field(
+        True,
+        description="Several conversations per sample, none of which attends to another; false: one.",
+    )
+    too_long: Literal["refuse", "truncate"] = Field(
+        "refuse",
+        description="What happens to a conversation longer than the context: it cannot be used (see "
+        "`integrity`), or its end is cut off. Both are counted and named.",
+    )
+
+
 class TextSettings(Section):
     """Which text, and how it is split and turned into tokens."""
 
@@ -92,8 +133,11 @@ class TextSettings(Section):
         description="Which files of a folder: a text is a document; of .parquet and .jsonl each row is one.",
     )
     column: str = Field("text", description="Which column of parquet files, JSON lines and datasets.")
+    conversations: ConversationSettings | None = Field(
+        None, description="Train on the answers of conversations; null: on text."
+    )
     tokens: Literal["bytes", "bpe", "model"] = Field(
-        "bytes", description="`model`: those of the pretrained model."
+        "bytes", description="`model`: those of the pretrained model, or of `model.tokenizer`."
     )
     vocabulary: int = Field(
         8192, ge=257, le=65536, description="Size of the BPE vocabulary, trained on the training split."
@@ -131,6 +175,9 @@ class TextSettings(Section):
     )
 
 
+_OF_GPT = ("layers", "width", "heads", "mlp", "mlp_ratio", "dropout", "loss_chunk")
+
+
 class LmSettings(WorkloadSettings):
     """A language model on text."""
 
@@ -142,11 +189,14 @@ class LmSettings(WorkloadSettings):
     def raw_data(self) -> Iterator[RawData]:
         data = self.data
         if data.source != "stdlib":
-            yield RawData(data.source, data.glob, (data.column,), strict=data.integrity == "refuse")
+            column = data.column if data.conversations is None else data.conversations.column
+            yield RawData(data.source, data.glob, (column,), strict=data.integrity == "refuse")
 
     def check_recipe(self, recipe: RecipeView) -> Iterator[BrokenRule]:
         model, tokens = self.model, self.data.tokens
-        if model.pretrained is None and model.width % (2 * model.heads):
+        yield from self._architecture_rules()
+        yield from self._conversation_rules()
+        if model.own and model.width % (2 * model.heads):
             what = f"{model.width} cannot be split into {model.heads} heads of even width"
             yield "workload.model.width workload.model.heads", what, f"a multiple of {2 * model.heads}"
         if model.pretrained is not None and tokens != "model":
@@ -155,12 +205,12 @@ class LmSettings(WorkloadSettings):
                 f"`{tokens}` are not the tokens that the pretrained model knows",
                 "model",
             )
-        if model.pretrained is None and tokens == "model":
-            what = "there is no pretrained model whose tokens these could be"
+        if model.pretrained is None and model.tokenizer is None and tokens == "model":
+            what = "there is no pretrained model or tokenizer whose tokens these could be"
             yield (
                 "workload.data.tokens workload.model.pretrained",
                 what,
-                "bytes or bpe, or name workload.model.pretrained",
+                "bytes or bpe, or name workload.model.pretrained or workload.model.tokenizer",
             )
         if model.pretrained is None and model.lora is not None:
             what = "LoRA leaves the model's own weights as they are, so they must be pretrained"
@@ -172,3 +222,41 @@ class LmSettings(WorkloadSettings):
         if model.pretrained is not None and recipe.sharding.meta_init:
             what = "a pretrained model's weights are read, not made"
             yield "sharding.meta_init workload.model.pretrained", what, "sharding.meta_init=false"
+        if model.architecture is not None and recipe.sharding.meta_init:
+            what = "an architecture of transformers initialises its weights as a whole"
+            yield "sharding.meta_init workload.model.architecture", what, "sharding.meta_init=false"
+
+    def _architecture_rules(self) -> Iterator[BrokenRule]:
+        model = self.model
+        key = "workload.model.architecture"
+        if model.architecture is None:
+            if model.config:
+                what = "these values configure an architecture, and there is none"
+                yield f"workload.model.config {key}", what, f"name {key}, or leave it out"
+            if model.tokenizer is not None:
+                what = "only an architecture has a tokenizer of its own choice"
+                yield f"workload.model.tokenizer {key}", what, f"name {key}, or leave it out"
+            return
+        if model.pretrained is not None:
+            what = "a pretrained model has its own architecture"
+            yield f"{key} workload.model.pretrained", what, "leave one of them out"
+        if model.tokenizer is not None and self.data.tokens != "model":
+            what = f"`{self.data.tokens}` do not use a tokenizer of Hugging Face"
+            yield "workload.model.tokenizer workload.data.tokens", what, "workload.data.tokens=model"
+        for name in _OF_GPT:
+            if getattr(model, name) != GptSettings.model_fields[name].default:
+                what = "belongs to the GPT, not to an architecture of transformers"
+                yield f"workload.model.{name} {key}", what, "leave it out, and use workload.model.config"
+
+    def _conversation_rules(self) -> Iterator[BrokenRule]:
+        data, key = self.data, "workload.data.conversations"
+        if data.conversations is None:
+            return
+        if data.tokens != "model":
+            what = f"`{data.tokens}` have no chat template"
+            yield f"workload.data.tokens {key}", what, "model"
+        if data.source == "stdlib":
+            yield f"workload.data.source {key}", "has no conversations", "name .jsonl or .parquet files"
+        if data.column != TextSettings.model_fields["column"].default:
+            what = "is a column of text, and the recipe reads conversations"
+            yield f"workload.data.column {key}", what, f"{key}.column"

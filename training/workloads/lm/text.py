@@ -10,11 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from filelock import FileLock
@@ -39,98 +38,24 @@ from trainfleet.training.data import (
 from trainfleet.training.data.progress import progress_reporter
 from trainfleet.training.data.sources import rows_of
 from trainfleet.training.workloads import Split
-from trainfleet.training.workloads.lm.hf_tokenizer import ModelEncoder, byte_of
+from trainfleet.training.workloads.lm.encoders import (
+    END,
+    TOKENIZER,
+    BpeEncoder,
+    ByteEncoder,
+    Encoder,
+    token_type,
+)
+from trainfleet.training.workloads.lm.hf_tokenizer import ModelEncoder
 from trainfleet.training.workloads.lm.settings import TextSettings
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 EXCLUDED_FOLDERS = frozenset({"site-packages", "dist-packages", "test", "tests", "__pycache__"})
-END = "<|end|>"
-TOKENIZER = "tokenizer.json"
 TOKENIZER_BYTES = 1 << 30
 """Amount of the training split, from its start, that a BPE vocabulary is trained on."""
 ALL_BYTES = 1 << 62
 STREAM_FROM = 4 << 30
 """Size of the tokens from which `stream: auto` reads block by block."""
-
-
-class Encoder(Protocol):
-    """Text to tokens. A frozen dataclass: it travels to other processes."""
-
-    @property
-    def key(self) -> str:
-        """Identifies the vocabulary."""
-        ...
-
-    @property
-    def vocabulary(self) -> int: ...
-
-    @property
-    def spelling(self) -> list[bytes]:
-        """The bytes of each token; the byte 0 is the end of a document."""
-        ...
-
-    @property
-    def end(self) -> int:
-        """The token after each document."""
-        ...
-
-    @property
-    def tokenizer(self) -> bytes | None:
-        """A tokenizer.json, kept with the blocks."""
-        ...
-
-    def encode(self, documents: Sequence[bytes]) -> list[NDArray[Any]]: ...
-
-
-@dataclass(frozen=True)
-class ByteEncoder:
-    """A token is a byte."""
-
-    key: str = "bytes"
-    vocabulary: int = 256
-    end: int = 0
-    tokenizer: bytes | None = None
-
-    @property
-    def spelling(self) -> list[bytes]:
-        return [bytes([value]) for value in range(256)]
-
-    def encode(self, documents: Sequence[bytes]) -> list[NDArray[Any]]:
-        return [np.frombuffer(document, dtype=np.uint8) for document in documents]
-
-
-@dataclass(frozen=True)
-class BpeEncoder:
-    """Byte-level BPE of a tokenizer.json; invalid UTF-8 is replaced."""
-
-    tokenizer: bytes
-
-    @property
-    def key(self) -> str:
-        return f"bpe {hashlib.sha256(self.tokenizer).hexdigest()}"
-
-    @property
-    def vocabulary(self) -> int:
-        return int(_loaded(self.tokenizer).get_vocab_size())
-
-    @property
-    def spelling(self) -> list[bytes]:
-        """Byte-level BPE writes a byte as a printable character: itself, or one from U+0100 on."""
-        tokenizer = _loaded(self.tokenizer)
-        tokens = (str(tokenizer.id_to_token(token)) for token in range(tokenizer.get_vocab_size()))
-        return [
-            b"\0" if token == END else bytes(byte_of()[character] for character in token) for token in tokens
-        ]
-
-    @property
-    def end(self) -> int:
-        return int(_loaded(self.tokenizer).token_to_id(END) or 0)
-
-    def encode(self, documents: Sequence[bytes]) -> list[NDArray[Any]]:
-        encoded = _loaded(self.tokenizer).encode_batch_fast(
-            [document.decode("utf-8", "replace") for document in documents]
-        )
-        return [np.asarray(each.ids, dtype=token_type(self.vocabulary)) for each in encoded]
 
 
 @dataclass(frozen=True)
@@ -173,6 +98,7 @@ class TokenFiles:
         spelling: the bytes of each token; the byte 0 is the end of a document.
         digest: identifies the tokens of all splits.
         streamed: too large for a full shuffle, or configured so.
+        context: targets per sample.
     """
 
     prepared: Prepared
@@ -182,6 +108,34 @@ class TokenFiles:
     spelling: list[bytes]
     digest: str
     streamed: bool
+    context: int
+
+    def batch(self, split: Split, indices: Sequence[int]) -> dict[str, NDArray[np.int64]]:
+        """Samples [B, context]: `inputs`, and `targets` one later."""
+        values = self.blocks[split].rows(indices, np.int64)["tokens"]
+        return {"inputs": values[:, :-1], "targets": values[:, 1:]}
+
+    def num_targets(self, split: Split, indices: Sequence[int]) -> float:  # noqa: ARG002 - every sample of every split has as many targets
+        return float(len(indices) * self.context)
+
+    def sample_tokens(self) -> int:
+        """Tokens of a sample, on average."""
+        return self.context
+
+    def byte_runs(self, split: Split, indices: Sequence[int] | None, at_most: int) -> Iterator[bytes]:
+        """The targets as bytes, each after its predecessor: of the samples `indices`, or of `at_most` evenly
+        spaced blocks. Pieces overlap by one byte, so that each pair counts once.
+        """
+        spelling = self.spelling
+        rows: Iterable[NDArray[Any]] = (
+            self.tokens(split, at_most) if indices is None else self.blocks[split].rows(indices)["tokens"]
+        )
+        for tokens in rows:
+            if isinstance(self.encoder, ByteEncoder):
+                yield tokens.tobytes()
+            else:
+                first, *others = tokens.tolist()
+                yield b"".join([spelling[first][-1:], *map(spelling.__getitem__, others)])
 
     def tokens(self, split: Split, at_most: int | None = None) -> Iterator[NDArray[Any]]:
         """A split's tokens by block, each starting with the previous token; of `at_most` evenly spaced
@@ -204,27 +158,34 @@ def token_files(
             cannot be written.
     """
     prepared = _prepared(settings, cache, context, pretrained)
+    blocks, streamed = open_files(prepared, settings, cache)
+    encoder = _encoder_of(prepared)
+    return TokenFiles(
+        prepared,
+        blocks,
+        encoder,
+        encoder.vocabulary,
+        encoder.spelling,
+        prepared.manifest.digest(),
+        streamed,
+        context,
+    )
+
+
+def open_files(prepared: Prepared, settings: TextSettings, cache: Path) -> tuple[dict[Split, Blocks], bool]:
+    """The blocks of each split, and whether they are streamed."""
     stream = prepared.manifest.bytes() >= STREAM_FROM if settings.stream == "auto" else settings.stream
     found = prepared.splits(
         cache,
         disk=int(settings.disk_gib * 2**30),
         memory=settings.memory_mib << 20 if stream else ALL_BYTES,
     )
-    blocks = {split: found[split] for split in SPLITS}
-    encoder = _encoder_of(prepared)
-    return TokenFiles(
-        prepared, blocks, encoder, encoder.vocabulary, encoder.spelling, prepared.manifest.digest(), stream
-    )
+    return {split: found[split] for split in SPLITS}, stream
 
 
 def split_of(name: str, settings: TextSettings) -> Split:
     """Where a document goes: a function of its name and the split seed alone."""
-    return next(split for split in SPLITS if split == _rule(settings).of_name(name))
-
-
-def token_type(vocabulary: int) -> str:
-    """The smallest numpy type for a vocabulary's tokens."""
-    return "uint8" if vocabulary <= 2**8 else "uint16" if vocabulary <= 2**16 else "uint32"
+    return next(split for split in SPLITS if split == split_rule(settings).of_name(name))
 
 
 def _prepared(settings: TextSettings, cache: Path, context: int, pretrained: Encoder | None) -> Prepared:
@@ -240,7 +201,7 @@ def _prepared(settings: TextSettings, cache: Path, context: int, pretrained: Enc
     )
     if prepared is not None:
         return prepared
-    source = _source(settings)
+    source = raw_source(settings, settings.column)
     encoder = pretrained or (
         ByteEncoder() if settings.tokens == "bytes" else _bpe_encoder(settings, source, cache)
     )
@@ -249,7 +210,7 @@ def _prepared(settings: TextSettings, cache: Path, context: int, pretrained: Enc
         Tokens(encoder, settings.column),
         cache,
         name="text",
-        rule=_rule(settings),
+        rule=split_rule(settings),
         integrity=Integrity(settings.integrity, settings.quarantine_limit),
         pack=context,
         rows_per_block=settings.block_rows,
@@ -266,8 +227,13 @@ def _prepared(settings: TextSettings, cache: Path, context: int, pretrained: Enc
     )
 
 
-def _source(settings: TextSettings) -> Source:
-    columns = (settings.column,)
+def raw_source(settings: TextSettings, column: str) -> Source:
+    """The files that the settings name; tables must have the column.
+
+    Raises:
+        InputError: there are none.
+    """
+    columns = (column,)
     if settings.source == "stdlib":  # empty modules are valid
         root = sysconfig.get_paths()["stdlib"]
         return find_source(
@@ -286,7 +252,8 @@ def _source(settings: TextSettings) -> Source:
         raise InputError("there is no text to train on", problems) from error
 
 
-def _rule(settings: TextSettings) -> SplitRule:
+def split_rule(settings: TextSettings) -> SplitRule:
+    """Assigns documents and rows to splits."""
     return SplitRule(settings.validation_share, settings.test_share, settings.split_seed)
 
 
@@ -304,7 +271,14 @@ def _text(row: Row, column: str) -> bytes | BadInput:
 
 def _bpe_encoder(settings: TextSettings, source: Source, cache: Path) -> BpeEncoder:
     """A vocabulary trained on the training split, cached next to the blocks."""
-    identity = [1, source.key, settings.column, settings.vocabulary, asdict(_rule(settings)), TOKENIZER_BYTES]
+    identity = [
+        1,
+        source.key,
+        settings.column,
+        settings.vocabulary,
+        asdict(split_rule(settings)),
+        TOKENIZER_BYTES,
+    ]
     path = cache / f"bpe-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:20]}.json"
     try:
         cache.mkdir(parents=True, exist_ok=True)
@@ -334,7 +308,7 @@ def _train(settings: TextSettings, source: Source) -> str:
 
 
 def _training_text(settings: TextSettings, source: Source) -> Iterator[str]:
-    rule, left = _rule(settings), TOKENIZER_BYTES
+    rule, left = split_rule(settings), TOKENIZER_BYTES
     for unit in source.units:
         for row in rows_of(unit):
             text = row if isinstance(row, BadInput) else _text(row, settings.column)
@@ -353,10 +327,3 @@ def _encoder_of(prepared: Prepared) -> Encoder:
     if notes.get("tokens") == "model":
         return ModelEncoder(prepared.extra(TOKENIZER), int(notes["end"]), int(notes["vocabulary"]))
     return BpeEncoder(prepared.extra(TOKENIZER))
-
-
-@lru_cache(maxsize=4)
-def _loaded(document: bytes) -> Any:
-    from tokenizers import Tokenizer
-
-    return Tokenizer.from_str(document.decode())

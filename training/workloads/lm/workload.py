@@ -1,7 +1,8 @@
-"""The language-model workload: a GPT or a pretrained model on packed text, with a bigram baseline.
+"""The language-model workload: a GPT or a model of transformers on text or conversations, with a bigram
+baseline.
 
-Sample `i` is the tokens i·T to i·T + T of its split. Inputs and targets overlap by one, so a split of n
-tokens holds (n - 1) // T samples.
+Of text, sample `i` is the tokens i·T to i·T + T of its split. Inputs and targets overlap by one, so a split
+of n tokens holds (n - 1) // T samples.
 """
 
 from __future__ import annotations
@@ -10,27 +11,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows it by
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.workloads import Split, StepOutput, Workload
+from trainfleet.training.workloads.base import IGNORED
+from trainfleet.training.workloads.lm.architecture import build_architecture
 from trainfleet.training.workloads.lm.bigram import nats_per_byte, pair_counts
+from trainfleet.training.workloads.lm.chat import CHAT_TEMPLATE, ChatEncoder, chat_encoder, prompts_of
+from trainfleet.training.workloads.lm.conversations import Conversations, conversation_files, rows_batch
+from trainfleet.training.workloads.lm.encoders import END, TOKENIZER, BpeEncoder, ByteEncoder, Encoder
 from trainfleet.training.workloads.lm.gpt import Gpt, flops_per_token
-from trainfleet.training.workloads.lm.gpt_hf_layout import read_gpt, write_gpt
-from trainfleet.training.workloads.lm.hf_tokenizer import model_encoder
+from trainfleet.training.workloads.lm.gpt_hf_layout import read_gpt, write_gpt, write_tokenizer
+from trainfleet.training.workloads.lm.hf_tokenizer import ModelEncoder, model_encoder
 from trainfleet.training.workloads.lm.sampled_text import TextPieces, options_of
 from trainfleet.training.workloads.lm.sampling import Hear, generate
-from trainfleet.training.workloads.lm.settings import LmSettings, SamplingSettings
-from trainfleet.training.workloads.lm.text import (
-    END,
-    TOKENIZER,
-    BpeEncoder,
-    ByteEncoder,
-    Encoder,
-    token_files,
-)
+from trainfleet.training.workloads.lm.settings import GptSettings, LmSettings, SamplingSettings
+from trainfleet.training.workloads.lm.text import token_files
 from trainfleet.training.workloads.model_folder import dtype_of, source_digest
 from trainfleet.training.workloads.transfer import to_device
 
@@ -39,33 +37,44 @@ _BASELINE_BLOCKS = 64
 
 
 class LanguageModel(Workload):
-    """See `trainfleet.training.workloads.Workload`. Batches hold `inputs` and `targets`, int64 [B, T]."""
+    """See `trainfleet.training.workloads.Workload`. Batches hold `inputs` and `targets`, int64 [B, T], and of
+    packed conversations `positions`.
+    """
 
     metrics = ("nats_per_byte", "accuracy")
     thread_safe_batch = True
     byte_lengths: torch.Tensor
+    _trains = False
     precisions = ("fp32", "bf16")
     predict_settings = SamplingSettings
     row_settings = tuple(SamplingSettings.model_fields)
     streams = True
 
     def __init__(self, settings: LmSettings, cache: Path) -> None:
-        encoder = model_encoder(settings.model.pretrained) if settings.model.pretrained is not None else None
-        self.files = token_files(settings.data, cache, settings.model.context, encoder)
+        encoder = _model_encoder(settings, {}, None) if settings.data.tokens == "model" else None
+        context = settings.model.context
+        self.files = (
+            conversation_files(settings.data, cache, context, encoder)
+            if isinstance(encoder, ChatEncoder)
+            else token_files(settings.data, cache, context, encoder)
+        )
         self._configure(settings, self.files.encoder)
+        self._trains = True
         self.streamed = self.files.streamed
-        self.sample_tokens = settings.model.context
+        self.sample_tokens = self.files.sample_tokens()
         self.loss_unit = "nats/byte" if settings.data.tokens == "bytes" else "nats/token"
         with torch.device("meta"):
             shape = self.build_model()
         self.parameters = sum(each.numel() for each in shape.parameters())
-        if settings.model.pretrained is None:
+        if self._own:
             self.flops_per_token = flops_per_token(self.parameters, settings.model)
         else:
             self.flops_per_token = _pretrained().flops_per_token(shape, settings.model.context)
 
     def assets(self) -> dict[str, bytes]:
-        """The BPE tokenizer. A pretrained model's is read with the model."""
+        """The BPE tokenizer, and the chat template. Another tokenizer is read with its model."""
+        if isinstance(self.encoder, ChatEncoder):
+            return {CHAT_TEMPLATE: self.encoder.template.encode()}
         own = self.settings.data.tokens == "bpe" and self.encoder.tokenizer is not None
         return {TOKENIZER: self.encoder.tokenizer or b""} if own else {}
 
@@ -79,11 +88,19 @@ class LanguageModel(Workload):
         return self.files.digest
 
     def build_model(self) -> torch.nn.Module:
-        model: torch.nn.Module = (
-            Gpt(self.settings.model, self.encoder.vocabulary)
-            if self._own
-            else _pretrained().build(self.settings.model, dtype_of(self.precision))
-        )
+        settings, dtype = self.settings.model, dtype_of(self.precision)
+        if self._own:
+            return Gpt(settings, self.encoder.vocabulary)
+        model: torch.nn.Module
+        if settings.architecture is not None:
+            inner = build_architecture(settings, self.encoder.vocabulary, self.encoder.end, dtype)
+            model = _pretrained().Causal(inner)
+        else:
+            model = _pretrained().build(settings, dtype)
+        conversations = self.settings.data.conversations
+        # Inference has no packed samples, and a model on the meta device computes nothing.
+        if self._trains and conversations and conversations.packing and not torch.empty(0).is_meta:
+            _pretrained().check_packing(model, settings.pretrained or settings.architecture)
         return model
 
     def frozen_source(self) -> str | None:
@@ -106,11 +123,11 @@ class LanguageModel(Workload):
         return {"data": self.files.prepared.data_info()}
 
     def batch(self, split: Split, indices: Sequence[int]) -> dict[str, torch.Tensor]:
-        values = torch.from_numpy(self.files.blocks[split].rows(indices, np.int64)["tokens"])
-        return {"inputs": values[:, :-1].contiguous(), "targets": values[:, 1:].contiguous()}
+        batch = self.files.batch(split, indices)
+        return {name: torch.from_numpy(each).contiguous() for name, each in batch.items()}
 
-    def num_targets(self, split: Split, indices: Sequence[int]) -> float:  # noqa: ARG002 - every sample of every split has as many targets
-        return float(len(indices) * self.sample_tokens)
+    def num_targets(self, split: Split, indices: Sequence[int]) -> float:
+        return self.files.num_targets(split, indices)
 
     def forward_loss(self, model: Callable[..., Any], batch: dict[str, torch.Tensor]) -> StepOutput:
         inputs, targets = batch["inputs"], batch["targets"]
@@ -118,32 +135,40 @@ class LanguageModel(Workload):
             loss, right = model(inputs, targets, self.wants_metrics)
         else:
             # Models of transformers scale or cap their logits in ways of their own, so all are computed.
-            logits = model(inputs).flatten(0, 1)
-            loss = F.cross_entropy(logits.float(), targets.flatten(), reduction="sum")
+            positions = (batch["positions"],) if "positions" in batch else ()
+            logits = model(inputs, *positions).flatten(0, 1)
+            loss = F.cross_entropy(logits.float(), targets.flatten(), reduction="sum", ignore_index=IGNORED)
             right = (logits.argmax(dim=-1) == targets.flatten()).sum() if self.wants_metrics else None
         with torch.no_grad():
             if self.byte_lengths.device != targets.device:
                 self.byte_lengths = to_device(self.byte_lengths, targets.device)  # once
-            written = self.byte_lengths[targets].sum()
-        count = targets.numel()
+            count: int | torch.Tensor = targets.numel()
+            if self.settings.data.conversations is None:
+                written = self.byte_lengths[targets].sum()
+            else:
+                counted = targets != IGNORED
+                count = counted.sum()
+                written = (self.byte_lengths[targets.where(counted, 0)] * counted).sum()
         sums: dict[str, tuple[torch.Tensor, torch.Tensor | int]] = {"nats_per_byte": (loss.detach(), written)}
         if right is not None:
             sums["accuracy"] = (right, count)
         return StepOutput(loss, count, sums)
 
     def baseline(self, indices: Sequence[int]) -> dict[str, float]:
-        """Bigram cross entropy on the bytes of the validation samples `indices`, each after its
-        predecessor.
+        """Bigram cross entropy on the bytes of the targets of the validation samples `indices`, each after
+        its predecessor; counted in part of the training split.
         """
-        train = pair_counts(self._train_bytes())
-        spelling, evaluated = self.spelling, []
-        for sample in self.files.blocks["validation"].rows(indices)["tokens"]:
-            row = [spelling[token] for token in sample]
-            evaluated.append(b"".join([row[0][-1:], *row[1:]]))
-        return {"bigram_nats_per_byte": nats_per_byte(train, pair_counts(evaluated))}
+        train = pair_counts(self.files.byte_runs("train", None, _BASELINE_BLOCKS))
+        evaluated = pair_counts(self.files.byte_runs("validation", indices, _BASELINE_BLOCKS))
+        return {"bigram_nats_per_byte": nats_per_byte(train, evaluated)}
 
     def read(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        """Rows with `text`, a prompt; an empty one starts a new document."""
+        """Rows with `text`, a prompt; an empty one starts a new document. Of a model of conversations, rows
+        with messages, whose next answer is predicted, or with `text`, which is a message of a user.
+        """
+        encoder = self.encoder
+        if isinstance(encoder, ChatEncoder):
+            return self._padded(prompts_of(encoder, self._column, rows))
         problems = [
             Problem(f"row {number}", "has no text", '{"text": "the beginning"}')
             for number, row in enumerate(rows)
@@ -151,19 +176,25 @@ class LanguageModel(Workload):
         ]
         if problems:
             raise InputError("some rows have no text", problems)
-        encoder = self.encoder
-        tokens = [
-            each.tolist() or [encoder.end]
-            for each in encoder.encode([str(row["text"]).encode() for row in rows])
-        ]
-        longest = max(len(each) for each in tokens)
-        padded = torch.tensor([each + [encoder.end] * (longest - len(each)) for each in tokens])
-        return {"tokens": padded, "length": torch.tensor([len(each) for each in tokens])}
+        return self._padded(
+            [
+                each.tolist() or [encoder.end]
+                for each in encoder.encode([str(row["text"]).encode() for row in rows])
+            ]
+        )
 
     def read_samples(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, torch.Tensor]]:
         """Rows with `text`, each a whole document: every token, and the end, is predicted once, in windows of
-        the context. The first follows the end of another document, as in training.
+        the context. The first follows the end of another document, as in training. Of a model of
+        conversations, rows with messages, whose answers are predicted.
         """
+        if isinstance(self.encoder, ChatEncoder):
+            assert self.settings.data.conversations is not None
+            context = self.settings.model.context
+            transform = Conversations(self.encoder, self.settings.data.conversations, context)
+            batch = rows_batch(transform, rows)
+            yield {name: torch.from_numpy(each) for name, each in batch.items()}
+            return
         read, end, context = self.read(rows), self.encoder.end, self.settings.model.context
         windows: dict[int, list[list[int]]] = {}
         for row, tokens, length in zip(rows, read["tokens"].tolist(), read["length"].tolist(), strict=True):
@@ -206,17 +237,20 @@ class LanguageModel(Workload):
 
     def export(self, model: torch.nn.Module, folder: Path) -> None:
         if not self._own:
-            _pretrained().export(model, self.settings.model.pretrained, folder)
+            settings = self.settings.model
+            _pretrained().export(model, settings.pretrained or settings.tokenizer, folder)
+            if self.settings.data.tokens != "model":
+                write_tokenizer(folder, self.encoder.tokenizer, self._end_text)
             return
         assert isinstance(model, Gpt)
         encoder = self.encoder
-        write_gpt(model, folder, encoder.tokenizer, encoder.end, END if encoder.tokenizer else None)
+        write_gpt(model, folder, encoder.tokenizer, encoder.end, self._end_text)
 
     def import_(self, folder: Path) -> torch.nn.Module:
         """Build a model from what `export` wrote."""
         if self._own:
             return read_gpt(folder, dtype_of(self.precision))
-        exported = self.settings.model.model_copy(update={"pretrained": str(folder), "lora": None})
+        exported = GptSettings(pretrained=str(folder), context=self.settings.model.context)
         model: torch.nn.Module = _pretrained().build(exported, dtype_of(self.precision)).eval()
         return model
 
@@ -227,7 +261,21 @@ class LanguageModel(Workload):
 
     @property
     def _own(self) -> bool:
-        return self.settings.model.pretrained is None
+        return self.settings.model.own
+
+    @property
+    def _end_text(self) -> str | None:
+        return END if self.encoder.tokenizer else None
+
+    @property
+    def _column(self) -> str:
+        conversations = self.settings.data.conversations
+        return "messages" if conversations is None else conversations.column
+
+    def _padded(self, tokens: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
+        longest, end = max(len(each) for each in tokens), self.encoder.end
+        padded = torch.tensor([[*each, *[end] * (longest - len(each))] for each in tokens])
+        return {"tokens": padded, "length": torch.tensor([len(each) for each in tokens])}
 
     def _text(self, tokens: Sequence[int]) -> str:
         """The text up to the end of the document."""
@@ -235,24 +283,23 @@ class LanguageModel(Workload):
         kept = tokens[: tokens.index(end)] if end in tokens else tokens
         return b"".join(self.spelling[token] for token in kept).decode("utf-8", "replace")
 
-    def _train_bytes(self) -> Iterator[bytes]:
-        """Part of the training split as bytes, in pieces that overlap by one byte, so that each pair counts
-        once.
-        """
-        spelling = self.spelling
-        for tokens in self.files.tokens("train", at_most=_BASELINE_BLOCKS):
-            if self.settings.data.tokens == "bytes":
-                yield tokens.tobytes()
-            else:
-                first, *others = tokens.tolist()
-                yield b"".join([spelling[first][-1:], *map(spelling.__getitem__, others)])
-
 
 def _encoder(settings: LmSettings, assets: Mapping[str, bytes], folder: Path | None) -> Encoder:
     """The encoder of a trained model, from its assets or its published folder."""
-    if settings.model.pretrained is not None:
-        return model_encoder(str(folder or settings.model.pretrained))
+    if settings.data.tokens == "model":
+        return _model_encoder(settings, assets, folder)
     return ByteEncoder() if settings.data.tokens == "bytes" else BpeEncoder(assets[TOKENIZER])
+
+
+def _model_encoder(settings: LmSettings, assets: Mapping[str, bytes], folder: Path | None) -> ModelEncoder:
+    """The encoder of a tokenizer of Hugging Face; for conversations with the template of the training."""
+    model = settings.model
+    only = model.architecture is not None and folder is None
+    name = str(folder or model.pretrained or model.tokenizer)
+    if settings.data.conversations is None:
+        return model_encoder(name, only)
+    template = assets[CHAT_TEMPLATE].decode() if CHAT_TEMPLATE in assets else None
+    return chat_encoder(name, tokenizer_only=only, template=template)
 
 
 def _pretrained() -> Any:
