@@ -1,6 +1,7 @@
 """`trainfleet evaluate`: exact metrics of a checkpoint on a split, computed by one or several processes.
 
-Each rank evaluates its share, each sample once. Works without Ray.
+Each rank evaluates its share, each sample once. A model that was trained in shards is evaluated in shards.
+Works without Ray.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.inference.loaded import autocast, identity_of, open_run, run_of, set_precision
+from trainfleet.training.inference.sharded import is_sharded
 from trainfleet.training.stores import StoreError, open_store
 
 if TYPE_CHECKING:
@@ -119,11 +121,12 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
     from trainfleet.training.runtime.process_group import init_from_env, shutdown
 
     began = time.monotonic()
-    # Opened before the process group exists: each rank reads the checkpoint by itself.
+    # Opened before the process group exists: each rank reads the checkpoint, or its share, by itself.
     opened = open_run(job["source"], job["which"])
     set_precision(opened.workload, opened.recipe, job.get("precision"))
     world = init_from_env(use_gpu=torch.cuda.device_count() >= _local_world_size())
-    loaded = opened.load(world.device, job.get("precision"))
+    sharded = is_sharded(opened.recipe, world.world_size)
+    loaded = opened.load(world.device, job.get("precision"), sharded=sharded)
     identity = identity_of(loaded.path)
     if world.world_size > 1:
         # An active run may save a newer checkpoint while the ranks start
@@ -191,15 +194,22 @@ def measure(
             [Problem("--split", f"the {split} split is empty", "use another split")],
         )
     indices = spread(workload.size(split), samples)
-    mine = share(indices, loaded.recipe.batch.micro_batch, rank, world_size)
+    mine, most = (share(indices, loaded.recipe.batch.micro_batch, each, world_size) for each in (rank, 0))
     metrics = MetricsManager(workload.metrics, device, workload.collections(split))
-    with torch.no_grad(), autocast(loaded.recipe, device, precision):
+
+    def forward(batch: list[int]) -> Any:
+        inputs = {name: value.to(device) for name, value in workload.batch(split, batch).items()}
+        return workload.forward_loss(loaded.model, inputs)
+
+    with torch.no_grad(), autocast(loaded.recipe, device, precision, sharded=loaded.sharded):
         for number, batch in enumerate(mine):
             workload.prefetch(split, [index for each in mine[number : number + 2] for index in each])
-            inputs = {name: value.to(device) for name, value in workload.batch(split, batch).items()}
-            metrics.update(workload.forward_loss(loaded.model, inputs))
+            metrics.update(forward(batch))
             if rank == 0:
                 send("progress", done=number + 1, total=len(mine))
+        # Rank 0 has the most batches. NOTE: the others must join its collective forward passes.
+        if loaded.sharded and len(mine) < len(most):
+            forward(list(indices[:1]))
     return len(indices), {f"{split}/{name}": value for name, value in metrics.compute().items()}
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.suggestions import did_you_mean
+from trainfleet.training.inference.sharded import empty_sharded_model
 from trainfleet.training.recipe.schema import CheckpointConfig
 from trainfleet.training.runs.reader import MARKER
 from trainfleet.training.stores import StoreError, open_store
@@ -37,6 +38,8 @@ class LoadedRun:
         step: number of optimizer steps.
         path: folder or URL of the checkpoint.
         metrics: validation metrics of that step, such as `validation/loss`; may be empty.
+        sharded: this rank has its share of the model, and all ranks must run the same number of forward
+            passes.
     """
 
     recipe: Recipe
@@ -45,6 +48,7 @@ class LoadedRun:
     step: int
     path: str
     metrics: dict[str, float]
+    sharded: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,12 +63,15 @@ class OpenedRun:
     name: str
     frozen_source: str | None
 
-    def load(self, device: str = "cpu", precision: Precision | None = None) -> LoadedRun:
+    def load(
+        self, device: str = "cpu", precision: Precision | None = None, *, sharded: bool = False
+    ) -> LoadedRun:
         """Load the weights straight into the model on its device: the whole model is in memory once.
 
         Args:
             device: of the model.
             precision: of the weights; None: fp32, as in the training.
+            sharded: load only this rank's share of each parameter. Collective then, as is each forward pass.
 
         Raises:
             InputError: the pretrained model differs from that of the training, or the workload's models do
@@ -74,7 +81,10 @@ class OpenedRun:
         from trainfleet.training.trainer.frozen import frozen_names, require_source
 
         set_precision(self.workload, self.recipe, precision)
-        model = empty_model(self.workload, device)
+        if sharded:
+            model = empty_sharded_model(self.workload, self.recipe, device)
+        else:
+            model = empty_model(self.workload, device)
         weights = model.state_dict()
         if self.frozen_source is not None:
             require_source(self.frozen_source, self.workload.frozen_source(), self.path)
@@ -85,7 +95,7 @@ class OpenedRun:
             trained = {name: each.detach() for name, each in model.named_parameters() if each.requires_grad}
             self.checkpoints.load(self.name, {"ema": trained})
         metrics = dict(self.checkpoints.notes().get(self.name, {}).get("metrics", {}))
-        return LoadedRun(self.recipe, self.workload, model.eval(), self.step, self.path, metrics)
+        return LoadedRun(self.recipe, self.workload, model.eval(), self.step, self.path, metrics, sharded)
 
 
 def open_run(
@@ -221,15 +231,15 @@ def _check_data(workload: Workload, shared: dict[str, Any], path: str) -> None:
 
 
 def autocast(
-    recipe: Recipe, device: str, precision: Precision | None
+    recipe: Recipe, device: str, precision: Precision | None, *, sharded: bool = False
 ) -> contextlib.AbstractContextManager[Any]:
     """Context manager for a forward pass: in the precision of the training, or in that of the weights if it
-    was asked for.
+    was asked for. `sharded`: keep no converted weights between passes, as they would be those of all ranks.
     """
     import torch
 
     if precision is None and recipe.precision == "bf16":
-        return torch.autocast(device.partition(":")[0], torch.bfloat16)
+        return torch.autocast(device.partition(":")[0], torch.bfloat16, cache_enabled=not sharded)
     return contextlib.nullcontext()
 
 
