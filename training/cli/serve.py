@@ -20,14 +20,20 @@ from trainfleet.training.cli.options import (
 from trainfleet.training.cli.serve_options import (
     KUBERAY_ONLY,
     LOCAL_ONLY,
+    OWN_ENGINE_ONLY,
+    VLLM_ONLY,
+    AcceleratorType,
     Batch,
     BodyKib,
     Context,
+    Engine,
     FromSecret,
     GcsFaultTolerance,
     Host,
     Image,
+    MaxReplicas,
     MaxTokens,
+    ModelUrl,
     Name,
     Namespace,
     On,
@@ -40,12 +46,17 @@ from trainfleet.training.cli.serve_options import (
     Replicas,
     Rows,
     Stack,
+    TensorParallel,
     Timeout,
     WaitMs,
+    Write,
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from trainfleet.training.inference.serve.request_handler import Limits
+    from trainfleet.training.inference.serve.vllm_config import VllmOptions
 
 serve = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 
@@ -66,6 +77,8 @@ trainfleet serve models/digits --port 9000 --replicas 2 --queue 128
 trainfleet serve models/lm-small --precision bf16 --max-tokens 256
 
 trainfleet serve s3://my-bucket/runs/lm-small --on kuberay --stack outputs.json --replicas 2
+
+trainfleet serve models/llama-ft --engine vllm --write serve.yaml --tensor-parallel 2 --max-replicas 4
 
 curl -s http://127.0.0.1:8000/predict -d '{"rows": [{"text": "def main("}]}'
 
@@ -101,8 +114,30 @@ def serve_command(  # noqa: PLR0917 - Typer passes options by name
     redis: Redis = None,
     redis_secret: RedisSecret = None,
     show: Print = False,
+    engine: Engine = "trainfleet",
+    write: Write = None,
+    model_source: ModelUrl = None,
+    max_replicas: MaxReplicas = None,
+    tensor_parallel: TensorParallel = 1,
+    accelerator_type: AcceleratorType = None,
     as_json: JsonAtEnd = False,
 ) -> None:
+    _reject_other_engine(ctx, one_of("--engine", engine, ("trainfleet", "vllm")))
+    if engine == "vllm":
+        from trainfleet.training.inference.serve.vllm_config import VllmOptions
+
+        deployment = VllmOptions(
+            source=model_source,
+            host=host,
+            port=port,
+            replicas=replicas,
+            max_replicas=max_replicas,
+            tensor_parallel=tensor_parallel,
+            accelerator=accelerator_type,
+            precision=precision,
+        )
+        _write_vllm_config(source, deployment, write, as_json=as_json)
+        return
     from trainfleet.training.inference.serve.request_handler import Limits
 
     limits = Limits(
@@ -148,23 +183,57 @@ def _serve_here(
     start(source, which, limits=limits, hear=lambda event: _report(event, as_json=as_json), **options)
 
 
+def _write_vllm_config(source: str, deployment: VllmOptions, target: Path | None, *, as_json: bool) -> None:
+    """Write the Ray Serve config, and report how to deploy it."""
+    from trainfleet.console import out, print_json
+    from trainfleet.training.inference.serve.vllm_config import write_config
+
+    if target is None:
+        problem = Problem("--write", "is required with --engine vllm", "--write serve.yaml")
+        raise InputError("no file to write", [problem])
+    document = write_config(source, deployment, target)
+    if as_json:
+        print_json({"written": str(target), "config": document})
+        return
+    text = f"wrote {target}; deploy it where Ray has vLLM (pip install 'ray[llm]'): serve run {target}"
+    out().print(text, markup=False, soft_wrap=True)
+
+
+def _reject_other_engine(ctx: typer.Context, engine: str) -> None:
+    """Reject the options that only the other engine has.
+
+    Raises:
+        InputError: all of them.
+    """
+    if engine == "vllm":
+        _reject(ctx, OWN_ENGINE_ONLY, "--engine vllm", "--engine trainfleet")
+    else:
+        _reject(ctx, VLLM_ONLY, "--engine trainfleet", "--engine vllm")
+
+
 def _reject_unsupported(ctx: typer.Context, on: str) -> None:
     """Reject the options that only the other place has.
 
     Raises:
         InputError: all of them.
     """
-    other, options = ("kuberay", KUBERAY_ONLY) if on == "local" else ("local", LOCAL_ONLY)
+    if on == "local":
+        _reject(ctx, KUBERAY_ONLY, "--on local", "--on kuberay")
+    else:
+        _reject(ctx, LOCAL_ONLY, "--on kuberay", "--on local")
+
+
+def _reject(ctx: typer.Context, options: Mapping[str, str], this: str, other: str) -> None:
     given = []
     for parameter, flag in options.items():
         source = ctx.get_parameter_source(parameter)
         if source is not None and not source.name.startswith("DEFAULT"):
             given.append(flag)
     if given:
-        what = f"does nothing with --on {on}; it is an option of: {other}"
-        fix = f"leave it out, or use --on {other}"
+        what = f"does nothing with {this}; it is an option of: {other.rpartition(' ')[2]}"
+        fix = f"leave it out, or use {other}"
         raise InputError(
-            f"options that --on {on} does not have", [Problem("", f"`{flag}` {what}", fix) for flag in given]
+            f"options that {this} does not have", [Problem("", f"`{flag}` {what}", fix) for flag in given]
         )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from trainfleet import completion
 
-LIMITS, CLUSTER = "Limits", "Kubernetes (--on kuberay)"
+LIMITS, CLUSTER, VLLM = "Limits", "Kubernetes (--on kuberay)", "vLLM (--engine vllm)"
 LOCAL_ONLY, KUBERAY_ONLY = (
     {"host": "--host", "port": "--port"},
     {
@@ -26,6 +27,26 @@ LOCAL_ONLY, KUBERAY_ONLY = (
     },
 )
 """The options that only one place has, by parameter."""
+OWN_ENGINE_ONLY = {
+    "which": "--which",
+    "batch": "--batch",
+    "wait_ms": "--wait-ms",
+    "queue": "--queue",
+    "rows": "--rows",
+    "body_kib": "--body-kib",
+    "timeout": "--timeout",
+    "max_tokens": "--max-tokens",
+    "on": "--on",
+    **KUBERAY_ONLY,
+}
+VLLM_ONLY = {
+    "write": "--write",
+    "model_source": "--model-source",
+    "max_replicas": "--max-replicas",
+    "tensor_parallel": "--tensor-parallel",
+    "accelerator_type": "--accelerator-type",
+}
+"""The options that only one engine has, by parameter."""
 Host = Annotated[
     str,
     typer.Option("--host", metavar="HOST", help="Where to listen; 0.0.0.0 for all networks (no password)."),
@@ -180,5 +201,58 @@ Print = Annotated[
     bool,
     typer.Option(
         "--print", help="Print the RayService as YAML, and create nothing.", rich_help_panel=CLUSTER
+    ),
+]
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="ENGINE",
+        help="trainfleet: serve here or on a cluster. vllm: write a Ray Serve config that serves a published "
+        "language model with vLLM on GPUs, and start nothing.",
+    ),
+]
+Write = Annotated[
+    Path | None,
+    typer.Option("--write", metavar="FILE", help="Where to write the config, as YAML.", rich_help_panel=VLLM),
+]
+ModelUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--model-source",
+        metavar="PATH|URL",
+        help="Where the replicas read the published folder: an absolute path, s3://, gs://, abfss:// or "
+        "azure://; by default the folder's path on this machine.",
+        rich_help_panel=VLLM,
+    ),
+]
+MaxReplicas = Annotated[
+    int | None,
+    typer.Option(
+        "--max-replicas",
+        metavar="N",
+        min=1,
+        max=256,
+        help="Ray Serve adds replicas up to this number; by default as --replicas.",
+        rich_help_panel=VLLM,
+    ),
+]
+TensorParallel = Annotated[
+    int,
+    typer.Option(
+        "--tensor-parallel",
+        metavar="N",
+        min=1,
+        help="GPUs that share the weights of one replica.",
+        rich_help_panel=VLLM,
+    ),
+]
+AcceleratorType = Annotated[
+    str | None,
+    typer.Option(
+        "--accelerator-type",
+        metavar="TYPE",
+        help="Only GPUs of this type, as Ray names it, such as H100; by default any.",
+        rich_help_panel=VLLM,
     ),
 ]
