@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trainfleet.training.inference.serve.request_handler import Limits
-    from trainfleet.training.inference.serve.vllm_config import VllmOptions
 
 serve = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 
@@ -124,31 +123,14 @@ def serve_command(  # noqa: PLR0917 - Typer passes options by name
 ) -> None:
     _reject_other_engine(ctx, one_of("--engine", engine, ("trainfleet", "vllm")))
     if engine == "vllm":
-        from trainfleet.training.inference.serve.vllm_config import VllmOptions
-
-        deployment = VllmOptions(
-            source=model_source,
-            host=host,
-            port=port,
-            replicas=replicas,
-            max_replicas=max_replicas,
-            tensor_parallel=tensor_parallel,
-            accelerator=accelerator_type,
-            precision=precision,
-        )
-        _write_vllm_config(source, deployment, write, as_json=as_json)
+        options: dict[str, Any] = {"source": model_source, "host": host, "port": port, "precision": precision}
+        options |= {"replicas": replicas, "max_replicas": max_replicas, "accelerator": accelerator_type}
+        _write_vllm_config(source, options | {"tensor_parallel": tensor_parallel}, write, as_json=as_json)
         return
     from trainfleet.training.inference.serve.request_handler import Limits
 
-    limits = Limits(
-        body_kib=body_kib,
-        rows=rows,
-        queue=queue,
-        batch=batch,
-        wait_ms=wait_ms,
-        timeout_s=timeout,
-        max_tokens=max_tokens,
-    )
+    waiting: dict[str, Any] = {"queue": queue, "batch": batch, "wait_ms": wait_ms, "timeout_s": timeout}
+    limits = Limits(body_kib=body_kib, rows=rows, max_tokens=max_tokens, **waiting)
     _reject_unsupported(ctx, one_of("--on", on, ("local", "kuberay")))
     if on == "local":
         here = {"host": host, "port": port, "replicas": replicas, "precision": precision}
@@ -157,16 +139,9 @@ def serve_command(  # noqa: PLR0917 - Typer passes options by name
     from trainfleet.training.launch.kuberay.options import KubeRayOptions
     from trainfleet.training.launch.kuberay.service import ServiceOptions, serve_on_kuberay
 
-    cluster = KubeRayOptions(
-        context=context,
-        namespace=namespace,
-        image=image,
-        pool=pool,
-        from_secrets=tuple(from_secret or ()),
-        gcs_fault_tolerance=gcs_fault_tolerance,
-        redis=redis,
-        redis_secret=redis_secret,
-    )
+    pods: dict[str, Any] = {"context": context, "namespace": namespace, "image": image, "pool": pool}
+    pods |= {"from_secrets": tuple(from_secret or ()), "redis": redis, "redis_secret": redis_secret}
+    cluster = KubeRayOptions(gcs_fault_tolerance=gcs_fault_tolerance, **pods)
     service = ServiceOptions(source, which, replicas, limits.model_dump(), precision, name, stack, cluster)
     serve_on_kuberay(service, show=show, as_json=as_json)
 
@@ -183,15 +158,17 @@ def _serve_here(
     start(source, which, limits=limits, hear=lambda event: _report(event, as_json=as_json), **options)
 
 
-def _write_vllm_config(source: str, deployment: VllmOptions, target: Path | None, *, as_json: bool) -> None:
-    """Write the Ray Serve config, and report how to deploy it."""
+def _write_vllm_config(
+    source: str, options: Mapping[str, Any], target: Path | None, *, as_json: bool
+) -> None:
+    """Write the Ray Serve config, and report how to deploy it. `options`: those of vLLM."""
     from trainfleet.console import out, print_json
-    from trainfleet.training.inference.serve.vllm_config import write_config
+    from trainfleet.training.inference.serve.vllm_config import VllmOptions, write_config
 
     if target is None:
         problem = Problem("--write", "is required with --engine vllm", "--write serve.yaml")
         raise InputError("no file to write", [problem])
-    document = write_config(source, deployment, target)
+    document = write_config(source, VllmOptions(**options), target)
     if as_json:
         print_json({"written": str(target), "config": document})
         return

@@ -65,8 +65,8 @@ def chat(folder: Path, template: str | None = MARKED) -> Path:
     return folder
 
 
-def wav2vec2(folder: Path, letters: str = "abcdefghijklmnopqrstuvwxyzäöüß") -> Path:
-    """A wav2vec2 with one layer, its feature extractor and its letters."""
+def wav2vec2(folder: Path, letters: str = "abcdefghijklmnopqrstuvwxyzäöüß", family: str = "Wav2Vec2") -> Path:
+    """A wav2vec2 with one layer, its feature extractor and its letters; with `family` "Hubert", a HuBERT."""
     import transformers
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ def wav2vec2(folder: Path, letters: str = "abcdefghijklmnopqrstuvwxyzäöüß") 
         sampling_rate=16_000, return_attention_mask=True, do_normalize=True
     ).save_pretrained(folder)
     torch.manual_seed(0)
-    config = transformers.Wav2Vec2Config(
+    config = getattr(transformers, f"{family}Config")(
         vocab_size=len(letters) + 3,
         hidden_size=32,
         num_hidden_layers=1,
@@ -95,7 +95,7 @@ def wav2vec2(folder: Path, letters: str = "abcdefghijklmnopqrstuvwxyzäöüß") 
         num_conv_pos_embedding_groups=4,
         pad_token_id=0,
     )
-    transformers.Wav2Vec2ForCTC(config).save_pretrained(folder)
+    getattr(transformers, f"{family}ForCTC")(config).save_pretrained(folder)
     return folder
 
 

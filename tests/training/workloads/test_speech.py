@@ -269,15 +269,23 @@ def test_audio_is_one_channel_from_minus_one_to_one() -> None:
     assert (sound.tolist(), rate) == ([0.25] * 5, 8_000)
 
 
-@pytest.mark.parametrize("alphabet", ["null", "abcdefghijklmnopqrstuvwxyzäöüß"])
-def test_a_wav2vec2_is_trained_exported_and_loaded_by_transformers(
-    cache: Path, run: Callable[..., RunResult], tmp_path: Path, alphabet: str
+@pytest.mark.parametrize(
+    ("family", "alphabet"),
+    [
+        ("Wav2Vec2", "null"),
+        ("Wav2Vec2", "abcdefghijklmnopqrstuvwxyzäöüß"),
+        ("Hubert", "null"),
+        ("Hubert", "abcdefghijklmnopqrstuvwxyzäöüß"),
+    ],
+)
+def test_a_ctc_model_is_trained_exported_and_loaded_by_transformers(
+    cache: Path, run: Callable[..., RunResult], tmp_path: Path, family: str, alphabet: str
 ) -> None:
     import transformers
 
     from trainfleet.training.inference.loaded import load_run
 
-    folder = models.wav2vec2(tmp_path / "model")
+    folder = models.wav2vec2(tmp_path / "model", family=family)
     overrides = (
         f"workload.model={{kind: ctc, pretrained: {folder}, alphabet: {alphabet}, freeze_encoder: false}}",
         "optimizer.lr=1e-2",
@@ -291,6 +299,7 @@ def test_a_wav2vec2_is_trained_exported_and_loaded_by_transformers(
     trained: Any = load_run(str(tmp_path / "run"), "newest", cache=cache)
     trained.workload.export(trained.model, tmp_path / "export")
     theirs = transformers.AutoModelForCTC.from_pretrained(tmp_path / "export").eval()
+    assert type(theirs).__name__ == f"{family}ForCTC"
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "export")
     batch = trained.workload.batch("test", [0, 1])
     logits, steps = trained.model(batch["sound"], batch["attention_mask"])
