@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,6 @@ from tests.training.launches import wait_for
 from tests.training.tune_elsewhere import Elsewhere
 from trainfleet.process import alive
 from trainfleet.training.runs.reader import read_run
-from trainfleet.workspace import workspace
 
 pytestmark = pytest.mark.timeout(240)
 SPACE = {"optimizer.lr": {"log_uniform": [1e-5, 1e-1]}}
@@ -32,8 +33,8 @@ Document = dict[str, Any]
 class Search:
     """`trainfleet tune --on elsewhere` in a folder of its own."""
 
-    def __init__(self, folder: Path, place: Elsewhere) -> None:
-        self.folder, self.place = folder, place
+    def __init__(self, folder: Path, place: Elsewhere, temporary: Path) -> None:
+        self.folder, self.place, self.temporary = folder, place, temporary
         self.processes: list[subprocess.Popen[str]] = []
 
     def start(self, *arguments: str, **tune: Any) -> subprocess.Popen[str]:
@@ -44,7 +45,9 @@ class Search:
         process = subprocess.Popen(
             [*command, *fixed, *place, *arguments],
             cwd=self.folder,
-            env=os.environ | self.place.environment(ROOT) | {"NO_COLOR": "1", "COLUMNS": "160"},
+            env=os.environ
+            | self.place.environment(ROOT)
+            | {"NO_COLOR": "1", "COLUMNS": "160", "TMPDIR": str(self.temporary)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -84,19 +87,22 @@ def place(tmp_path: Path) -> Iterator[Elsewhere]:
 
 @pytest.fixture
 def search(tmp_path: Path, place: Elsewhere) -> Iterator[Search]:
-    made = Search(tmp_path, place)
+    """A search with a temporary folder of its own: the launches of a killed one end after it, and leave theirs."""
+    folder = Path(tempfile.mkdtemp(prefix="tune", dir="/tmp"))  # short enough for the launches to use it
+    made = Search(tmp_path, place, folder)
     yield made
     for process in made.processes:
         if process.poll() is None:
             process.kill()
             process.communicate()
-    wait_for(_swept, "a later launch has removed the folders of those that were killed")
+    wait_for(lambda: not _launches(folder), "the launches of killed searches have ended")
+    shutil.rmtree(folder)
 
 
-def _swept() -> bool:
-    """No launch of this machine has ended and left its folder. Other tests have launches that are running."""
-    with workspace() as own:
-        return all(alive(int(each.name.split("-")[1])) for each in own.parent.glob("tf-*-*"))
+def _launches(folder: Path) -> list[int]:
+    """The processes that have a folder there and are alive."""
+    pids = [int(each.name.split("-")[1]) for each in folder.glob("tf-*-*")]
+    return [pid for pid in pids if alive(pid)]
 
 
 def test_trials_train_at_once_and_poor_ones_are_stopped_through_their_launcher(
