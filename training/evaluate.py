@@ -84,7 +84,7 @@ def evaluate(
         progress: receives the finished and the total number of batches.
 
     Raises:
-        InputError: no run, no such split, or the result cannot be stored.
+        InputError: no run, no such split, fewer GPUs than workers, or the result cannot be stored.
         TrainfleetError: the checkpoint cannot be read, or a worker failed.
     """
     if split not in SPLITS:
@@ -94,6 +94,7 @@ def evaluate(
             "unknown split", [Problem("--split", f"`{split}` is not a split", did_you_mean(split, SPLITS))]
         )
     job = {"source": source, "split": split, "which": which, "samples": samples, "precision": precision}
+    _require_gpus(workers)
     if workers == 1:
         found = Evaluation(**work(job, lambda _, **event: progress(event["done"], event["total"])))
     else:
@@ -111,6 +112,16 @@ def evaluate(
         )
     store(found)
     return found
+
+
+def _require_gpus(workers: int) -> None:
+    """Reject more processes than GPUs on a machine that has some: all of them would compute on its CPUs."""
+    from trainfleet.training.runtime.local_resources import gpus
+
+    if 0 < (have := gpus()) < workers:
+        what = f"{workers} processes need a GPU each, this machine has {have}"
+        fix = f"--workers {have}, or CUDA_VISIBLE_DEVICES= to use its CPUs"
+        raise InputError("fewer GPUs than workers", [Problem("--workers", what, fix)])
 
 
 def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:

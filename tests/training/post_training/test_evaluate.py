@@ -88,6 +88,13 @@ def test_an_unknown_split_checkpoint_or_run_is_rejected(
 
 
 @pytest.mark.launch
+def test_more_workers_than_gpus_are_rejected(run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainfleet.training.runtime.local_resources.gpus", lambda: 2)
+    with pytest.raises(InputError) as raised:
+        evaluate(str(run_copy), workers=3)
+    assert "3 processes need a GPU each, this machine has 2" in str(raised.value)
+
+
 def test_the_command_distributes_samples_over_processes(trainfleet: Command, run_copy: Path) -> None:
     done = trainfleet("evaluate", str(run_copy), "--workers", "2", "--which", "newest", "--json", timeout=280)
     assert done.returncode == 0, done.stderr
