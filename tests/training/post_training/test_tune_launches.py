@@ -20,9 +20,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
-from tests.training.launches import wait_for
+from tests.training.launches import running, wait_for
 from tests.training.tune_elsewhere import Elsewhere
-from trainfleet.process import alive
 from trainfleet.training.runs.reader import read_run
 
 pytestmark = pytest.mark.timeout(240)
@@ -99,10 +98,9 @@ def search(tmp_path: Path, place: Elsewhere) -> Iterator[Search]:
     shutil.rmtree(folder)
 
 
-def _launches(folder: Path) -> list[int]:
-    """The processes that have a folder there and are alive."""
-    pids = [int(each.name.split("-")[1]) for each in folder.glob("tf-*-*")]
-    return [pid for pid in pids if alive(pid)]
+def _launches(folder: Path) -> set[int]:
+    """The processes that have a folder there and are running. A test process may have become their parent."""
+    return running({int(each.name.split("-")[1]) for each in folder.glob("tf-*-*")})
 
 
 def test_trials_train_at_once_and_poor_ones_are_stopped_through_their_launcher(
