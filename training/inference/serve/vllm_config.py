@@ -61,8 +61,8 @@ ARCHITECTURES = frozenset(
         "Starcoder2ForCausalLM",
     }
 )
-"""Text generation models of transformers that vLLM's registry (vllm/model_executor/models/registry.py) lists
-and that no release up to 0.28 removed. Ray 2.60 requires vLLM 0.29.
+"""Text generation models of transformers in vLLM's registry (vllm/model_executor/models/registry.py), as far
+as older releases list them. The registry of 0.29, which Ray 2.60 requires, was not compared.
 """
 
 
