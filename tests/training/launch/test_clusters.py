@@ -159,6 +159,21 @@ def test_a_run_that_is_followed_again_leaves_nothing_once_it_has_ended(
     assert ("is not deleted: the cluster does not answer" in str(seen[-1])) == released
 
 
+def test_a_store_that_does_not_answer_hides_no_error_of_a_followed_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raises(text: str) -> Callable[..., Any]:
+        def call(*_: Any, **__: Any) -> Any:
+            raise TrainfleetError(text)
+
+        return call
+
+    monkeypatch.setattr(clusters_member, "attach", raises("the run failed"))
+    found = SimpleNamespace(attach_request=lambda *_, **__: None, info=raises("no answer"))
+    with pytest.raises(TrainfleetError, match="the run failed"):
+        clusters_member._follow(found, SimpleNamespace(handle=lambda _: None), tmp_path / "run")  # type: ignore[arg-type]
+
+
 def member(name: str, status: str, **row: Any) -> Member:
     return Member(name, "kuberay", Path("runs") / name, status, row)
 

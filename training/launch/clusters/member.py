@@ -154,10 +154,9 @@ def _follow(control: RunControl, view: Forward, folder: Path) -> Outcome:
 
 def _release(control: RunControl, view: Forward) -> None:
     """Delete what a run that has ended left in its cluster. Its own launch, which would have, was killed."""
-    if _state(control) not in ENDED_RUN:
-        return
     try:
-        control.stop(now=False, within_s=ENDING_S, report=lambda _: None)
+        if _state(control) in ENDED_RUN:
+            control.stop(now=False, within_s=ENDING_S, report=lambda _: None)
     except TrainfleetError as error:
         problems = "; ".join(str(each) for each in error.problems)
         view.handle(
