@@ -32,6 +32,11 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {
+    "init": Command(
+        "trainfleet.init.cli.init:init",
+        "Create a repository for your platforms: stacks, a policy, a workload, tests and CI.",
+        PLATFORMS,
+    ),
     "spec": Command(
         "trainfleet.infra.cli.spec:spec", "Check a platform spec, or write its JSON Schema.", PLATFORMS
     ),

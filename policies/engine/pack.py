@@ -39,11 +39,11 @@ SECRET_KEY, SECRET_VALUE = "4dabf18193072939515e22adb298388d", "1b47061264138c4a
 """The signature key and value with which the engine marks a secret."""
 
 
-def policies() -> list[pulumi_policy.Policy]:
-    """Return every policy of the pack, at the level for the stack's environment."""
+def policies(own: Iterable[Rule] = ()) -> list[pulumi_policy.Policy]:
+    """Return every policy of the pack and of your `own` rules, at the level for the stack's environment."""
     environment = environment_of(_platform())
     found: list[pulumi_policy.Policy] = []
-    for rule in RULES:
+    for rule in (*RULES, *own):
         if rule.checks:
             found.append(_resource_policy(rule, environment))
         if rule.stack:

@@ -1,4 +1,4 @@
-"""The commands of pages that are quick enough for a test: rehearsal.md, diff.md, multi-cloud.md,
+"""The commands of pages that are quick enough for a test: own-repository.md, rehearsal.md, diff.md, multi-cloud.md,
 ray-up.md, several-clusters.md, first-apply/aws.md, first-apply/gcp.md, first-apply/azure.md,
 training-image.md.
 
@@ -19,7 +19,7 @@ from tools.pages import ROOT, blocks
 
 NAME = "tests/docs/test_page_commands.py"
 PAGES = re.findall(r"[\w/-]+\.md", __doc__ or "")
-LONG = ("diff.md", "multi-cloud.md", "training-image.md")
+LONG = ("own-repository.md", "diff.md", "multi-cloud.md", "training-image.md")
 """Pages whose commands take more than a minute: `make test-deep` runs them."""
 FINE = {0, 2, 3}
 """Exit codes of commands that worked: `trainfleet diff` answers 2 and 3 when there are changes."""
