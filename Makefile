@@ -39,7 +39,7 @@ test-cluster-deep: stores ## The long cluster tests: lm-small, hosts by ssh, eve
 	@$(VENV)/python -m tests.cluster.install
 	@$(VENV)/python -m pytest -m "cluster and deep" tests/cluster --timeout 3600 --durations 25
 
-lint: setup ## Ruff, mypy (strict), import boundaries, spelling, vocabulary, generated pages
+lint: setup ## Ruff, mypy (strict), import boundaries, spelling, vocabulary, generated pages, held-out mistakes
 	@$(VENV)/ruff check .
 	@$(VENV)/ruff format --check .
 	@$(VENV)/mypy
@@ -47,6 +47,7 @@ lint: setup ## Ruff, mypy (strict), import boundaries, spelling, vocabulary, gen
 	@git ls-files -z | xargs -0 $(VENV)/codespell
 	@$(VENV)/python -m tools.vocabulary
 	@$(VENV)/python -m tools.reference --check
+	@$(VENV)/python -m tools.heldout
 
 format: setup ## Format the code
 	@$(VENV)/ruff check --fix-only --quiet .

@@ -7,6 +7,7 @@ python -m tools.figures --write    # update the pages
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import sys
 import tomllib
@@ -26,9 +27,18 @@ def figures() -> dict[str, str]:
 
 
 def _computed(what: str) -> str:
-    from trainfleet.policies.catalogue import RULES
+    if what == "policies":
+        from trainfleet.policies.catalogue import RULES
 
-    return {"policies": str(len(RULES))}[what]
+        return str(len(RULES))
+    return _held_out()[what]
+
+
+@functools.cache
+def _held_out() -> dict[str, str]:
+    from tools import rejection_figure
+
+    return rejection_figure.figures()
 
 
 def pages() -> list[Path]:

@@ -53,10 +53,25 @@ def key(tree: str, project: str, stack: str, engine: str) -> str:
     ]
     for part in parts:
         digest.update(f"{part}\0".encode())
-    own = Path(__file__).resolve().parents[1]
-    for file in sorted([*own.rglob("*.py"), *own.rglob("*.toml")]):
-        digest.update(file.read_bytes())
+    digest.update(source_digest(Path(__file__).parents[2]).encode())
     return digest.hexdigest()[:32]
+
+
+def source_digest(package: Path) -> str:
+    """Return the digest of every file of a package by its path, without compiled modules.
+
+    Any file may decide what a simulated cloud answers: code, rules, facts and prices in TOML and JSON, and
+    the resource definitions of `infra`, which a checkout has as a link.
+    """
+    digest = hashlib.sha256()
+    for folder, below, files in os.walk(package, followlinks=True):
+        below[:] = sorted(name for name in below if name != "__pycache__")
+        for name in sorted(files):
+            file = Path(folder, name)
+            if not name.endswith((".pyc", ".pyo")) and file.is_file():
+                digest.update(f"{file.relative_to(package)}\0{file.stat().st_size}\0".encode())
+                digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def load(name: str) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
@@ -16,8 +16,9 @@ from trainfleet.dates import as_of, today
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.infra.spec.load import load_stack
 from trainfleet.infra.spec.stack_file import StackFile
-from trainfleet.rehearsal.diff import cache, compare
+from trainfleet.rehearsal.diff import cache, compare, policy_changes
 from trainfleet.rehearsal.diff.model import Change, Diff, Failing
+from trainfleet.rehearsal.diff.policy_changes import Weakened
 from trainfleet.rehearsal.diff.settings import bill_of, built_on, for_build, spec_changes, stack_file
 from trainfleet.rehearsal.diff.two_sided_run import Applied, Session, Side, session
 from trainfleet.rehearsal.diff.worktrees import Repository, Revision, refuse_uncommitted, scratch
@@ -125,6 +126,7 @@ def compute(
         time.monotonic() - began,
         result.from_cache,
         result.unchanged,
+        weakened=tuple(result.weakened),
     )
 
 
@@ -138,6 +140,7 @@ class _Result:
         self.violations_after: list[Violation] = []
         self.policies_ran = True
         self.from_cache = False
+        self.weakened: list[Weakened] = []
         self.notes = list(notes)
 
 
@@ -172,10 +175,38 @@ class _Prepared:
         outcome, events = on.preview(head, applied.without_protection() if applied else None)
         result.violations_after, result.policies_ran = outcome.violations, head.pack is not None
         result.changes, result.unchanged = compare.changes(events, applied.resources() if applied else [])
+        if base is not None and applied is not None:
+            result.weakened, notes = self._weakened(base, head)
+            result.notes += notes
+            if base.pack and policy_changes.digest(base.pack) != policy_changes.digest(head.pack):
+                show.begin("checking the head against the base's policies, which differ")
+                self._check_with_base(on, replace(head, policies_of=base.project.root), applied, result)
         if result.violations_after and applied is not None and base is not None:
             show.begin("checking the base against its policies, because the head violates some")
             result.violations_before = self._violations(on, base, applied, prefix, options)
         return result
+
+    def _check_with_base(self, on: Session, head: Side, applied: Applied, result: _Result) -> None:
+        """Add what only the base's policies report of the head."""
+        try:
+            outcome, _ = on.preview(head, applied.without_protection())
+        except TrainfleetError as error:
+            result.notes.append(f"the base's policies could not check the head: {error}")
+            return
+        result.violations_after = _with_base(result.violations_after, outcome.violations)
+        result.policies_ran = True
+
+    def _weakened(self, base: Side, head: Side) -> tuple[list[Weakened], list[str]]:
+        """Return what is weaker in the head's policies, and a note if a pack cannot be read."""
+        files = [file.document if file is not None else {} for file in self.files]
+        found = policy_changes.weaker_exceptions(files[0], files[1])
+        packs = []
+        for side in (base, head):
+            try:
+                packs.append(policy_changes.read_pack(side.pack, side.project.root, side.settings))
+            except policy_changes.UnreadablePackError as error:
+                return found, [f"{side.shown}: its policies cannot be compared: {error}"]
+        return [*policy_changes.weakened(*packs), *found], []
 
     def _side(self, label: str, index: int) -> tuple[Side, list[str]]:
         file, revision = self.files[index], (self.base, self.head)[index]
@@ -216,6 +247,19 @@ class _Prepared:
         return cache.key(self.base.tree, prefix, self.stack, on.engine.version)
 
 
+def _with_base(head: list[Violation], base: Iterable[Violation]) -> list[Violation]:
+    """Return the head's violations with those that only the base's pack reports."""
+    own = {_key(each) for each in head}
+    return [
+        *head,
+        *(
+            replace(each, message=f"{each.message}\nOnly the base's policies report it.")
+            for each in base
+            if _key(each) not in own
+        ),
+    ]
+
+
 def newly_failing(before: Iterable[Violation], after: Iterable[Violation]) -> tuple[Failing, ...]:
     """Return the policy violations of the head that the base does not have."""
     old, new = _failing(before), _failing(after)
@@ -223,11 +267,16 @@ def newly_failing(before: Iterable[Violation], after: Iterable[Violation]) -> tu
 
 
 def _failing(violations: Iterable[Violation]) -> dict[tuple[str, str], Failing]:
-    found = {}
-    for violation in violations:
-        name = violation.urn.rsplit("::", 1)[-1] if violation.urn else violation.message.partition(":")[0]
-        found[violation.policy, name] = Failing(violation.policy, name, violation.message, violation.level)
-    return found
+    return {
+        (key := _key(violation)): Failing(*key, violation.message, violation.level)
+        for violation in violations
+    }
+
+
+def _key(violation: Violation) -> tuple[str, str]:
+    """Return the policy and the resource."""
+    urn = violation.urn
+    return violation.policy, urn.rsplit("::", 1)[-1] if urn else violation.message.partition(":")[0]
 
 
 def _exists(stack: str, base: StackFile | None, head: StackFile | None, roots: tuple[Path, Path]) -> None:

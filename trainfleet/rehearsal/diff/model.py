@@ -12,6 +12,7 @@ from typing import Any
 
 from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, Bill
 from trainfleet.rehearsal.diff.data_loss import Loss, weight
+from trainfleet.rehearsal.diff.policy_changes import Weakened
 from trainfleet.rehearsal.diff.worktrees import Revision
 
 SCHEMA_VERSION = 1
@@ -125,6 +126,7 @@ class Diff:
     seconds: float = 0.0
     base_from_cache: bool = False
     unchanged: int = 0
+    weakened: tuple[Weakened, ...] = ()
 
     def of(self, verb: Verb) -> list[Change]:
         """Return the changes with one verb, sorted by name."""
@@ -135,7 +137,7 @@ class Diff:
         """The verdict. A spec change alone changes nothing in a cloud."""
         if any(change.destructive for change in self.changes):
             return Verdict.DESTRUCTIVE
-        return Verdict.CHANGE if self.changes or self.newly_failing else Verdict.NONE
+        return Verdict.CHANGE if self.changes or self.newly_failing or self.weakened else Verdict.NONE
 
     @property
     def exit_code(self) -> int:
@@ -193,10 +195,16 @@ class Diff:
         return [text + (f" (no price known for {', '.join(missing)})" if missing else "")]
 
     def _policies(self) -> list[str]:
-        if not self.policies_ran:
-            return []
-        count = len({failing.policy for failing in self.newly_failing})
-        return [f"{count} {'policy newly fails' if count == 1 else 'policies newly fail'}"] if count else []
+        failing = len({failing.policy for failing in self.newly_failing})
+        weaker = len({each.policy for each in self.weakened})
+        return [
+            f"{count} {one if count == 1 else more}"
+            for count, one, more in (
+                (failing, "policy newly fails", "policies newly fail"),
+                (weaker, "policy is weaker", "policies are weaker"),
+            )
+            if count
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """Return the `--format json` document; `schema_version` increases when a key changes its meaning."""
@@ -226,6 +234,7 @@ class Diff:
             "policies": {
                 "ran": self.policies_ran,
                 "newly_failing": [vars(failing) for failing in self.newly_failing],
+                "weakened": [vars(each) for each in self.weakened],
             },
             "spec": [vars(change) for change in self.spec],
             "notes": list(self.notes),

@@ -22,6 +22,7 @@ from trainfleet.rehearsal.diff.presentation import (
     sides,
     some,
 )
+from trainfleet.rehearsal.diff.sections import sections as tables
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,6 +82,11 @@ def as_table(diff: Diff, console: Console) -> None:
                     for cell in (failing.policy, failing.level, failing.resource, short(failing.message, 300))
                 )
             )
+        console.print(table)
+    for part in tables(diff):
+        table = _grid(part.title, *part.heads)
+        for row in part.rows:
+            table.add_row(*(escape(short(cell, 300)) for cell in row))
         console.print(table)
     if diff.spec:
         table = _grid("Settings", "setting", "before", "after", "where")
@@ -178,6 +184,10 @@ def as_markdown(diff: Diff) -> str:
             _cells(f"`{each.policy}`", each.level, f"`{each.resource}`", _plain(short(each.message, 400)))
             for each in diff.newly_failing
         ]
+    for part in tables(diff):
+        heads, rule = " | ".join(part.heads), "---|" * len(part.heads)
+        blocks.append(f"\n#### {part.title}\n\n| {heads} |\n|{rule}\n")
+        blocks += [_cells(*(_plain(short(cell, 400)) for cell in row)) for row in part.rows]
     if diff.spec:
         blocks.append("\n#### Settings\n\n| setting | before | after | where |\n|---|---|---|---|\n")
         blocks += [
@@ -255,6 +265,7 @@ def as_html(diff: Diff) -> str:
         diff=diff,
         sides=sides(diff),
         sections=sections,
+        tables=tables(diff),
         cost=cost_rows(diff),
         notes=_notes(diff),
         colour=_COLOURS[diff.verdict],

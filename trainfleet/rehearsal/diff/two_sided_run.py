@@ -50,15 +50,23 @@ class Side:
     day: date | None = None
     """The day on which it is built, where its Kubernetes version has left support since; None = today."""
 
+    policies_of: Path | None = None
+    """The checkout whose policy pack judges this side; None = its own."""
+
     @property
     def shown(self) -> str:
         """The display name."""
         return f"{self.label} ({self.revision.short})"
 
     @property
+    def pack_root(self) -> Path:
+        """The checkout from which the policy pack imports its modules."""
+        return self.policies_of or self.project.root
+
+    @property
     def pack(self) -> Path | None:
-        """The checkout's policy pack, if it has one."""
-        pack = self.project.root / "policies"
+        """The policy pack that judges this side, if there is one."""
+        pack = self.pack_root / "policies"
         return pack if (pack / "PulumiPolicy.yaml").is_file() else None
 
 
@@ -192,7 +200,7 @@ class Session:
         self.cloud.unknown_functions.clear()
         # The engine starts the policy pack, which has to import the checkout's `policies`, not the installed
         # package.
-        path = os.pathsep.join(filter(None, (str(side.project.root), os.environ.get("PYTHONPATH", ""))))
+        path = os.pathsep.join(filter(None, (str(side.pack_root), os.environ.get("PYTHONPATH", ""))))
         return Runner(self.engine.path, box, {**self.environment, "PYTHONPATH": path}, self.progress)
 
     def _policies(self, side: Side, *, advise: bool) -> list[str]:

@@ -1,0 +1,33 @@
+"""The parts of a page that are plain tables, the same in all formats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainfleet.rehearsal.diff.model import Diff
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table: its title, its heads, and its rows of text."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    loud: bool = False
+    """Whether it asks for a reviewer's attention."""
+
+
+def sections(diff: Diff) -> list[Section]:
+    """Return the tables that have rows, in the order of a review."""
+    found = [
+        Section(
+            "Weakened policies",
+            ("policy", "what", "before", "after"),
+            tuple((each.policy, each.what, each.before, each.after) for each in diff.weakened),
+            loud=True,
+        )
+    ]
+    return [section for section in found if section.rows]
