@@ -35,6 +35,8 @@ class DiffOptions:
     head: str = ""
     worktree: bool = False
     use_cache: bool = True
+    accept_unknown: bool = False
+    """Whether updates that may replace count as updates in the verdict."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ def compute(
         time.monotonic() - began,
         result.from_cache,
         result.unchanged,
+        options.accept_unknown,
     )
 
 
