@@ -12,9 +12,10 @@ import pytest
 
 from trainfleet.errors import InputError
 from trainfleet.rehearsal import simulation
+from trainfleet.rehearsal.simulation.changes import changes
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.fault_injection import InjectedFaultError
-from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS, changes
+from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 from trainfleet.rehearsal.simulation.pulumi_values import (
     UNKNOWN,
     digested,

@@ -25,7 +25,7 @@ ENTRIES: dict[str, dict[str, Any]] = {
     for token, entry in tomllib.loads(file.read_text()).items()
 }
 TOKENS = sorted(token for token in ENTRIES if not token.startswith("pulumi:"))
-KEYS = {"source", "replace", "autoname", "delete_first", "sometimes"}
+KEYS = {"source", "replace", "delete_first", "when", "unclear"}
 
 
 def inputs(token: str) -> dict[str, Property]:
@@ -67,8 +67,8 @@ def test_every_type_and_path_is_in_the_installed_sdk(token: str) -> None:
     paths = [
         *entry["replace"],
         *entry.get("delete_first", ()),
-        *entry.get("sometimes", {}),
-        *filter(None, [entry.get("autoname")]),
+        *entry.get("when", {}),
+        *entry.get("unclear", {}),
     ]
     unknown = {path: step for path in paths if (step := missing_step(known, split_path(path)))}
     assert not unknown, f"{token}: the SDK has no such input: {unknown}"
@@ -87,15 +87,8 @@ def test_every_row_has_a_source_and_says_each_thing_once(token: str) -> None:
         (one, other) for one in paths for other in paths if one is not other and one[: len(other)] == other
     ]
     assert not covered, "a path covers what is below it"
-    assert not set(entry.get("sometimes", {})) & set(entry["replace"])
+    assert not {*entry.get("when", {}), *entry.get("unclear", {})} & set(entry["replace"])
     assert set(entry.get("delete_first", ())) <= set(entry["replace"])
-
-
-@pytest.mark.parametrize("token", [token for token in TOKENS if "autoname" in ENTRIES[token]])
-def test_a_name_the_provider_makes_up_may_be_left_out_and_replaces_when_changed(token: str) -> None:
-    name = ENTRIES[token]["autoname"]
-    assert name in ENTRIES[token]["replace"]
-    assert not inputs(token)[split_path(name)[0]].required
 
 
 FORCED = {

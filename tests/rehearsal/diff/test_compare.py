@@ -8,7 +8,9 @@ import json
 from typing import Any
 
 from trainfleet.rehearsal.diff.compare import changes, deletions
-from trainfleet.rehearsal.diff.model import SECRET, UNKNOWN, Change, Verb
+from trainfleet.rehearsal.diff.model import SECRET, UNKNOWN, Change, Diff, Verb, Verdict
+from trainfleet.rehearsal.diff.render import as_text
+from trainfleet.rehearsal.diff.worktrees import Revision
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN as WIRE
 from trainfleet.rehearsal.simulation.pulumi_values import secret
 
@@ -208,3 +210,47 @@ def test_a_type_that_nobody_has_checked_counts_as_lost() -> None:
     change = one(event("delete", "aws:neptune/cluster:Cluster", old={}))
     assert change.loss is None
     assert change.destructive
+
+
+# ---- effects that no rule knows
+
+DATABASE = "aws:rds/instance:Instance"
+
+
+def updated(token: str, old: dict, new: dict, **diff: str) -> Change:
+    return one(event("update", token, "db", old=old, new=new, diff=diff))
+
+
+def verdict_of(change: Change, *, accept_unknown: bool = False) -> Diff:
+    side = Revision("r", "abc", "t")
+    return Diff("one", side, side, "there", (change,), None, None, accept_unknown=accept_unknown)
+
+
+def test_an_update_of_a_type_without_rules_may_replace_and_is_not_exit_2() -> None:
+    change = updated(DATABASE, {"engine": "mysql"}, {"engine": "postgres"}, engine="update")
+    assert (change.verb, change.may_replace, change.destructive) == (Verb.UPDATE, ("engine",), False)
+    found = verdict_of(change)
+    assert (found.verdict, found.exit_code) == (Verdict.UNKNOWN, 3)
+    assert "1 updated (MAY REPLACE (UNKNOWN): db)" in found.blast_radius
+    assert "MAY REPLACE (UNKNOWN)" in as_text(found)
+    assert found.as_json()["unknown"] == {"accepted": False, "may_replace": 1, "may_lose": 1}
+
+
+def test_an_accepted_unknown_is_a_change_that_is_still_named() -> None:
+    found = verdict_of(
+        updated(DATABASE, {"engine": "a"}, {"engine": "b"}, engine="update"), accept_unknown=True
+    )
+    assert (found.verdict, found.exit_code) == (Verdict.CHANGE, 2)
+    assert "MAY REPLACE (UNKNOWN): db" in found.blast_radius
+
+
+def test_an_update_that_a_rule_knows_is_certain() -> None:
+    change = updated(BUCKET, {"tags": {"a": "1"}}, {"tags": {"a": "2"}}, **{"tags.a": "update"})
+    assert change.may_replace == ()
+    assert verdict_of(change).exit_code == 2
+
+
+def test_a_custom_kind_of_kubernetes_is_replaced_only_by_its_name() -> None:
+    spec = {"spec": {"cohort": "a"}}, {"spec": {"cohort": "b"}}
+    change = updated("kubernetes:kueue.x-k8s.io/v1beta1:ClusterQueue", *spec, **{"spec.cohort": "update"})
+    assert change.may_replace == ()

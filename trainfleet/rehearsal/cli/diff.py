@@ -14,14 +14,14 @@ import typer
 from typer.core import TyperCommand
 
 if TYPE_CHECKING:
-    from trainfleet.rehearsal.diff.diff import Show
+    from trainfleet.rehearsal.diff.diff import DiffOptions, Show
     from trainfleet.rehearsal.diff.model import Diff
     from trainfleet.rehearsal.engine.find import Engine
 
 FORMATS = ("table", "markdown", "html", "json")
 EXIT_CODES = (
     "Exit codes: 0 no change; 1 error, including invalid input; 2 change; 3 destructive change (something is"
-    " lost); 130 interrupted."
+    " lost), or an update that may replace and lose something; 130 interrupted."
 )
 
 _HELP = (
@@ -93,16 +93,22 @@ def main(  # noqa: PLR0917 - one per flag
         bool,
         typer.Option("--cache/--no-cache", help="Cache the applied base, and use a cached one."),
     ] = True,
+    accept_unknown: Annotated[
+        bool,
+        typer.Option(
+            "--accept-unknown",
+            help="Count an update as an update if no rule tells whether the provider replaces the resource"
+            " instead; without it, such an update exits with 3.",
+        ),
+    ] = False,
 ) -> None:
     """See _HELP."""
     from trainfleet.console import run
+    from trainfleet.rehearsal.diff.diff import DiffOptions
 
+    options = DiffOptions(base, head, worktree, cached, accept_unknown)
     found: list[Diff] = []
-    code = run(
-        lambda: found.append(
-            _diff(stack, (base, head, worktree, cached), "json" if as_json else form, output)
-        )
-    )
+    code = run(lambda: found.append(_diff(stack, options, "json" if as_json else form, output)))
     if code == 0 and found:
         code = found[0].exit_code
     elif code not in (0, 130):
@@ -110,9 +116,9 @@ def main(  # noqa: PLR0917 - one per flag
     raise typer.Exit(code)
 
 
-def _diff(stack: str, which: tuple[str, str, bool, bool], form: str, output: Path | None) -> Diff:
+def _diff(stack: str, options: DiffOptions, form: str, output: Path | None) -> Diff:
     from trainfleet.errors import InputError, Problem
-    from trainfleet.rehearsal.diff.diff import DiffOptions, compute
+    from trainfleet.rehearsal.diff.diff import compute
     from trainfleet.rehearsal.project_lookup import project_root
     from trainfleet.suggestions import did_you_mean
 
@@ -125,9 +131,8 @@ def _diff(stack: str, which: tuple[str, str, bool, bool], form: str, output: Pat
             "cannot write there",
             [Problem(str(output), "its folder does not exist", f"mkdir -p {output.parent}")],
         )
-    base, head, worktree, cached = which
     with _progress() as show:
-        found = compute(stack, project_root(), _engine, DiffOptions(base, head, worktree, cached), show)
+        found = compute(stack, project_root(), _engine, options, show)
     _write(found, form, output)
     return found
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from trainfleet.rehearsal.diff.data_loss import Loss, loss_of
 from trainfleet.rehearsal.diff.model import SECRET, UNKNOWN, Change, Property, Verb
+from trainfleet.rehearsal.diff.unknown_effects import may_replace
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN as WIRE_UNKNOWN
 from trainfleet.rehearsal.simulation.pulumi_values import is_secret, plain
 from trainfleet.rehearsal.simulation.replacement import join_path, split_path
@@ -85,6 +86,7 @@ def _change(urn: str, events: list[Event], before: Mapping[str, Any], words: Wor
     )
     order = [each["op"] for each in events]
     gone = verb in (Verb.REPLACE, Verb.DELETE)
+    unsure = may_replace(token, event) if verb is Verb.UPDATE else ()
     return Change(
         verb,
         urn,
@@ -98,6 +100,8 @@ def _change(urn: str, events: list[Event], before: Mapping[str, Any], words: Wor
         delete_first=verb is Verb.REPLACE
         and "delete-replaced" in order
         and order.index("delete-replaced") < _first(order, "create-replacement"),
+        may_replace=unsure,
+        at_stake=loss_of(token) if unsure else None,
     )
 
 

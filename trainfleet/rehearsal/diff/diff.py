@@ -36,6 +36,8 @@ class DiffOptions:
     head: str = ""
     worktree: bool = False
     use_cache: bool = True
+    accept_unknown: bool = False
+    """Whether updates that may replace count as updates in the verdict."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ def compute(
         result.from_cache,
         result.unchanged,
         weakened=tuple(result.weakened),
+        accept_unknown=options.accept_unknown,
     )
 
 

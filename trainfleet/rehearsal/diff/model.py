@@ -34,10 +34,12 @@ class Verdict(StrEnum):
 
     NONE = "no change"
     CHANGE = "change"
+    UNKNOWN = "may replace (unknown)"
+    """An update that may be a replacement: no rule tells what the provider does."""
     DESTRUCTIVE = "destructive change"
 
 
-EXIT = {Verdict.NONE: 0, Verdict.CHANGE: 2, Verdict.DESTRUCTIVE: 3}
+EXIT = {Verdict.NONE: 0, Verdict.CHANGE: 2, Verdict.UNKNOWN: 3, Verdict.DESTRUCTIVE: 3}
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,15 @@ class Change:
     """The old resource stays in the cloud, outside the stack (retain on delete)."""
     delete_first: bool = False
     """The old resource is deleted before the new one is created."""
+    may_replace: tuple[str, ...] = ()
+    """Properties of an update of which no rule tells whether the provider replaces the resource instead."""
+    at_stake: Loss | None = None
+    """What is lost if an update that may replace does replace; None if that is not known either."""
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether the update may turn out to be a replacement that loses something."""
+        return bool(self.may_replace) and (self.at_stake is None or self.at_stake.loud)
 
     @property
     def destructive(self) -> bool:
@@ -127,6 +138,8 @@ class Diff:
     base_from_cache: bool = False
     unchanged: int = 0
     weakened: tuple[Weakened, ...] = ()
+    accept_unknown: bool = False
+    """Whether updates that may replace count as updates in the verdict."""
 
     def of(self, verb: Verb) -> list[Change]:
         """Return the changes with one verb, sorted by name."""
@@ -137,11 +150,13 @@ class Diff:
         """The verdict. A spec change alone changes nothing in a cloud."""
         if any(change.destructive for change in self.changes):
             return Verdict.DESTRUCTIVE
+        if not self.accept_unknown and any(change.uncertain for change in self.changes):
+            return Verdict.UNKNOWN
         return Verdict.CHANGE if self.changes or self.newly_failing or self.weakened else Verdict.NONE
 
     @property
     def exit_code(self) -> int:
-        """0: no change, 2: change, 3: destructive change."""
+        """0: no change, 2: change, 3: destructive change, or a change that may be one."""
         return EXIT[self.verdict]
 
     @property
@@ -169,9 +184,9 @@ class Diff:
 
     def _lost(self, changes: Sequence[Change]) -> str:
         """Summarize the losses, data first, with the names of a few resources."""
-        if not (loud := [change for change in changes if change.destructive]):
-            return ""
-        groups: dict[str, list[str]] = {}
+        loud = [change for change in changes if change.destructive]
+        unsure = sorted(change.name for change in changes if change.may_replace and not change.destructive)
+        groups: dict[str, list[str]] = {MAY_REPLACE: unsure} if unsure else {}
         for change in sorted(loud, key=lambda change: (weight(change.loss), change.name)):
             kind = (
                 "LEAVES BEHIND"
@@ -182,7 +197,7 @@ class Diff:
             )
             groups.setdefault(kind, []).append(change.name)
         order = sorted(groups, key=lambda kind: (_ORDER.index(kind) if kind in _ORDER else len(_ORDER), kind))
-        return f" ({'; '.join(f'{kind}: {_some(groups[kind])}' for kind in order)})"
+        return f" ({'; '.join(f'{kind}: {_some(groups[kind])}' for kind in order)})" if order else ""
 
     def _money(self) -> list[str]:
         if self.before is None and self.after is None:
@@ -226,6 +241,11 @@ class Diff:
                 "subject": self.head.subject,
             },
             "counts": {verb.value: len(self.of(verb)) for verb in Verb} | {"unchanged": self.unchanged},
+            "unknown": {
+                "accepted": self.accept_unknown,
+                "may_replace": sum(bool(change.may_replace) for change in self.changes),
+                "may_lose": sum(change.uncertain for change in self.changes),
+            },
             "changes": [_change(change) for change in self.changes],
             "cost": {
                 "before": self.before.as_json() if self.before else None,
@@ -243,6 +263,7 @@ class Diff:
         }
 
 
+MAY_REPLACE = "MAY REPLACE (UNKNOWN)"
 _ORDER = ["LOSES DATA", "LOSES KEYS", "LEAVES BEHIND", "LOSES ACCESS", "LOSES WORK", "LOSES ADDRESSES"]
 
 
@@ -255,13 +276,17 @@ def _change(change: Change) -> dict[str, Any]:
         "destructive": change.destructive,
         "properties": [vars(each) for each in change.properties],
         "forced_by": list(change.forced_by),
-        "loss": {"kinds": list(change.loss.kinds), "why": change.loss.why, "loud": change.loss.loud}
-        if change.loss
-        else None,
+        "may_replace": list(change.may_replace),
+        "loss": _loss(change.loss),
+        "at_stake": _loss(change.at_stake),
         "protected": change.protected,
         "kept": change.kept,
         "delete_first": change.delete_first,
     }
+
+
+def _loss(loss: Loss | None) -> dict[str, Any] | None:
+    return {"kinds": list(loss.kinds), "why": loss.why, "loud": loss.loud} if loss else None
 
 
 def _some(names: list[str], most: int = 4) -> str:

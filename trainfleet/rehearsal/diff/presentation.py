@@ -10,7 +10,7 @@ from typing import Any
 
 from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, NOT_COUNTED, Bill, BillItem
 from trainfleet.rehearsal.diff.data_loss import Loss, weight
-from trainfleet.rehearsal.diff.model import Change, Diff, Property, Verb, money
+from trainfleet.rehearsal.diff.model import MAY_REPLACE, Change, Diff, Property, Verb, money
 
 TITLES = {Verb.DELETE: "Deleted", Verb.REPLACE: "Replaced", Verb.UPDATE: "Updated", Verb.CREATE: "Created"}
 """In the order of a review: destructive changes first."""
@@ -49,6 +49,10 @@ class Group:
     @property
     def fate(self) -> str:
         """A description of what happens to the old resources; empty for creates and harmless updates."""
+        if self.first.may_replace and not self.first.destructive:
+            lost = self.first.at_stake.why if self.first.at_stake else "not known, review it"
+            causes = some(self.first.may_replace)
+            return f"no rule tells whether a change of {causes} replaces it; if so, lost: {lost}"
         if self.first.verb is Verb.UPDATE and self.loss is not None:
             return f"an update that interrupts: {self.loss.why}"
         if self.first.verb not in (Verb.REPLACE, Verb.DELETE):
@@ -75,9 +79,9 @@ class Group:
 
     @property
     def mark(self) -> str:
-        """The label of a destructive change: LOSES DATA, LEAVES BEHIND, or empty."""
+        """The label of a change that loses something (LOSES DATA, LEAVES BEHIND) or may replace; or empty."""
         if not self.first.destructive:
-            return ""
+            return MAY_REPLACE if self.first.may_replace else ""
         if self.first.kept:
             return "LEAVES BEHIND"
         return f"LOSES {', '.join(self.loss.kinds).upper()}" if self.loss else "LOSS UNKNOWN"
@@ -107,12 +111,19 @@ def groups(diff: Diff, verb: Verb) -> list[Group]:
     for change in diff.of(verb):
         reason = (change.forced_by, change.kept, change.protected, change.delete_first)
         # An update that all resources share, such as a tag, is one group across types.
-        key = repr(change.properties) if verb is Verb.UPDATE else (change.type, reason)
+        doubt = (change.may_replace, change.at_stake, change.loss)
+        key = (repr(change.properties), doubt) if verb is Verb.UPDATE else (change.type, reason)
         found.setdefault(key, []).append(change)
     made = [Group(_types(changes), tuple(changes)) for changes in found.values()]
     return sorted(
         made,
-        key=lambda group: (not group.first.destructive, weight(group.first.loss), group.type, group.names[0]),
+        key=lambda group: (
+            not group.first.destructive,
+            not group.first.may_replace,
+            weight(group.first.loss),
+            group.type,
+            group.names[0],
+        ),
     )
 
 

@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 
 MARKDOWN_LIMIT = 60_000
 """GitHub and GitLab limit a comment to 65,536 characters; this leaves space for text added by a bot."""
-_COLOURS = {Verdict.NONE: "green", Verdict.CHANGE: "yellow", Verdict.DESTRUCTIVE: "red"}
+_COLOURS = {
+    Verdict.NONE: "green",
+    Verdict.CHANGE: "yellow",
+    Verdict.UNKNOWN: "red",
+    Verdict.DESTRUCTIVE: "red",
+}
 _SIGNS = {Verb.CREATE: "+", Verb.UPDATE: "~", Verb.REPLACE: "±", Verb.DELETE: "−"}
 _WIDTH = 120
 """Table width without a terminal."""
@@ -126,7 +131,7 @@ def _changes_table(diff: Diff) -> Table:
         for group in groups(diff, verb):
             colour = (
                 "red"
-                if group.first.destructive
+                if group.first.destructive or group.first.uncertain
                 else {Verb.CREATE: "green", Verb.UPDATE: "yellow"}.get(verb, "magenta")
             )
             count = f" ×{len(group.changes)}" if len(group.changes) > 1 else ""

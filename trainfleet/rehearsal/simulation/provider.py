@@ -11,7 +11,6 @@ import contextlib
 import json
 from collections.abc import Iterator
 from concurrent import futures
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -23,6 +22,7 @@ from pulumi.runtime.proto import provider_pb2_grpc as rpc
 
 from trainfleet.rehearsal.simulation.aws.model import AwsModel
 from trainfleet.rehearsal.simulation.azure.model import AzureModel
+from trainfleet.rehearsal.simulation.changes import changes
 from trainfleet.rehearsal.simulation.check import Mistake
 from trainfleet.rehearsal.simulation.cloud_model import CloudModel
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
@@ -34,8 +34,9 @@ from trainfleet.rehearsal.simulation.fault_injection import (
 )
 from trainfleet.rehearsal.simulation.gcp.model import GcpModel
 from trainfleet.rehearsal.simulation.kubernetes.model import KubernetesModel
+from trainfleet.rehearsal.simulation.property_paths import join_path
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, from_struct, plain, to_struct
-from trainfleet.rehearsal.simulation.replacement import Rule, join_path, table
+from trainfleet.rehearsal.simulation.replacement import Effect, Rule, effects, table
 from trainfleet.rehearsal.simulation.schema import Package, packages
 from trainfleet.rehearsal.simulation.state import Cloud, Operation, RefusedError
 from trainfleet.rehearsal.simulation.values import digest
@@ -51,36 +52,6 @@ _OPTIONS = [
     ("grpc.max_send_message_length", 400 << 20),
     ("grpc.so_reuseport", 0),
 ]
-
-
-@dataclass(frozen=True)
-class Change:
-    """A leaf that differs between old and new inputs."""
-
-    path: tuple[str, ...]
-    kind: str
-
-
-def changes(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[Change]:
-    """Yield the leaves that differ between two plain values. An unknown value always differs."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted({*old, *new}):
-            if not key.startswith("__"):
-                yield from changes(old.get(key), new.get(key), (*path, key))
-    elif isinstance(old, list) and isinstance(new, list):
-        for index in range(max(len(old), len(new))):
-            yield from changes(
-                old[index] if index < len(old) else None,
-                new[index] if index < len(new) else None,
-                (*path, f"[{index}]"),
-            )
-    elif old != new or new == UNKNOWN:
-        side = old if new is None else new
-        if (old is None or new is None) and isinstance(side, (dict, list)) and side:
-            empty: Any = {} if isinstance(side, dict) else []
-            yield from changes(empty if old is None else old, empty if new is None else new, path)
-        else:
-            yield Change(path, "ADD" if old is None else "DELETE" if new is None else "UPDATE")
 
 
 class SimulatedProvider(rpc.ResourceProviderServicer):
@@ -161,10 +132,11 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         old, new = from_struct(request.old_inputs), from_struct(request.news)
         found = list(changes(plain(old), plain(new)))
         rule = self.rules.get(request.type)
+        effect = effects(request.type, plain(old), plain(new), self.rules)
         replacing = [
-            c
-            for c in found
-            if self.model.always_replaces(request.type, c.path) or (rule is not None and rule.forces(c.path))
+            change
+            for change in found
+            if effect[change.path] is Effect.REPLACE or self.model.always_replaces(request.type, change.path)
         ]
         first = bool(replacing) and (
             self.model.delete_first(request.type, old, new)
