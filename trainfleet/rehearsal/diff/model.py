@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, Bill
+from trainfleet.rehearsal.diff.access import AccessChange
 from trainfleet.rehearsal.diff.data_loss import Loss, weight
 from trainfleet.rehearsal.diff.policy_changes import Weakened
 from trainfleet.rehearsal.diff.worktrees import Revision
@@ -127,6 +128,7 @@ class Diff:
     base_from_cache: bool = False
     unchanged: int = 0
     weakened: tuple[Weakened, ...] = ()
+    access: tuple[AccessChange, ...] = ()
 
     def of(self, verb: Verb) -> list[Change]:
         """Return the changes with one verb, sorted by name."""
@@ -236,6 +238,7 @@ class Diff:
                 "newly_failing": [vars(failing) for failing in self.newly_failing],
                 "weakened": [vars(each) for each in self.weakened],
             },
+            "access": [vars(change) for change in self.access],
             "spec": [vars(change) for change in self.spec],
             "notes": list(self.notes),
             "seconds": round(self.seconds, 2),
