@@ -17,6 +17,7 @@ from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.infra.spec.load import load_stack
 from trainfleet.infra.spec.stack_file import StackFile
 from trainfleet.rehearsal.diff import cache, compare, policy_changes
+from trainfleet.rehearsal.diff.access import AccessChange, access_changes, planned_after, planned_before
 from trainfleet.rehearsal.diff.model import Change, Diff, Failing
 from trainfleet.rehearsal.diff.policy_changes import Weakened
 from trainfleet.rehearsal.diff.settings import bill_of, built_on, for_build, spec_changes, stack_file
@@ -130,6 +131,7 @@ def compute(
         result.unchanged,
         weakened=tuple(result.weakened),
         accept_unknown=options.accept_unknown,
+        access=tuple(result.access),
     )
 
 
@@ -144,6 +146,7 @@ class _Result:
         self.policies_ran = True
         self.from_cache = False
         self.weakened: list[Weakened] = []
+        self.access: list[AccessChange] = []
         self.notes = list(notes)
 
 
@@ -177,7 +180,10 @@ class _Prepared:
         show.begin("previewing the head on it")
         outcome, events = on.preview(head, applied.without_protection() if applied else None)
         result.violations_after, result.policies_ran = outcome.violations, head.pack is not None
-        result.changes, result.unchanged = compare.changes(events, applied.resources() if applied else [])
+        state = applied.resources() if applied else []
+        result.changes, result.unchanged = compare.changes(events, state)
+        before = planned_before(state)
+        result.access = access_changes(before, planned_after(events, before))
         if base is not None and applied is not None:
             result.weakened, notes = self._weakened(base, head)
             result.notes += notes

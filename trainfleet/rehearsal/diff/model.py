@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, Bill
+from trainfleet.rehearsal.diff.access import AccessChange
 from trainfleet.rehearsal.diff.data_loss import Loss, weight
 from trainfleet.rehearsal.diff.policy_changes import Weakened
 from trainfleet.rehearsal.diff.worktrees import Revision
@@ -140,6 +141,7 @@ class Diff:
     weakened: tuple[Weakened, ...] = ()
     accept_unknown: bool = False
     """Whether updates that may replace count as updates in the verdict."""
+    access: tuple[AccessChange, ...] = ()
 
     def of(self, verb: Verb) -> list[Change]:
         """Return the changes with one verb, sorted by name."""
@@ -256,6 +258,7 @@ class Diff:
                 "newly_failing": [vars(failing) for failing in self.newly_failing],
                 "weakened": [vars(each) for each in self.weakened],
             },
+            "access": [vars(change) for change in self.access],
             "spec": [vars(change) for change in self.spec],
             "notes": list(self.notes),
             "seconds": round(self.seconds, 2),

@@ -24,10 +24,15 @@ def sections(diff: Diff) -> list[Section]:
     """Return the tables that have rows, in the order of a review."""
     found = [
         Section(
+            "Access",
+            ("access", "what", "by"),
+            tuple((each.change, each.text, ", ".join(each.resources)) for each in diff.access),
+        ),
+        Section(
             "Weakened policies",
             ("policy", "what", "before", "after"),
             tuple((each.policy, each.what, each.before, each.after) for each in diff.weakened),
             loud=True,
-        )
+        ),
     ]
     return [section for section in found if section.rows]
