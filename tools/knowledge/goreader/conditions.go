@@ -49,6 +49,7 @@ func (s *scope) replacements(of ast.Expr, name string, seen map[string]bool) []r
 			out = append(out, s.inside(found, seen)...)
 		}
 	case *ast.FuncLit:
+		delete(seen, s.file.pkg+"."+name) // functions without a name go by that of the resource
 		out = append(out, s.inside(value{kind: "func", fn: &closure{name, each.Type, each.Body, s, nil}}, seen)...)
 	case *ast.CompositeLit:
 		for _, item := range each.Elts {
@@ -315,8 +316,8 @@ func (s *scope) atoms(of ast.Expr, names map[string]atom) [][]atom {
 			return [][]atom{{{side(found), "is", "true"}}}
 		}
 	case *ast.CallExpr:
-		if selected, ok := each.Fun.(*ast.SelectorExpr); ok && selected.Sel.Name == "HasChange" {
-			return [][]atom{{}}
+		if selected, ok := each.Fun.(*ast.SelectorExpr); ok && selected.Sel.Name == "HasChange" && len(each.Args) == 1 {
+			return [][]atom{{{s.eval(each.Args[0], nil).text, "changed", ""}}}
 		}
 		if path := s.read(each); path != "" {
 			return [][]atom{{{path, "is", "true"}}}
@@ -419,17 +420,21 @@ func show(of ast.Expr) string {
 func texts(all [][]atom, path string) []string {
 	var out []string
 	for _, atoms := range all {
-		out = append(out, text(atoms))
+		out = append(out, text(atoms, path))
 	}
 	return out
 }
 
-func text(atoms []atom) string {
+func text(atoms []atom, path string) string {
 	event, guard := "changes", ""
 	var old, new_ atom
 	for _, each := range atoms {
 		switch {
 		case each.op == "differs":
+		case each.op == "changed":
+			if each.side == "" || (path != each.side && !strings.HasPrefix(path, each.side+".")) {
+				return "" // another property has to change too
+			}
 		case each.op == "smaller", each.op == "larger":
 			if event != "changes" {
 				return ""

@@ -65,9 +65,9 @@ func (v value) plain() any {
 			out[key] = v.fields[key].plain()
 		}
 		return out
-	case "list":
+	case "list", "call": // a set is made by a call
 		out := []any{}
-		for _, each := range v.items {
+		for _, each := range append(slices.Clone(v.items), v.args...) {
 			out = append(out, each.plain())
 		}
 		return out
@@ -197,6 +197,9 @@ func (s *scope) planned(of *ast.FuncDecl, name string) []replacement {
 			}
 			if target, ok := call.Fun.(*ast.SelectorExpr); ok && target.Sel.Name == "Root" {
 				path := s.eval(call.Args[0], nil)
+				if path.kind != "text" {
+					path.text = ""
+				}
 				out = append(out, replacement{path.text, []string{""}, name + ".ModifyPlan"})
 			}
 			return true

@@ -65,6 +65,13 @@ func fromSchema(found value) *attribute {
 	case len(elem.fields) == 0:
 	case last(elem.text) == "Resource":
 		own.Fields = fromMap(schemaOf(elem))
+		if own.Replace { // SDKv2 applies ForceNew of a block to the number of its items, not to what is in them
+			own.Replace = false
+			own.When = []string{"resizes"}
+			if own.One {
+				own.When = []string{"added", "removed"}
+			}
+		}
 	default:
 		inner := fromSchema(elem)
 		own.Item = inner.Kind
