@@ -15,7 +15,7 @@ from trainfleet.rehearsal.diff.model import SECRET, UNKNOWN, Change, Property, V
 from trainfleet.rehearsal.diff.unknown_effects import may_replace
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN as WIRE_UNKNOWN
 from trainfleet.rehearsal.simulation.pulumi_values import is_secret, plain
-from trainfleet.rehearsal.simulation.replacement import join_path, split_path
+from trainfleet.rehearsal.simulation.replacement import in_terms_of_new, join_path, split_path
 from trainfleet.rehearsal.steps.selection import is_real
 
 HIDDEN = {"kubernetes:core/v1:Secret": ("data", "stringData")}
@@ -127,6 +127,7 @@ def _first(order: list[str], op: str) -> int:
 
 def _properties(event: Event, words: Words) -> Iterator[Property]:
     old, new = (event.get("old") or {}).get("inputs") or {}, (event.get("new") or {}).get("inputs") or {}
+    old = in_terms_of_new(event["type"], old, new)
     detailed: Mapping[str, Mapping[str, Any]] = event.get("detailedDiff") or {
         name: {} for name in event.get("diffs") or ()
     }

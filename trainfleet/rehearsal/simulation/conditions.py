@@ -1,18 +1,20 @@
-"""Conditions under which a changed property replaces a resource: how tables write them, and whether they hold.
+"""Conditions under which a changed property replaces a resource: how tables write them, when they hold.
 
 A condition is one line: an event at the row's own path, then at most one guard on another property:
 
-    shrinks | grows | added | removed | changes
+    shrinks | grows | resizes | added | removed | changes
     changes from A | changes to B | changes from A to B | changes except from A to B
     ... if PATH is A | ... if PATH is not A
 
 Values are written as in JSON or as bare words; `A/B` is any of several; `absent` is a property that is not
-set.
+set. `shrinks` and `grows` compare numbers and versions; a list shrinks if it loses an item, a range of addresses
+if it loses an address. `resizes` is a list that gets longer or shorter.
 A condition has three results: it holds, it does not, or the values do not tell.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
 from collections.abc import Callable
@@ -22,9 +24,9 @@ from typing import Any
 from trainfleet.rehearsal.simulation.property_paths import Path, split_path
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN
 
-EVENTS = ("shrinks", "grows", "added", "removed", "changes")
+EVENTS = ("shrinks", "grows", "resizes", "added", "removed", "changes")
 _CONDITION = re.compile(
-    r"(?P<event>shrinks|grows|added|removed|changes)"
+    r"(?P<event>shrinks|grows|resizes|added|removed|changes)"
     r"(?P<but> except)?(?: from (?P<old>\S+))?(?: to (?P<new>\S+))?"
     r"(?: if (?P<path>\S+) is (?P<no>not )?(?P<values>\S+))?"
 )
@@ -77,11 +79,10 @@ class Condition:
         if self.event in ("added", "removed"):
             gone, here = (old, new) if self.event == "added" else (new, old)
             return _is_absent(gone) and not _is_absent(here)
+        if self.event == "resizes":
+            return None if UNKNOWN in (old, new) else len(old or ()) != len(new or ())
         if self.event in ("shrinks", "grows"):
-            one, two = _size(old), _size(new)
-            if one is None or two is None:
-                return None
-            return two < one if self.event == "shrinks" else two > one
+            return _shrinks(old, new) if self.event == "shrinks" else _shrinks(new, old)
         matches = (_among(old, self.old), _among(new, self.new))
         if False in matches:
             return self.but
@@ -144,13 +145,29 @@ def _is_absent(value: Any) -> bool:
     return value is None or value in ({}, [], "")
 
 
-def _size(value: Any) -> float | None:
-    if isinstance(value, bool) or value == UNKNOWN:
+def _shrinks(old: Any, new: Any) -> bool | None:
+    """Return whether a value has become smaller; None if the values do not tell."""
+    if UNKNOWN in (old, new):
         return None
-    if isinstance(value, int | float):
-        return float(value)
+    if isinstance(old, list) and isinstance(new, list | None):
+        return any(each not in (new or []) for each in old)
+    if isinstance(old, str) and "/" in old:
+        try:
+            before, after = ipaddress.ip_network(old, strict=False), ipaddress.ip_network(new, strict=False)
+        except ValueError:
+            return None
+        return before.version != after.version or not before.subnet_of(after)  # type: ignore[arg-type]  # checked
+    one, two = _size(old), _size(new)
+    return None if one is None or two is None else two < one
+
+
+def _size(value: Any) -> tuple[float, ...] | None:
+    """Return a number or a version (`2.15`) as something to compare."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    parts = str(value).removeprefix("v").split(".") if isinstance(value, str) else [value]
     try:
-        return float(value) if isinstance(value, str) else None
+        return tuple(float(part) for part in parts)
     except ValueError:
         return None
 

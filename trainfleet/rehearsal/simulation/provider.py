@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent import futures
 from typing import Any
 
@@ -36,7 +36,7 @@ from trainfleet.rehearsal.simulation.gcp.model import GcpModel
 from trainfleet.rehearsal.simulation.kubernetes.model import KubernetesModel
 from trainfleet.rehearsal.simulation.property_paths import join_path
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, from_struct, plain, to_struct
-from trainfleet.rehearsal.simulation.replacement import Effect, Rule, effects, table
+from trainfleet.rehearsal.simulation.replacement import Effect, Rule, effects, in_terms_of_new, table
 from trainfleet.rehearsal.simulation.schema import Package, packages
 from trainfleet.rehearsal.simulation.state import Cloud, Operation, RefusedError
 from trainfleet.rehearsal.simulation.values import digest
@@ -57,7 +57,7 @@ _OPTIONS = [
 class SimulatedProvider(rpc.ResourceProviderServicer):
     """The provider of one package, on a shared `Cloud`."""
 
-    def __init__(self, package: Package, cloud: Cloud, rules: dict[str, Rule]) -> None:
+    def __init__(self, package: Package, cloud: Cloud, rules: Mapping[str, Rule]) -> None:
         self.package, self.cloud, self.rules = package, cloud, rules
         self.model = CLOUD_MODELS.get(package.name) or CloudModel()
         self.settings: dict[str, dict[str, Any]] = {}
@@ -130,9 +130,10 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
 
     def Diff(self, request: Any, context: Any) -> Any:
         old, new = from_struct(request.old_inputs), from_struct(request.news)
-        found = list(changes(plain(old), plain(new)))
+        before = in_terms_of_new(request.type, plain(old), plain(new), self.rules)
+        found = list(changes(before, plain(new)))
         rule = self.rules.get(request.type)
-        effect = effects(request.type, plain(old), plain(new), self.rules)
+        effect = effects(request.type, before, plain(new), self.rules)
         replacing = [
             change
             for change in found
@@ -315,7 +316,7 @@ def _not_ready(
 
 
 @contextlib.contextmanager
-def serve(cloud: Cloud, rules: dict[str, Rule] | None = None) -> Iterator[str]:
+def serve(cloud: Cloud, rules: Mapping[str, Rule] | None = None) -> Iterator[str]:
     """Serve every installed package on `cloud` and yield the value of PULUMI_DEBUG_PROVIDERS."""
     pool = futures.ThreadPoolExecutor(16, thread_name_prefix="provider")
     servers, ports = [], {}

@@ -7,7 +7,7 @@ resources with few dependents, whose effects are predictable.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +68,7 @@ def fault_target(steps: list[Planned], seed: int) -> str:
     return random.Random(seed).choice(middle)
 
 
-def missing_rules(tokens: Iterable[str], rules: dict[str, Rule]) -> list[str]:
+def missing_rules(tokens: Iterable[str], rules: Mapping[str, Rule]) -> list[str]:
     """Return the types without an entry in the replacement table."""
     return sorted(
         {
@@ -105,7 +105,7 @@ def _ordered(resources: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]
     return sorted(shuffled, key=lambda resource: len(dependents(resources, resource["urn"])))
 
 
-def updatable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: int) -> list[Choice]:
+def updatable(resources: list[dict[str, Any]], rules: Mapping[str, Rule], seed: int) -> list[Choice]:
     """Return in-place changes (label, description or annotation), those with the fewest dependents first."""
     found = []
     for resource in _ordered(resources, seed):
@@ -132,7 +132,7 @@ FOLLOWED = 5
 """Maximum dependents of a preferred replacement: more are hard to predict, and none exercises too little."""
 
 
-def replaceable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: int) -> list[Choice]:
+def replaceable(resources: list[dict[str, Any]], rules: Mapping[str, Rule], seed: int) -> list[Choice]:
     """Return changes that force a replacement: a new physical name, else another immutable string.
 
     To exercise dependents, resources with at most `FOLLOWED` dependents come first (most first), then those

@@ -12,7 +12,7 @@ import hashlib
 import json
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,7 +78,7 @@ class Rehearsal:
     runner: Runner
     cloud: Cloud
     programs: Programs
-    rules: dict[str, Rule]
+    rules: Mapping[str, Rule]
     policy_packs: Sequence[Path]
     fault: str
     seed: int

@@ -1,0 +1,3 @@
+module trainfleet.dev/tools/knowledge/goreader
+
+go 1.24
