@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 FORMATS = ("table", "markdown", "html", "json")
 EXIT_CODES = (
     "Exit codes: 0 no change; 1 error, including invalid input; 2 change; 3 destructive change (something is"
-    " lost); 130 interrupted."
+    " lost); 4 the head costs more than --fail-above or --fail-above-max, whatever else changes; 130"
+    " interrupted."
 )
 
 _HELP = (
@@ -43,6 +44,8 @@ The default for BASE is the commit where the head branched off main (on main: th
   trainfleet diff aws-prod --worktree
 
   trainfleet diff gcp-prod --base origin/main --format html --output diff.html
+
+  trainfleet diff aws-prod --usage usage.toml --fail-above 3000
 
 """
     f"{EXIT_CODES}\n"
@@ -93,14 +96,36 @@ def main(  # noqa: PLR0917 - one per flag
         bool,
         typer.Option("--cache/--no-cache", help="Cache the applied base, and use a cached one."),
     ] = True,
+    usage: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Price traffic, logs and stored data as this TOML file assumes (docs/diff.md).",
+        ),
+    ] = None,
+    fail_above: Annotated[
+        float | None,
+        typer.Option(
+            metavar="USD", min=0, help="Exit with 4 if what always runs costs more than this a month."
+        ),
+    ] = None,
+    fail_above_max: Annotated[
+        float | None,
+        typer.Option(
+            metavar="USD",
+            min=0,
+            help="Exit with 4 if all pools at their largest cost more than this a month.",
+        ),
+    ] = None,
 ) -> None:
     """See _HELP."""
     from trainfleet.console import run
 
     found: list[Diff] = []
+    cost = (usage, fail_above, fail_above_max)
     code = run(
         lambda: found.append(
-            _diff(stack, (base, head, worktree, cached), "json" if as_json else form, output)
+            _diff(stack, (base, head, worktree, cached), cost, "json" if as_json else form, output)
         )
     )
     if code == 0 and found:
@@ -110,8 +135,16 @@ def main(  # noqa: PLR0917 - one per flag
     raise typer.Exit(code)
 
 
-def _diff(stack: str, which: tuple[str, str, bool, bool], form: str, output: Path | None) -> Diff:
+def _diff(
+    stack: str,
+    which: tuple[str, str, bool, bool],
+    cost: tuple[Path | None, float | None, float | None],
+    form: str,
+    output: Path | None,
+) -> Diff:
     from trainfleet.errors import InputError, Problem
+    from trainfleet.infra.catalog.cost import CostLimits
+    from trainfleet.infra.catalog.usage import read_usage
     from trainfleet.rehearsal.diff.diff import DiffOptions, compute
     from trainfleet.rehearsal.project_lookup import project_root
     from trainfleet.suggestions import did_you_mean
@@ -125,9 +158,11 @@ def _diff(stack: str, which: tuple[str, str, bool, bool], form: str, output: Pat
             "cannot write there",
             [Problem(str(output), "its folder does not exist", f"mkdir -p {output.parent}")],
         )
-    base, head, worktree, cached = which
+    file, always, largest = cost
+    usage = read_usage(file) if file else None
+    options = DiffOptions(*which, usage=usage, limits=CostLimits(always, largest))
     with _progress() as show:
-        found = compute(stack, project_root(), _engine, DiffOptions(base, head, worktree, cached), show)
+        found = compute(stack, project_root(), _engine, options, show)
     _write(found, form, output)
     return found
 

@@ -8,17 +8,21 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
 from trainfleet.dates import as_of, today
 from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.infra.catalog.cost import CostLimits
+from trainfleet.infra.catalog.planned import Plan
+from trainfleet.infra.catalog.usage import Usage
 from trainfleet.infra.spec.load import load_stack
 from trainfleet.infra.spec.stack_file import StackFile
 from trainfleet.rehearsal.diff import cache, compare
 from trainfleet.rehearsal.diff.model import Change, Diff, Failing
-from trainfleet.rehearsal.diff.settings import bill_of, built_on, for_build, spec_changes, stack_file
+from trainfleet.rehearsal.diff.planned_cost import applied_plan, costs, previewed_plan
+from trainfleet.rehearsal.diff.settings import built_on, for_build, spec_changes, stack_file
 from trainfleet.rehearsal.diff.two_sided_run import Applied, Session, Side, session
 from trainfleet.rehearsal.diff.worktrees import Repository, Revision, refuse_uncommitted, scratch
 from trainfleet.rehearsal.engine.engine_cli import Violation
@@ -35,6 +39,9 @@ class DiffOptions:
     head: str = ""
     worktree: bool = False
     use_cache: bool = True
+    usage: Usage | None = None
+    """What is used, on both sides; None: nothing is assumed."""
+    limits: CostLimits = field(default_factory=CostLimits)
 
 
 @dataclass(frozen=True)
@@ -105,11 +112,8 @@ def compute(
             with session(engine, folder, show.resource) as on:
                 result = prepared.run(on, repository.prefix, options, show)
                 result.notes[:0] = notes
-    before, why_not_before = bill_of(base_file)
-    after, why_not_after = bill_of(head_file)
-    result.notes.extend(
-        f"{side}: {why}" for side, why in (("base", why_not_before), ("head", why_not_after)) if why
-    )
+    (before, after), cost_notes = costs(result.plans, (base_file, head_file), options.usage)
+    result.notes += cost_notes
     return Diff(
         stack,
         base,
@@ -125,6 +129,7 @@ def compute(
         time.monotonic() - began,
         result.from_cache,
         result.unchanged,
+        options.limits,
     )
 
 
@@ -134,6 +139,7 @@ class _Result:
     def __init__(self, notes: Iterable[str] = ()) -> None:
         self.changes: list[Change] = []
         self.unchanged = 0
+        self.plans: tuple[Plan | None, Plan | None] = (None, None)
         self.violations_before: list[Violation] = []
         self.violations_after: list[Violation] = []
         self.policies_ran = True
@@ -161,7 +167,9 @@ class _Prepared:
             result.notes += notes
             show.begin("applying the base to a simulated cloud")
             applied, result.from_cache = self._applied(on, base, prefix, options)
+        before = applied_plan(applied.resources()) if applied else None
         if self.files[1] is None:
+            result.plans = (before, None)
             result.changes = compare.deletions(applied.resources() if applied else [])
             return result
         head, notes = self._side("head", 1)
@@ -170,6 +178,7 @@ class _Prepared:
             _same_project(base.project, head.project)
         show.begin("previewing the head on it")
         outcome, events = on.preview(head, applied.without_protection() if applied else None)
+        result.plans = (before, previewed_plan(events, on.depends))
         result.violations_after, result.policies_ran = outcome.violations, head.pack is not None
         result.changes, result.unchanged = compare.changes(events, applied.resources() if applied else [])
         if result.violations_after and applied is not None and base is not None:

@@ -6,11 +6,11 @@ Values are ready for display: secrets are `[secret]`, values unknown before the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, Bill
+from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, Bill, CostLimits
 from trainfleet.rehearsal.diff.data_loss import Loss, weight
 from trainfleet.rehearsal.diff.worktrees import Revision
 
@@ -37,6 +37,8 @@ class Verdict(StrEnum):
 
 
 EXIT = {Verdict.NONE: 0, Verdict.CHANGE: 2, Verdict.DESTRUCTIVE: 3}
+TOO_EXPENSIVE = 4
+"""Exit code if the head costs more than a limit. It is used instead of the verdict's."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ class Diff:
     seconds: float = 0.0
     base_from_cache: bool = False
     unchanged: int = 0
+    limits: CostLimits = field(default_factory=CostLimits)
 
     def of(self, verb: Verb) -> list[Change]:
         """Return the changes with one verb, sorted by name."""
@@ -139,8 +142,13 @@ class Diff:
 
     @property
     def exit_code(self) -> int:
-        """0: no change, 2: change, 3: destructive change."""
-        return EXIT[self.verdict]
+        """0: no change, 2: change, 3: destructive change, 4: the head costs more than a limit."""
+        return TOO_EXPENSIVE if self.over_limit else EXIT[self.verdict]
+
+    @property
+    def over_limit(self) -> list[str]:
+        """The limits of cost that the head exceeds."""
+        return self.limits.exceeded(self.after) if self.after else []
 
     @property
     def destructive(self) -> list[Change]:
@@ -163,6 +171,7 @@ class Diff:
             f"{len(found)} {words[verb]}{self._lost(found)}" for verb in Verb if (found := self.of(verb))
         ]
         parts = [", ".join(parts) or "nothing changes in the cloud", *self._money(), *self._policies()]
+        parts += ["TOO EXPENSIVE"] if self.over_limit else []
         return "; ".join(parts)
 
     def _lost(self, changes: Sequence[Change]) -> str:
@@ -222,6 +231,7 @@ class Diff:
             "cost": {
                 "before": self.before.as_json() if self.before else None,
                 "after": self.after.as_json() if self.after else None,
+                "over_limit": self.over_limit,
             },
             "policies": {
                 "ran": self.policies_ran,
