@@ -1,7 +1,7 @@
 """The cost of planned resources, of any Pulumi program: prices a plan or a state by types and inputs.
 
 Each cloud says in infra/<cloud>/costs.py how a type is billed (`CHARGES`) and which type is a budget
-(`BUDGETS`), and in infra/<cloud>/billed_types.toml which types are free and which are billed by use. A type in
+(`BUDGETS`), and in infra/<cloud>/billed_types.toml which types are free and which by use. A type in
 none is reported as not known. Prices are the rows of prices.toml and the machines of the catalogue.
 """
 
