@@ -123,6 +123,8 @@ class StandingCost:
     count: float
     name: str = ""
     """Name on the bill; empty = the row's."""
+    most: float | None = None
+    """The count with every pool at its largest; None = the same."""
 
 
 @dataclass(frozen=True)
@@ -214,6 +216,12 @@ class CloudSupport:
     """What only this cloud warns about."""
     extra_pools: Callable[[PlatformSpec], tuple[ExtraPool, ...]] = field(default=lambda _spec: ())
     standing_costs: Callable[[PlatformSpec], Iterator[StandingCost]] = field(default=lambda _spec: iter(()))
+    node_disk: Callable[[Machine, int | None, bool], Iterator[StandingCost]] = field(
+        default=lambda _machine, _gib, _fast: iter(())
+    )
+    """What the root disk of one node is billed as, by its machine, size in GiB (None: the system pool's) and
+    whether images are pulled in parallel.
+    """
 
     def endpoint(self, spec: PlatformSpec) -> str:
         """Return how the API server of a platform is reached: public, dns or private."""

@@ -24,7 +24,6 @@ from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 
 SYSTEM_AMI_TYPE = "AL2023_x86_64_STANDARD"
-SYSTEM_DISK_GIB = 100
 
 
 class SystemPool(PlatformComponent):
@@ -44,7 +43,7 @@ class SystemPool(PlatformComponent):
         identity = foundation.identity
         self.machine = system_machine(spec)
         template = node_config.node_config(
-            self, "system", self.machine, SYSTEM_DISK_GIB, foundation.keys.nodes.arn
+            self, "system", self.machine, layout.SYSTEM_DISK_GIB, foundation.keys.nodes.arn
         )
         prefix = f"{spec.name}-system-"
         size = scaling(

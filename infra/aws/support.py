@@ -7,15 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainfleet.infra.aws.allocatable import node_allocatable
+from trainfleet.infra.aws.costs import node_disk, standing_costs
 from trainfleet.infra.aws.layout import (
     ROLE_PURPOSES,
-    endpoint_services,
     group_zones,
-    platform_zones,
     role_purposes,
 )
 from trainfleet.infra.aws.validation import RULES
-from trainfleet.infra.catalog.cost import nat_costs, shared_filesystem_cost
 from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.cloud_support import (
     AccountId,
@@ -26,7 +24,6 @@ from trainfleet.infra.cloud_support import (
     RegistryLogin,
     ReservationId,
     SettingProblem,
-    StandingCost,
 )
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
@@ -48,16 +45,6 @@ TRAINING_PLAN = ReservationId(
 
 LAYER_LABEL = "topology.k8s.aws/network-node-layer-"
 LAYERED = re.compile(r"(ml\.)?((g6e|g7e|p4d|p4de|p5e|p5en)\.\w+|p5\.48xlarge|(?P<four>p6-b[23]00\.48xlarge))")
-
-
-def standing_costs(spec: PlatformSpec) -> Iterator[StandingCost]:
-    """The control plane, NAT, interface endpoints, the shared filesystem."""
-    zones = len(platform_zones(spec))
-    yield StandingCost("control-plane", 1)
-    yield from nat_costs(spec, zones)
-    if spec.network.existing is None:
-        yield StandingCost("endpoint", len(endpoint_services(spec)) * zones)
-    yield from shared_filesystem_cost(spec)
 
 
 def check_settings(spec: PlatformSpec, config: Mapping[str, Any]) -> Iterator[SettingProblem]:
@@ -144,4 +131,5 @@ SUPPORT = CloudSupport(
     topology_levels=topology_levels,
     rules=RULES,
     standing_costs=standing_costs,
+    node_disk=node_disk,
 )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainfleet.infra.azure.sizes import TEMPORARY_DISK_GIB
-from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.spec.schema import Capacity
 
 OS_SKU = "Ubuntu"
@@ -41,13 +39,6 @@ def purchase_options(capacity: Capacity, reservation: str) -> PurchaseOptions:
     if capacity is Capacity.SPOT:
         return PurchaseOptions("Spot", eviction="Delete", price=-1.0)
     return PurchaseOptions("Regular", reservation=reservation or None)
-
-
-def os_disk(machine: Machine, disk_gib: int) -> str:
-    """Ephemeral if the root disk fits on the machine's temporary disk, which is faster and free, else
-    managed.
-    """
-    return "Ephemeral" if TEMPORARY_DISK_GIB.get(machine.instance_type, 0) >= disk_gib else "Managed"
 
 
 def taints(capacity: Capacity) -> list[str]:

@@ -15,15 +15,13 @@ from trainfleet.infra.azure import layout, node_config
 from trainfleet.infra.azure.cluster import Cluster
 from trainfleet.infra.azure.foundation import Foundation
 from trainfleet.infra.azure.permissions import grant, once_in_effect
-from trainfleet.infra.azure.sizes import DRAIN_MINUTES
+from trainfleet.infra.azure.sizes import DRAIN_MINUTES, SYSTEM_DISK_GIB, os_disk
 from trainfleet.infra.catalog.machines import Machine, machine_for_pool, system_machine
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import HCA_SHARES, Pool
 from trainfleet.infra.spec.node_group import NodeGroup
 from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
-
-SYSTEM_DISK_GIB = 128
 
 
 class SystemPool(PlatformComponent):
@@ -185,7 +183,7 @@ class GpuPools(PlatformComponent):
     def _pool(self, pool: NodeGroup, machine: Machine) -> Pool:
         zones = layout.pool_zones(self.spec, pool)
         bought = node_config.purchase_options(pool.capacity, pool.reservation)
-        disk = node_config.os_disk(machine, pool.disk_gib)
+        disk = os_disk(machine, pool.disk_gib)
         placement = self._placement_group(pool, machine, zones) if needs_placement_group(pool) else None
         waits = [*self.ready, *([placement[1]] if placement else [])]
         reserved = [self._reservations[pool.reservation]] if pool.reservation else []

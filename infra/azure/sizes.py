@@ -45,3 +45,35 @@ INLINE_NODES = {False: (1, 2), True: (2, 3)}
 def reservable(machine: Machine) -> bool:
     """Whether Azure reserves capacity of this machine."""
     return not machine.instance_type.startswith(UNRESERVABLE)
+
+
+SYSTEM_DISK_GIB = 128
+DEFAULT_DISK_GIB = 128
+"""The root disk of an AKS node of most sizes, where a pool states none (AKS, default OS disk sizing)."""
+DISK_TIERS = {
+    4: 1,
+    8: 2,
+    16: 3,
+    32: 4,
+    64: 6,
+    128: 10,
+    256: 15,
+    512: 20,
+    1024: 30,
+    2048: 40,
+    4096: 50,
+    8192: 60,
+}
+"""GiB to the number of the tier in which a managed disk is sold: P10, E10 (Azure managed disk types)."""
+
+
+def os_disk(machine: Machine, disk_gib: int) -> str:
+    """Ephemeral if the root disk fits on the machine's temporary disk, which is faster and free, else
+    managed.
+    """
+    return "Ephemeral" if TEMPORARY_DISK_GIB.get(machine.instance_type, 0) >= disk_gib else "Managed"
+
+
+def disk_tier(gib: float) -> int:
+    """Return the number of the tier that a disk is billed as: the next larger one."""
+    return next((tier for size, tier in DISK_TIERS.items() if size >= gib), 80)

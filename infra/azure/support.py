@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from trainfleet.infra.azure.allocatable import node_allocatable
+from trainfleet.infra.azure.costs import node_disk, standing_costs
 from trainfleet.infra.azure.layout import (
     IDENTITY_PURPOSES,
     PRIVATE_ZONES,
     cluster_name,
-    endpoint_kinds,
     identity_purposes,
-    platform_zones,
 )
 from trainfleet.infra.azure.sizes import DRAIN_MINUTES, INLINE_NODES, INLINE_POOL
 from trainfleet.infra.azure.validation import RULES
 from trainfleet.infra.azure.validation_pools import NOTICES
-from trainfleet.infra.catalog.cost import nat_costs, shared_filesystem_cost
 from trainfleet.infra.cloud_support import (
     AccountId,
     CloudSupport,
@@ -27,7 +25,6 @@ from trainfleet.infra.cloud_support import (
     NetworkIds,
     RegistryLogin,
     ReservationId,
-    StandingCost,
 )
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
@@ -41,17 +38,6 @@ def extra_pools(spec: PlatformSpec) -> tuple[ExtraPool, ...]:
 VIRTUAL_NETWORK = (
     r"/subscriptions/[0-9a-fA-F-]{36}/resourceGroups/[^/]+/providers/Microsoft\.Network/virtualNetworks/[^/]+"
 )
-
-
-def standing_costs(spec: PlatformSpec) -> Iterator[StandingCost]:
-    """The control plane, NAT, private endpoints, the shared filesystem."""
-    yield StandingCost("control-plane", 1)
-    # Pools over several zones have a gateway of their own.
-    yield from nat_costs(spec, len(platform_zones(spec)) + 1)
-    # A vault for keys, and a second one where there are secrets.
-    secrets_vault = spec.secrets.provider == "cloud" and bool(spec.secrets.names)
-    yield StandingCost("endpoint", len(endpoint_kinds(spec)) + secrets_vault)
-    yield from shared_filesystem_cost(spec)
 
 
 def identity_rights(spec: PlatformSpec) -> Mapping[str, Mapping[str, Any]]:
@@ -132,4 +118,5 @@ SUPPORT = CloudSupport(
     notices=NOTICES,
     extra_pools=extra_pools,
     standing_costs=standing_costs,
+    node_disk=node_disk,
 )

@@ -1,18 +1,22 @@
-"""The cost of a platform at list prices: what always runs, and everything at full scale.
+"""The cost of a platform at list prices, estimated from its spec: what always runs, and everything at full
+scale.
 
-`node_costs` covers the nodes; `bill` adds the control plane, NAT, endpoints and the shared filesystem. Usage
-by volume (objects, traffic, logs) is in neither. Prices are in infra/<cloud>/prices.toml, one table per row:
+`node_costs` covers the nodes; `bill` adds their disks, the control plane, NAT, endpoints, keys, secrets and
+the shared filesystem. Usage by volume (objects, traffic, logs) is in neither. planned.py prices the resources
+of a plan with the same rows: infra/<cloud>/prices.toml, one table per row:
 
-    what                                what is billed
-    usd_per_hour or usd_per_gib_month   one of the two
-    price_region, source                where the price applies, and where it is from
-    price_date                          when it was in force; a source without a date says "undated"
+    what                    what is billed
+    usd_per_hour, usd_per_month, usd_per_gib_month or usd_per_gb (of a month's traffic)
+                            one of the four
+    price_region, source    where the price applies, and where it is from
+    price_date              when it was in force; a source without a date says "undated"
+    in_region               the price in other regions, where it is known
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
@@ -28,10 +32,8 @@ from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 
 HOURS_PER_MONTH = 730
 PRICES = Path(__file__).parents[1]
-NOT_COUNTED = (
-    "objects and versions in buckets, traffic, logs and metrics, disks of nodes, secrets, keys, images, "
-    "reservations' own terms"
-)
+EVERY_REGION = "every region"
+NOT_COUNTED = "objects and versions in buckets, traffic, logs and metrics, images, reservations' own terms"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,9 @@ class PoolCost:
     max_nodes: int
     usd_per_hour: float | None
     capacity: Capacity = Capacity.ON_DEMAND
+    disk_gib: int | None = None
+    """Size of the root disk; None = the system pool's."""
+    fast_image_pull: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,18 @@ def node_costs(spec: PlatformSpec) -> NodeCosts:
         except LookupError:
             continue
         price = machine.usd_per_hour(pool.capacity)
-        found.append(PoolCost(pool.name, machine, pool.min_nodes, pool.max_nodes, price, pool.capacity))
+        found.append(
+            PoolCost(
+                pool.name,
+                machine,
+                pool.min_nodes,
+                pool.max_nodes,
+                price,
+                pool.capacity,
+                pool.disk_gib,
+                pool.fast_image_pull,
+            )
+        )
     return NodeCosts(tuple(found))
 
 
@@ -111,6 +127,19 @@ class BillItem:
     price_region: str = ""
     price_date: date | None = None
     source: str = ""
+    region: str = ""
+    """Where it runs; empty if that is not known."""
+    resources: tuple[str, ...] = ()
+    """Names of the planned resources that it covers; empty in an estimate from a spec."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the price is of another region than the one where it runs."""
+        return (
+            self.usd_per_hour is not None
+            and bool(self.region and self.price_region)
+            and self.price_region not in (EVERY_REGION, self.region)
+        )
 
     @property
     def estimated(self) -> bool:
@@ -133,26 +162,45 @@ class Bill:
     """Everything that is billed by the hour and whose amount follows from the spec."""
 
     parts: tuple[BillItem, ...]
+    planned: bool = False
+    """Whether it prices planned resources. Otherwise it is an estimate from a spec."""
+    not_known: tuple[str, ...] = ()
+    """Types of planned resources of which it is not known whether they are billed."""
+    by_usage: tuple[str, ...] = ()
+    """What is billed by use, without an assumption on how much."""
+    unused_usage: tuple[str, ...] = ()
+    """Assumptions by which nothing in the plan is billed."""
+    budget_usd_per_month: float | None = None
 
     @property
     def min_usd_per_hour(self) -> float:
-        """What always runs. LayerFeatures without a price are left out."""
+        """What always runs. Parts without a price are left out."""
         return sum(part.min_usd_per_hour or 0.0 for part in self.parts)
 
     @property
     def max_usd_per_hour(self) -> float:
-        """Everything at its largest. LayerFeatures without a price are left out."""
+        """Everything at its largest. Parts without a price are left out."""
         return sum(part.max_usd_per_hour or 0.0 for part in self.parts)
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """LayerFeatures that the sums leave out because their price is unknown."""
+        """Parts that the sums leave out because their price is unknown."""
         return tuple(part.name for part in self.parts if part.usd_per_hour is None and part.most)
 
     @property
     def estimated(self) -> tuple[str, ...]:
-        """LayerFeatures whose price has no date."""
+        """Parts whose price has no date."""
         return tuple(part.name for part in self.parts if part.estimated and part.most)
+
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """Parts whose price is of another region."""
+        return tuple(part.name for part in self.parts if part.elsewhere and part.most)
+
+    def share_of_budget(self, usd_per_hour: float) -> float | None:
+        """Return a cost as a share of the budget; None without a budget."""
+        budget = self.budget_usd_per_month
+        return usd_per_hour * HOURS_PER_MONTH / budget if budget else None
 
     def as_json(self) -> dict[str, Any]:
         """Sums by the hour and month, and every part with the date and source of its price, as JSON."""
@@ -169,16 +217,69 @@ class Bill:
             ],
             "unpriced": list(self.unknown),
             "estimated": list(self.estimated),
-            "not_counted": NOT_COUNTED,
+            "elsewhere": list(self.elsewhere),
+            "planned": self.planned,
+            "not_known": list(self.not_known),
+            "by_usage": list(self.by_usage),
+            "unused_usage": list(self.unused_usage),
+            "budget_usd_per_month": self.budget_usd_per_month,
+            "share_of_budget": {"min": self.share_of_budget(low), "max": self.share_of_budget(high)},
+            "not_counted": "" if self.planned else NOT_COUNTED,
         }
+
+
+@dataclass(frozen=True)
+class CostLimits:
+    """The most that a stack may cost, in USD a month; None = no limit."""
+
+    always: float | None = None
+    """For what always runs: every pool at its smallest."""
+    largest: float | None = None
+    """With every pool at its largest."""
+
+    def exceeded(self, cost: Bill) -> list[str]:
+        """Return in words which limits a cost is above. Parts without a price are not counted."""
+        limits = (
+            ("what always runs", cost.min_usd_per_hour, self.always),
+            ("with all pools at their largest", cost.max_usd_per_hour, self.largest),
+        )
+        return [
+            f"${usd * HOURS_PER_MONTH:,.0f} a month, {what}, is above the limit of ${limit:,.0f}"
+            for what, usd, limit in limits
+            if limit is not None and usd * HOURS_PER_MONTH > limit
+        ]
 
 
 def bill(spec: PlatformSpec) -> Bill:
     """The bill of a platform by the hour. Empty on an existing cluster, whose owner pays for it."""
     if not sells_machines(spec.cloud):
         return Bill(())
-    nodes = [_node_item(pool) for pool in node_costs(spec).pools]
-    return Bill((*nodes, *(_standing_item(spec, each) for each in support(spec.cloud).standing_costs(spec))))
+    pools = node_costs(spec).pools
+    costs = [*_disks(spec, pools), *support(spec.cloud).standing_costs(spec)]
+    standing = (
+        priced(
+            spec.cloud,
+            each.row,
+            each.count,
+            each.count if each.most is None else each.most,
+            spec.region,
+            name=each.name,
+        )
+        for each in costs
+    )
+    budget = spec.budget.monthly_usd if spec.budget else None
+    return Bill((*(_node_item(pool, spec.region) for pool in pools), *standing), budget_usd_per_month=budget)
+
+
+def _disks(spec: PlatformSpec, pools: Iterable[PoolCost]) -> Iterator[StandingCost]:
+    """The root disks of all nodes, one cost per row of prices.toml."""
+    least, most = dict[str, float](), dict[str, float]()
+    for pool in pools:
+        for disk in support(spec.cloud).node_disk(pool.machine, pool.disk_gib, pool.fast_image_pull):
+            least[disk.row] = least.get(disk.row, 0) + disk.count * pool.min_nodes
+            most[disk.row] = most.get(disk.row, 0) + disk.count * pool.max_nodes
+    for row in most:
+        yield StandingCost(row, least[row], most=most[row])
 
 
 def nat_costs(spec: PlatformSpec, zones: int) -> Iterator[StandingCost]:
@@ -196,35 +297,57 @@ def shared_filesystem_cost(spec: PlatformSpec) -> Iterator[StandingCost]:
         yield StandingCost(row, shared.capacity_gib, "shared-filesystem")
 
 
-def _node_item(pool: PoolCost) -> BillItem:
-    spot = pool.capacity is Capacity.SPOT
+def machine_item(  # noqa: PLR0917 - one per column
+    name: str, machine: Machine, least: float, most: float, capacity: Capacity, region: str
+) -> BillItem:
+    """Return the cost of nodes of a machine, which has the price of the region (`regions.at`)."""
+    spot = capacity is Capacity.SPOT
     return BillItem(
-        pool.name,
-        f"{pool.machine.instance_type}{' (spot)' if spot else ''}",
-        pool.min_nodes,
-        pool.max_nodes,
-        pool.usd_per_hour,
-        pool.machine.price_region,
-        None if spot else pool.machine.price_date,  # the catalogue's spot prices have no date
-        pool.machine.source,
+        name,
+        f"{machine.instance_type}{' (spot)' if spot else ''}",
+        least,
+        most,
+        machine.usd_per_hour(capacity),
+        machine.price_region,
+        None if spot else machine.price_date,  # the catalogue's spot prices have no date
+        machine.source,
+        region,
     )
 
 
-def _standing_item(spec: PlatformSpec, cost: StandingCost) -> BillItem:
-    price = prices().get(spec.cloud.value, {}).get(cost.row, {})
-    by_hour = price.get("usd_per_hour")
-    if by_hour is None and (by_month := price.get("usd_per_gib_month")) is not None:
-        by_hour = by_month / HOURS_PER_MONTH
+def _node_item(pool: PoolCost, region: str) -> BillItem:
+    return machine_item(pool.name, pool.machine, pool.min_nodes, pool.max_nodes, pool.capacity, region)
+
+
+def priced(cloud: Cloud, row: str, least: float, most: float, region: str, *, name: str = "") -> BillItem:
+    """Return the cost of a row of prices.toml, in the row's own unit: pieces, GiB, or GB a month.
+
+    A row that does not exist has no price.
+    """
+    price = prices().get(cloud.value, {}).get(row, {})
+    unit = next((unit for unit in UNITS if unit in price), None)
+    amount = None if unit is None else price[unit]
+    local = price.get("in_region", {}).get(region)
     return BillItem(
-        cost.name or cost.row,
-        price.get("what") or cost.row,
-        cost.count,
-        cost.count,
-        by_hour,
-        price.get("price_region", ""),
+        name or row,
+        price.get("what") or row,
+        least,
+        most,
+        None if unit is None else (amount if local is None else local) / UNITS[unit],
+        price.get("price_region", "") if local is None else region,
         price.get("price_date"),
         price.get("source", ""),
+        region,
     )
+
+
+UNITS = {
+    "usd_per_hour": 1,
+    "usd_per_month": HOURS_PER_MONTH,
+    "usd_per_gib_month": HOURS_PER_MONTH,
+    "usd_per_gb": HOURS_PER_MONTH,
+}
+"""Columns with a price, and by what to divide them for a price by the hour."""
 
 
 @cache

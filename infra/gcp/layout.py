@@ -293,3 +293,16 @@ def short_name(person: str) -> str:
 def label_text(text: str) -> str:
     """The key or value of a tag as a label, like `trainfleet.infra.tags`, but without Pulumi."""
     return re.sub(r"[^a-z0-9_-]", "-", text.lower().replace("@", "_at_").replace(".", "_"))[:63]
+
+
+SYSTEM_DISK_GIB = 100
+KEYS = ("cluster", "logs", "nodes", "data")
+"""The keys of a platform: what each encrypts is in keys.py."""
+HYPERDISK_ONLY = ("a3-ultragpu-", "a4-", "g4-")
+
+
+def disk_type(machine: Machine) -> str:
+    """The type of the boot disk. The newest machines require Hyperdisk."""
+    if machine.instance_type.startswith(HYPERDISK_ONLY):
+        return "hyperdisk-balanced"
+    return "pd-ssd" if machine.accelerator else "pd-balanced"

@@ -8,13 +8,13 @@ from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.gcp.compute_classes import class_label
 from trainfleet.infra.gcp.foundation import Foundation
+from trainfleet.infra.gcp.layout import HYPERDISK_ONLY, disk_type
 from trainfleet.infra.gcp.machine_zones import ACCELERATORS
 from trainfleet.infra.spec.node_group import NodeGroup
 from trainfleet.infra.spec.schema import Capacity
 
 LOCAL_SSD_GB = 375 * 1.073741824
 """One local SSD: 375 GiB, in the catalogue's GB."""
-HYPERDISK_ONLY = ("a3-ultragpu-", "a4-", "g4-")
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 """All APIs: the roles of a node's account limit it, not scopes."""
 NO_SPARE = (Capacity.RESERVED,)
@@ -26,13 +26,6 @@ BY_REQUEST = (Capacity.FLEX_START, Capacity.QUEUED)
 def local_ssds(machine: Machine) -> int:
     """How many local SSDs the machine carries."""
     return round((machine.local_nvme_gb or 0) / LOCAL_SSD_GB)
-
-
-def disk_type(machine: Machine) -> str:
-    """The type of the boot disk. The newest machines require Hyperdisk."""
-    if machine.instance_type.startswith(HYPERDISK_ONLY):
-        return "hyperdisk-balanced"
-    return "pd-ssd" if machine.accelerator else "pd-balanced"
 
 
 def driver(machine: Machine) -> str:

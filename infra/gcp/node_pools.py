@@ -23,8 +23,6 @@ from trainfleet.infra.spec.node_group import NodeGroup
 from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 
-SYSTEM_DISK_GIB = 100
-
 
 class SystemPool(PlatformComponent):
     """The system node pool of a platform."""
@@ -63,7 +61,7 @@ class SystemPool(PlatformComponent):
                 self,
                 "system",
                 self.machine,
-                SYSTEM_DISK_GIB,
+                layout.SYSTEM_DISK_GIB,
                 foundation=foundation,
                 labels={"trainfleet.io/pool": "system"},
             ),

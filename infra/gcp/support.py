@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from trainfleet.infra.catalog.cost import nat_costs, shared_filesystem_cost
 from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.cloud_support import (
     AccountId,
@@ -14,10 +13,10 @@ from trainfleet.infra.cloud_support import (
     IdentityIds,
     NetworkIds,
     RegistryLogin,
-    StandingCost,
 )
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.gcp.allocatable import node_allocatable
+from trainfleet.infra.gcp.costs import node_disk, standing_costs
 from trainfleet.infra.gcp.layout import ACCOUNT_PURPOSES, NODE_ROLES, account_purposes, workload_pool
 from trainfleet.infra.gcp.validation import RULES
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
@@ -30,13 +29,6 @@ TOPOLOGY_LABELS = (
     "cloud.google.com/gce-topology-subblock",
     "cloud.google.com/gce-topology-host",
 )
-
-
-def standing_costs(spec: PlatformSpec) -> Iterator[StandingCost]:
-    """The control plane, one NAT for the whole region, the shared filesystem."""
-    yield StandingCost("control-plane", 1)
-    yield from nat_costs(spec, 1)
-    yield from shared_filesystem_cost(spec)
 
 
 def topology_levels(machine: Machine) -> tuple[str, ...]:
@@ -114,4 +106,5 @@ SUPPORT = CloudSupport(
     topology_levels=topology_levels,
     rules=RULES,
     standing_costs=standing_costs,
+    node_disk=node_disk,
 )

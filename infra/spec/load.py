@@ -61,7 +61,7 @@ PLACEHOLDERS: dict[str, Any] = {
     "monthly_usd": 1,
     "policy": "rejected",
     "kind": "webhook",
-    "resource": "*",
+    "resource": "rejected",
     "reason": "rejected here",
     "until": date.max,
 }

@@ -338,12 +338,14 @@ class Budget(Part):
 
 
 class PolicyException(Part):
-    """Exempts one resource from one policy for a limited time."""
+    """Exempts a resource, or all resources of a type, from one policy for a limited time."""
 
     policy: str
     """Name of the policy."""
     resource: str
-    """Name of the resource, or `*` for every resource of the stack."""
+    """Name of the resource, or `*` for every resource of the type in `type`."""
+    type: str = Field("", pattern=r"^([a-z][\w-]*:[^\s:]+:\w+)?$", examples=["aws:s3/bucket:Bucket"])
+    """Type of the resource, without an API version. Empty = any type."""
     reason: str = Field(min_length=10)
     """The reason, in a sentence."""
     until: Day

@@ -78,6 +78,7 @@ COMMON_RULES: tuple[Rule, ...] = (
     services.lists_have_no_duplicates,
     services.tags_are_free,
     services.exceptions_have_not_expired,
+    services.exceptions_are_narrow,
     services.exceptions_name_policies,
 )
 NOTICES: tuple[Rule, ...] = (versions.ends_of_support,)

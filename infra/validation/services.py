@@ -119,15 +119,15 @@ def lists_have_no_duplicates(spec: PlatformSpec) -> Iterator[Finding]:
         for index, member in enumerate(members):
             if member in members[:index]:
                 yield Finding((*path, index), f"`{member}` is listed twice", "keep one")
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str, str]] = set()
     for index, exception in enumerate(spec.exceptions):
-        if (exception.policy, exception.resource) in seen:
+        if (exception.policy, exception.resource, exception.type) in seen:
             yield Finding(
                 ("exceptions", index),
                 f"`{exception.policy}` of `{exception.resource}` is listed twice",
                 "keep one",
             )
-        seen.add((exception.policy, exception.resource))
+        seen.add((exception.policy, exception.resource, exception.type))
 
 
 def tags_are_free(spec: PlatformSpec) -> Iterator[Finding]:
@@ -166,6 +166,17 @@ def exceptions_have_not_expired(spec: PlatformSpec) -> Iterator[Finding]:
                 ("exceptions", index, "until"),
                 f"this exception from `{exception.policy}` expired on {exception.until}",
                 "fix the resource and delete the exception, or renew it with a reason",
+            )
+
+
+def exceptions_are_narrow(spec: PlatformSpec) -> Iterator[Finding]:
+    """An exception for every resource would hide what is added later."""
+    for index, exception in enumerate(spec.exceptions):
+        if exception.resource == "*" and not exception.type:
+            yield Finding(
+                ("exceptions", index, "resource"),
+                f"`*` without a type exempts the whole stack from `{exception.policy}`",
+                "the name of the resource, or a `type`",
             )
 
 

@@ -1,16 +1,19 @@
-"""Policy exceptions from the platform spec: a policy, a resource, a reason and an end date.
+"""Policy exceptions from the platform spec: a policy, a resource, its type, a reason and an end date.
 
 They are read from the stack's configuration. After its end date an exception has no effect: the policy
-reports violations again, with a note that the exception expired.
+reports violations again, with a note that the exception expired. An exception for every resource has to name
+a type, otherwise it has no effect either.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
+
+from trainfleet.policies.engine.rule import canonical
 
 EVERYWHERE = "-everywhere"
 """Suffix of the policy that checks a rule on the whole stack."""
@@ -22,13 +25,24 @@ class Waiver:
 
     policy: str
     resource: str
-    """A resource's logical name, or `*`."""
+    """A resource's logical name, or `*` for every resource of the type."""
     reason: str
     until: date
+    type: str = ""
+    """A resource type without an API version; empty = any."""
 
-    def covers(self, policy: str, resource: str) -> bool:
-        """Whether the exception applies to this rule and resource."""
-        return self.policy in (policy, f"{policy}{EVERYWHERE}") and self.resource in ("*", resource)
+    @property
+    def too_wide(self) -> bool:
+        """Whether it would cover every resource of the stack."""
+        return self.resource == "*" and not self.type
+
+    def covers(self, policy: str, resource: str, kind: str) -> bool:
+        """Whether the exception is about this rule and this resource of this type."""
+        return (
+            self.policy in (policy, f"{policy}{EVERYWHERE}")
+            and self.resource in ("*", resource)
+            and canonical(self.type) in ("", canonical(kind))
+        )
 
 
 def waivers(platform: str | None) -> tuple[Waiver, ...]:
@@ -47,17 +61,24 @@ def waivers(platform: str | None) -> tuple[Waiver, ...]:
 def _waiver(entry: dict[str, Any]) -> Waiver:
     # YAML dates arrive as dates or, through JSON, as text that can end in a time.
     return Waiver(
-        entry["policy"], entry["resource"], entry["reason"], date.fromisoformat(str(entry["until"])[:10])
+        entry["policy"],
+        entry["resource"],
+        entry["reason"],
+        date.fromisoformat(str(entry["until"])[:10]),
+        entry.get("type") or "",
     )
 
 
-def in_force(all_waivers: Sequence[Waiver], policy: str, resource: str, today: date) -> bool:
-    """Whether an exception covers this policy and resource today. The end date is included."""
-    return any(waiver.covers(policy, resource) and today <= waiver.until for waiver in all_waivers)
+def in_force(exceptions: Iterable[Waiver], today: date) -> bool:
+    """Whether one of the exceptions has an effect today. The end date is included."""
+    return any(today <= waiver.until and not waiver.too_wide for waiver in exceptions)
 
 
-def expired(all_waivers: Sequence[Waiver], policy: str, resource: str, today: date) -> Waiver | None:
-    """Return an exception that covered this policy and resource but has expired."""
-    return next(
-        (waiver for waiver in all_waivers if waiver.covers(policy, resource) and today > waiver.until), None
-    )
+def why_not(exceptions: Iterable[Waiver], today: date) -> str:
+    """Return in words why exceptions have no effect; empty if there is none."""
+    for waiver in exceptions:
+        if waiver.too_wide:
+            return "its exception covers every resource, so it has no effect: name the resource or a type"
+        if today > waiver.until:
+            return f"its exception expired on {waiver.until.isoformat()}"
+    return ""

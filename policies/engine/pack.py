@@ -16,7 +16,7 @@ from pulumi_policy import proxy
 from trainfleet.dates import today
 from trainfleet.policies.catalogue import RULES
 from trainfleet.policies.engine.environment import environment_of
-from trainfleet.policies.engine.exceptions import EVERYWHERE, Waiver, expired, in_force, waivers
+from trainfleet.policies.engine.exceptions import EVERYWHERE, Waiver, in_force, waivers, why_not
 from trainfleet.policies.engine.rule import (
     UNKNOWN,
     Json,
@@ -64,7 +64,7 @@ def _resource_policy(rule: Rule, environment: str | None) -> pulumi_policy.Polic
             settings=args.get_config() or {},
             protect=bool(args.opts.protect),
         )
-        for message, _ in _messages(rule, evaluate(rule, resource), resource.name):
+        for message, _ in _messages(rule, evaluate(rule, resource), resource.name, resource.kind):
             report(message, None)
 
     schema = (
@@ -94,7 +94,7 @@ def _stack_policy(rule: Rule, environment: str | None) -> pulumi_policy.Policy:
             for one in args.resources
             if canonical(one.resource_type).startswith(packages)
         ]
-        for message, urn in _messages(rule, evaluate_stack(rule, resources), ""):
+        for message, urn in _messages(rule, evaluate_stack(rule, resources), "", ""):
             report(message, urn or None)
 
     return pulumi_policy.StackValidationPolicy(
@@ -107,16 +107,22 @@ def _stack_policy(rule: Rule, environment: str | None) -> pulumi_policy.Policy:
     )
 
 
-def _messages(rule: Rule, violations: Iterable[Violation], name: str) -> Iterable[tuple[str, str]]:
+def _messages(rule: Rule, violations: Iterable[Violation], name: str, kind: str) -> Iterable[tuple[str, str]]:
     """Yield message and URN of each violation that no exception covers."""
     excepted = _waivers()
     for violation in violations:
         resource = violation.name or name
-        if in_force(excepted, rule.name, resource, today()):
+        own = [each for each in excepted if each.covers(rule.name, resource, _kind(violation.urn) or kind)]
+        if in_force(own, today()):
             continue
-        old = expired(excepted, rule.name, resource, today())
-        note = f" (its exception expired on {old.until.isoformat()})" if old else ""
+        note = f" ({why})" if (why := why_not(own, today())) else ""
         yield f"{resource}: {violation.message}{note}\nTo fix: {rule.fix}", violation.urn
+
+
+def _kind(urn: str) -> str:
+    """Return the type in a URN: `urn:pulumi:stack::project::parent$type::name`."""
+    parts = urn.split("::")
+    return parts[2].rpartition("$")[2] if len(parts) > 3 else ""
 
 
 def _waivers() -> tuple[Waiver, ...]:

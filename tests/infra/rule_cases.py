@@ -890,7 +890,7 @@ CASES = [
             "exceptions": [
                 {
                     "policy": "no-host-path",
-                    "resource": "*",
+                    "resource": "it",
                     "reason": "because of this",
                     "until": "9999-01-01",
                 }
@@ -1326,7 +1326,7 @@ CASES = [
             "exceptions": [
                 {
                     "policy": "no-host-path",
-                    "resource": "*",
+                    "resource": "it",
                     "reason": "because of this",
                     "until": "2020-01-01",
                 }
@@ -1338,7 +1338,33 @@ CASES = [
             "exceptions": [
                 {
                     "policy": "no-host-path",
+                    "resource": "it",
+                    "reason": "because of this",
+                    "until": "9999-01-01",
+                }
+            ]
+        },
+    ),
+    Case(
+        "exceptions_are_narrow",
+        {
+            "exceptions": [
+                {
+                    "policy": "no-host-path",
                     "resource": "*",
+                    "reason": "because of this",
+                    "until": "9999-01-01",
+                }
+            ]
+        },
+        "exceptions[0].resource",
+        "a `type`",
+        {
+            "exceptions": [
+                {
+                    "policy": "no-host-path",
+                    "resource": "*",
+                    "type": "kubernetes:apps/v1:DaemonSet",
                     "reason": "because of this",
                     "until": "9999-01-01",
                 }
@@ -1351,7 +1377,7 @@ CASES = [
             "exceptions": [
                 {
                     "policy": "no-host-paths",
-                    "resource": "*",
+                    "resource": "it",
                     "reason": "because of this",
                     "until": "9999-01-01",
                 }
@@ -1363,7 +1389,7 @@ CASES = [
             "exceptions": [
                 {
                     "policy": "no-public-bucket-everywhere",
-                    "resource": "*",
+                    "resource": "it",
                     "reason": "because of this",
                     "until": "9999-01-01",
                 }
@@ -1374,7 +1400,7 @@ CASES = [
         "exceptions_name_policies",
         {
             "exceptions": [
-                {"policy": "quux", "resource": "*", "reason": "because of this", "until": "9999-01-01"}
+                {"policy": "quux", "resource": "it", "reason": "because of this", "until": "9999-01-01"}
             ]
         },
         "exceptions[0].policy",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, Bill, BillItem, bill, node_costs, prices
+from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, UNITS, Bill, BillItem, bill, node_costs, prices
 from trainfleet.infra.spec.load import load_stack
 from trainfleet.infra.spec.schema import PlatformSpec
 
@@ -32,11 +32,13 @@ def test_the_bill_is_the_nodes_and_what_else_runs_by_the_hour() -> None:
     spec = platform(gpu_pools=[{"name": "a10g", "accelerator": "A10G", "max_nodes": 2}])
     nodes = node_costs(spec)
     more = [each for each in bill(spec).parts if each.name not in ("system", "a10g")]
-    assert {each.name for each in more} == {"control-plane", "nat", "address", "endpoint"}
+    disks = {"disk-gp3", "disk-gp3-throughput"}
+    assert {each.name for each in more} == {"control-plane", "nat", "address", "endpoint", "key", *disks}
     standing = sum(each.min_usd_per_hour or 0 for each in more)
     assert standing > 0
     assert bill(spec).min_usd_per_hour == pytest.approx(nodes.min_usd_per_hour + standing)
-    assert bill(spec).max_usd_per_hour == pytest.approx(nodes.max_usd_per_hour + standing)
+    most = sum(each.max_usd_per_hour or 0 for each in more)
+    assert bill(spec).max_usd_per_hour == pytest.approx(nodes.max_usd_per_hour + most)
 
 
 @pytest.mark.parametrize(
@@ -103,15 +105,9 @@ def test_every_price_has_a_source_a_place_and_one_unit(cloud: str) -> None:
     for name, row in rows.items():
         assert row["source"], name
         assert row["price_region"], name
-        assert sum(unit in row for unit in ("usd_per_hour", "usd_per_gib_month")) == 1, name
-        assert row.get("usd_per_hour", row.get("usd_per_gib_month")) > 0, name
+        (unit,) = set(UNITS) & row.keys()
+        assert row[unit] > 0, name
+        assert all(price > 0 for price in row.get("in_region", {}).values()), name
         # Without a date it is an estimate, and the source has to say why.
         assert ("price_date" in row) != ("undated" in row["source"]), name
-        assert set(row) <= {
-            "what",
-            "usd_per_hour",
-            "usd_per_gib_month",
-            "price_region",
-            "price_date",
-            "source",
-        }, name
+        assert set(row) <= {"what", unit, "price_region", "price_date", "source", "in_region"}, name

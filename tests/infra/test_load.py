@@ -136,7 +136,7 @@ def test_a_key_in_the_wrong_place_is_sent_to_the_right_one() -> None:
         (
             {
                 "exceptions": [
-                    {"policy": "no-host-path", "resource": "*", "reason": "short", "until": "9999-01-01"}
+                    {"policy": "no-host-path", "resource": "it", "reason": "short", "until": "9999-01-01"}
                 ]
             },
             "exceptions[0].reason",
@@ -145,7 +145,7 @@ def test_a_key_in_the_wrong_place_is_sent_to_the_right_one() -> None:
         (
             {
                 "exceptions": [
-                    {"policy": "no-host-path", "resource": "*", "reason": "long enough", "until": "soon"}
+                    {"policy": "no-host-path", "resource": "it", "reason": "long enough", "until": "soon"}
                 ]
             },
             "exceptions[0].until",
@@ -190,7 +190,7 @@ def test_values_as_pulumi_hands_them_over_are_read() -> None:
     data["exceptions"] = [
         {
             "policy": "no-host-path",
-            "resource": "*",
+            "resource": "it",
             "reason": "long enough",
             "until": "9999-01-01 00:00:00 +0000 UTC",
         }

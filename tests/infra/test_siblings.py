@@ -17,6 +17,7 @@ CREATES_CLUSTER = {
     "allocatable",
     "budget",
     "cluster",
+    "costs",
     "filesystem",
     "foundation",
     "identity",

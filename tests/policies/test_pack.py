@@ -22,7 +22,7 @@ from pulumi_policy.policy import _PolicyAnalyzerServicer
 from trainfleet.dates import today
 from trainfleet.policies.catalogue import RULES, THEMES, theme_of
 from trainfleet.policies.engine.environment import environment_of
-from trainfleet.policies.engine.exceptions import Waiver, expired, in_force, waivers
+from trainfleet.policies.engine.exceptions import Waiver, in_force, waivers, why_not
 from trainfleet.policies.engine.pack import SECRET_KEY, SECRET_VALUE, plain, policies
 from trainfleet.policies.engine.rule import ENVIRONMENTS, UNKNOWN
 from trainfleet.policies.naming import GCP_LABELLED, TAGGABLE
@@ -273,23 +273,36 @@ def test_an_expired_exception_has_no_effect_and_the_message_reports_it(
 
 
 @pytest.mark.parametrize(
-    ("resource", "day", "holds"),
+    ("entry", "day", "why"),
     [
-        ("it", TODAY, True),
-        ("*", TODAY, True),
-        ("other", TODAY, False),
-        ("it", TODAY + timedelta(days=1), False),
+        ({}, TODAY, ""),
+        ({"type": CLUSTER}, TODAY, ""),
+        ({"resource": "*", "type": CLUSTER}, TODAY, ""),
+        ({}, TODAY + timedelta(days=1), "its exception expired on 2026-06-01"),
+        ({"resource": "*"}, TODAY, "covers every resource"),
+        ({"resource": "other"}, TODAY, None),
+        ({"type": BUCKET}, TODAY, None),
+        ({"policy": "imdsv2"}, TODAY, None),
     ],
 )
-def test_an_exception_holds_to_the_end_of_its_day_for_the_resource_it_names(
-    resource: str, day: date, holds: bool
+def test_an_exception_holds_to_the_end_of_its_day_for_what_it_names(
+    entry: dict[str, str], day: date, why: str | None
 ) -> None:
-    (waiver,) = waivers(platform(TODAY, resource))
-    assert in_force([waiver], "no-open-control-plane", "it", day) is holds
-    assert not in_force([waiver], "imdsv2", "it", day)
-    assert (expired([waiver], "no-open-control-plane", "it", day) is None) is (
-        day == TODAY or resource == "other"
-    )
+    document = json.loads(platform(TODAY))
+    document["exceptions"][0] |= entry
+    (waiver,) = waivers(json.dumps(document))
+    covers = waiver.covers("no-open-control-plane", "it", CLUSTER)
+    assert covers is (why is not None)
+    if why is not None:
+        assert in_force([waiver], day) is (why == "")
+        assert why in why_not([waiver], day)
+
+
+def test_a_type_in_an_exception_matches_every_version_of_it() -> None:
+    kind = "azure-native:containerservice:ManagedCluster"
+    version = "azure-native:containerservice/v20240901:ManagedCluster"
+    assert Waiver("p", "*", "r", TODAY, kind).covers("p", "it", version)
+    assert Waiver("p", "*", "r", TODAY, version).covers("p", "it", kind)
 
 
 @pytest.mark.parametrize(

@@ -96,15 +96,24 @@ def _rows(machines: Iterable[Machine], sources: dict[str, int]) -> list[tuple[st
     return rows
 
 
+UNITS = {
+    "usd_per_hour": "hour",
+    "usd_per_month": "month",
+    "usd_per_gib_month": "GiB and month",
+    "usd_per_gb": "GB",
+}
+"""Columns of prices.toml with a price, and what it is for."""
+
+
 def _prices(cloud: str, sources: dict[str, int]) -> list[tuple[str, ...]]:
     from trainfleet.infra.catalog.cost import prices
 
     rows: list[tuple[str, ...]] = []
     for row in prices().get(cloud, {}).values():
-        unit = "hour" if "usd_per_hour" in row else "GiB and month"
-        price = row.get("usd_per_hour", row.get("usd_per_gib_month"))
+        (column,) = set(UNITS) & row.keys()
         source = _number(str(row["source"]), sources)
-        rows.append((str(row["what"]), _usd(price), unit, str(row["price_region"]), _date(row), source))
+        region = str(row["price_region"]) + (", and others" if "in_region" in row else "")
+        rows.append((str(row["what"]), _usd(row[column]), UNITS[column], region, _date(row), source))
     return rows
 
 

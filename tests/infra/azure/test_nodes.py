@@ -80,7 +80,7 @@ def test_the_name_of_a_released_pool_never_changes() -> None:
 def test_the_root_disk_lives_on_the_machine_where_it_fits(
     instance_type: str, disk_gib: int, where: str
 ) -> None:
-    assert node_config.os_disk(machine(instance_type), disk_gib) == where
+    assert sizes.os_disk(machine(instance_type), disk_gib) == where
 
 
 def test_every_gpu_machine_of_the_catalogue_has_its_temporary_disk_known() -> None:

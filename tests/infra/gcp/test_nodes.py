@@ -16,6 +16,7 @@ from trainfleet.infra.gcp import (
     cluster,
     fabric,
     filesystem,
+    layout,
     node_config,
     node_pools,
     registry,
@@ -63,7 +64,7 @@ def test_local_disks_are_counted_as_the_machine_has_them(instance_type: str, dis
 def test_the_newest_machines_boot_from_hyperdisk_with_the_newest_driver(
     instance_type: str, disk: str, driver: str
 ) -> None:
-    assert (node_config.disk_type(machine(instance_type)), node_config.driver(machine(instance_type))) == (
+    assert (layout.disk_type(machine(instance_type)), node_config.driver(machine(instance_type))) == (
         disk,
         driver,
     )

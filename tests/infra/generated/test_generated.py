@@ -128,7 +128,7 @@ def spot_with_reservation(document: Document) -> bool:
     return pool is not None
 
 
-ENDED = {"policy": "no-host-path", "resource": "*", "reason": "long enough a reason", "until": "2020-01-31"}
+ENDED = {"policy": "no-host-path", "resource": "it", "reason": "long enough a reason", "until": "2020-01-31"}
 ALL = (*CLOUDS,)
 MISTAKES = [
     Mistake("a name in capitals", put("name", "Prod"), "name", ALL),

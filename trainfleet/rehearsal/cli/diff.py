@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 FORMATS = ("table", "markdown", "html", "json")
 EXIT_CODES = (
     "Exit codes: 0 no change; 1 error, including invalid input; 2 change; 3 destructive change (something is"
-    " lost), or an update that may replace and lose something; 130 interrupted."
+    " lost), or an update that may replace and lose something; 4 the head costs more than --fail-above or"
+    " --fail-above-max, whatever else changes; 130 interrupted."
 )
 
 _HELP = (
@@ -43,6 +45,8 @@ The default for BASE is the commit where the head branched off main (on main: th
   trainfleet diff aws-prod --worktree
 
   trainfleet diff gcp-prod --base origin/main --format html --output diff.html
+
+  trainfleet diff aws-prod --usage usage.toml --fail-above 3000
 
 """
     f"{EXIT_CODES}\n"
@@ -101,14 +105,39 @@ def main(  # noqa: PLR0917 - one per flag
             " instead; without it, such an update exits with 3.",
         ),
     ] = False,
+    usage: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Price traffic, logs and stored data as this TOML file assumes (docs/diff.md).",
+        ),
+    ] = None,
+    fail_above: Annotated[
+        float | None,
+        typer.Option(
+            metavar="USD", min=0, help="Exit with 4 if what always runs costs more than this a month."
+        ),
+    ] = None,
+    fail_above_max: Annotated[
+        float | None,
+        typer.Option(
+            metavar="USD",
+            min=0,
+            help="Exit with 4 if all pools at their largest cost more than this a month.",
+        ),
+    ] = None,
 ) -> None:
     """See _HELP."""
     from trainfleet.console import run
+    from trainfleet.infra.catalog.cost import CostLimits
     from trainfleet.rehearsal.diff.diff import DiffOptions
 
     options = DiffOptions(base, head, worktree, cached, accept_unknown)
     found: list[Diff] = []
-    code = run(lambda: found.append(_diff(stack, options, "json" if as_json else form, output)))
+    limits = CostLimits(fail_above, fail_above_max)
+    options = DiffOptions(base, head, worktree, cached, accept_unknown, limits=limits)
+    form = "json" if as_json else form
+    code = run(lambda: found.append(_diff(stack, options, usage, form, output)))
     if code == 0 and found:
         code = found[0].exit_code
     elif code not in (0, 130):
@@ -116,8 +145,9 @@ def main(  # noqa: PLR0917 - one per flag
     raise typer.Exit(code)
 
 
-def _diff(stack: str, options: DiffOptions, form: str, output: Path | None) -> Diff:
+def _diff(stack: str, options: DiffOptions, usage: Path | None, form: str, output: Path | None) -> Diff:
     from trainfleet.errors import InputError, Problem
+    from trainfleet.infra.catalog.usage import read_usage
     from trainfleet.rehearsal.diff.diff import compute
     from trainfleet.rehearsal.project_lookup import project_root
     from trainfleet.suggestions import did_you_mean
@@ -131,6 +161,8 @@ def _diff(stack: str, options: DiffOptions, form: str, output: Path | None) -> D
             "cannot write there",
             [Problem(str(output), "its folder does not exist", f"mkdir -p {output.parent}")],
         )
+    if usage:
+        options = replace(options, usage=read_usage(usage))
     with _progress() as show:
         found = compute(stack, project_root(), _engine, options, show)
     _write(found, form, output)

@@ -8,19 +8,23 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
 from trainfleet.dates import as_of, today
 from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.infra.catalog.cost import CostLimits
+from trainfleet.infra.catalog.planned import Plan
+from trainfleet.infra.catalog.usage import Usage
 from trainfleet.infra.spec.load import load_stack
 from trainfleet.infra.spec.stack_file import StackFile
 from trainfleet.rehearsal.diff import cache, compare, policy_changes
 from trainfleet.rehearsal.diff.access import AccessChange, access_changes, planned_after, planned_before
 from trainfleet.rehearsal.diff.model import Change, Diff, Failing
+from trainfleet.rehearsal.diff.planned_cost import applied_plan, costs, previewed_plan
 from trainfleet.rehearsal.diff.policy_changes import Weakened
-from trainfleet.rehearsal.diff.settings import bill_of, built_on, for_build, spec_changes, stack_file
+from trainfleet.rehearsal.diff.settings import built_on, for_build, spec_changes, stack_file
 from trainfleet.rehearsal.diff.two_sided_run import Applied, Session, Side, session
 from trainfleet.rehearsal.diff.worktrees import Repository, Revision, refuse_uncommitted, scratch
 from trainfleet.rehearsal.engine.engine_cli import Violation
@@ -39,6 +43,9 @@ class DiffOptions:
     use_cache: bool = True
     accept_unknown: bool = False
     """Whether updates that may replace count as updates in the verdict."""
+    usage: Usage | None = None
+    """What is used, on both sides; None: nothing is assumed."""
+    limits: CostLimits = field(default_factory=CostLimits)
 
 
 @dataclass(frozen=True)
@@ -109,11 +116,8 @@ def compute(
             with session(engine, folder, show.resource) as on:
                 result = prepared.run(on, repository.prefix, options, show)
                 result.notes[:0] = notes
-    before, why_not_before = bill_of(base_file)
-    after, why_not_after = bill_of(head_file)
-    result.notes.extend(
-        f"{side}: {why}" for side, why in (("base", why_not_before), ("head", why_not_after)) if why
-    )
+    (before, after), cost_notes = costs(result.plans, (base_file, head_file), options.usage)
+    result.notes += cost_notes
     return Diff(
         stack,
         base,
@@ -132,6 +136,7 @@ def compute(
         weakened=tuple(result.weakened),
         accept_unknown=options.accept_unknown,
         access=tuple(result.access),
+        limits=options.limits,
     )
 
 
@@ -141,6 +146,7 @@ class _Result:
     def __init__(self, notes: Iterable[str] = ()) -> None:
         self.changes: list[Change] = []
         self.unchanged = 0
+        self.plans: tuple[Plan | None, Plan | None] = (None, None)
         self.violations_before: list[Violation] = []
         self.violations_after: list[Violation] = []
         self.policies_ran = True
@@ -170,7 +176,9 @@ class _Prepared:
             result.notes += notes
             show.begin("applying the base to a simulated cloud")
             applied, result.from_cache = self._applied(on, base, prefix, options)
+        before = applied_plan(applied.resources()) if applied else None
         if self.files[1] is None:
+            result.plans = (before, None)
             result.changes = compare.deletions(applied.resources() if applied else [])
             return result
         head, notes = self._side("head", 1)
@@ -179,11 +187,12 @@ class _Prepared:
             _same_project(base.project, head.project)
         show.begin("previewing the head on it")
         outcome, events = on.preview(head, applied.without_protection() if applied else None)
+        result.plans = (before, previewed_plan(events, on.depends))
         result.violations_after, result.policies_ran = outcome.violations, head.pack is not None
         state = applied.resources() if applied else []
         result.changes, result.unchanged = compare.changes(events, state)
-        before = planned_before(state)
-        result.access = access_changes(before, planned_after(events, before))
+        granted = planned_before(state)
+        result.access = access_changes(granted, planned_after(events, granted))
         if base is not None and applied is not None:
             result.weakened, notes = self._weakened(base, head)
             result.notes += notes

@@ -6,11 +6,11 @@ Values are ready for display: secrets are `[secret]`, values unknown before the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, Bill
+from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, Bill, CostLimits
 from trainfleet.rehearsal.diff.access import AccessChange
 from trainfleet.rehearsal.diff.data_loss import Loss, weight
 from trainfleet.rehearsal.diff.policy_changes import Weakened
@@ -41,6 +41,8 @@ class Verdict(StrEnum):
 
 
 EXIT = {Verdict.NONE: 0, Verdict.CHANGE: 2, Verdict.UNKNOWN: 3, Verdict.DESTRUCTIVE: 3}
+TOO_EXPENSIVE = 4
+"""Exit code if the head costs more than a limit. It is used instead of the verdict's."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,7 @@ class Diff:
     accept_unknown: bool = False
     """Whether updates that may replace count as updates in the verdict."""
     access: tuple[AccessChange, ...] = ()
+    limits: CostLimits = field(default_factory=CostLimits)
 
     def of(self, verb: Verb) -> list[Change]:
         """Return the changes with one verb, sorted by name."""
@@ -158,8 +161,8 @@ class Diff:
 
     @property
     def exit_code(self) -> int:
-        """0: no change, 2: change, 3: destructive change, or a change that may be one."""
-        return EXIT[self.verdict]
+        """The verdict's code, or TOO_EXPENSIVE if the head costs more than a limit."""
+        return TOO_EXPENSIVE if self.over_limit else EXIT[self.verdict]
 
     @property
     def destructive(self) -> list[Change]:
@@ -182,6 +185,7 @@ class Diff:
             f"{len(found)} {words[verb]}{self._lost(found)}" for verb in Verb if (found := self.of(verb))
         ]
         parts = [", ".join(parts) or "nothing changes in the cloud", *self._money(), *self._policies()]
+        parts += ["TOO EXPENSIVE"] if self.over_limit else []
         return "; ".join(parts)
 
     def _lost(self, changes: Sequence[Change]) -> str:
@@ -252,6 +256,7 @@ class Diff:
             "cost": {
                 "before": self.before.as_json() if self.before else None,
                 "after": self.after.as_json() if self.after else None,
+                "over_limit": self.over_limit,
             },
             "policies": {
                 "ran": self.policies_ran,

@@ -268,29 +268,52 @@ def _delta(low: float, high: float) -> str:
 
 
 def cost_notes(diff: Diff) -> list[str]:
-    """Return the notes below the costs: price source, unknown prices, items that are not counted."""
-    if diff.before is None and diff.after is None:
+    """Return the notes below the costs: limits, budget, unknown and estimated prices, what is not counted."""
+    bills = [bill for bill in (diff.before, diff.after) if bill]
+    if not bills:
         return ["The cost is not known."]
-    if not any(bill and bill.parts for bill in (diff.before, diff.after)):
+    if not any(bill.parts for bill in bills):
         return ["No cost is counted: the cluster already exists, and its machines are paid for elsewhere."]
-    notes = []
-    if unknown := list(
-        dict.fromkeys(
-            [*(diff.before.unknown if diff.before else ()), *(diff.after.unknown if diff.after else ())]
-        )
-    ):
-        notes.append(f"No price is known for {', '.join(unknown)}: every total is too low by that amount.")
-    if estimated := list(
-        dict.fromkeys(
-            [*(diff.before.estimated if diff.before else ()), *(diff.after.estimated if diff.after else ())]
-        )
-    ):
-        notes.append(f"Estimated: {', '.join(estimated)}. The source of the price has no date.")
-    notes.append(
-        "List prices, each with its date and region; reserved capacity at the on-demand price. Not counted:"
-        f" {NOT_COUNTED}."
-    )
+    notes = [f"TOO EXPENSIVE: {each}." for each in diff.over_limit]
+    notes += [_budget(diff.after)] if diff.after and diff.after.budget_usd_per_month else []
+    if unknown := _of(bills, "unknown"):
+        notes.append(f"No price is known for {unknown}: every total is too low by that amount.")
+    if types := _of(bills, "not_known"):
+        notes.append(f"It is not known whether {types} is billed.")
+    if estimated := _of(bills, "estimated"):
+        notes.append(f"Estimated: {estimated}. The source of the price has no date.")
+    notes += _elsewhere(bills)
+    if unused := _of(bills[-1:], "unused_usage"):
+        notes.append(f"Usage that no resource of the stack is billed by: {unused}.")
+    notes.append("List prices, each with its date and region; reserved capacity at the on-demand price.")
+    if by_usage := _of(bills, "by_usage"):
+        notes.append(f"Billed by use, and not counted without an assumption (--usage): {by_usage}.")
+    if not all(bill.planned for bill in bills):
+        notes.append(f"From the spec; not counted: {NOT_COUNTED}.")
     return notes
+
+
+def _of(bills: Sequence[Bill], names: str) -> str:
+    return ", ".join(dict.fromkeys(name for bill in bills for name in getattr(bill, names)))
+
+
+def _elsewhere(bills: Sequence[Bill]) -> list[str]:
+    """Return which prices are of another region than the one where the resources run."""
+    parts = [part for bill in bills for part in bill.parts if part.elsewhere]
+    pairs = dict.fromkeys((part.region, part.price_region) for part in parts)
+    notes = []
+    for region, priced in pairs:
+        names = dict.fromkeys(p.name for p in parts if (p.region, p.price_region) == (region, priced))
+        notes.append(f"No price is known for {region}; that of {priced} is used: {', '.join(names)}.")
+    return notes
+
+
+def _budget(bill: Bill) -> str:
+    least, most = (bill.share_of_budget(usd) or 0 for usd in (bill.min_usd_per_hour, bill.max_usd_per_hour))
+    return (
+        f"Of the budget of ${bill.budget_usd_per_month:,.0f} a month: {least:.0%} always running, {most:,.0%}"
+        " with all pools at their largest."
+    )
 
 
 def sides(diff: Diff) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 from trainfleet.dates import VARIABLE
 from trainfleet.errors import TrainfleetError
+from trainfleet.rehearsal.diff import planned_cost
 from trainfleet.rehearsal.diff.worktrees import Revision
 from trainfleet.rehearsal.engine import language
 from trainfleet.rehearsal.engine.engine_cli import Outcome, Runner, Violation
@@ -130,6 +131,8 @@ class Session:
     scratch: Path
     boxes: contextlib.ExitStack
     progress: Callable[[str, int], None]
+    depends: planned_cost.Dependencies = field(default_factory=dict)
+    """What the inputs of the last previewed side depend on."""
 
     def apply(self, side: Side) -> Applied:
         """Apply a side to the empty cloud, without policies.
@@ -165,16 +168,18 @@ class Session:
             runner.init()
         else:
             self._restore(runner.sandbox, on)
-        outcome = runner.run("preview", *self._policies(side, advise=False))
+        plan = runner.sandbox.file("plan.json")
+        outcome = runner.run("preview", "--save-plan", str(plan), *self._policies(side, advise=False))
         if strict := diagnostics.mandatory(outcome):
             # After a mandatory violation, the engine skips the stack policies. Run again with all policies
             # advisory.
-            outcome = runner.run("preview", *self._policies(side, advise=True))
+            outcome = runner.run("preview", "--save-plan", str(plan), *self._policies(side, advise=True))
             levels = {violation.policy: violation.level for violation in strict}
             outcome.violations = [
                 replace(each, level=levels.get(each.policy, each.level)) for each in outcome.violations
             ]
         self._collect_violations(side, outcome)
+        self.depends = planned_cost.dependencies(plan)
         return outcome, _events(runner.sandbox.file(f"events-{runner.count}.jsonl"))
 
     def _restore(self, box: Sandbox, applied: Applied) -> None:
