@@ -11,6 +11,7 @@ import yaml
 
 from trainfleet.infra.kubernetes.crds import definitions
 from trainfleet.local_cluster import builds, pins
+from trainfleet.local_cluster.dns import DNS_LABELS
 from trainfleet.local_cluster.servers import STORAGE_CLASS
 from trainfleet.local_cluster.state import State
 from trainfleet.local_cluster.volumes import PROVISIONER
@@ -23,6 +24,10 @@ RULES: dict[str, Sequence[Rule]] = {
     "coredns": (
         ("", ("endpoints", "services", "pods", "namespaces"), READ),
         ("discovery.k8s.io", ("endpointslices",), READ),
+    ),
+    "network-policies": (
+        ("", ("pods", "namespaces", "nodes"), READ),
+        ("networking.k8s.io", ("networkpolicies",), READ),
     ),
     "volumes": (("", ("persistentvolumeclaims",), READ), ("", ("persistentvolumes",), WRITE)),
     "kwok": (
@@ -45,7 +50,7 @@ def objects(state: State) -> list[dict[str, Any]]:
     ]
     return [
         *definitions(pins.RAY_OPERATOR.version),
-        *_dns(state),
+        _dns(state),
         {
             "apiVersion": "storage.k8s.io/v1",
             "kind": "StorageClass",
@@ -63,31 +68,17 @@ def objects(state: State) -> list[dict[str, Any]]:
     ]
 
 
-def _dns(state: State) -> list[dict[str, Any]]:
+def _dns(state: State) -> dict[str, Any]:
     ports = [
         {"name": "dns", "port": 53, "protocol": "UDP"},
         {"name": "dns-tcp", "port": 53, "protocol": "TCP"},
     ]
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": "kube-dns", "namespace": "kube-system", "labels": {"k8s-app": "kube-dns"}},
-            "spec": {"clusterIP": str(state.dns), "ports": ports},
-        },
-        {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {
-                "name": "kube-dns-node",
-                "namespace": "kube-system",
-                "labels": {"kubernetes.io/service-name": "kube-dns"},
-            },
-            "addressType": "IPv4",
-            "ports": ports,
-            "endpoints": [{"addresses": [str(state.node_address)], "conditions": {"ready": True}}],
-        },
-    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "kube-dns", "namespace": "kube-system", "labels": DNS_LABELS},
+        "spec": {"clusterIP": str(state.dns), "ports": ports, "selector": DNS_LABELS},
+    }
 
 
 def _role(name: str, rules: Sequence[Rule]) -> dict[str, Any]:
