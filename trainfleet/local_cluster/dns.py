@@ -1,4 +1,4 @@
-"""The cluster's DNS: CoreDNS in a static pod of the first node, so that network policies select it as on any
+"""The cluster's DNS: CoreDNS in a pod of the first node, so that network policies select it as on any
 other cluster.
 """
 
@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import hashlib
 from typing import Any
-
-import yaml
 
 from trainfleet.files import write_whole
 from trainfleet.local_cluster import builds, pins
@@ -20,18 +18,44 @@ DNS_LABELS = {"k8s-app": "kube-dns"}
 READY_PORT = 8181
 
 
-def write_manifest(state: State, image: str) -> None:
-    """Write the configuration and the pod's manifest, from which the kubelet starts it. The executable is on
-    this machine, so the image only has to contain a shell.
+def objects(state: State, image: str) -> list[dict[str, Any]]:
+    """The Deployment and the Service. The executable and its configuration are files of this machine, so the
+    image only has to contain a shell.
     """
-    configuration = _corefile(state)
-    write_whole(state.file("config", "Corefile"), configuration)
+    ports = [
+        {"name": "dns", "port": 53, "protocol": "UDP"},
+        {"name": "dns-tcp", "port": 53, "protocol": "TCP"},
+    ]
+    metadata = {"name": "kube-dns", "namespace": "kube-system", "labels": DNS_LABELS}
+    service = {"clusterIP": str(state.dns), "ports": ports, "selector": DNS_LABELS}
+    deployment = {
+        "replicas": 1,
+        "strategy": {"type": "Recreate"},
+        "selector": {"matchLabels": DNS_LABELS},
+        "template": _pod(state, image),
+    }
+    return [
+        {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service},
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": metadata | {"name": NAME},
+            "spec": deployment,
+        },
+    ]
+
+
+def write_configuration(state: State) -> None:
+    write_whole(state.file("config", "Corefile"), _corefile(state))
+
+
+def _pod(state: State, image: str) -> dict[str, Any]:
     files = {
         "coredns": builds.executable(pins.COREDNS),
         "Corefile": state.file("config", "Corefile"),
         "kubeconfig": state.file("config", f"{NAME}.kubeconfig"),
     }
-    digest = hashlib.sha256(configuration.encode() + files["kubeconfig"].read_bytes()).hexdigest()
+    texts = (files[name].read_bytes() for name in ("Corefile", "kubeconfig"))
     script = f"exec /files/coredns -conf /files/Corefile >> /logs/{NAME}.log 2>&1"
     container = {
         "name": NAME,
@@ -41,7 +65,7 @@ def write_manifest(state: State, image: str) -> None:
         "readinessProbe": {"httpGet": {"path": "/ready", "port": READY_PORT}, "periodSeconds": 1},
         "securityContext": {
             "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE", "DAC_OVERRIDE"]},
+            "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]},
             "readOnlyRootFilesystem": True,
         },
         "volumeMounts": [
@@ -54,18 +78,14 @@ def write_manifest(state: State, image: str) -> None:
         for name, path in files.items()
     ]
     volumes.append({"name": "logs", "hostPath": {"path": str(state.file("logs")), "type": "Directory"}})
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": NAME,
-            "namespace": "kube-system",
-            "labels": DNS_LABELS,
-            "annotations": {"trainfleet.io/configuration": digest},
-        },
+    # A changed configuration replaces the pod.
+    annotations = {"trainfleet.io/configuration": hashlib.sha256(b"".join(texts)).hexdigest()}
+    return {
+        "metadata": {"labels": DNS_LABELS, "annotations": annotations},
         "spec": {
             "containers": [container],
             "volumes": volumes,
+            "nodeSelector": {"kubernetes.io/hostname": state.control_plane.name},
             "priorityClassName": "system-node-critical",
             "dnsPolicy": "Default",
             "automountServiceAccountToken": False,
@@ -73,7 +93,6 @@ def write_manifest(state: State, image: str) -> None:
             "tolerations": [{"operator": "Exists"}],
         },
     }
-    write_whole(state.file("config", "manifests", f"{NAME}.yaml"), yaml.safe_dump(pod))
 
 
 def _corefile(state: State) -> str:

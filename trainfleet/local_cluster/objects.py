@@ -10,9 +10,8 @@ from typing import Any
 import yaml
 
 from trainfleet.infra.kubernetes.crds import definitions
-from trainfleet.local_cluster import builds, pins
-from trainfleet.local_cluster.dns import DNS_LABELS
-from trainfleet.local_cluster.servers import STORAGE_CLASS
+from trainfleet.local_cluster import builds, dns, pins
+from trainfleet.local_cluster.servers import PAUSE, STORAGE_CLASS
 from trainfleet.local_cluster.state import State
 from trainfleet.local_cluster.volumes import PROVISIONER
 
@@ -50,7 +49,7 @@ def objects(state: State) -> list[dict[str, Any]]:
     ]
     return [
         *definitions(pins.RAY_OPERATOR.version),
-        _dns(state),
+        *dns.objects(state, PAUSE),
         {
             "apiVersion": "storage.k8s.io/v1",
             "kind": "StorageClass",
@@ -66,19 +65,6 @@ def objects(state: State) -> list[dict[str, Any]]:
         role,
         _binding("ray-operator", role["metadata"]["name"]),
     ]
-
-
-def _dns(state: State) -> dict[str, Any]:
-    ports = [
-        {"name": "dns", "port": 53, "protocol": "UDP"},
-        {"name": "dns-tcp", "port": 53, "protocol": "TCP"},
-    ]
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "kube-dns", "namespace": "kube-system", "labels": DNS_LABELS},
-        "spec": {"clusterIP": str(state.dns), "ports": ports, "selector": DNS_LABELS},
-    }
 
 
 def _role(name: str, rules: Sequence[Rule]) -> dict[str, Any]:

@@ -223,7 +223,6 @@ def _kubelet(node: Node) -> dict[str, Any]:
         "clusterDNS": [str(node.cluster.dns)],
         "clusterDomain": "cluster.local",
         "resolvConf": str(node.file("config", "resolv.conf")),
-        **({"staticPodPath": str(node.file("config", "manifests"))} if node.number == 1 else {}),
         "evictionPressureTransitionPeriod": "15s",
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         # Images are never removed, not even from a full disk: no registry could provide them again.

@@ -108,7 +108,7 @@ def start_cluster(
             cgroups.create(node.cgroup)
         pki.create(cluster)
         servers.write_configuration(cluster)
-        dns.write_manifest(cluster, servers.PAUSE)
+        dns.write_configuration(cluster)
         write_shim(cluster)
         running = _start_nodes(cluster)
         _start_servers(cluster, progress, simulated=simulated)
