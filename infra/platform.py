@@ -13,6 +13,7 @@ import pulumi_kubernetes as k8s
 from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.node_group import NodeGroup
+from trainfleet.infra.spec.schema import STORE_PORT
 
 TRAINING_NAMESPACE = "training"
 TRAINING_SERVICE_ACCOUNT = "trainer"
@@ -133,6 +134,8 @@ class Platform:
     classes. GKE has one in kube-system, and answers elsewhere: `insufficient quota to match these scopes`
     (NVIDIA/gpu-operator#660, aws-observability/helm-charts#358). EKS and AKS admit them anywhere.
     """
+    store_port: int = STORE_PORT
+    """TCP port of the object store."""
     metadata_endpoints: tuple[tuple[str, int], ...] = ()
     """Link-local addresses (range, port) that pods need for their identity. All others stay closed."""
 

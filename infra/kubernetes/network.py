@@ -86,7 +86,9 @@ def openings(
     for namespace in namespaces:
         found.append(Opening(namespace, "deny-all"))
         if namespace != GPU_NAMESPACE:
-            ports = (*API_PORTS, PACKAGES_PORT) if namespace == TRAINING_NAMESPACE else API_PORTS
+            ports = API_PORTS
+            if namespace == TRAINING_NAMESPACE:
+                ports = tuple(dict.fromkeys((*API_PORTS, PACKAGES_PORT, platform.store_port)))
             found += [
                 Opening(namespace, "dns", egress=[dns()]),
                 Opening(namespace, "outbound", egress=outbound(platform, ports)),

@@ -51,6 +51,7 @@ def build(spec: PlatformSpec) -> Platform:
         shared_filesystem=None,
         autoscaler="",
         api_cidrs=(),
+        store_port=spec.storage.port,
         # Groups of the cluster's own login, in addition to LAUNCHERS_GROUP.
         launchers=tuple(Subject("Group", name) for name in spec.kubernetes.launchers),
     )

@@ -20,6 +20,9 @@ from trainfleet.infra.spec.ray import Ray
 from trainfleet.infra.spec.receivers import Receiver, SecretName
 from trainfleet.infra.spec.topology import Topology
 
+STORE_PORT = 443
+"""The port of the clouds' object stores."""
+
 
 class Hub(Part):
     """A network of yours that the platform's network is connected to."""
@@ -262,6 +265,8 @@ class Storage(Part):
     """`cloud: local` only: URL of the existing object store for runs (s3://, gs://, az:// or file://)."""
     secret: str = Field("", pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$", examples=["s3-keys"])
     """`cloud: local` only: the Secret in `training` whose keys pods get as variables, for that store."""
+    port: int = Field(STORE_PORT, ge=1, le=65535, examples=[9000])
+    """`cloud: local` only: the TCP port of that store, to which network policies admit the pods of runs."""
 
 
 class Queue(Part):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainfleet.infra.cloud_support import support
-from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.spec.schema import STORE_PORT, PlatformSpec
 from trainfleet.infra.validation.finding import Finding
 from trainfleet.infra.validation.pools import CLOUD
 
@@ -41,6 +41,7 @@ def existing_cluster_settings(spec: PlatformSpec) -> Iterator[Finding]:
     created = {
         ("storage", "bucket_url"): (spec.storage.bucket_url, "its own bucket"),
         ("storage", "secret"): (spec.storage.secret, "identities that open its bucket"),
+        ("storage", "port"): (spec.storage.port != STORE_PORT, "its own bucket, at port 443"),
         ("kubernetes", "context"): (spec.kubernetes.context, "the cluster"),
         ("kubernetes", "kubeconfig"): (spec.kubernetes.kubeconfig, "the cluster"),
     }

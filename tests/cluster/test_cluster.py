@@ -18,7 +18,7 @@ from tests.cluster.conftest import Cluster, until
 from tests.cluster.cut import address, cut
 from tests.cluster.pods import pod, web
 from trainfleet.local_cluster import builds, node, pins
-from trainfleet.local_cluster.servers import HOST_NAME
+from trainfleet.local_cluster.dns import HOST_NAME
 from trainfleet.local_cluster.status import memory_mib
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]

@@ -16,7 +16,7 @@ from tests.cluster.conftest import Cluster, until
 from tests.cluster.pods import pod, web
 from tests.cluster.several_nodes import NAME, three
 from trainfleet.local_cluster import oci, pins
-from trainfleet.local_cluster.servers import HOST_NAME
+from trainfleet.local_cluster.dns import HOST_NAME
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 __all__ = ["three"]

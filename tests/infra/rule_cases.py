@@ -239,6 +239,7 @@ CASES = [
     ),
     Case("existing_cluster_settings", {"storage.bucket_url": "s3://x"}, "storage.bucket_url", "local only"),
     Case("existing_cluster_settings", {"storage.secret": "keys"}, "storage.secret", "local only"),
+    Case("existing_cluster_settings", {"storage.port": 9000}, "storage.port", "local only"),
     Case("existing_cluster_settings", {"kubernetes.context": "kind"}, "kubernetes.context", "local only"),
     Case("existing_cluster_settings", {"kubernetes.kubeconfig": "x"}, "kubernetes.kubeconfig", "local only"),
     Case(

@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 
 from trainfleet.errors import MissingToolError, Problem, TrainfleetError
-from trainfleet.local_cluster import cgroups, images
+from trainfleet.local_cluster import cgroups, images, network_policies
 from trainfleet.local_cluster.builds import missing
-from trainfleet.local_cluster.pins import OPTIONAL, Program
+from trainfleet.local_cluster.pins import NETWORK_POLICIES, OPTIONAL, Program
 from trainfleet.local_cluster.state import shadowed_by
 from trainfleet.toolchain import cache_folder
 
@@ -117,6 +117,9 @@ def require_resources(
     ]
     if "overlay" not in Path("/proc/filesystems").read_text() and shutil.which("modprobe") is None:
         problems.append(Problem("kernel", "has no overlay file system", "load the module `overlay`"))
+    if NETWORK_POLICIES in optional and not packages and (lacks := network_policies.missing_in_kernel()):
+        fix = "load the module, or use --no-network-policies: policies are then stored without effect"
+        problems.append(Problem("--network-policies", f"the kernel lacks {lacks}", fix))
     if problems:
         raise MissingToolError("this machine cannot run the cluster yet", problems)
 

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from trainfleet.infra.kubernetes.crds import definitions
-from trainfleet.local_cluster import builds, pins
-from trainfleet.local_cluster.servers import STORAGE_CLASS
+from trainfleet.local_cluster import builds, dns, pins
+from trainfleet.local_cluster.servers import PAUSE, STORAGE_CLASS
 from trainfleet.local_cluster.state import State
 from trainfleet.local_cluster.volumes import PROVISIONER
 
@@ -23,6 +23,10 @@ RULES: dict[str, Sequence[Rule]] = {
     "coredns": (
         ("", ("endpoints", "services", "pods", "namespaces"), READ),
         ("discovery.k8s.io", ("endpointslices",), READ),
+    ),
+    "network-policies": (
+        ("", ("pods", "namespaces", "nodes"), READ),
+        ("networking.k8s.io", ("networkpolicies",), READ),
     ),
     "volumes": (("", ("persistentvolumeclaims",), READ), ("", ("persistentvolumes",), WRITE)),
     "kwok": (
@@ -45,7 +49,7 @@ def objects(state: State) -> list[dict[str, Any]]:
     ]
     return [
         *definitions(pins.RAY_OPERATOR.version),
-        *_dns(state),
+        *dns.objects(state, PAUSE),
         {
             "apiVersion": "storage.k8s.io/v1",
             "kind": "StorageClass",
@@ -60,33 +64,6 @@ def objects(state: State) -> list[dict[str, Any]]:
         *roles,
         role,
         _binding("ray-operator", role["metadata"]["name"]),
-    ]
-
-
-def _dns(state: State) -> list[dict[str, Any]]:
-    ports = [
-        {"name": "dns", "port": 53, "protocol": "UDP"},
-        {"name": "dns-tcp", "port": 53, "protocol": "TCP"},
-    ]
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": "kube-dns", "namespace": "kube-system", "labels": {"k8s-app": "kube-dns"}},
-            "spec": {"clusterIP": str(state.dns), "ports": ports},
-        },
-        {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {
-                "name": "kube-dns-node",
-                "namespace": "kube-system",
-                "labels": {"kubernetes.io/service-name": "kube-dns"},
-            },
-            "addressType": "IPv4",
-            "ports": ports,
-            "endpoints": [{"addresses": [str(state.node_address)], "conditions": {"ready": True}}],
-        },
     ]
 
 

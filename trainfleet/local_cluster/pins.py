@@ -70,6 +70,9 @@ RAY_OPERATOR = Program(
 )
 KWOK = Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok")
 DEVICE_PLUGIN = Program("device-plugin", "device-plugin", ".", "k8s.io/kubelet")
-PROGRAMS = (KUBE, COREDNS, RAY_OPERATOR, KWOK, DEVICE_PLUGIN)
-OPTIONAL = frozenset({KWOK, DEVICE_PLUGIN})
-"""Built only when they are asked for: kwok for simulated nodes, the device plugin for stand-in devices."""
+NETWORK_POLICIES = Program("network-policies", "network-policies", ".", "sigs.k8s.io/kube-network-policies")
+PROGRAMS = (KUBE, COREDNS, RAY_OPERATOR, KWOK, DEVICE_PLUGIN, NETWORK_POLICIES)
+OPTIONAL = frozenset({KWOK, DEVICE_PLUGIN, NETWORK_POLICIES})
+"""Built only when they are asked for: kwok for simulated nodes, the device plugin for stand-in devices, the
+agent for network policies.
+"""

@@ -8,7 +8,7 @@ import base64
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from trainfleet.local_cluster.state import Node, State
 
 DAYS = 365
 LOOPBACK = "https://127.0.0.1:6443"
+AGENTS = ("kube-proxy", "network-policies")
+"""Clients of the API server on every node, besides its kubelet."""
 
 
 def client_subjects(state: State) -> dict[str, str]:
@@ -36,6 +38,7 @@ def client_subjects(state: State) -> dict[str, str]:
         "coredns": "/CN=trainfleet:coredns",
         "ray-operator": "/CN=trainfleet:ray-operator",
         "volumes": "/CN=trainfleet:volumes",
+        "network-policies": "/CN=trainfleet:network-policies",
         "kwok": "/CN=trainfleet:kwok",
     }
 
@@ -43,15 +46,25 @@ def client_subjects(state: State) -> dict[str, str]:
 def create(state: State) -> None:
     """Create the certificates and kubeconfigs, unless they exist."""
     _create_folder(state.file("pki"), partial(_certificates, state))
+    _add_missing(state.control_plane, client_subjects(state))
     api = f"https://{state.node_address}:6443"
     for name in client_subjects(state):
         if name != "kubelet-client":
             target = state.kubeconfig if name == "admin" else state.file("config", f"{name}.kubeconfig")
-            _write_kubeconfig(state.control_plane, target, name, api if name == "admin" else LOOPBACK)
+            outside = name in {"admin", "coredns"}  # not a process in the network of the first node
+            _write_kubeconfig(state.control_plane, target, name, api if outside else LOOPBACK)
     for node in state.nodes[1:]:
         _create_folder(node.file("pki"), partial(_node_certificates, node))
-        for name in ("kubelet", "kube-proxy"):
+        _add_missing(node, {name: client_subjects(state)[name] for name in AGENTS})
+        for name in ("kubelet", *AGENTS):
             _write_kubeconfig(node, node.file("config", f"{name}.kubeconfig"), name, api)
+
+
+def _add_missing(node: Node, subjects: Mapping[str, str]) -> None:
+    """Issue the certificates of clients that the cluster did not have when it was created."""
+    for name, subject in subjects.items():
+        if not node.file("pki", f"{name}.crt").is_file():
+            _issue(node.file("pki"), name, subject, (), node.cluster.file("pki"))
 
 
 def _create_folder(folder: Path, fill: Callable[[Path], None]) -> None:
@@ -72,7 +85,8 @@ def _node_certificates(node: Node, folder: Path) -> None:
     authority = node.cluster.file("pki")
     names = [f"DNS:{node.name}", f"IP:{node.address}"]
     _issue(folder, "kubelet", _kubelet_subject(node), names, authority)
-    _issue(folder, "kube-proxy", client_subjects(node.cluster)["kube-proxy"], (), authority)
+    for name in AGENTS:
+        _issue(folder, name, client_subjects(node.cluster)[name], (), authority)
 
 
 def _certificates(state: State, folder: Path) -> None:

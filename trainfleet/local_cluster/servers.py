@@ -23,8 +23,6 @@ from trainfleet.local_cluster.state import Node, State
 
 SOCKET = "/run/containerd/containerd.sock"
 PAUSE = "localhost/pause:1"
-HOST_NAME = "host.trainfleet.internal"
-"""The name by which pods reach this machine."""
 GRACE_S = 50
 """How long a node may be silent before its pods are no longer ready, as in Kubernetes by default."""
 TOLERATION_S = 15
@@ -53,17 +51,16 @@ class Server:
 
 def write_configuration(state: State) -> None:
     """Write the servers' configuration files."""
-    dns = f"nameserver {state.dns}\nsearch svc.cluster.local cluster.local\noptions ndots:5\n"
+    resolver = f"nameserver {state.dns}\nsearch svc.cluster.local cluster.local\noptions ndots:5\n"
     for node in state.nodes:
         files = {
-            "resolv.conf": dns,
+            "resolv.conf": resolver,
             "containerd.toml": _containerd(node),
             "kubelet.yaml": yaml.safe_dump(_kubelet(node)),
             "cni/10-pods.conflist": json.dumps(_pod_network(node), indent=1) + "\n",
         }
         for name, text in files.items():
             write_whole(node.file("config", name), text)
-    write_whole(state.file("config", "Corefile"), _corefile(state))
 
 
 def runtime(node: Node) -> dict[str, Server]:
@@ -84,6 +81,10 @@ def of_node(node: Node) -> dict[str, Server]:
     kubelet += [f"--hostname-override={node.name}", f"--node-ip={node.address}"]
     kubelet += [f"--node-labels=trainfleet.io/cluster={node.cluster.name}"]
     running = runtime(node) | {"kube-proxy": _kube(*proxy), "kubelet": _kube(*kubelet)}
+    if node.cluster.network_policies:
+        agent = [str(builds.executable(pins.NETWORK_POLICIES))]
+        agent += [str(node.file("config", "network-policies.kubeconfig")), node.name, str(node.cluster.pods)]
+        running["network-policies"] = Server(agent, {"GOGC": "50"})
     if devices := node.settings.devices:
         plugin = str(builds.executable(pins.DEVICE_PLUGIN))
         counts = (f"{resource}={count}" for resource, count in devices.items())
@@ -122,13 +123,11 @@ def clients(state: State) -> dict[str, Server]:
     operator = [str(builds.executable(pins.RAY_OPERATOR)), config("ray-operator")]
     operator += ["--enable-leader-election=false", "--enable-metrics=true", "--metrics-addr=:8080"]
     operator += ["--health-probe-bind-address=:8082", "--log-stdout-encoder=console"]
-    dns = [str(builds.executable(pins.COREDNS)), "-conf", str(state.file("config", "Corefile"))]
     operator_environment = {"ENABLE_INIT_CONTAINER_INJECTION": "false", "GOMEMLIMIT": "512MiB"}
     return {
         "kube-controller-manager": _kube(*controllers),
         "kube-scheduler": _kube("kube-scheduler", config("kube-scheduler"), "--leader-elect=false"),
         **of_node(state.control_plane),
-        "coredns": Server(dns),
         "ray-operator": Server(operator, operator_environment),
         "volumes": _volumes(state),
     }
@@ -254,30 +253,6 @@ def _pod_network(node: Node) -> dict[str, Any]:
         {"type": "portmap", "capabilities": {"portMappings": True}},
     ]
     return {"cniVersion": "0.4.0", "name": "pods", "plugins": plugins}
-
-
-def _corefile(state: State) -> str:
-    # Other names fail at once (`hosts` without fallthrough answers SERVFAIL): no other DNS server exists, and
-    # clients would wait for a time-out. Two blocks, because CoreDNS orders the plug-ins of a block itself.
-    return f"""cluster.local:53 in-addr.arpa:53 {{
-  bind {state.node_address}
-  errors
-  ready 127.0.0.1:8181
-  kubernetes cluster.local in-addr.arpa {{
-    kubeconfig {state.file("config", "coredns.kubeconfig")} {state.context}
-    pods insecure
-    ttl 5
-  }}
-  cache 5
-}}
-.:53 {{
-  bind {state.node_address}
-  errors
-  hosts {{
-    {state.host_address} {HOST_NAME}
-  }}
-}}
-"""
 
 
 def _volumes(state: State) -> Server:

@@ -26,8 +26,10 @@ from trainfleet.local_cluster import (
     builds,
     cgroups,
     checks,
+    dns,
     images,
     network,
+    network_policies,
     nodes,
     pins,
     pki,
@@ -71,8 +73,10 @@ def start_cluster(
     image: bool = True,
     fake_nodes: bool = False,
     node_options: NodeOptions | None = None,
+    enforce_policies: bool | None = None,
 ) -> State:
-    """Start a cluster, unless it runs, and return its state once it is ready.
+    """Start a cluster, unless it runs, and return its state once it is ready. `enforce_policies`: whether
+    network policies have an effect; None: as before, at first yes.
 
     Raises:
         InputError: fewer nodes are requested than the cluster has, or settings of a node that it lacks.
@@ -87,11 +91,16 @@ def start_cluster(
     optional = {pins.KWOK} if simulated else set()
     if any(each.devices for each in settings):
         optional.add(pins.DEVICE_PLUGIN)
+    if enforce_policies is None:
+        enforce_policies = existing is None or existing.network_policies
+    if enforce_policies:
+        optional.add(pins.NETWORK_POLICIES)
     checks.require_resources(state.folder_of(name), image=image, optional=optional, nodes=len(settings))
     store = _prepare(progress, image, optional)
     with cluster_lock(name, progress):
         cluster = state.load(name) or _create(name)
         cluster.settings = node_options.merged(cluster.settings)
+        cluster.network_policies = enforce_policies
         cluster.save()
         for node in cluster.nodes:
             images.clone(node, store)
@@ -99,6 +108,7 @@ def start_cluster(
             cgroups.create(node.cgroup)
         pki.create(cluster)
         servers.write_configuration(cluster)
+        dns.write_configuration(cluster)
         write_shim(cluster)
         running = _start_nodes(cluster)
         _start_servers(cluster, progress, simulated=simulated)
@@ -112,6 +122,7 @@ def _start_nodes(cluster: State) -> list[tuple[Node, int]]:
     first = cluster.control_plane
     router = node_process.start(first)
     network.connect(cluster, router)
+    network_policies.write_rules(first, router)
     return [(first, router), *((node, start_node(node, router)) for node in cluster.nodes[1:])]
 
 
@@ -119,6 +130,7 @@ def start_node(node: Node, router: int) -> int:
     """Start a node beyond the first, and connect it; returns its first process."""
     pid = node_process.start(node)
     network.join(node, pid, router)
+    network_policies.write_rules(node, pid)
     network.restore(node, router)
     return pid
 
@@ -168,7 +180,7 @@ def _start_servers(cluster: State, progress: Progress, *, simulated: bool) -> No
     progress("starting the node" if len(cluster.nodes) == 1 else f"starting {len(cluster.nodes)} nodes")
     operator = f"http://{cluster.node_address}:8082/readyz"
     wait_until_ready(cluster, cluster.nodes)
-    wait_for(first, "the cluster's DNS", "coredns", lambda: dns_is_ready(cluster))
+    wait_for(first, "the cluster's DNS", dns.NAME, lambda: dns_is_ready(cluster))
     wait_for(first, "KubeRay's operator", "ray-operator", lambda: is_healthy(operator))
 
 

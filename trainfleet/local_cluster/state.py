@@ -60,6 +60,8 @@ class State:
     resources: list[Resource] = field(default_factory=list)
     settings: list[Settings] = field(default_factory=lambda: [Settings()])
     """One entry per real node."""
+    network_policies: bool = True
+    """Whether network policies are enforced."""
 
     def file(self, *parts: str) -> Path:
         return self.folder.joinpath(*parts)
@@ -128,6 +130,7 @@ class State:
             "token": self.token,
             "made": [{"kind": resource.kind, "name": resource.name} for resource in self.resources],
             "nodes": [asdict(settings) for settings in self.settings],
+            "network_policies": self.network_policies,
         }
         write_whole(self.file(_FILE), json.dumps(document, indent=1) + "\n", 0o600)
 
@@ -250,7 +253,8 @@ def load(name: str) -> State | None:
         resources = [Resource(entry["kind"], entry["name"]) for entry in document["made"]]
         network, token = IPv4Network(document["network"]), document["token"]
         settings = [Settings(**entry) for entry in document.get("nodes", [{}])]
-        return State(name, folder, network, token, resources, settings)
+        enforced = bool(document.get("network_policies", True))
+        return State(name, folder, network, token, resources, settings, enforced)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:

@@ -18,10 +18,10 @@ VERSIONS = {
     **dict.fromkeys(
         ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet"), pins.KUBE
     ),
-    "coredns": pins.COREDNS,
     "ray-operator": pins.RAY_OPERATOR,
     "kwok": pins.KWOK,
     "device-plugin": pins.DEVICE_PLUGIN,
+    "network-policies": pins.NETWORK_POLICIES,
 }
 PRESSURES = {"DiskPressure": "disk", "MemoryPressure": "memory", "PIDPressure": "process numbers"}
 """The pressure conditions of a node: under pressure, it accepts no new pods and evicts some."""

@@ -59,6 +59,7 @@ def up(  # noqa: PLR0917 - one per flag
     devices: up_options.Devices = None,
     node_label: up_options.NodeLabel = None,
     node_taint: up_options.NodeTaint = None,
+    network_policies: up_options.NetworkPolicies = None,
     as_json: AsJson = False,
 ) -> None:
     """Start the cluster, or resume an interrupted start: servers, nodes, DNS, storage, KubeRay, training
@@ -94,7 +95,12 @@ def up(  # noqa: PLR0917 - one per flag
             progress(f"installing {', '.join(packages)}")
             checks.install(packages)
         state = start_cluster(
-            name, progress, image=image, fake_nodes=bool(simulated), node_options=node_options
+            name,
+            progress,
+            image=image,
+            fake_nodes=bool(simulated),
+            node_options=node_options,
+            enforce_policies=network_policies,
         )
     fake_nodes.apply(state, simulated)
     seconds = time.monotonic() - started

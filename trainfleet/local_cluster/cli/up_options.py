@@ -37,6 +37,14 @@ Devices = Annotated[
         help="Offer stand-ins for devices, such as nvidia.com/gpu, on all nodes or one; repeatable.",
     ),
 ]
+NetworkPolicies = Annotated[
+    bool | None,
+    typer.Option(
+        "--network-policies/--no-network-policies",
+        help="Enforce network policies.",
+        show_default="yes, or what the cluster does",
+    ),
+]
 NodeLabel = Annotated[
     list[str] | None,
     typer.Option(metavar="[NODE:]KEY=VALUE", help="Label all nodes or one; repeatable."),
