@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -226,7 +227,10 @@ def test_only_an_abandoned_lease_is_taken_over(
 
 
 @one_kind
-def test_two_heirs_of_a_stale_lease_see_each_other(store_server: Running, prefix: str) -> None:
+def test_two_heirs_of_a_stale_lease_see_each_other_without_conditional_writes(
+    store_server: Running, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "botocore.session", None)
     store = open_store(store_server.url(prefix), RetryPolicy(3, 0.05, 0.1, 20.0))
     gone = {"owner": "x", "group": "g", "host": "gone", "pid": 1, "boot": "b", "count": 7}
     store.put(LEASE, json.dumps(gone).encode())
@@ -237,12 +241,13 @@ def test_two_heirs_of_a_stale_lease_see_each_other(store_server: Running, prefix
 
         def wait(self, seconds: float) -> bool:
             if seconds == first.settle_s:
-                second._write()
+                second._write(None)
             return False
 
         def set(self) -> None: ...
 
     second = Lease(store, "two")
+    second._conditional = False
     first._ended = Both()  # type: ignore[assignment]
     with pytest.raises(InputError, match="already in progress"):
         first.acquire()

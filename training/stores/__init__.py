@@ -6,6 +6,7 @@ first, its marker last.
 
 from __future__ import annotations
 
+from trainfleet.training.stores.conditional import ConflictError, UnsupportedConditionsError
 from trainfleet.training.stores.entry import Entry
 from trainfleet.training.stores.retry import RetryPolicy
 from trainfleet.training.stores.store import (
@@ -19,6 +20,7 @@ from trainfleet.training.stores.store import (
 from trainfleet.training.stores.urls import StorageUrl, is_remote, parse
 
 __all__ = [
+    "ConflictError",
     "Entry",
     "FileDigest",
     "NotFoundError",
@@ -27,6 +29,7 @@ __all__ = [
     "Store",
     "StoreError",
     "StoreUnavailableError",
+    "UnsupportedConditionsError",
     "is_remote",
     "open_store",
     "parse",

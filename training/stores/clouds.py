@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.training.stores.conditional import ConditionalFiles
 from trainfleet.training.stores.entry import Entry
 from trainfleet.training.stores.retry import RetryPolicy
 from trainfleet.training.stores.urls import StorageUrl
@@ -52,9 +53,13 @@ class CloudBackend:
 
     local = False
 
-    def __init__(self, make: Callable[[], Any], root: str) -> None:
+    def __init__(
+        self, make: Callable[[], Any], root: str, make_conditional: Callable[[], ConditionalFiles]
+    ) -> None:
         self._make, self.root = make, root
         self._client: Any = None
+        self._make_conditional = make_conditional
+        self._conditional: ConditionalFiles | None = None
 
     @property
     def client(self) -> Any:
@@ -123,6 +128,12 @@ class CloudBackend:
     def prune(self) -> None:
         """No-op: an object store has no folders."""
 
+    @property
+    def conditional(self) -> ConditionalFiles:
+        if self._conditional is None:
+            self._conditional = self._make_conditional()
+        return self._conditional
+
     def _at(self, path: str) -> str:
         return f"{self.root}/{path}".rstrip("/")
 
@@ -133,10 +144,14 @@ def connect(url: StorageUrl, retry: RetryPolicy) -> CloudBackend:
     Raises:
         InputError: Azure without an account.
     """
-    return CloudBackend(MAKERS[url.kind](url, retry), f"{url.bucket}/{url.path}".rstrip("/"))
+    from trainfleet.training.stores.conditional_clouds import CLIENTS
+
+    root = f"{url.bucket}/{url.path}".rstrip("/")
+    return CloudBackend(MAKERS[url.kind](url, retry), root, lambda: CLIENTS[url.kind](url, retry))
 
 
-def _s3(url: StorageUrl, retry: RetryPolicy) -> Callable[[], Any]:
+def s3_settings(retry: RetryPolicy) -> dict[str, Any]:
+    """Time-outs in s, region, CA file and endpoint of S3, from the environment."""
     env = os.environ
     endpoint = (
         env.get("TRAINFLEET_S3_ENDPOINT") or env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL")
@@ -150,6 +165,11 @@ def _s3(url: StorageUrl, retry: RetryPolicy) -> Callable[[], Any]:
     if endpoint:
         settings |= _endpoint(endpoint)
         settings["region"] = settings["region"] or "us-east-1"
+    return settings
+
+
+def _s3(url: StorageUrl, retry: RetryPolicy) -> Callable[[], Any]:
+    settings = s3_settings(retry)
 
     def make() -> Any:
         from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem, resolve_s3_region
@@ -164,8 +184,14 @@ def _s3(url: StorageUrl, retry: RetryPolicy) -> Callable[[], Any]:
     return make
 
 
+def emulator_url() -> str:
+    """The address of a server in place of Google Cloud Storage; empty for Google's."""
+    address = os.environ.get("STORAGE_EMULATOR_HOST", "")
+    return address if "://" in address or not address else f"http://{address}"
+
+
 def _gcs(_: StorageUrl, retry: RetryPolicy) -> Callable[[], Any]:
-    emulator = os.environ.get("STORAGE_EMULATOR_HOST")
+    emulator = emulator_url()
 
     def make() -> Any:
         from pyarrow.fs import GcsFileSystem
@@ -178,7 +204,12 @@ def _gcs(_: StorageUrl, retry: RetryPolicy) -> Callable[[], Any]:
     return make
 
 
-def _azure(url: StorageUrl, _: RetryPolicy) -> Callable[[], Any]:
+def azure_settings(url: StorageUrl) -> dict[str, Any]:
+    """Account, key or SAS token, and addresses of Azure Blob, from the URL and the environment.
+
+    Raises:
+        InputError: the account is unknown.
+    """
     env = os.environ
     connection = dict(
         part.split("=", 1)
@@ -216,6 +247,11 @@ def _azure(url: StorageUrl, _: RetryPolicy) -> Callable[[], Any]:
     elif url.host and not url.host.endswith("core.windows.net"):
         cloud = url.host.partition(".")[2]  # sovereign: core.chinacloudapi.cn, core.usgovcloudapi.net
         settings |= {"blob_storage_authority": f".blob.{cloud}", "dfs_storage_authority": f".dfs.{cloud}"}
+    return settings
+
+
+def _azure(url: StorageUrl, _: RetryPolicy) -> Callable[[], Any]:
+    settings = azure_settings(url)
 
     def make() -> Any:
         from pyarrow.fs import AzureFileSystem

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from trainfleet.training.stores.conditional import FolderFiles
 from trainfleet.training.stores.entry import Entry
 
 _PART = ".part"
@@ -49,6 +50,7 @@ class FolderBackend:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.conditional = FolderFiles(root)
 
     def create(self, path: str) -> FolderOutput:
         return FolderOutput(self.root / path)

@@ -3,6 +3,11 @@
 The lease is a small file with its owner and a counter that increases every few seconds. A lease whose
 counter stops is stale. Clocks of other machines are not trusted: only the counter is compared, never a
 time.
+
+Each write of the lease names the version that it replaces, so that the store lets exactly one of several
+launches create it or take it over. Where that is not possible (a store with S3's interface that ignores
+conditions, or a missing client package), a launch waits for SETTLE_S and reads the lease again: of launches
+that start further apart than that, both may run until the next heartbeat.
 """
 
 from __future__ import annotations
@@ -21,7 +26,8 @@ from typing import Any
 import psutil
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.training.stores.store import NotFoundError, Store, StoreError
+from trainfleet.training.stores.conditional import ConflictError, UnsupportedConditionsError
+from trainfleet.training.stores.store import NotFoundError, Store, StoreError, StoreUnavailableError
 
 LEASE = "LEASE"
 STOP = "STOP"
@@ -32,7 +38,7 @@ A file of its own, because a change of the lease by someone else could undo a ta
 HEARTBEAT_S = 5.0
 STALE_AFTER_HEARTBEATS = 4
 SETTLE_S = 1.0
-"""Delay between writing a new lease and owning it, so that two runs that start at once see each other."""
+"""Delay between writing a new lease and owning it, in a store without conditional writes."""
 
 
 class Lease:
@@ -47,6 +53,7 @@ class Lease:
         self.store, self.group, self.heartbeat_s, self.settle_s = store, group, heartbeat_s, settle_s
         self.owner = secrets.token_hex(8)
         self._count = 0
+        self._conditional = True
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self.lost = False
@@ -60,28 +67,77 @@ class Lease:
             InputError: another run holds it.
             StoreError: the store does not respond.
         """
-        existing = self._read()
-        if existing is not None and not self._is_stale(existing):
-            notify(
-                "lease",
-                f"{self.store.at(LEASE)} is held by {_owner_text(existing)}; checking whether it is alive",
-            )
-            deadline = time.monotonic() + STALE_AFTER_HEARTBEATS * self.heartbeat_s
-            while time.monotonic() < deadline:
-                self._ended.wait(self.heartbeat_s / 2)
-                now = self._read()
-                if now is None:
-                    break
-                if (now["owner"], now["count"]) != (existing["owner"], existing["count"]):
-                    raise _lease_taken(self.store, now)
-        self._write()
-        if existing is None or not self._is_of_this_launch(existing):
-            self._ended.wait(0 if self.store.local else self.settle_s)
-        now = self._read()
-        if now is None or now["owner"] != self.owner:
-            raise _lease_taken(self.store, now or {})
+        self._conditional = self._offers_conditions(notify)
+        while True:
+            existing, version = self._wait_until_stale(notify)
+            try:
+                self._write(version)
+                break
+            except ConflictError as error:
+                now, _ = self._read()
+                if now is not None and now["owner"] == self.owner:
+                    break  # the answer to this write was lost
+                # A process of this launch that still renews the lease changes its version all the time.
+                if now is not None and not self._is_of_this_launch(now):
+                    raise _lease_taken(self.store, now) from error
+        if not self._conditional:
+            self._await_other_writers(existing)
         self._thread = threading.Thread(target=self._renew, daemon=True, name="lease")
         self._thread.start()
+
+    def _offers_conditions(self, notify: Callable[[str, str], Any]) -> bool:
+        """Whether the store lets exactly one of several launches write the lease; a notice if it does not."""
+        try:
+            if self.store.honours_conditions(f".probe-{self.owner}"):
+                return True
+            why = "the store ignores the conditions of requests"
+        except StoreUnavailableError:
+            raise
+        except (StoreError, UnsupportedConditionsError) as error:
+            why = "; ".join([error.summary, *map(str, getattr(error, "problems", ()))])
+        notify(
+            "lease",
+            f"{self.store.at(LEASE)} is written without conditions ({why}): launches of this run that start "
+            f"more than {self.settle_s:g} s apart may both run for {self.heartbeat_s:g} s",
+        )
+        return False
+
+    def _wait_until_stale(
+        self, notify: Callable[[str, str], Any]
+    ) -> tuple[dict[str, Any] | None, str | None]:
+        """The existing lease, known to be stale, None if there is none; and its version.
+
+        Raises:
+            InputError: its holder renews it.
+        """
+        existing, version = self._read()
+        if existing is None or self._is_stale(existing):
+            return existing, version
+        notify(
+            "lease",
+            f"{self.store.at(LEASE)} is held by {_owner_text(existing)}; checking whether it is alive",
+        )
+        deadline = time.monotonic() + STALE_AFTER_HEARTBEATS * self.heartbeat_s
+        while time.monotonic() < deadline:
+            self._ended.wait(self.heartbeat_s / 2)
+            now, version = self._read()
+            if now is None:
+                return None, version
+            if (now["owner"], now["count"]) != (existing["owner"], existing["count"]):
+                raise _lease_taken(self.store, now)
+        return existing, version
+
+    def _await_other_writers(self, existing: dict[str, Any] | None) -> None:
+        """Wait until a launch that started at the same time has written too; the last one has the lease.
+
+        Raises:
+            InputError: another one has it.
+        """
+        if existing is None or not self._is_of_this_launch(existing):
+            self._ended.wait(self.settle_s)
+        now, _ = self._read()
+        if now is None or now["owner"] != self.owner:
+            raise _lease_taken(self.store, now or {})
 
     def check(self) -> None:
         """Fail if another run has taken the lease over.
@@ -90,7 +146,7 @@ class Lease:
             InputError: another run writes here, so this one must end.
         """
         if self.lost:
-            raise _lease_taken(self.store, self._read() or {})
+            raise _lease_taken(self.store, self._read()[0] or {})
 
     def verify(self) -> None:
         """Like `check`, but read the lease now: for what cannot be undone.
@@ -99,7 +155,7 @@ class Lease:
             InputError: another run writes here.
             StoreError: the store does not respond.
         """
-        now = self._read()
+        now, _ = self._read()
         self.lost = self.lost or (now is not None and now["owner"] != self.owner)
         self.check()
 
@@ -108,22 +164,25 @@ class Lease:
         self._ended.set()
         if self._thread is not None:
             self._thread.join(self.heartbeat_s)
-            with contextlib.suppress(StoreError):
-                if (now := self._read()) is not None and now["owner"] == self.owner:
-                    self.store.remove([LEASE])
+            with contextlib.suppress(StoreError, ConflictError):
+                now, version = self._read()
+                if now is not None and now["owner"] == self.owner:
+                    if version is None:
+                        self.store.remove([LEASE])
+                    else:
+                        self.store.remove_if(LEASE, version)
             self._thread = None
 
     def _renew(self) -> None:
         while not self._ended.wait(self.heartbeat_s):
-            with contextlib.suppress(
-                StoreError
-            ):  # the store is unavailable for now; the next read detects a takeover
-                now = self._read()
+            # The store is unavailable for now, or another process wrote just now: the next read tells.
+            with contextlib.suppress(StoreError, ConflictError):
+                now, version = self._read()
                 if now is not None and now["owner"] != self.owner:
                     self.lost = True
                     return
                 if not self._ended.is_set():
-                    self._write()
+                    self._write(version)
                 self._look_for_stop()
 
     def _look_for_stop(self) -> None:
@@ -132,7 +191,12 @@ class Lease:
                 self.stop_requested = True
                 self.store.remove([STOP])
 
-    def _write(self) -> None:
+    def _write(self, version: str | None) -> None:
+        """Write the lease in place of this version, None if there must be none.
+
+        Raises:
+            ConflictError: another process has written.
+        """
         self._count += 1
         document = {
             "owner": self.owner,
@@ -142,14 +206,28 @@ class Lease:
             "boot": _boot_id(),
             "count": self._count,
         }
-        self.store.put(LEASE, json.dumps(document).encode())
+        data = json.dumps(document).encode()
+        if self._conditional:
+            self.store.put_if(LEASE, data, version)
+        else:
+            self.store.put(LEASE, data)
 
-    def _read(self) -> dict[str, Any] | None:
+    def _read(self) -> tuple[dict[str, Any] | None, str | None]:
+        """The lease, None if there is none or it is unreadable; and its version for the write that depends
+        on it, None without conditional writes.
+        """
+        version = None
         try:
-            document = json.loads(self.store.read(LEASE))
-            return {"owner": str(document["owner"]), "count": int(document["count"]), **document}
+            if self._conditional:
+                if (found := self.store.read_versioned(LEASE)) is None:
+                    return None, None
+                data, version = found
+            else:
+                data = self.store.read(LEASE)
+            document = json.loads(data)
+            return {"owner": str(document["owner"]), "count": int(document["count"]), **document}, version
         except (NotFoundError, ValueError, KeyError, TypeError):
-            return None
+            return None, version
 
     def _is_stale(self, existing: dict[str, Any]) -> bool:
         """Whether a lease is stale without observing it: of this launch, or of a dead process of this

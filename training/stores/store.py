@@ -6,12 +6,14 @@ A `Backend` per kind (a folder, or pyarrow's file systems) performs single attem
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from trainfleet.errors import Problem, TrainfleetError
+from trainfleet.training.stores.conditional import ConditionalFiles, ConflictError
 from trainfleet.training.stores.entry import Entry
 from trainfleet.training.stores.error_messages import explain, redact_signature
 from trainfleet.training.stores.retry import RetryPolicy
@@ -60,6 +62,8 @@ class Backend(Protocol):
 
     local: bool
 
+    @property
+    def conditional(self) -> ConditionalFiles: ...
     def create(self, path: str) -> Output: ...
     def read(self, path: str, offset: int, length: int | None) -> bytes: ...
     def chunks(self, path: str) -> Iterator[bytes]: ...
@@ -135,6 +139,51 @@ class Store:
         """Write a small file."""
         return self.write(path, lambda output: output.write(data))
 
+    def read_versioned(self, path: str) -> tuple[bytes, str] | None:
+        """The content of a small file and its version for `put_if`; None if it does not exist.
+
+        Raises:
+            UnsupportedConditionsError: this machine's client of the store has no conditional requests.
+            StoreError: all attempts failed.
+        """
+        return self._try(lambda _: self.backend.conditional.get(path), "read", path)
+
+    def put_if(self, path: str, data: bytes, version: str | None) -> str:
+        """Write a small file that has this version, None if it must not exist; returns the new version.
+
+        NOTE: after a lost answer the next attempt finds the version that the first one has written.
+
+        Raises:
+            ConflictError: the file has another version.
+            UnsupportedConditionsError, StoreError: as above.
+        """
+        return self._try(lambda _: self.backend.conditional.put(path, data, version), "write", path)
+
+    def remove_if(self, path: str, version: str) -> None:
+        """Remove a file that has this version; a missing one is ignored.
+
+        Raises:
+            ConflictError, UnsupportedConditionsError, StoreError: as above.
+        """
+        self._try(lambda _: self.backend.conditional.delete(path, version), "delete", path)
+
+    def honours_conditions(self, path: str) -> bool:
+        """Whether the store rejects the creation of a file that exists. Creates `path`, and removes it.
+
+        Raises:
+            UnsupportedConditionsError, StoreError: as above.
+        """
+        if self._try(lambda _: self.backend.conditional.certain, "write", path):
+            return True
+        self.put(path, b"trainfleet")
+        try:
+            self.put_if(path, b"trainfleet", None)
+        except ConflictError:
+            return True
+        finally:
+            self.remove([path])
+        return False
+
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Read a file or a range of it.
 
@@ -199,7 +248,7 @@ class Store:
         Raises:
             StoreError: one of the requests failed.
         """
-        name = ".probe"
+        name = f".probe-{secrets.token_hex(4)}"  # of this process alone: several may start at once
         self.put(name, b"trainfleet")
         if name not in self.sizes() or self.read(name) != b"trainfleet":
             raise StoreError(
