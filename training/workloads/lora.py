@@ -13,7 +13,12 @@ from trainfleet.training.workloads.settings import LoraSettings
 
 
 def with_lora(
-    inner: Any, settings: LoraSettings, *, task: str | None = None, head: Sequence[str] = ()
+    inner: Any,
+    settings: LoraSettings,
+    *,
+    task: str | None = None,
+    head: Sequence[str] = (),
+    train_head: bool = True,
 ) -> Any:
     """The model with adapters; its own weights are frozen.
 
@@ -21,7 +26,8 @@ def with_lora(
         inner: a model of transformers.
         settings: rank, dropout and targets of the adapters.
         task: peft's name of the task, such as CAUSAL_LM.
-        head: modules by name that get no adapter and are trained as a whole, such as a new classifier.
+        head: modules by name that get no adapter.
+        train_head: whether these are trained as a whole, such as a new classifier.
 
     Raises:
         InputError: peft is not installed, or the model has none of the targets.
@@ -59,7 +65,7 @@ def with_lora(
             "LoRA finds none of its targets",
             [Problem("workload.model.lora.targets", what, "use names of linear layers")],
         ) from error
-    for part in heads:
+    for part in heads if train_head else ():
         part.requires_grad_(True)
     return found
 

@@ -15,7 +15,7 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.training.workloads.model_folder import CONFIG, need_transformers
 
 KEY = "workload.model.pretrained"
-PREPROCESSOR = "preprocessor_config.json"
+PREPROCESSOR, TOKENIZER = "preprocessor_config.json", "tokenizer_config.json"
 _TASKS = {
     "ctc": ("MODEL_FOR_CTC_MAPPING_NAMES", "a speech model with a CTC head"),
     "seq2seq": ("MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES", "a speech encoder-decoder"),
