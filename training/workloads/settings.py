@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from trainfleet import compat
 from trainfleet.errors import InputError, Problem
@@ -55,6 +55,17 @@ class Section(BaseModel):
 
 
 Part = Section  # deprecated alias, for one release
+
+
+class LoraSettings(Section):
+    """Low-rank adaptation of a pretrained model (Hu et al. 2021): its own weights stay as they are."""
+
+    rank: int = Field(8, ge=1, description="Rank of the added matrices.")
+    alpha: float = Field(16.0, gt=0, description="What is learnt counts alpha/rank times.")
+    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout rate.")
+    targets: tuple[str, ...] = Field(
+        (), description="Linear layers by name, such as q_proj; empty: all but the head."
+    )
 
 
 class ShardingView(Protocol):

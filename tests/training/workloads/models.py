@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -140,4 +141,46 @@ def whisper(folder: Path) -> Path:
         begin_suppress_tokens=None,
     )
     transformers.WhisperForConditionalGeneration(config).save_pretrained(folder)
+    return folder
+
+
+def vit(folder: Path, labels: Sequence[str] = ("cat", "dog"), size: int = 16) -> Path:
+    """A ViT with two layers and its image processor, for images of this side with three channels."""
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.ViTConfig(
+        image_size=size,
+        patch_size=4,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        id2label=dict(enumerate(labels)),
+        label2id={each: number for number, each in enumerate(labels)},
+    )
+    transformers.ViTForImageClassification(config).save_pretrained(folder)
+    return _with_processor(folder, "ViTImageProcessor", {"height": size, "width": size})
+
+
+def resnet(folder: Path) -> Path:
+    """A ResNet with batch norm and its image processor."""
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=4
+    )
+    transformers.ResNetForImageClassification(config).save_pretrained(folder)
+    return _with_processor(folder, "ConvNextImageProcessor", {"shortest_edge": 224})
+
+
+def _with_processor(folder: Path, kind: str, size: dict[str, int]) -> Path:
+    processor = {
+        "image_processor_type": kind,
+        "size": size,
+        "image_mean": [0.5, 0.4, 0.3],
+        "image_std": [0.2, 0.3, 0.4],
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     return folder

@@ -323,6 +323,7 @@ def test_a_whisper_is_trained_and_transcribes_as_in_transformers(
     run(
         recipe(
             f"workload.model={model}",
+            "workload.data.longest=4",
             "optimizer.lr=1e-2",
             "steps=6",
             "log.every=1",

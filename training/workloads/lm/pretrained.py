@@ -6,7 +6,6 @@ exported LoRA model has its adapters merged, so that loading it needs no peft.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ from torch import Tensor, nn
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.workloads.lm.hf_tokenizer import load_tokenizer
 from trainfleet.training.workloads.lm.sampling import Hear, RowSampler
-from trainfleet.training.workloads.lm.settings import GptSettings, LoraSettings, SamplingSettings
+from trainfleet.training.workloads.lm.settings import GptSettings, SamplingSettings
+from trainfleet.training.workloads.lora import merged, with_lora
 from trainfleet.training.workloads.model_folder import need_transformers
 
 
@@ -121,7 +121,7 @@ def build(settings: GptSettings, dtype: torch.dtype = torch.float32) -> Causal:
         what = f"`{settings.pretrained}` lacks {', '.join(missing[:3])}, which LoRA does not train"
         fix = "use a complete model, or workload.model.lora=null"
         raise InputError("the model is not complete", [Problem("workload.model.pretrained", what, fix)])
-    return Causal(inner if settings.lora is None else _with_lora(inner, settings.lora))
+    return Causal(inner if settings.lora is None else with_lora(inner, settings.lora, task="CAUSAL_LM"))
 
 
 @torch.no_grad()
@@ -161,38 +161,6 @@ def flops_per_token(model: Causal, context: int) -> float:
 
 def export(model: Causal, tokenizer: str | None, folder: Path) -> None:
     """Write the model, and the tokenizer of this name or folder."""
-    inner = model.inner
-    if hasattr(inner, "merge_and_unload"):
-        inner = copy.deepcopy(inner).merge_and_unload()
-    inner.save_pretrained(folder)
+    merged(model.inner).save_pretrained(folder)
     if tokenizer is not None:
         load_tokenizer(tokenizer).save_pretrained(folder)
-
-
-def _with_lora(inner: Any, settings: LoraSettings) -> Any:
-    try:
-        import peft as package
-    except ImportError as error:
-        raise InputError(
-            "peft is not installed",
-            [Problem("workload.model.lora", "requires peft", "pip install trainfleet[hf]")],
-        ) from error
-    peft: Any = package
-    config = peft.LoraConfig(
-        r=settings.rank,
-        lora_alpha=settings.alpha,
-        lora_dropout=settings.dropout,
-        target_modules=list(settings.targets) or "all-linear",
-        task_type="CAUSAL_LM",
-    )
-    try:
-        return peft.get_peft_model(inner, config)
-    except ValueError as error:
-        names = sorted(
-            {name.rpartition(".")[2] for name, part in inner.named_modules() if isinstance(part, nn.Linear)}
-        )
-        what = f"{', '.join(settings.targets)}: the model has {', '.join(names)}"
-        raise InputError(
-            "LoRA finds none of its targets",
-            [Problem("workload.model.lora.targets", what, "use names of linear layers")],
-        ) from error

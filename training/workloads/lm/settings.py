@@ -12,22 +12,12 @@ from pydantic import Field
 
 from trainfleet.training.workloads.settings import (
     BrokenRule,
+    LoraSettings,
     RawData,
     RecipeView,
     Section,
     WorkloadSettings,
 )
-
-
-class LoraSettings(Section):
-    """Low-rank adaptation of a pretrained model (Hu et al. 2021): its own weights stay as they are."""
-
-    rank: int = Field(8, ge=1, description="Rank of the added matrices.")
-    alpha: float = Field(16.0, gt=0, description="What is learnt counts alpha/rank times.")
-    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout rate.")
-    targets: tuple[str, ...] = Field(
-        (), description="Linear layers by name, such as q_proj; empty: all but the head."
-    )
 
 
 class GptSettings(Section):

@@ -7,6 +7,7 @@ its weights are gathered.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.training.workloads.lora import merged, with_lora
 from trainfleet.training.workloads.model_folder import need_transformers, source_digest
+from trainfleet.training.workloads.pretrained_folder import (
+    KEY,
+    PREPROCESSOR,
+    TOKENIZER,
+    config_for,
+    load_reports_hidden,
+    no_part,
+    require_complete,
+)
 from trainfleet.training.workloads.speech.asr_models import (
     IGNORED,
     Letters,
@@ -38,7 +49,9 @@ def pretrained(settings: SpeechSettings) -> Recogniser:
             rate.
     """
     if settings.model.kind == "seq2seq":
-        return Seq2SeqRecogniser(settings.model, settings.data.rate)
+        found = Seq2SeqRecogniser(settings.model, settings.data.rate)
+        found.require_lengths(settings.data.longest)
+        return found
     return CtcRecogniser(settings.model, settings.data.rate)
 
 
@@ -46,12 +59,13 @@ class _Pretrained(Recogniser):
     def __init__(self, settings: SpeechModelSettings, rate: int) -> None:
         assert settings.pretrained is not None
         self.settings, self.name, self.rate = settings, settings.pretrained, rate
-        self.tools = need_transformers(f"workload.model.pretrained {self.name}")
+        self.tools = need_transformers(f"{KEY} {self.name}")
+        self.config = config_for(self.name, settings.kind)
         self.lacks_frozen = False
         """Whether weights of the model that was built are not trained and not in its files either."""
         # A tokenizer is set up for each call, in place (set_truncation_and_padding), and threads share it.
         self.tokenizing = threading.Lock()
-        self.feature_extractor = self.load_part(self.tools.AutoFeatureExtractor)
+        self.feature_extractor = self.load_part(self.tools.AutoFeatureExtractor, PREPROCESSOR)
         if self.feature_extractor.sampling_rate != rate:
             what = f"{self.name} needs {self.feature_extractor.sampling_rate} Hz, the data has {rate} Hz"
             raise InputError(
@@ -59,30 +73,59 @@ class _Pretrained(Recogniser):
                 [Problem("workload.data.rate", what, str(self.feature_extractor.sampling_rate))],
             )
 
-    def load_part(self, kind: Any, **settings: Any) -> Any:
-        """Load the named model's part with one of transformers' Auto classes.
+    def load_part(self, kind: Any, file: str) -> Any:
+        """Load the named model's part with one of transformers' Auto classes; `file` describes it.
 
         Raises:
-            InputError: the model or this part does not exist.
+            InputError: this part does not exist.
         """
         try:
-            return kind.from_pretrained(self.name, **settings)
-        except (OSError, ValueError, KeyError) as error:
-            what = f"`{self.name}`: {(str(error).splitlines() or [type(error).__name__])[0][:200]}"
-            fix = "use a folder of save_pretrained, or a model name (with access to the hub or its cache)"
-            raise InputError(
-                f"cannot load the {kind.__name__.removeprefix('Auto')}",
-                [Problem("workload.model.pretrained", what, fix)],
-            ) from error
+            return kind.from_pretrained(self.name)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            words = re.sub("(?<!^)(?=[A-Z])", " ", kind.__name__.removeprefix("Auto")).lower()
+            raise no_part(self.name, words, file, error) from error
 
-    def load_model(self, kind: Any, freeze: str, unused: str | None = None, **settings: Any) -> Any:
-        """Load the named model's weights, and call its method `freeze` if the encoder is frozen. A parameter
-        whose name ends in `unused` is not trained.
+    def load_tokenizer(self) -> Any:
+        """The model's tokenizer.
 
         Raises:
-            InputError: the model does not exist.
+            InputError: there is none, or it has more tokens than the model.
         """
-        model, read = self.load_part(kind, output_loading_info=True, **settings)
+        tokenizer = self.load_part(self.tools.AutoTokenizer, TOKENIZER)
+        last = max(tokenizer.get_vocab().values(), default=0)
+        if last >= self.config.vocab_size:
+            what = (
+                f"`{self.name}`: its tokenizer has tokens up to number {last}, "
+                f"the model has {self.config.vocab_size}"
+            )
+            fix = "use a tokenizer and a model of the same folder"
+            if self.settings.kind == "ctc":
+                fix += ", or workload.model.alphabet, which replaces the head"
+            raise InputError("the tokenizer does not fit the model", [Problem(KEY, what, fix)])
+        return tokenizer
+
+    def load_model(
+        self, kind: Any, freeze: str, head: str | None, unused: str | None = None, **more: Any
+    ) -> Any:
+        """Load the named model's weights, and call its method `freeze` if the encoder is frozen. A parameter
+        whose name ends in `unused` is not trained. `head` may be missing; with LoRA it is trained as a whole
+        if it is new.
+
+        Raises:
+            InputError: the model is not complete, or LoRA finds none of its targets.
+        """
+        with load_reports_hidden(self.tools):
+            model, read = kind.from_pretrained(
+                self.name, output_loading_info=True, ignore_mismatched_sizes=True, **more
+            )
+        made = {*read["missing_keys"], *(each[0] for each in read["mismatched_keys"])}
+        new = {name for name in made if head is not None and name.startswith(f"{head}.")}
+        require_complete(self.name, {name for name in made - new if not (unused and name.endswith(unused))})
+        if self.settings.lora is not None:
+            self.lacks_frozen = bool(made - new)
+            return with_lora(
+                model, self.settings.lora, head=[head] if head is not None else [], train_head=bool(new)
+            )
         if self.settings.freeze_encoder and hasattr(model, freeze):
             getattr(model, freeze)()
         for name, parameter in model.named_parameters():
@@ -93,7 +136,8 @@ class _Pretrained(Recogniser):
         return model
 
     def frozen_source(self) -> str | None:
-        return source_digest(self.name) if self.settings.freeze_encoder and not self.lacks_frozen else None
+        frozen = self.settings.freeze_encoder or self.settings.lora is not None
+        return source_digest(self.name) if frozen and not self.lacks_frozen else None
 
     def _features(self, sounds: Sequence[NDArray[np.int16]], **settings: Any) -> dict[str, Tensor]:
         scaled = [each.astype(np.float32) / 32768 for each in sounds]
@@ -110,7 +154,7 @@ class CtcRecogniser(_Pretrained):
         super().__init__(settings, rate)
         self.tokenizer: Any = None
         if settings.alphabet is None:
-            self.tokenizer = self.load_part(self.tools.AutoTokenizer)
+            self.tokenizer = self.load_tokenizer()
             self.blank = int(self.tokenizer.pad_token_id)
         else:
             self.letters = Letters(settings, rate)
@@ -120,13 +164,9 @@ class CtcRecogniser(_Pretrained):
         # NOTE: layerdrop would skip a layer on one rank only, and hang the others
         more: dict[str, Any] = {"layerdrop": 0.0}
         if self.tokenizer is None:
-            more |= {
-                "vocab_size": len(self.letters.letters),
-                "pad_token_id": 0,
-                "ignore_mismatched_sizes": True,
-            }
+            more |= {"vocab_size": len(self.letters.letters), "pad_token_id": 0}
         kind, unused = self.tools.AutoModelForCTC, "masked_spec_embed"  # without masking, which ddp rejects
-        return CtcModel(self.load_model(kind, "freeze_feature_encoder", unused, **more))
+        return CtcModel(self.load_model(kind, "freeze_feature_encoder", "lm_head", unused, **more))
 
     def inputs(self, sounds: Sequence[NDArray[np.int16]]) -> dict[str, Tensor]:
         found = self._features(sounds, padding=True, return_attention_mask=True)
@@ -156,7 +196,7 @@ class CtcRecogniser(_Pretrained):
         return self.letters.plain(text) if self.tokenizer is None else plain_words(text)
 
     def export(self, model: nn.Module, folder: Path) -> None:
-        _inner(model).save_pretrained(folder)
+        merged(_inner(model)).save_pretrained(folder)
         self.feature_extractor.save_pretrained(folder)
         if self.tokenizer is not None:
             self.tokenizer.save_pretrained(folder)
@@ -183,16 +223,36 @@ class Seq2SeqRecogniser(_Pretrained):
 
     def __init__(self, settings: SpeechModelSettings, rate: int) -> None:
         super().__init__(settings, rate)
-        self.tokenizer = self.load_part(self.tools.AutoTokenizer)
+        self.tokenizer = self.load_tokenizer()
         if settings.language and hasattr(self.tokenizer, "set_prefix_tokens"):
             self.tokenizer.set_prefix_tokens(language=settings.language, task="transcribe")
         self.special = set(self.tokenizer.all_special_ids)
-        self.start = int(self.load_part(self.tools.AutoConfig).decoder_start_token_id)
+        self.start = int(self.config.decoder_start_token_id)
         self.end = int(self.tokenizer.eos_token_id)
         self.prefix = self._prefix()
+        self.positions: int | None = getattr(self.config, "max_target_positions", None)
+
+    def require_lengths(self, longest: float) -> None:
+        """Require that the model hears all of recordings of `longest` seconds, and can write `most_tokens`.
+
+        Raises:
+            InputError: it does not: its feature extractor would cut their end off.
+        """
+        seconds = getattr(self.feature_extractor, "chunk_length", None)
+        problems = []
+        if seconds is not None and longest > seconds:
+            what = f"`{self.name}` hears {seconds} s, the data has recordings of up to {longest:g} s"
+            problems.append(Problem("workload.data.longest", what, f"workload.data.longest={seconds}"))
+        if self.positions is not None and self.settings.most_tokens + len(self.prefix) > self.positions:
+            what = f"{self.settings.most_tokens} tokens and {len(self.prefix)} before them, "
+            what += f"`{self.name}` has {self.positions} positions"
+            most = self.positions - len(self.prefix)
+            problems.append(Problem("workload.model.most_tokens", what, f"workload.model.most_tokens={most}"))
+        if problems:
+            raise InputError("the recordings do not fit the model", problems)
 
     def build(self) -> nn.Module:
-        model = self.load_model(self.tools.AutoModelForSpeechSeq2Seq, "freeze_encoder")
+        model = self.load_model(self.tools.AutoModelForSpeechSeq2Seq, "freeze_encoder", None)
         return Seq2SeqModel(model, self.prefix, self.end, self.settings.most_tokens)
 
     def inputs(self, sounds: Sequence[NDArray[np.int16]]) -> dict[str, Tensor]:
@@ -204,7 +264,12 @@ class Seq2SeqRecogniser(_Pretrained):
         with self.tokenizing:
             tokens = self.tokenizer(text, add_special_tokens=False).input_ids
         body = [token for token in tokens if token not in self.special]
-        return [*self.prefix[1:], *body, self.end]
+        found = [*self.prefix[1:], *body, self.end]
+        if self.positions is not None and len(found) > self.positions:
+            what = f"has {len(found)} tokens, the model has {self.positions} positions"
+            fix = "leave out such recordings, or split them"
+            raise InputError("a transcript is too long for the model", [Problem(f"`{text[:60]}`", what, fix)])
+        return found
 
     def losses(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
         targets = batch["target"]
@@ -228,7 +293,7 @@ class Seq2SeqRecogniser(_Pretrained):
         return plain_words(text)
 
     def export(self, model: nn.Module, folder: Path) -> None:
-        _inner(model).save_pretrained(folder)
+        merged(_inner(model)).save_pretrained(folder)
         self.feature_extractor.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 

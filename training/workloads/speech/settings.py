@@ -13,6 +13,7 @@ from pydantic import Field
 
 from trainfleet.training.workloads.settings import (
     BrokenRule,
+    LoraSettings,
     RawData,
     RecipeView,
     Section,
@@ -46,6 +47,11 @@ class SpeechModelSettings(Section):
     dropout: float = Field(0.0, ge=0, lt=1, description="Dropout rate.")
     freeze_encoder: bool = Field(
         True, description="Leave the layers that turn sound into features as they were pretrained."
+    )
+    lora: LoraSettings | None = Field(
+        None,
+        description="Train low-rank adapters on frozen pretrained weights, and the head for an `alphabet`; "
+        "null: train all weights that `freeze_encoder` leaves.",
     )
     language: str | None = Field(
         None, description="seq2seq: what the model is told to write, such as german."
@@ -125,6 +131,9 @@ class SpeechSettings(WorkloadSettings):
                 what,
                 "workload.model.pretrained=openai/whisper-small, or kind=ctc",
             )
+        if model.pretrained is None and model.lora is not None:
+            what = "does nothing without a pretrained model"
+            yield "workload.model.lora workload.model.pretrained", what, "leave it out"
         if model.pretrained is None and model.alphabet is None:
             yield (
                 "workload.model.alphabet workload.model.pretrained",

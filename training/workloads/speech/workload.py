@@ -189,7 +189,7 @@ class Speech(Workload):
 
 def _read_from(settings: SpeechSettings, folder: Path) -> SpeechSettings:
     """The settings of a pretrained model that is in `folder`."""
-    model = settings.model.model_copy(update={"pretrained": str(folder)})
+    model = settings.model.model_copy(update={"pretrained": str(folder), "lora": None})
     return settings.model_copy(update={"model": model})
 
 

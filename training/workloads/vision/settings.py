@@ -9,6 +9,7 @@ from pydantic import Field
 
 from trainfleet.training.workloads.settings import (
     BrokenRule,
+    LoraSettings,
     RawData,
     RecipeView,
     Section,
@@ -17,8 +18,28 @@ from trainfleet.training.workloads.settings import (
 
 
 class ImageModelSettings(Section):
-    """The shape of the model: a residual convolutional network, or a vision transformer."""
+    """The shape of the model: a residual convolutional network, or a vision transformer; or a pretrained one
+    of Hugging Face, for which only `head`, `freeze_encoder` and `lora` count.
+    """
 
+    pretrained: str | None = Field(
+        None,
+        description="A Hugging Face image classifier by name or folder; null: a small model, trained from "
+        "scratch.",
+    )
+    head: Literal["new", "pretrained"] = Field(
+        "new",
+        description="pretrained: `new`: a classifier with random weights for the classes of the data; "
+        "`pretrained`: the model's own, whose labels must include these classes.",
+    )
+    freeze_encoder: bool = Field(
+        False, description="pretrained: train the classifier only, on the features of the pretrained encoder."
+    )
+    lora: LoraSettings | None = Field(
+        None,
+        description="pretrained: train the classifier, and low-rank adapters on frozen weights; null: train "
+        "all weights.",
+    )
     kind: Literal["cnn", "vit"] = Field("cnn", description="A convolutional network or a vision transformer.")
     width: int = Field(
         32,
@@ -95,8 +116,18 @@ class VisionSettings(WorkloadSettings):
         if data.source != "digits":
             yield RawData(data.source, data.glob, (data.image, data.label), strict=data.integrity == "refuse")
 
-    def check_recipe(self, recipe: RecipeView) -> Iterator[BrokenRule]:  # noqa: ARG002 - only its own rules
+    def check_recipe(self, recipe: RecipeView) -> Iterator[BrokenRule]:
         model, data = self.model, self.data
+        if data.shift >= data.size:
+            yield (
+                "workload.data.shift workload.data.size",
+                f"{data.shift} shifts images of side {data.size} out of view",
+                "a smaller shift",
+            )
+        if isinstance(model, ImageModelSettings):  # a subclass may have a model of its own
+            yield from _pretrained_rules(model, recipe)
+            if model.pretrained is not None:
+                return
         if model.kind == "vit" and data.size % model.patch:
             yield (
                 "workload.model.patch workload.data.size",
@@ -109,9 +140,18 @@ class VisionSettings(WorkloadSettings):
         if model.kind == "cnn" and data.size >> (len(model.stages) - 1) < 2:
             what = f"{len(model.stages)} stages halve images of side {data.size} to nothing"
             yield "workload.model.stages workload.data.size", what, "fewer stages, or larger images"
-        if data.shift >= data.size:
-            yield (
-                "workload.data.shift workload.data.size",
-                f"{data.shift} shifts images of side {data.size} out of view",
-                "a smaller shift",
-            )
+
+
+def _pretrained_rules(model: ImageModelSettings, recipe: RecipeView) -> Iterator[BrokenRule]:
+    if model.pretrained is None:
+        for key in ("freeze_encoder", "lora", "head"):
+            if getattr(model, key) != ImageModelSettings.model_fields[key].default:
+                what = "does nothing without a pretrained model"
+                yield f"workload.model.{key} workload.model.pretrained", what, "leave it out"
+        return
+    if recipe.sharding.meta_init:
+        what = "a pretrained model's weights are read, not made"
+        yield "sharding.meta_init workload.model.pretrained", what, "sharding.meta_init=false"
+    if model.lora is not None and model.freeze_encoder:
+        what = "an encoder with adapters is not frozen"
+        yield "workload.model.freeze_encoder workload.model.lora", what, "leave one of them out"

@@ -50,8 +50,12 @@ class Vision(Workload):
     thread_safe_batch = True
 
     def __init__(self, settings: VisionSettings, cache: Path) -> None:
-        self.settings = settings
-        self.prepared, self.classes = image_blocks(settings.data, cache)
+        self._configure(settings)
+        self.prepared, self._data_classes = image_blocks(settings.data, cache)
+        self.classes = self._data_classes
+        if self._pretrained is not None:
+            self.classes = self._pretrained.outputs(self._data_classes)
+        self._outputs = torch.tensor([self.classes.index(each) for each in self._data_classes])
         self._blocks = self.prepared.splits(cache, disk=int(settings.data.disk_gib * 2**30))
         self.streamed = (
             sum(self.prepared.manifest.rows(split) for split in self._blocks)
@@ -69,18 +73,28 @@ class Vision(Workload):
         cls,
         settings: VisionSettings,
         assets: Mapping[str, bytes],
-        folder: Path | None,  # noqa: ARG003 - the classes are among the assets
+        folder: Path | None,
     ) -> Self:
+        """The classes are among the assets; a pretrained model is read from its published folder."""
         workload = cls.__new__(cls)
-        workload.settings, workload.classes = settings, tuple(json.loads(assets[CLASSES]))
+        model: Any = settings.model
+        if folder is not None and isinstance(model, ImageModelSettings) and model.pretrained is not None:
+            settings = settings.model_copy(update={"model": _pretrained().exported(model, folder)})
+        workload._configure(settings)
+        workload.classes = tuple(json.loads(assets[CLASSES]))
         return workload
 
     def fingerprint(self) -> str:
         return self.prepared.manifest.digest()
 
     def build_model(self) -> torch.nn.Module:
+        if self._pretrained is not None:
+            return self._pretrained.build(self.classes)
         data = self.settings.data
         return make_model(self.settings.model, data.size, data.channels, len(self.classes))
+
+    def frozen_source(self) -> str | None:
+        return self._pretrained.frozen_source() if self._pretrained is not None else None
 
     def size(self, split: Split) -> int:
         return self._blocks[split].size
@@ -99,7 +113,8 @@ class Vision(Workload):
 
     def batch(self, split: Split, indices: Sequence[int]) -> dict[str, torch.Tensor]:
         rows = self._blocks[split].rows(indices)
-        return {"image": torch.from_numpy(rows["image"]), "label": torch.from_numpy(rows["label"])}
+        labels = self._outputs[torch.from_numpy(rows["label"])]
+        return {"image": torch.from_numpy(rows["image"]), "label": labels}
 
     def num_targets(self, split: Split, indices: Sequence[int]) -> float:  # noqa: ARG002 - one target per image
         return float(len(indices))
@@ -129,7 +144,7 @@ class Vision(Workload):
 
     def baseline(self, indices: Sequence[int]) -> dict[str, float]:
         """Validation accuracy of two simple models: the most common class, and the nearest mean image."""
-        train, count = self._blocks["train"], len(self.classes)
+        train, count = self._blocks["train"], len(self._data_classes)
         sums, numbers = np.zeros((count, int(np.prod(self._shape())))), np.zeros(count)
         for number in spread(len(train.entries), _BASELINE_BLOCKS):
             block = train.block(number)
@@ -188,6 +203,9 @@ class Vision(Workload):
         return [{**each[0], "top": each} if top > 1 else each[0] for each in named]
 
     def export(self, model: torch.nn.Module, folder: Path) -> None:
+        if self._pretrained is not None:
+            self._pretrained.export(model, folder)
+            return
         data = self.settings.data
         config = {
             "model": self.settings.model.model_dump(mode="json"),
@@ -199,11 +217,28 @@ class Vision(Workload):
 
     def import_(self, folder: Path) -> torch.nn.Module:
         """Build a model from what `export` wrote; needs no training data."""
+        if self._pretrained is not None:
+            return self._pretrained.read(folder)
         return load_exported(folder, dtype_of(self.precision))
+
+    def _configure(self, settings: VisionSettings) -> None:
+        model: Any = settings.model
+        # A subclass may have a model of its own.
+        name = model.pretrained if isinstance(model, ImageModelSettings) else None
+        self.settings = settings
+        self._pretrained = _pretrained().PretrainedImages(settings, name) if name is not None else None
+        self.on_meta = name is None
 
     def _shape(self) -> tuple[int, ...]:
         data = self.settings.data
         return data.channels, data.size, data.size
+
+
+def _pretrained() -> Any:
+    """Import transformers only if a pretrained model is used."""
+    from trainfleet.training.workloads.vision import pretrained
+
+    return pretrained
 
 
 def load_exported(folder: Path, dtype: torch.dtype = torch.float32) -> torch.nn.Module:
