@@ -81,8 +81,8 @@ COMMON_RULES: tuple[Rule, ...] = (
     services.exceptions_are_narrow,
     services.exceptions_name_policies,
 )
-NOTICES: tuple[Rule, ...] = (versions.ends_of_support,)
-"""What a spec of any cloud is warned about: accepted today, rejected later."""
+NOTICES: tuple[Rule, ...] = (versions.ends_of_support, services.exceptions_of_own_policies)
+"""What a spec of any cloud is warned about."""
 
 
 def rules_of(spec: PlatformSpec) -> tuple[Rule, ...]:

@@ -181,9 +181,26 @@ def exceptions_are_narrow(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def exceptions_name_policies(spec: PlatformSpec) -> Iterator[Finding]:
-    """An exception from an unknown policy has no effect, which would show only when the policy fails an
+    """An exception from a misspelt policy has no effect, which would show only when the policy fails an
     apply.
     """
+    for index, name, near in _unknown_policies(spec):
+        if near:
+            what = f"`{name}` is not a policy"
+            yield Finding(("exceptions", index, "policy"), what, f"did you mean `{near}`?")
+
+
+def exceptions_of_own_policies(spec: PlatformSpec) -> Iterator[Finding]:
+    """A policy pack can have rules of its own, whose names the spec does not know."""
+    for index, name, near in _unknown_policies(spec):
+        if not near:
+            what = f"`{name}` is not one of Trainfleet's policies"
+            fix = "correct if it is a rule of your own pack; `trainfleet policies` lists the others"
+            yield Finding(("exceptions", index, "policy"), what, fix)
+
+
+def _unknown_policies(spec: PlatformSpec) -> Iterator[tuple[int, str, str | None]]:
+    """The index of each exception from an unknown policy, the policy, and a known one with a similar name."""
     if not spec.exceptions:
         return
     from trainfleet.policies.catalogue import policy_names
@@ -191,6 +208,4 @@ def exceptions_name_policies(spec: PlatformSpec) -> Iterator[Finding]:
     known = policy_names()
     for index, exception in enumerate(spec.exceptions):
         if exception.policy not in known:
-            near = nearest(exception.policy, known)
-            fix = f"did you mean `{near}`?" if near else "one that `trainfleet policies` lists"
-            yield Finding(("exceptions", index, "policy"), f"`{exception.policy}` is not a policy", fix)
+            yield index, exception.policy, nearest(exception.policy, known)

@@ -1398,16 +1398,6 @@ CASES = [
         },
     ),
     Case(
-        "exceptions_name_policies",
-        {
-            "exceptions": [
-                {"policy": "quux", "resource": "it", "reason": "because of this", "until": "9999-01-01"}
-            ]
-        },
-        "exceptions[0].policy",
-        "one that `trainfleet policies` lists",
-    ),
-    Case(
         "topology_has_its_queue",
         {**TOPOLOGY, "queue.enabled": False},
         "gpu_pools[0].topology",

@@ -15,7 +15,7 @@ from trainfleet.infra.cloud_support import all_supports, support
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.validation.finding import Finding
-from trainfleet.infra.validation.rules import COMMON_RULES, violations
+from trainfleet.infra.validation.rules import COMMON_RULES, notices, violations
 from trainfleet.kubernetes_support import versions_of
 from trainfleet.pydantic_messages import path_text
 
@@ -52,6 +52,14 @@ def test_a_rule_says_where_a_spec_breaks_it_and_what_would_be_right(case: Case) 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}:{case.where}")
 def test_a_rule_is_silent_where_a_spec_keeps_it(case: Case) -> None:
     assert findings_of(case.rule, changed(case.base, case.good)) == []
+
+
+def test_an_exception_from_a_rule_of_your_own_pack_is_accepted_with_a_warning() -> None:
+    exception = {"policy": "quux", "resource": "it", "reason": "because of this", "until": "9999-01-01"}
+    spec = changed("aws", {"exceptions": [exception]})
+    assert findings_of("exceptions_name_policies", spec) == []
+    found = [finding for finding in notices(spec) if finding.where == ("exceptions", 0, "policy")]
+    assert [finding.what for finding in found] == ["`quux` is not one of Trainfleet's policies"]
 
 
 def test_every_rule_has_a_case() -> None:
