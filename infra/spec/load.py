@@ -143,7 +143,7 @@ def load_stack(
     error = _error(checked.mistakes, locate)
     problems += [
         *error.problems,
-        *provider_settings(file, config, checked.spec, checked.rests_on_rejected),
+        *provider_settings(file, config, checked.spec, checked.is_wrong),
     ]
     spec = checked.spec
     if spec is not None and not any(checked.rests_on_rejected((name,)) for name in IDENTIFYING):
@@ -166,6 +166,10 @@ class _Checked:
 
     def rests_on_rejected(self, path: KeyPath) -> bool:
         return any(path[: len(each)] == each or each[: len(path)] == path for each in self.rejected)
+
+    def is_wrong(self, path: KeyPath) -> bool:
+        """Whether a value was rejected or breaks a rule, so that nothing should be compared with it."""
+        return self.rests_on_rejected(path) or any(path == where for where, _ in self.mistakes)
 
 
 def _check(data: Any) -> _Checked:
