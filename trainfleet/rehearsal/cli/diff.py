@@ -93,6 +93,15 @@ def main(  # noqa: PLR0917 - one per flag
         bool,
         typer.Option("--cache/--no-cache", help="Cache the applied base, and use a cached one."),
     ] = True,
+    environments: Annotated[
+        str,
+        typer.Option(
+            metavar="own|same",
+            help="Run each side with the provider SDKs that it locks, or both with the installed ones."
+            " Default: own if they differ and can be installed.",
+            show_default=False,
+        ),
+    ] = "",
 ) -> None:
     """See _HELP."""
     from trainfleet.console import run
@@ -100,7 +109,7 @@ def main(  # noqa: PLR0917 - one per flag
     found: list[Diff] = []
     code = run(
         lambda: found.append(
-            _diff(stack, (base, head, worktree, cached), "json" if as_json else form, output)
+            _diff(stack, (base, head, worktree, cached, environments), "json" if as_json else form, output)
         )
     )
     if code == 0 and found:
@@ -110,9 +119,10 @@ def main(  # noqa: PLR0917 - one per flag
     raise typer.Exit(code)
 
 
-def _diff(stack: str, which: tuple[str, str, bool, bool], form: str, output: Path | None) -> Diff:
+def _diff(stack: str, which: tuple[str, str, bool, bool, str], form: str, output: Path | None) -> Diff:
     from trainfleet.errors import InputError, Problem
     from trainfleet.rehearsal.diff.diff import DiffOptions, compute
+    from trainfleet.rehearsal.diff.environments import MODES
     from trainfleet.rehearsal.project_lookup import project_root
     from trainfleet.suggestions import did_you_mean
 
@@ -125,9 +135,13 @@ def _diff(stack: str, which: tuple[str, str, bool, bool], form: str, output: Pat
             "cannot write there",
             [Problem(str(output), "its folder does not exist", f"mkdir -p {output.parent}")],
         )
-    base, head, worktree, cached = which
+    if which[-1] not in ("", *MODES):
+        raise InputError(
+            "unknown environments",
+            [Problem("--environments", f"`{which[-1]}` is not known", did_you_mean(which[-1], MODES))],
+        )
     with _progress() as show:
-        found = compute(stack, project_root(), _engine, DiffOptions(base, head, worktree, cached), show)
+        found = compute(stack, project_root(), _engine, DiffOptions(*which), show)
     _write(found, form, output)
     return found
 
