@@ -171,10 +171,10 @@ def test_equal_locks_of_another_version_are_named(tmp_path: Path, wheels: dict[s
     assert prepare(given, "", "own").base is not None
 
 
-def test_a_range_is_named_as_no_lock(tmp_path: Path, wheels: dict[str, str]) -> None:
+def test_a_range_is_named(tmp_path: Path, wheels: dict[str, str]) -> None:
     found = prepare(roots(tmp_path, "pulumi-aws>=7\n", "pulumi-aws>=8\n"), "", "")
     assert found.upgrades == (Upgrade("pulumi-aws", ">=7", ">=8"),)
-    assert found.notes == ("pulumi-aws: a range is no lock, so the installed version ran.",)
+    assert found.notes == ("pulumi-aws: only exact versions run, so the installed version ran.",)
 
 
 def inputs(**required: bool | tuple[bool, str]) -> dict[str, dict[str, Any]]:

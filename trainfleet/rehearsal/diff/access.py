@@ -1,7 +1,7 @@
 """Access in words: who can do or reach what after a change that could not before, and the other way round.
 
-Pure functions over the resources before and after. The same grant through another resource is no change, and
-neither is one that a wider grant covered before.
+Pure functions over the resources before and after. The same grant through another resource is not a change,
+and neither is one that a wider grant covered before.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST = 8
 
 @dataclass(frozen=True)
 class AccessChange:
-    """Access that is gained or lost, or that cannot be told before the apply."""
+    """Access that is gained or lost, or that is unknown before the apply."""
 
     change: str
     """`gained`, `lost`, `limited` and `unlimited` for blocks and denials, or `unresolved`."""

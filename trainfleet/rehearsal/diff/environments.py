@@ -91,12 +91,12 @@ def prepare(
     locks = read_lock(roots[0], prefix), read_lock(roots[1], prefix)
     different = upgrades(*locks)
     packages = tuple(each.package for each in different if each.provider)
-    wanted = [_wanted(lock) for lock in locks]
+    locked = [_locked(lock) for lock in locks]
     if mode == "same" or not (packages or mode == "own"):
-        return Environments(None, None, different, tuple(_installed_instead(wanted, packages)), packages)
+        return Environments(None, None, different, tuple(_installed_instead(locked, packages)), packages)
     try:
         begin("preparing the provider SDKs that each side locks")
-        base, head = [overlay(pins) if pins else None for pins in wanted]
+        base, head = [overlay(pins) if pins else None for pins in locked]
     except UnavailableEnvironmentError as error:
         if mode == "own":
             raise InputError(
@@ -112,13 +112,13 @@ def prepare(
     notes = [
         f"{label} ran with {_names(pins)} as locked; all other packages, and the SDKs with which the"
         " simulated clouds answer, are the installed ones."
-        for label, pins in zip(("The base", "The head"), wanted, strict=True)
+        for label, pins in zip(("The base", "The head"), locked, strict=True)
         if pins
     ]
     return Environments(base, head, different, (*notes, *_not_pinned(locks, packages)), packages)
 
 
-def _wanted(lock: Lock) -> list[Pin]:
+def _locked(lock: Lock) -> list[Pin]:
     """Return the locked Pulumi packages whose version is not the installed one."""
     return [
         pin
@@ -138,8 +138,8 @@ def _names(pins: Iterable[Pin]) -> str:
     return ", ".join(f"{pin.name} {pin.version}" for pin in pins)
 
 
-def _installed_instead(wanted: list[list[Pin]], packages: tuple[str, ...]) -> list[str]:
-    others = dict.fromkeys(pin.name for pins in wanted for pin in pins)
+def _installed_instead(locked: list[list[Pin]], packages: tuple[str, ...]) -> list[str]:
+    others = dict.fromkeys(pin.name for pins in locked for pin in pins)
     if not others:
         return []
     shown = ", ".join(f"{name} {_installed(name)}" for name in others)
@@ -151,7 +151,7 @@ def _not_pinned(locks: tuple[Lock, Lock], packages: tuple[str, ...]) -> list[str
     loose = [
         name for name in packages if any(name in lock.pins and not lock.pins[name].version for lock in locks)
     ]
-    return [f"{', '.join(loose)}: a range is no lock, so the installed version ran."] if loose else []
+    return [f"{', '.join(loose)}: only exact versions run, so the installed version ran."] if loose else []
 
 
 def overlay(pins: list[Pin]) -> Path:
@@ -179,8 +179,8 @@ def overlay(pins: list[Pin]) -> Path:
 
 
 def _build(folder: Path, target: Path, requirements: str) -> None:
-    beside = Path(sys.executable).with_name("uv")
-    uv = str(beside) if beside.is_file() else shutil.which("uv")
+    next_to = Path(sys.executable).with_name("uv")
+    uv = str(next_to) if next_to.is_file() else shutil.which("uv")
     if uv is None:
         raise UnavailableEnvironmentError("uv is not installed (pip install uv)")
     with tempfile.TemporaryDirectory(dir=folder, prefix="building-") as temporary:

@@ -18,7 +18,7 @@ _REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*(?
 
 @dataclass(frozen=True)
 class Pin:
-    """One locked package. `version` is exact; `spec` is what a file that is no lock says."""
+    """One locked package. `version` is exact; `spec` is what a file with ranges has."""
 
     name: str
     version: str = ""

@@ -68,7 +68,7 @@ class SdkReader:
     def accepts(self, token: str, mistakes: list[Mistake]) -> list[Mistake]:
         """Return the mistakes that are not only due to the installed SDK being another version.
 
-        The simulated clouds check with the installed SDK: a property that only this side's SDK has is no
+        The simulated clouds check with the installed SDK: a property that only this side's SDK has is not a
         mistake, and neither is a missing one that this side's SDK does not require.
         """
         inputs = self.inputs(token)

@@ -54,7 +54,7 @@ class Side:
     overlay: Path | None = None
     """The folder with this side's locked packages; None = the installed ones."""
     policies_of: Path | None = None
-    """The checkout whose policy pack judges this side; None = its own."""
+    """The checkout whose policy pack checks this side; None = its own."""
 
     @property
     def shown(self) -> str:
@@ -68,7 +68,7 @@ class Side:
 
     @property
     def pack(self) -> Path | None:
-        """The policy pack that judges this side, if there is one."""
+        """The policy pack that checks this side, if there is one."""
         pack = self.pack_root / "policies"
         return pack if (pack / "PulumiPolicy.yaml").is_file() else None
 

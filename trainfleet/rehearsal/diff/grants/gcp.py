@@ -73,7 +73,7 @@ def _member(member: Any, index: Index) -> str:
 
 
 def _target(resource: Planned, of: str, index: Index) -> str:
-    """Return what the grant is on: the only property beside the role, the member and the place."""
+    """Return what the grant is on: the only property except the role, the member and the place."""
     noun = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", of).lower()
     others = {
         key: value
