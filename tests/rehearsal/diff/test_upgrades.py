@@ -18,6 +18,9 @@ from trainfleet.rehearsal.diff.environments import Upgrade, prepare, upgrades
 from trainfleet.rehearsal.diff.locks import Lock, Pin, read_lock
 from trainfleet.rehearsal.diff.sdk_changes import SdkChange, changes_of, reader, sdk_changes
 from trainfleet.rehearsal.simulation.check import Mistake
+from trainfleet.rehearsal.simulation.provider import SimulatedProvider
+from trainfleet.rehearsal.simulation.schema import packages
+from trainfleet.rehearsal.simulation.state import Cloud
 
 BUCKET = "aws:s3/bucket:Bucket"
 OLD, NEW = "90.0.0", "91.0.0"
@@ -269,3 +272,14 @@ def test_unknown_environments_are_refused(diff: Diffs) -> None:
     done = diff("one", "--environments", "owm")
     assert done.returncode == 1
     assert "own" in done.stderr
+
+
+def test_a_simulated_cloud_asks_the_sdk_of_the_side_and_remembers_nothing_of_it() -> None:
+    cloud = Cloud()
+    provider = SimulatedProvider(packages()["aws"], cloud, {})
+    given = {"bucket": "some-bucket-of-mine", "shiny": "x"}
+    assert [mistake.path for mistake in provider._mistakes(BUCKET, given)] == ["shiny"]
+    cloud.other_sdk = lambda _, mistakes: [each for each in mistakes if each.path != "shiny"]
+    assert provider._mistakes(BUCKET, given) == []
+    cloud.other_sdk = None
+    assert [mistake.path for mistake in provider._mistakes(BUCKET, given)] == ["shiny"]
