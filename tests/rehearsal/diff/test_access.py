@@ -1,4 +1,4 @@
-"""Access in words: tables of planned resources of each cloud, before and after, and what is said of them."""
+"""Access in words: tables of planned resources of each cloud, before and after, and the sentences about them."""
 
 from __future__ import annotations
 

@@ -126,16 +126,26 @@ def main(  # noqa: PLR0917 - one per flag
             help="Exit with 4 if all pools at their largest cost more than this a month.",
         ),
     ] = None,
+    environments: Annotated[
+        str,
+        typer.Option(
+            metavar="own|same",
+            help="Run each side with the provider SDKs that it locks, or both with the installed ones."
+            " Default: own if they differ and can be installed.",
+            show_default=False,
+        ),
+    ] = "",
 ) -> None:
     """See _HELP."""
     from trainfleet.console import run
     from trainfleet.infra.catalog.cost import CostLimits
     from trainfleet.rehearsal.diff.diff import DiffOptions
 
-    options = DiffOptions(base, head, worktree, cached, accept_unknown)
     found: list[Diff] = []
     limits = CostLimits(fail_above, fail_above_max)
-    options = DiffOptions(base, head, worktree, cached, accept_unknown, limits=limits)
+    options = DiffOptions(
+        base, head, worktree, cached, accept_unknown, limits=limits, environments=environments
+    )
     form = "json" if as_json else form
     code = run(lambda: found.append(_diff(stack, options, usage, form, output)))
     if code == 0 and found:
@@ -149,6 +159,7 @@ def _diff(stack: str, options: DiffOptions, usage: Path | None, form: str, outpu
     from trainfleet.errors import InputError, Problem
     from trainfleet.infra.catalog.usage import read_usage
     from trainfleet.rehearsal.diff.diff import compute
+    from trainfleet.rehearsal.diff.environments import MODES
     from trainfleet.rehearsal.project_lookup import project_root
     from trainfleet.suggestions import did_you_mean
 
@@ -161,6 +172,10 @@ def _diff(stack: str, options: DiffOptions, usage: Path | None, form: str, outpu
             "cannot write there",
             [Problem(str(output), "its folder does not exist", f"mkdir -p {output.parent}")],
         )
+    if options.environments not in ("", *MODES):
+        what = f"`{options.environments}` is not known"
+        problem = Problem("--environments", what, did_you_mean(options.environments, MODES))
+        raise InputError("unknown environments", [problem])
     if usage:
         options = replace(options, usage=read_usage(usage))
     with _progress() as show:

@@ -1,7 +1,7 @@
 """Access in words: who can do or reach what after a change that could not before, and the other way round.
 
-Pure functions over the resources before and after. The same grant through another resource is no change, and
-neither is one that a wider grant covered before.
+Pure functions over the resources before and after. The same grant through another resource is not a change,
+and neither is one that a wider grant covered before.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST = 8
 
 @dataclass(frozen=True)
 class AccessChange:
-    """Access that is gained or lost, or that cannot be told before the apply."""
+    """Access that is gained or lost, or that is unknown before the apply."""
 
     change: str
     """`gained`, `lost`, `limited` and `unlimited` for blocks and denials, or `unresolved`."""
@@ -168,11 +168,11 @@ def _sentences(grants: Sequence[Grant], *, gained: bool) -> list[AccessChange]:
         groups.setdefault((grant.kind, grant.who, grant.on, grant.condition), []).append(grant)
     found = []
     for (kind, who, on, condition), same in groups.items():
-        whats = tuple(dict.fromkeys(grant.what for grant in same))
+        actions = tuple(dict.fromkeys(grant.what for grant in same))
         limit = kind in (Kind.DENY, Kind.BLOCK)
         change = ("limited" if gained else "unlimited") if limit else ("gained" if gained else "lost")
-        text = _sentence(kind, who, whats, on, gained=gained) + (f", if {condition}" if condition else "")
-        found.append(AccessChange(change, who, whats, on, condition, text, _names(same)))
+        text = _sentence(kind, who, actions, on, gained=gained) + (f", if {condition}" if condition else "")
+        found.append(AccessChange(change, who, actions, on, condition, text, _names(same)))
     return sorted(found, key=lambda each: (each.change in ("limited", "lost"), not _wide(each), each.text))
 
 
@@ -181,11 +181,11 @@ def _wide(change: AccessChange) -> bool:
     return change.who in ("anyone", "0.0.0.0/0", "::/0") or any("*" in what for what in change.what)
 
 
-def _sentence(kind: Kind, who: str, whats: tuple[str, ...], on: str, *, gained: bool) -> str:
+def _sentence(kind: Kind, who: str, actions: tuple[str, ...], on: str, *, gained: bool) -> str:
     now, can = ("now", "can now") if gained else ("no longer", "can no longer")
-    some = ", ".join(whats[:_MOST]) + (f" and {len(whats) - _MOST} more" if len(whats) > _MOST else "")
+    some = ", ".join(actions[:_MOST]) + (f" and {len(actions) - _MOST} more" if len(actions) > _MOST else "")
     if kind is Kind.ALLOW:
-        return f"{who} {can} {_verb(whats)} {on} ({some})"
+        return f"{who} {can} {_verb(actions)} {on} ({some})"
     if kind is Kind.DENY:
         return f"{who} is {now} denied {some} on {on}"
     if kind is Kind.ROLE:
@@ -193,7 +193,7 @@ def _sentence(kind: Kind, who: str, whats: tuple[str, ...], on: str, *, gained: 
         return f"{who} {has} {some}{_place(on)}"
     if kind is Kind.BLOCK:
         return f"{on} {'now blocks' if gained else 'no longer blocks'} {some}"
-    at = _port_words(whats)
+    at = _port_words(actions)
     if kind is Kind.EGRESS:
         return f"{on} {can} reach {who} at {at}"
     return f"{at} of {on} {'are' if at.startswith('ports') else 'is'} {now} reachable from {who}"
@@ -203,11 +203,13 @@ def _place(on: str) -> str:
     return f" {on}" if on.startswith("in ") else f" on {on}" if on else ""
 
 
-def _port_words(whats: tuple[str, ...]) -> str:
-    if "all" in whats:
+def _port_words(actions: tuple[str, ...]) -> str:
+    if "all" in actions:
         return "every port"
-    tcp = [what.removeprefix("tcp ") for what in whats if what.startswith("tcp ")]
-    others = [what if " " in what else f"every {what} port" for what in whats if not what.startswith("tcp ")]
+    tcp = [what.removeprefix("tcp ") for what in actions if what.startswith("tcp ")]
+    others = [
+        what if " " in what else f"every {what} port" for what in actions if not what.startswith("tcp ")
+    ]
     several = len(tcp) > 1 or any("-" in text for text in tcp)
     first = [f"{'ports' if several else 'port'} {', '.join(tcp)}"] if tcp else []
     return ", ".join([*first, *others])

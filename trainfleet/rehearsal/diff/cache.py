@@ -38,8 +38,8 @@ def folder() -> Path:
     return cache_folder() / "diff"
 
 
-def key(tree: str, project: str, stack: str, engine: str) -> str:
-    """Return the name of an entry."""
+def key(tree: str, project: str, stack: str, engine: str, overlay: str = "") -> str:
+    """Return the name of an entry; `overlay` names the locked packages with which the base ran."""
     digest = hashlib.sha256()
     parts = [
         str(FORMAT),
@@ -47,6 +47,7 @@ def key(tree: str, project: str, stack: str, engine: str) -> str:
         project,
         stack,
         engine,
+        overlay,
         sys.version,
         today().isoformat(),
         *(_version(name) for name in _PACKAGES),

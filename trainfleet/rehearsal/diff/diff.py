@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from trainfleet.dates import as_of, today
 from trainfleet.errors import InputError, Problem, TrainfleetError
@@ -19,11 +20,13 @@ from trainfleet.infra.catalog.planned import Plan
 from trainfleet.infra.catalog.usage import Usage
 from trainfleet.infra.spec.load import load_stack
 from trainfleet.infra.spec.stack_file import StackFile
-from trainfleet.rehearsal.diff import cache, compare, policy_changes
+from trainfleet.rehearsal.diff import cache, compare, environments, policy_changes
 from trainfleet.rehearsal.diff.access import AccessChange, access_changes, planned_after, planned_before
+from trainfleet.rehearsal.diff.environments import Environments
 from trainfleet.rehearsal.diff.model import Change, Diff, Failing
 from trainfleet.rehearsal.diff.planned_cost import applied_plan, costs, previewed_plan
 from trainfleet.rehearsal.diff.policy_changes import Weakened
+from trainfleet.rehearsal.diff.sdk_changes import SdkChange, sdk_changes
 from trainfleet.rehearsal.diff.settings import built_on, for_build, spec_changes, stack_file
 from trainfleet.rehearsal.diff.two_sided_run import Applied, Session, Side, session
 from trainfleet.rehearsal.diff.worktrees import Repository, Revision, refuse_uncommitted, scratch
@@ -46,6 +49,8 @@ class DiffOptions:
     usage: Usage | None = None
     """What is used, on both sides; None: nothing is assumed."""
     limits: CostLimits = field(default_factory=CostLimits)
+    environments: str = ""
+    """`own`, `same`, or empty: own if the sides lock other provider SDKs and they can be installed."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,11 @@ def compute(
             result = _Result(notes=["both sides are the same files"])
         else:
             engine = find_engine()
+            if base_file is not None and head_file is not None:
+                found = environments.prepare(
+                    (base_root, head_root), repository.prefix, options.environments, show.begin
+                )
+                prepared = replace(prepared, environments=found)
             with session(engine, folder, show.resource) as on:
                 result = prepared.run(on, repository.prefix, options, show)
                 result.notes[:0] = notes
@@ -137,6 +147,8 @@ def compute(
         accept_unknown=options.accept_unknown,
         access=tuple(result.access),
         limits=options.limits,
+        upgrades=prepared.environments.upgrades,
+        sdk=tuple(result.sdk),
     )
 
 
@@ -153,6 +165,7 @@ class _Result:
         self.from_cache = False
         self.weakened: list[Weakened] = []
         self.access: list[AccessChange] = []
+        self.sdk: list[SdkChange] = []
         self.notes = list(notes)
 
 
@@ -165,10 +178,11 @@ class _Prepared:
     head: Revision
     roots: tuple[Path, Path]
     files: tuple[StackFile | None, StackFile | None]
+    environments: Environments = field(default_factory=Environments)
 
     def run(self, on: Session, prefix: str, options: DiffOptions, show: Show) -> _Result:
         """Apply the base, preview the head on it, and compare."""
-        result = _Result()
+        result = _Result(self.environments.notes)
         applied: Applied | None = None
         base: Side | None = None
         if self.files[0] is not None:
@@ -191,6 +205,7 @@ class _Prepared:
         result.violations_after, result.policies_ran = outcome.violations, head.pack is not None
         state = applied.resources() if applied else []
         result.changes, result.unchanged = compare.changes(events, state)
+        result.sdk = self._sdk_changes(on, [*state, *events])
         granted = planned_before(state)
         result.access = access_changes(granted, planned_after(events, granted))
         if base is not None and applied is not None:
@@ -203,6 +218,15 @@ class _Prepared:
             show.begin("checking the base against its policies, because the head violates some")
             result.violations_before = self._violations(on, base, applied, prefix, options)
         return result
+
+    def _sdk_changes(self, on: Session, resources: Iterable[Mapping[str, Any]]) -> list[SdkChange]:
+        """Return what differs between the SDKs of the sides for the types in use."""
+        base, head = self.environments.base, self.environments.head
+        if base == head:
+            return []
+        names = {package.removeprefix("pulumi-") for package in self.environments.packages}
+        tokens = {str(each["type"]) for each in resources if each["type"].partition(":")[0] in names}
+        return sdk_changes(tokens, on.sdks(base), on.sdks(head))
 
     def _check_with_base(self, on: Session, head: Side, applied: Applied, result: _Result) -> None:
         """Add what only the base's policies report of the head."""
@@ -239,7 +263,8 @@ class _Prepared:
             else (for_build(file.document, date.min)[0], [])
         )
         day = built_on(settings, today()) if label == "base" else None
-        return Side(label, revision, project, settings, day), notes
+        overlay = (self.environments.base, self.environments.head)[index]
+        return Side(label, revision, project, settings, day, overlay), notes
 
     def _applied(self, on: Session, side: Side, prefix: str, options: DiffOptions) -> tuple[Applied, bool]:
         name = self._key(on, prefix)
@@ -262,7 +287,8 @@ class _Prepared:
         return applied.violations
 
     def _key(self, on: Session, prefix: str) -> str:
-        return cache.key(self.base.tree, prefix, self.stack, on.engine.version)
+        overlay = self.environments.base.name if self.environments.base else ""
+        return cache.key(self.base.tree, prefix, self.stack, on.engine.version, overlay)
 
 
 def _with_base(head: list[Violation], base: Iterable[Violation]) -> list[Violation]:

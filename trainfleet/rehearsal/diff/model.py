@@ -13,7 +13,9 @@ from typing import Any
 from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, Bill, CostLimits
 from trainfleet.rehearsal.diff.access import AccessChange
 from trainfleet.rehearsal.diff.data_loss import Loss, weight
+from trainfleet.rehearsal.diff.environments import Upgrade
 from trainfleet.rehearsal.diff.policy_changes import Weakened
+from trainfleet.rehearsal.diff.sdk_changes import SdkChange
 from trainfleet.rehearsal.diff.worktrees import Revision
 
 SCHEMA_VERSION = 1
@@ -145,6 +147,8 @@ class Diff:
     """Whether updates that may replace count as updates in the verdict."""
     access: tuple[AccessChange, ...] = ()
     limits: CostLimits = field(default_factory=CostLimits)
+    upgrades: tuple[Upgrade, ...] = ()
+    sdk: tuple[SdkChange, ...] = ()
 
     def of(self, verb: Verb) -> list[Change]:
         """Return the changes with one verb, sorted by name."""
@@ -157,7 +161,13 @@ class Diff:
             return Verdict.DESTRUCTIVE
         if not self.accept_unknown and any(change.uncertain for change in self.changes):
             return Verdict.UNKNOWN
-        return Verdict.CHANGE if self.changes or self.newly_failing or self.weakened else Verdict.NONE
+        changed = self.changes or self.newly_failing or self.weakened
+        return Verdict.CHANGE if changed or self.providers else Verdict.NONE
+
+    @property
+    def providers(self) -> list[Upgrade]:
+        """The provider packages that differ: an apply runs another provider, whatever the program says."""
+        return [each for each in self.upgrades if each.provider]
 
     @property
     def exit_code(self) -> int:
@@ -225,6 +235,8 @@ class Diff:
                 (weaker, "policy is weaker", "policies are weaker"),
             )
             if count
+        ] + [
+            f"{each.package} {each.before or '(none)'} → {each.after or '(none)'}" for each in self.providers
         ]
 
     def as_json(self) -> dict[str, Any]:
@@ -263,6 +275,8 @@ class Diff:
                 "newly_failing": [vars(failing) for failing in self.newly_failing],
                 "weakened": [vars(each) for each in self.weakened],
             },
+            "upgrades": [vars(each) for each in self.upgrades],
+            "sdk": [vars(change) for change in self.sdk],
             "access": [vars(change) for change in self.access],
             "spec": [vars(change) for change in self.spec],
             "notes": list(self.notes),

@@ -1,6 +1,6 @@
 """What a change weakens in the policies: policies removed, levels lowered, settings changed, and exceptions.
 
-The head is judged by its own pack, so a change that removes the policy that it violates would pass without a
+The head is checked by its own pack, so a change that removes the policy that it violates would pass without a
 word.
 """
 

@@ -34,5 +34,15 @@ def sections(diff: Diff) -> list[Section]:
             tuple((each.policy, each.what, each.before, each.after) for each in diff.weakened),
             loud=True,
         ),
+        Section(
+            "Upgrades",
+            ("package", "before", "after"),
+            tuple((each.package, each.before or "(none)", each.after or "(none)") for each in diff.upgrades),
+        ),
+        Section(
+            "Properties of the types in use",
+            ("type", "property", "what"),
+            tuple((each.type, each.property or "(type)", each.what) for each in diff.sdk),
+        ),
     ]
     return [section for section in found if section.rows]

@@ -19,6 +19,7 @@ from typing import Any
 from trainfleet.dates import VARIABLE
 from trainfleet.errors import TrainfleetError
 from trainfleet.rehearsal.diff import planned_cost
+from trainfleet.rehearsal.diff.sdk_changes import SdkReader, reader
 from trainfleet.rehearsal.diff.worktrees import Revision
 from trainfleet.rehearsal.engine import language
 from trainfleet.rehearsal.engine.engine_cli import Outcome, Runner, Violation
@@ -51,8 +52,10 @@ class Side:
     day: date | None = None
     """The day on which it is built, where its Kubernetes version has left support since; None = today."""
 
+    overlay: Path | None = None
+    """The folder with this side's locked packages; None = the installed ones."""
     policies_of: Path | None = None
-    """The checkout whose policy pack judges this side; None = its own."""
+    """The checkout whose policy pack checks this side; None = its own."""
 
     @property
     def shown(self) -> str:
@@ -66,7 +69,7 @@ class Side:
 
     @property
     def pack(self) -> Path | None:
-        """The policy pack that judges this side, if there is one."""
+        """The policy pack that checks this side, if there is one."""
         pack = self.pack_root / "policies"
         return pack if (pack / "PulumiPolicy.yaml").is_file() else None
 
@@ -133,6 +136,9 @@ class Session:
     progress: Callable[[str, int], None]
     depends: planned_cost.Dependencies = field(default_factory=dict)
     """What the inputs of the last previewed side depend on."""
+    overlay: Path | None = None
+    """The overlay of the running programs."""
+    readers: dict[Path | None, SdkReader] = field(default_factory=dict)
 
     def apply(self, side: Side) -> Applied:
         """Apply a side to the empty cloud, without policies.
@@ -194,9 +200,13 @@ class Session:
             _ENTRY.format(program=str(side.project.main), root=str(side.project.root))
         )
         box = self.boxes.enter_context(sandbox(replace(side.project, main=entry), side.settings))
+        self._use(side.overlay)
         self.programs.environment = {
             **(self.programs.environment or box.environment),
             VARIABLE: os.environ.get(VARIABLE, ""),
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, (str(side.overlay or ""), os.environ.get("PYTHONPATH", "")))
+            ),
         }
         self.programs.output = self.programs.output or box.file("program.txt")
         self.programs.secret_keys, self.programs.root = box.secret_keys, side.project.root
@@ -207,6 +217,19 @@ class Session:
         # package.
         path = os.pathsep.join(filter(None, (str(side.pack_root), os.environ.get("PYTHONPATH", ""))))
         return Runner(self.engine.path, box, {**self.environment, "PYTHONPATH": path}, self.progress)
+
+    def sdks(self, overlay: Path | None) -> SdkReader:
+        """Return the reader of an environment's SDKs."""
+        if overlay not in self.readers:
+            self.readers[overlay] = self.boxes.enter_context(reader(overlay))
+        return self.readers[overlay]
+
+    def _use(self, overlay: Path | None) -> None:
+        """Let the next programs import an overlay's packages. A pooled process keeps those it imported."""
+        if overlay != self.overlay:
+            self.programs.end()
+            self.overlay = overlay
+        self.cloud.other_sdk = self.sdks(overlay).accepts if overlay is not None else None
 
     def _policies(self, side: Side, *, advise: bool) -> list[str]:
         if side.pack is None:

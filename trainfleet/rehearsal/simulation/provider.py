@@ -124,6 +124,8 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         if key in self._right:
             return []
         mistakes = self.model.check(self.package, token, inputs)
+        if mistakes and self.cloud.other_sdk is not None:
+            return self.cloud.other_sdk(token, mistakes)
         if not mistakes:
             self._right.add(key)
         return mistakes

@@ -65,6 +65,10 @@ class Cloud:
     """Where the program is applied from, one of reachability.PLACES; empty: not checked."""
     leave: bool = False
     """Whether to keep resources that were created outside this process when the rehearsal ends."""
+    other_sdk: Callable[[str, list[Mistake]], list[Mistake]] | None = None
+    """Drops the mistakes of a type that are due to a program's SDK being another version than the installed
+    one; None: they are the same.
+    """
     waits: Waits | None = None
     """How long programs wait; None: every role is in effect at once."""
     _made: dict[str, int] = field(default_factory=dict, repr=False)

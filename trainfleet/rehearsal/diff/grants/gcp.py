@@ -21,6 +21,8 @@ from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN
 
 _IAM = re.compile(r"^gcp:.*:(?P<of>\w*?)(?:IAM|Iam)(?P<form>Member|Binding|Policy)$")
 _NOT_TARGETS = {"role", "member", "members", "condition", "policyData", "location", "region", "zone", "etag"}
+_MODULES = {"serviceaccount": "service account"}
+"""What the grants of a module are on, where the type does not say it."""
 _PUBLIC = {"allUsers": "anyone", "allAuthenticatedUsers": "anyone with a Google account"}
 
 
@@ -73,7 +75,7 @@ def _member(member: Any, index: Index) -> str:
 
 
 def _target(resource: Planned, of: str, index: Index) -> str:
-    """Return what the grant is on: the only property beside the role, the member and the place."""
+    """Return what the grant is on: the only property except the role, the member and the place."""
     noun = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", of).lower()
     others = {
         key: value
@@ -82,7 +84,8 @@ def _target(resource: Planned, of: str, index: Index) -> str:
     }
     own = {key: value for key, value in others.items() if key not in ("project", "projectId")}
     value = next(iter((own or others).values()), None)
-    return index.shown(value, noun or resource.token.split(":")[1].split("/")[0].removesuffix("s"))
+    module = resource.token.split(":")[1].split("/")[0]
+    return index.shown(value, noun or _MODULES.get(module, module.removesuffix("s")))
 
 
 def _firewall(resource: Planned, index: Index) -> Iterator[Grant]:
