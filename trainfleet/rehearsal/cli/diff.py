@@ -44,6 +44,10 @@ The default for BASE is the commit where the head branched off main (on main: th
 
   trainfleet diff gcp-prod --base origin/main --format html --output diff.html
 
+  pulumi stack export --stack aws-prod --file prod.json && trainfleet diff aws-prod --state prod.json
+
+  pulumi preview --event-log preview.jsonl; trainfleet diff --events preview.jsonl
+
 """
     f"{EXIT_CODES}\n"
 )
@@ -67,8 +71,11 @@ diff = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_excepti
 @diff.command(cls=DiffCommand, help=_HELP)
 def main(  # noqa: PLR0917 - one per flag
     stack: Annotated[
-        str, typer.Argument(metavar="STACK", help="A stack of this project, in the base or in the head.")
-    ],
+        str,
+        typer.Argument(
+            metavar="[STACK]", help="A stack of this project, in the base or in the head.", show_default=False
+        ),
+    ] = "",
     base: Annotated[
         str, typer.Option(metavar="REF", help="Compare with this commit, branch or tag.", show_default=False)
     ] = "",
@@ -93,6 +100,28 @@ def main(  # noqa: PLR0917 - one per flag
         bool,
         typer.Option("--cache/--no-cache", help="Cache the applied base, and use a cached one."),
     ] = True,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Compare with what is deployed instead of with a commit: the file of `pulumi stack export`.",
+        ),
+    ] = None,
+    events: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Show a real preview, from the file of `pulumi preview --event-log` or `--json`; needs no"
+            " project.",
+        ),
+    ] = None,
+    accept_other_stack: Annotated[
+        bool,
+        typer.Option(
+            "--accept-other-stack",
+            help="Accept a --state of another stack or project, as if it were of this one.",
+        ),
+    ] = False,
     accept_unknown: Annotated[
         bool,
         typer.Option(
@@ -106,9 +135,9 @@ def main(  # noqa: PLR0917 - one per flag
     from trainfleet.console import run
     from trainfleet.rehearsal.diff.diff import DiffOptions
 
-    options = DiffOptions(base, head, worktree, cached, accept_unknown)
+    options = DiffOptions(base, head, worktree, cached, accept_unknown, state, accept_other_stack)
     found: list[Diff] = []
-    code = run(lambda: found.append(_diff(stack, options, "json" if as_json else form, output)))
+    code = run(lambda: found.append(_diff(stack, options, events, "json" if as_json else form, output)))
     if code == 0 and found:
         code = found[0].exit_code
     elif code not in (0, 130):
@@ -116,10 +145,8 @@ def main(  # noqa: PLR0917 - one per flag
     raise typer.Exit(code)
 
 
-def _diff(stack: str, options: DiffOptions, form: str, output: Path | None) -> Diff:
+def _diff(stack: str, options: DiffOptions, events: Path | None, form: str, output: Path | None) -> Diff:
     from trainfleet.errors import InputError, Problem
-    from trainfleet.rehearsal.diff.diff import compute
-    from trainfleet.rehearsal.project_lookup import project_root
     from trainfleet.suggestions import did_you_mean
 
     if form not in FORMATS:
@@ -131,10 +158,48 @@ def _diff(stack: str, options: DiffOptions, form: str, output: Path | None) -> D
             "cannot write there",
             [Problem(str(output), "its folder does not exist", f"mkdir -p {output.parent}")],
         )
-    with _progress() as show:
-        found = compute(stack, project_root(), _engine, options, show)
+    found = _recorded(stack, options, events) if events else _computed(stack, options)
     _write(found, form, output)
     return found
+
+
+def _recorded(stack: str, options: DiffOptions, events: Path) -> Diff:
+    from trainfleet.rehearsal.diff.real_preview import diff_of
+
+    _refuse("with --events", options, ("base", "head", "worktree", "state", "accept_other_stack"), _RECORDED)
+    return diff_of(events, stack, accept_unknown=options.accept_unknown)
+
+
+_RECORDED = "both sides are in the recording"
+_DEPLOYED = "the base is what is deployed"
+
+
+def _computed(stack: str, options: DiffOptions) -> Diff:
+    from trainfleet.errors import InputError, Problem
+    from trainfleet.rehearsal.diff.diff import compute
+    from trainfleet.rehearsal.diff.on_state import compute_on_state
+    from trainfleet.rehearsal.project_lookup import project_root, stack_names
+
+    if not stack:
+        fix = f"one of: {', '.join(stack_names(project_root()))}"
+        raise InputError("which stack?", [Problem("STACK", "is missing", fix)])
+    if options.state is None:
+        _refuse("without --state", options, ("accept_other_stack",), "no state is read")
+    else:
+        _refuse("with --state", options, ("base",), _DEPLOYED)
+    run = compute if options.state is None else compute_on_state
+    with _progress() as show:
+        return run(stack, project_root(), _engine, options, show)
+
+
+def _refuse(when: str, options: DiffOptions, names: tuple[str, ...], why: str) -> None:
+    """Reject options that have no meaning here."""
+    from trainfleet.errors import InputError, Problem
+
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
+    if given:
+        problems = [Problem(each, f"has no meaning {when}: {why}", "omit it") for each in given]
+        raise InputError("conflicting options", problems)
 
 
 def _write(found: Diff, form: str, output: Path | None) -> None:

@@ -37,6 +37,10 @@ class DiffOptions:
     use_cache: bool = True
     accept_unknown: bool = False
     """Whether updates that may replace count as updates in the verdict."""
+    state: Path | None = None
+    """The export of the deployed stack, which takes the place of the base."""
+    accept_other_stack: bool = False
+    """Whether the export may be of another stack or project."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +57,28 @@ def sides(repository: Repository, options: DiffOptions) -> tuple[Revision, Revis
     Raises:
         InputError: an unknown revision, uncommitted changes, or nothing to compare with.
     """
+    head = head_of(repository, options)
+    base = repository.revision(options.base, "--base") if options.base else repository.default_base(head)
+    return base, head
+
+
+def head_of(repository: Repository, options: DiffOptions) -> Revision:
+    """Return the head.
+
+    Raises:
+        InputError: an unknown revision, or uncommitted changes.
+    """
     if options.worktree and options.head not in ("", "."):
         raise InputError(
             "conflicting options",
             [Problem("--head", f"is `{options.head}`, which conflicts with --worktree", "omit one of them")],
         )
     if options.worktree or options.head == ".":
-        head = repository.working_tree()
-    else:
-        head = repository.revision(options.head or "HEAD", "--head")
-        if not options.head:
-            refuse_uncommitted(repository)
-    base = repository.revision(options.base, "--base") if options.base else repository.default_base(head)
-    return base, head
+        return repository.working_tree()
+    head = repository.revision(options.head or "HEAD", "--head")
+    if not options.head:
+        refuse_uncommitted(repository)
+    return head
 
 
 def compute(
@@ -98,7 +111,7 @@ def compute(
         base_file = stack_file(base_root, stack, f"the base ({base.short})") if base_root.is_dir() else None
         head_file = stack_file(head_root, stack, f"the head ({head.short})") if head_root.is_dir() else None
         _exists(stack, base_file, head_file, (base_root, head_root))
-        notes = _check_head(head_file, head)
+        notes = check_head(head_file, head)
         prepared = _Prepared(stack, base, head, (base_root, head_root), (base_file, head_file))
         if base.tree and base.tree == head.tree:
             result = _Result(notes=["both sides are the same files"])
@@ -249,7 +262,7 @@ def _exists(stack: str, base: StackFile | None, head: StackFile | None, roots: t
     )
 
 
-def _check_head(file: StackFile | None, head: Revision) -> list[str]:
+def check_head(file: StackFile | None, head: Revision) -> list[str]:
     """Reject a head with invalid settings before the engine starts; report every problem with its line."""
     if file is None:
         return []

@@ -33,12 +33,14 @@ class Verdict(StrEnum):
 
     NONE = "no change"
     CHANGE = "change"
+    INCOMPLETE = "incomplete preview"
+    """A recording that does not contain the whole plan."""
     UNKNOWN = "may replace (unknown)"
     """An update that may be a replacement: no rule tells what the provider does."""
     DESTRUCTIVE = "destructive change"
 
 
-EXIT = {Verdict.NONE: 0, Verdict.CHANGE: 2, Verdict.UNKNOWN: 3, Verdict.DESTRUCTIVE: 3}
+EXIT = {Verdict.NONE: 0, Verdict.CHANGE: 2, Verdict.INCOMPLETE: 3, Verdict.UNKNOWN: 3, Verdict.DESTRUCTIVE: 3}
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,30 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Drift:
+    """A resource that was changed or deleted without Pulumi."""
+
+    urn: str
+    token: str
+    name: str
+    gone: bool
+    properties: tuple[Property, ...] = ()
+    """The values in the state and in the cloud."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the element of `drift` in the JSON document."""
+        return {
+            "urn": self.urn,
+            "type": self.token,
+            "name": self.name,
+            "what": "deleted" if self.gone else "changed",
+            "properties": [
+                {"path": each.path, "state": each.old, "cloud": each.new} for each in self.properties
+            ],
+        }
+
+
+@dataclass(frozen=True)
 class Failing:
     """A policy violation of one resource."""
 
@@ -137,7 +163,11 @@ class Diff:
     base_from_cache: bool = False
     unchanged: int = 0
     accept_unknown: bool = False
-    """Whether updates that may replace count as updates in the verdict."""
+    """Whether updates that may replace count as updates in the verdict, and incomplete previews as whole."""
+    incomplete: tuple[str, ...] = ()
+    """Why the recording of a real preview does not contain the whole plan; empty if it does."""
+    drift: tuple[Drift, ...] = ()
+    """What a refresh found changed outside Pulumi."""
 
     def of(self, verb: Verb) -> list[Change]:
         """Return the changes with one verb, sorted by name."""
@@ -150,7 +180,9 @@ class Diff:
             return Verdict.DESTRUCTIVE
         if not self.accept_unknown and any(change.uncertain for change in self.changes):
             return Verdict.UNKNOWN
-        return Verdict.CHANGE if self.changes or self.newly_failing else Verdict.NONE
+        if self.incomplete and not self.accept_unknown:
+            return Verdict.INCOMPLETE
+        return Verdict.CHANGE if self.changes or self.newly_failing or self.drift else Verdict.NONE
 
     @property
     def exit_code(self) -> int:
@@ -178,6 +210,10 @@ class Diff:
             f"{len(found)} {words[verb]}{self._lost(found)}" for verb in Verb if (found := self.of(verb))
         ]
         parts = [", ".join(parts) or "nothing changes in the cloud", *self._money(), *self._policies()]
+        if self.drift:
+            parts.append(f"{len(self.drift)} changed outside Pulumi")
+        if self.incomplete:
+            parts.append("THE PREVIEW IS INCOMPLETE")
         return "; ".join(parts)
 
     def _lost(self, changes: Sequence[Change]) -> str:
@@ -248,6 +284,8 @@ class Diff:
                 "newly_failing": [vars(failing) for failing in self.newly_failing],
             },
             "spec": [vars(change) for change in self.spec],
+            "drift": [each.as_json() for each in self.drift],
+            "incomplete": list(self.incomplete),
             "notes": list(self.notes),
             "seconds": round(self.seconds, 2),
             "base_from_cache": self.base_from_cache,
