@@ -168,6 +168,8 @@ class Diff:
     """Why the recording of a real preview does not contain the whole plan; empty if it does."""
     drift: tuple[Drift, ...] = ()
     """What a refresh found changed outside Pulumi."""
+    settings_file: str = ""
+    """The settings file of the stack, relative to the project; empty if there is none."""
 
     def of(self, verb: Verb) -> list[Change]:
         """Return the changes with one verb, sorted by name."""
@@ -215,6 +217,16 @@ class Diff:
         if self.incomplete:
             parts.append("THE PREVIEW IS INCOMPLETE")
         return "; ".join(parts)
+
+    @property
+    def losses(self) -> str:
+        """What the whole change loses or may lose, in words; empty if nothing."""
+        return self._lost(self.changes).strip(" ()")
+
+    @property
+    def cost_difference(self) -> str:
+        """The difference of the monthly cost, in words."""
+        return "; ".join(self._money())
 
     def _lost(self, changes: Sequence[Change]) -> str:
         """Summarize the losses, data first, with the names of a few resources."""

@@ -76,6 +76,7 @@ def compute_on_state(
         seconds=time.monotonic() - began,
         unchanged=unchanged,
         accept_unknown=options.accept_unknown,
+        settings_file=file.shown_as if file is not None else "",
     )
 
 
