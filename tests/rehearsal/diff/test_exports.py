@@ -150,7 +150,7 @@ def test_an_export_is_moved_to_another_project_and_stack(tmp_path: Path) -> None
         ('{"version": 3, "deployment": {"resources": [{"id": "a"}]}}', r"resources[0]: has no urn"),
     ],
 )
-def test_what_is_no_export_is_refused(tmp_path: Path, content: str, what: str) -> None:
+def test_other_files_are_refused(tmp_path: Path, content: str, what: str) -> None:
     with pytest.raises(InputError, match=re.escape(what)):
         read(tmp_path, content)
 

@@ -143,7 +143,7 @@ def test_a_refresh_lists_what_changed_and_what_was_deleted() -> None:
     assert found.exit_code == 2
 
 
-def test_drift_is_told_apart_from_the_update_that_follows() -> None:
+def test_drift_is_separate_from_the_update_that_follows() -> None:
     found = diff_of(EXPORTS / "log-preview-refresh.jsonl")
     (drift,) = found.drift
     assert [(each.path, each.old, each.new) for each in drift.properties] == [("foo", "bar", "baz")]

@@ -8,17 +8,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand
 
 if TYPE_CHECKING:
+    from trainfleet.rehearsal.diff.all_stacks import Report
     from trainfleet.rehearsal.diff.diff import DiffOptions, Show
     from trainfleet.rehearsal.diff.model import Diff
     from trainfleet.rehearsal.engine.find import Engine
 
-FORMATS = ("table", "markdown", "html", "json")
+FORMATS = ("table", "markdown", "html", "json", "sarif", "junit")
 EXIT_CODES = (
     "Exit codes: 0 no change; 1 error, including invalid input; 2 change; 3 destructive change (something is"
     " lost), or an update that may replace and lose something; 130 interrupted."
@@ -48,6 +49,10 @@ The default for BASE is the commit where the head branched off main (on main: th
 
   pulumi preview --event-log preview.jsonl; trainfleet diff --events preview.jsonl
 
+  trainfleet diff --all --base origin/main --format markdown
+
+  trainfleet diff ../other-project --stack prod
+
 """
     f"{EXIT_CODES}\n"
 )
@@ -73,7 +78,10 @@ def main(  # noqa: PLR0917 - one per flag
     stack: Annotated[
         str,
         typer.Argument(
-            metavar="[STACK]", help="A stack of this project, in the base or in the head.", show_default=False
+            metavar="[STACK|DIR]",
+            help="A stack of this project, in the base or in the head; or the folder of any Python Pulumi"
+            " project, with --all or --stack if it has several stacks.",
+            show_default=False,
         ),
     ] = "",
     base: Annotated[
@@ -107,6 +115,18 @@ def main(  # noqa: PLR0917 - one per flag
             help="Compare with what is deployed instead of with a commit: the file of `pulumi stack export`.",
         ),
     ] = None,
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Every stack that the change affects, as one document with a summary first."
+        ),
+    ] = False,
+    of: Annotated[
+        str, typer.Option("--stack", metavar="NAME", help="The stack of DIR.", show_default=False)
+    ] = "",
+    jobs: Annotated[
+        int, typer.Option(min=0, help="With --all: the most stacks at a time; 0: half of the CPUs.")
+    ] = 0,
     events: Annotated[
         Path | None,
         typer.Option(
@@ -136,8 +156,9 @@ def main(  # noqa: PLR0917 - one per flag
     from trainfleet.rehearsal.diff.diff import DiffOptions
 
     options = DiffOptions(base, head, worktree, cached, accept_unknown, state, accept_other_stack)
-    found: list[Diff] = []
-    code = run(lambda: found.append(_diff(stack, options, events, "json" if as_json else form, output)))
+    request = _Request(stack, of, options, events, every, jobs, "json" if as_json else form, output)
+    found: list[Diff | Report] = []
+    code = run(lambda: found.append(_diff(request)))
     if code == 0 and found:
         code = found[0].exit_code
     elif code not in (0, 130):
@@ -145,10 +166,29 @@ def main(  # noqa: PLR0917 - one per flag
     raise typer.Exit(code)
 
 
-def _diff(stack: str, options: DiffOptions, events: Path | None, form: str, output: Path | None) -> Diff:
+class _Request(NamedTuple):
+    target: str
+    stack: str
+    options: DiffOptions
+    events: Path | None
+    every: bool
+    jobs: int
+    form: str
+    output: Path | None
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of a Pulumi project, if the target is one."""
+        path = Path(self.target)
+        return path.resolve() if self.target and (path / "Pulumi.yaml").is_file() else None
+
+
+def _diff(request: _Request) -> Diff | Report:
     from trainfleet.errors import InputError, Problem
+    from trainfleet.rehearsal.diff.output import write
     from trainfleet.suggestions import did_you_mean
 
+    form, output = request.form, request.output
     if form not in FORMATS:
         raise InputError(
             "unknown format", [Problem("--format", f"`{form}` is not known", did_you_mean(form, FORMATS))]
@@ -158,38 +198,93 @@ def _diff(stack: str, options: DiffOptions, events: Path | None, form: str, outp
             "cannot write there",
             [Problem(str(output), "its folder does not exist", f"mkdir -p {output.parent}")],
         )
-    found = _recorded(stack, options, events) if events else _computed(stack, options)
-    _write(found, form, output)
+    given = [("--all", request.every), ("--stack", request.stack), ("--jobs", request.jobs)]
+    if request.events is not None:
+        _refuse_given(given, "with --events: a recording is of one stack")
+        found: Diff | Report = _recorded(request)
+    elif request.every:
+        found = _every(request)
+    else:
+        _refuse_given(given[2:], "without --all")
+        found = _computed(request)
+    write(found, form, output)
+    if output is not None:
+        shown = f"{found.stack}: {found.blast_radius}" if hasattr(found, "stack") else found.verdict
+        typer.echo(f"{found.verdict}; {shown}" if hasattr(found, "stack") else shown, err=True)
     return found
 
 
-def _recorded(stack: str, options: DiffOptions, events: Path) -> Diff:
+def _every(request: _Request) -> Report:
+    from trainfleet.console import err
+    from trainfleet.errors import InputError, Problem
+    from trainfleet.rehearsal.diff.all_stacks import compute_all
+    from trainfleet.rehearsal.project_lookup import project_root
+
+    options = request.options
+    wrong = [("--stack", request.stack), ("STACK", request.target if request.folder is None else "")]
+    _refuse_given(wrong, "with --all: every affected stack is compared")
+    _refuse("with --all", options, ("state", "accept_other_stack"), "an export is of one stack")
+    if request.form == "html":
+        problem = Problem("--format html", "shows one stack", "name the stack instead of --all")
+        raise InputError("conflicting options", [problem])
+    root = request.folder or project_root()
+
+    def done(stack: str) -> None:
+        err().print(f"{stack} done", highlight=False)
+
+    return compute_all(root, _engine, options, done, request.jobs)
+
+
+def _recorded(request: _Request) -> Diff:
     from trainfleet.rehearsal.diff.real_preview import diff_of
 
+    options, events = request.options, request.events
+    assert events is not None
     _refuse("with --events", options, ("base", "head", "worktree", "state", "accept_other_stack"), _RECORDED)
-    return diff_of(events, stack, accept_unknown=options.accept_unknown)
+    return diff_of(events, request.target, accept_unknown=options.accept_unknown)
 
 
 _RECORDED = "both sides are in the recording"
 _DEPLOYED = "the base is what is deployed"
 
 
-def _computed(stack: str, options: DiffOptions) -> Diff:
-    from trainfleet.errors import InputError, Problem
+def _computed(request: _Request) -> Diff:
     from trainfleet.rehearsal.diff.diff import compute
     from trainfleet.rehearsal.diff.on_state import compute_on_state
-    from trainfleet.rehearsal.project_lookup import project_root, stack_names
+    from trainfleet.rehearsal.project_lookup import project_root
 
-    if not stack:
-        fix = f"one of: {', '.join(stack_names(project_root()))}"
-        raise InputError("which stack?", [Problem("STACK", "is missing", fix)])
+    options, folder = request.options, request.folder
     if options.state is None:
         _refuse("without --state", options, ("accept_other_stack",), "no state is read")
     else:
         _refuse("with --state", options, ("base",), _DEPLOYED)
+    if folder is None:
+        _refuse_given([("--stack", request.stack)], "without DIR: the stack is the argument")
+    stack = _stack_of(folder, request.stack) if folder else _stack_of(project_root(), request.target)
     run = compute if options.state is None else compute_on_state
     with _progress() as show:
-        return run(stack, project_root(), _engine, options, show)
+        return run(stack, folder or project_root(), _engine, options, show)
+
+
+def _stack_of(root: Path, given: str) -> str:
+    """Return the given stack, or the only one of the project."""
+    from trainfleet.errors import InputError, Problem
+    from trainfleet.rehearsal.diff.all_stacks import stacks_in
+
+    if given:
+        return given
+    names = stacks_in(root)
+    if len(names) != 1:
+        fix = f"one of: {', '.join(names)}; or --all" if names else "add a Pulumi.STACK.yaml"
+        raise InputError("which stack?", [Problem(str(root), f"has {len(names)} stacks", fix)])
+    return names[0]
+
+
+def _refuse_given(given: list[tuple[str, object]], why: str) -> None:
+    from trainfleet.errors import InputError, Problem
+
+    if problems := [Problem(name, f"has no meaning {why}", "omit it") for name, value in given if value]:
+        raise InputError("conflicting options", problems)
 
 
 def _refuse(when: str, options: DiffOptions, names: tuple[str, ...], why: str) -> None:
@@ -200,31 +295,6 @@ def _refuse(when: str, options: DiffOptions, names: tuple[str, ...], why: str) -
     if given:
         problems = [Problem(each, f"has no meaning {when}: {why}", "omit it") for each in given]
         raise InputError("conflicting options", problems)
-
-
-def _write(found: Diff, form: str, output: Path | None) -> None:
-    from trainfleet.console import out, print_json
-    from trainfleet.files import write_whole
-    from trainfleet.rehearsal.diff.render import as_html, as_markdown, as_table, as_text
-
-    if form == "table" and output is None:
-        as_table(found, out())
-        return
-    if form == "json" and output is None:
-        print_json(found.as_json())
-        return
-    text = {"table": as_text, "markdown": as_markdown, "html": as_html, "json": _json}[form](found)
-    if output is None:
-        typer.echo(text, nl=False)
-    else:
-        write_whole(output, text)
-        typer.echo(f"{found.stack}: {found.verdict}; {found.blast_radius}", err=True)
-
-
-def _json(found: Diff) -> str:
-    import json
-
-    return json.dumps(found.as_json(), indent=2, default=str) + "\n"
 
 
 def _engine() -> Engine:

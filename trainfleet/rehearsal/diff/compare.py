@@ -100,11 +100,11 @@ def _shown_real(event: Event) -> bool:
         return not _is_default_provider(event["urn"])
     states = [state for side in ("old", "new") if (state := event.get(side))]
     # An event leaves `custom` out if it is false, but not `provider`, which only custom resources have.
-    told = any(key in state for state in states for key in ("custom", "provider")) or "provider" in event
+    recorded = any(key in state for state in states for key in ("custom", "provider")) or "provider" in event
     made = any(state.get("custom") or state.get("provider") for state in states) or bool(
         event.get("provider")
     )
-    return (made or not told) and not token.startswith("pulumi:")
+    return (made or not recorded) and not token.startswith("pulumi:")
 
 
 def _is_default_provider(urn: str) -> bool:
@@ -175,7 +175,7 @@ def _properties(event: Event, words: Words, *, real_preview: bool = False) -> It
     old, new = (event.get("old") or {}).get("inputs") or {}, (event.get("new") or {}).get("inputs") or {}
     if not (detailed := event.get("detailedDiff") or {}):
         keys = event.get("keys") or ()
-        # Without details, `diffs` also lists outputs that a replacement computes anew.
+        # Without details, `diffs` also lists outputs that a replacement computes again.
         named = [name for name in event.get("diffs") or () if name in old or name in new] or _differing(
             old, new
         )
@@ -192,7 +192,7 @@ def _properties(event: Event, words: Words, *, real_preview: bool = False) -> It
         from_outputs = detailed[text].get("inputDiff") is False and _at(old, path) == _at(new, path)
         path, before, after = _whole_list(path, old_outputs if from_outputs else old, new)
         if path in seen or (real_preview and not forces and path[0] not in old and path[0] not in new):
-            continue  # of a real preview, also outputs that the provider computes anew
+            continue  # of a real preview, also outputs that the provider computes again
         seen.add(path)
         if path[:1] and path[0] in hidden:
             yield Property(

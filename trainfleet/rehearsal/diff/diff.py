@@ -15,7 +15,7 @@ from pathlib import Path
 from trainfleet.dates import as_of, today
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.infra.spec.load import load_stack
-from trainfleet.infra.spec.stack_file import StackFile
+from trainfleet.infra.spec.stack_file import PLATFORM_KEY, StackFile
 from trainfleet.rehearsal.diff import cache, compare
 from trainfleet.rehearsal.diff.model import Change, Diff, Failing
 from trainfleet.rehearsal.diff.settings import bill_of, built_on, for_build, spec_changes, stack_file
@@ -141,6 +141,7 @@ def compute(
         result.from_cache,
         result.unchanged,
         options.accept_unknown,
+        settings_file=file.shown_as if (file := head_file or base_file) else "",
     )
 
 
@@ -264,7 +265,7 @@ def _exists(stack: str, base: StackFile | None, head: StackFile | None, roots: t
 
 def check_head(file: StackFile | None, head: Revision) -> list[str]:
     """Reject a head with invalid settings before the engine starts; report every problem with its line."""
-    if file is None:
+    if file is None or _is_foreign(file):
         return []
     try:
         load_stack(str(file.path), file.path.parent)
@@ -283,6 +284,11 @@ def check_head(file: StackFile | None, head: Revision) -> list[str]:
             f"the head ({head.short}) cannot be built: {plain(error.summary)}", problems
         ) from error
     return []
+
+
+def _is_foreign(file: StackFile) -> bool:
+    """Return whether a stack is of a Pulumi project without Trainfleet's spec, whose stacks have a folder."""
+    return PLATFORM_KEY not in (file.document.get("config") or {}) and file.path.parent.name != "stacks"
 
 
 def _same_project(base: Project, head: Project) -> None:

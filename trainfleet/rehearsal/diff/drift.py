@@ -14,7 +14,7 @@ def drift_of(events: Iterable[Mapping[str, Any]]) -> list[Drift]:
 
     A refresh announces each resource (`resourcePreEvent` with the operation `refresh`) and then reports what
     it read (`resOutputsEvent`), as `same`, `update` or `delete`, or as `refresh` if another command runs it.
-    A later operation on the same resource is no drift.
+    A later operation on the same resource is not drift.
     """
     waiting: set[tuple[str, str]] = set()
     found = []

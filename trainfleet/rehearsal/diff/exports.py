@@ -70,7 +70,7 @@ def read(file: Path) -> Export:
     """Read an export of version 1 to 4, or a state file of a self-managed backend.
 
     Raises:
-        InputError: the file cannot be read, is no export, is too new, or contains no resources.
+        InputError: the file cannot be read, is not an export, is too new, or contains no resources.
     """
     document = _document(file)
     version = document.get("version")
@@ -187,7 +187,7 @@ def _some(names: list[str], most: int = 8) -> str:
 
 
 def _manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    # The magic is a checksum of the engine that wrote the manifest; an import computes it anew.
+    # The magic is a checksum of the engine that wrote the manifest; an import computes it again.
     return {"time": manifest.get("time") or "2000-01-01T00:00:00Z", "magic": "", "version": ""}
 
 

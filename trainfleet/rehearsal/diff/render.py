@@ -178,7 +178,7 @@ def _notes(diff: Diff) -> list[str]:
 # ---- Markdown
 
 
-def as_markdown(diff: Diff) -> str:
+def as_markdown(diff: Diff, limit: int = MARKDOWN_LIMIT) -> str:
     """Return the diff as a comment. If it is too long, truncate the end and add a note."""
     blocks = [
         f"### `{diff.stack}`: {diff.verdict}\n\n**{_plain(diff.blast_radius)}**\n\n{_plain(sides(diff))}\n"
@@ -215,11 +215,11 @@ def as_markdown(diff: Diff) -> str:
             for each in diff.spec
         ]
     end = "\n" + "\n".join(f"<sub>{_plain(note)}</sub>  " for note in _notes(diff)) + "\n"
-    return _within(blocks, end)
+    return _within(blocks, end, limit)
 
 
-def _within(blocks: list[str], end: str) -> str:
-    text, space = "", MARKDOWN_LIMIT - len(end) - 200
+def _within(blocks: list[str], end: str, limit: int) -> str:
+    text, space = "", limit - len(end) - 200
     for index, block in enumerate(blocks):
         if len(text) + len(block) > space:
             left = sum(1 for each in blocks[index:] if each.startswith("|"))

@@ -30,7 +30,7 @@ class Deployed:
     """What the simulated providers know of a real deployment."""
 
     opaque: tuple[str, ...] = (HIDDEN,)
-    """Texts that stand for a secret whose value is not known, in the state or in the settings."""
+    """Placeholders of secrets whose values are not known, in the state or in the settings."""
     accounts: Mapping[str, str] = field(default_factory=dict)
     """The real account or subscription for each simulated one."""
 
