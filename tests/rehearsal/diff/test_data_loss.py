@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from trainfleet.errors import InputError
+from trainfleet.rehearsal.diff import compare
 from trainfleet.rehearsal.diff.data_loss import loss_of, table
 from trainfleet.rehearsal.simulation.replacement import table as replacements
+from trainfleet.rehearsal.simulation.schema import packages
 
 LOUD = {
     "aws:s3/bucket:Bucket": "data",
@@ -66,6 +68,73 @@ def test_what_the_next_apply_recreates_is_not_loud(token: str) -> None:
     assert not loss.loud
 
 
+NOT_SETTINGS = (
+    "aws:ec2/capacityBlockReservation:CapacityBlockReservation",
+    "aws:s3/directoryBucket:DirectoryBucket",
+    "aws:kms/replicaKey:ReplicaKey",
+    "aws:kms/externalKey:ExternalKey",
+    "aws:autoscaling/group:Group",
+    "gcp:compute/snapshot:Snapshot",
+    "gcp:compute/image:Image",
+    "gcp:compute/regionDisk:RegionDisk",
+    "gcp:compute/instanceGroupManager:InstanceGroupManager",
+    "azure-native:storage:Table",
+    "azure-native:storage:Queue",
+    "azure-native:storage:Blob",
+    "kubernetes:postgresql.cnpg.io/v1:Cluster",
+)
+"""Members of families of settings that hold data, keys, paid capacity or work."""
+
+
+@pytest.mark.parametrize("token", NOT_SETTINGS)
+def test_a_family_of_settings_does_not_silence_what_is_none(token: str) -> None:
+    change = compare.deletions(
+        [{"urn": f"urn:pulumi:one::tiny::{token}::it", "type": token, "custom": True, "id": "it-1"}]
+    )[0]
+    assert change.destructive
+
+
+def test_a_wildcard_that_silences_a_family_is_refused_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "losses.toml"
+    file.write_text('["aws:ec2/*"]\nloses = ["nothing"]\nwhy = "a setting of the network"\n')
+    with pytest.raises(InputError, match=r"aws:ec2/\*.*silences types that nobody has named"):
+        table(file, None)
+
+
+def test_two_rows_for_one_type_are_refused(tmp_path: Path) -> None:
+    row = 'loses = ["data"]\nwhy = "everything in it"\n'
+    (tmp_path / "rows.toml").write_text(f'["aws:x/y:Y"]\n{row}')
+    (tmp_path / "groups.toml").write_text(f'[[group]]\n{row}types = ["aws:x/y:Y"]\n')
+    with pytest.raises(InputError, match="has two rows"):
+        table(tmp_path / "rows.toml", tmp_path / "groups.toml")
+
+
+def test_a_type_that_no_row_names_is_a_loss_that_is_not_known() -> None:
+    assert loss_of("aws:ec2/somethingNew:SomethingNew") is None
+    assert loss_of("kubernetes:example.com/v1:Database") is None
+
+
+def test_a_version_in_the_token_changes_nothing() -> None:
+    assert loss_of("azure-native:network/v20230601:Subnet") == loss_of("azure-native:network:Subnet")
+    assert loss_of("kubernetes:apps/v1beta2:Deployment") == loss_of("kubernetes:apps/v1:Deployment")
+
+
+def test_every_named_type_exists_in_its_sdk() -> None:
+    found = packages()
+    for token in table():
+        package = token.split(":")[0]
+        if package in ("aws", "gcp", "azure-native") and not token.endswith("*"):
+            assert token in found[package].classes or token in OTHER_VERSIONS, token
+
+
+OTHER_VERSIONS = {
+    token
+    for token in table()
+    if token.startswith(("azure-native:insights:", "gcp:serviceaccount/", "gcp:serviceAccount/"))
+}
+"""Names in earlier SDKs, which are still in the state of stacks."""
+
+
 def test_every_type_that_can_be_replaced_has_a_row() -> None:
     assert [token for token in replacements() if loss_of(token) is None] == []
 
@@ -80,6 +149,6 @@ def test_a_row_without_its_reason_is_refused_by_name(tmp_path: Path) -> None:
         '["aws:s3/bucket:Bucket"]\nloses = ["data"]\n["aws:x:Y"]\nloses = ["gold"]\nwhy = "shiny"\n'
     )
     with pytest.raises(InputError) as error:
-        table(file)
+        table(file, None)
     assert "[aws:s3/bucket:Bucket]" in str(error.value)
     assert "[aws:x:Y]" in str(error.value)

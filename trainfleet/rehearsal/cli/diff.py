@@ -6,20 +6,21 @@ Exit codes 2 and 3 describe the change, so all errors, including invalid input, 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand
 
 if TYPE_CHECKING:
+    from trainfleet.rehearsal.diff.all_stacks import Report
     from trainfleet.rehearsal.diff.diff import DiffOptions, Show
     from trainfleet.rehearsal.diff.model import Diff
     from trainfleet.rehearsal.engine.find import Engine
 
-FORMATS = ("table", "markdown", "html", "json")
+FORMATS = ("table", "markdown", "html", "json", "sarif", "junit")
 EXIT_CODES = (
     "Exit codes: 0 no change; 1 error, including invalid input; 2 change; 3 destructive change (something is"
     " lost), or an update that may replace and lose something; 4 the head costs more than --fail-above or"
@@ -47,6 +48,13 @@ The default for BASE is the commit where the head branched off main (on main: th
   trainfleet diff gcp-prod --base origin/main --format html --output diff.html
 
   trainfleet diff aws-prod --usage usage.toml --fail-above 3000
+  pulumi stack export --stack aws-prod --file prod.json && trainfleet diff aws-prod --state prod.json
+
+  pulumi preview --event-log preview.jsonl; trainfleet diff --events preview.jsonl
+
+  trainfleet diff --all --base origin/main --format markdown
+
+  trainfleet diff ../other-project --stack prod
 
 """
     f"{EXIT_CODES}\n"
@@ -71,8 +79,14 @@ diff = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_excepti
 @diff.command(cls=DiffCommand, help=_HELP)
 def main(  # noqa: PLR0917 - one per flag
     stack: Annotated[
-        str, typer.Argument(metavar="STACK", help="A stack of this project, in the base or in the head.")
-    ],
+        str,
+        typer.Argument(
+            metavar="[STACK|DIR]",
+            help="A stack of this project, in the base or in the head; or the folder of any Python Pulumi"
+            " project, with --all or --stack if it has several stacks.",
+            show_default=False,
+        ),
+    ] = "",
     base: Annotated[
         str, typer.Option(metavar="REF", help="Compare with this commit, branch or tag.", show_default=False)
     ] = "",
@@ -97,6 +111,40 @@ def main(  # noqa: PLR0917 - one per flag
         bool,
         typer.Option("--cache/--no-cache", help="Cache the applied base, and use a cached one."),
     ] = True,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Compare with what is deployed instead of with a commit: the file of `pulumi stack export`.",
+        ),
+    ] = None,
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Every stack that the change affects, as one document with a summary first."
+        ),
+    ] = False,
+    of: Annotated[
+        str, typer.Option("--stack", metavar="NAME", help="The stack of DIR.", show_default=False)
+    ] = "",
+    jobs: Annotated[
+        int, typer.Option(min=0, help="With --all: the most stacks at a time; 0: half of the CPUs.")
+    ] = 0,
+    events: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Show a real preview, from the file of `pulumi preview --event-log` or `--json`; needs no"
+            " project.",
+        ),
+    ] = None,
+    accept_other_stack: Annotated[
+        bool,
+        typer.Option(
+            "--accept-other-stack",
+            help="Accept a --state of another stack or project, as if it were of this one.",
+        ),
+    ] = False,
     accept_unknown: Annotated[
         bool,
         typer.Option(
@@ -141,13 +189,21 @@ def main(  # noqa: PLR0917 - one per flag
     from trainfleet.infra.catalog.cost import CostLimits
     from trainfleet.rehearsal.diff.diff import DiffOptions
 
-    found: list[Diff] = []
-    limits = CostLimits(fail_above, fail_above_max)
+    found: list[Diff | Report] = []
     options = DiffOptions(
-        base, head, worktree, cached, accept_unknown, limits=limits, environments=environments
+        base,
+        head,
+        worktree,
+        cached,
+        accept_unknown,
+        limits=CostLimits(fail_above, fail_above_max),
+        environments=environments,
+        state=state,
+        accept_other_stack=accept_other_stack,
     )
     form = "json" if as_json else form
-    code = run(lambda: found.append(_diff(stack, options, usage, form, output)))
+    request = _Request(stack, of, options, events, every, jobs, form, output, usage)
+    code = run(lambda: found.append(_diff(request)))
     if code == 0 and found:
         code = found[0].exit_code
     elif code not in (0, 130):
@@ -155,14 +211,32 @@ def main(  # noqa: PLR0917 - one per flag
     raise typer.Exit(code)
 
 
-def _diff(stack: str, options: DiffOptions, usage: Path | None, form: str, output: Path | None) -> Diff:
+class _Request(NamedTuple):
+    target: str
+    stack: str
+    options: DiffOptions
+    events: Path | None
+    every: bool
+    jobs: int
+    form: str
+    output: Path | None
+    usage: Path | None
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of a Pulumi project, if the target is one."""
+        path = Path(self.target)
+        return path.resolve() if self.target and (path / "Pulumi.yaml").is_file() else None
+
+
+def _diff(request: _Request) -> Diff | Report:
     from trainfleet.errors import InputError, Problem
     from trainfleet.infra.catalog.usage import read_usage
-    from trainfleet.rehearsal.diff.diff import compute
     from trainfleet.rehearsal.diff.environments import MODES
-    from trainfleet.rehearsal.project_lookup import project_root
+    from trainfleet.rehearsal.diff.output import write
     from trainfleet.suggestions import did_you_mean
 
+    form, output = request.form, request.output
     if form not in FORMATS:
         raise InputError(
             "unknown format", [Problem("--format", f"`{form}` is not known", did_you_mean(form, FORMATS))]
@@ -172,41 +246,126 @@ def _diff(stack: str, options: DiffOptions, usage: Path | None, form: str, outpu
             "cannot write there",
             [Problem(str(output), "its folder does not exist", f"mkdir -p {output.parent}")],
         )
-    if options.environments not in ("", *MODES):
-        what = f"`{options.environments}` is not known"
-        problem = Problem("--environments", what, did_you_mean(options.environments, MODES))
+    if request.options.environments not in ("", *MODES):
+        mode = request.options.environments
+        problem = Problem("--environments", f"`{mode}` is not known", did_you_mean(mode, MODES))
         raise InputError("unknown environments", [problem])
-    if usage:
-        options = replace(options, usage=read_usage(usage))
-    with _progress() as show:
-        found = compute(stack, project_root(), _engine, options, show)
-    _write(found, form, output)
+    if request.usage:
+        usage = read_usage(request.usage)
+        request = request._replace(options=replace(request.options, usage=usage))
+    given = [("--all", request.every), ("--stack", request.stack), ("--jobs", request.jobs)]
+    if request.events is not None:
+        _refuse_given(given, "with --events: a recording is of one stack")
+        found: Diff | Report = _recorded(request)
+    elif request.every:
+        found = _every(request)
+    else:
+        _refuse_given(given[2:], "without --all")
+        found = _computed(request)
+    write(found, form, output)
+    if output is not None:
+        typer.echo(_one_line(found), err=True)
     return found
 
 
-def _write(found: Diff, form: str, output: Path | None) -> None:
-    from trainfleet.console import out, print_json
-    from trainfleet.files import write_whole
-    from trainfleet.rehearsal.diff.render import as_html, as_markdown, as_table, as_text
+def _one_line(found: Diff | Report) -> str:
+    from trainfleet.rehearsal.diff.model import Diff
 
-    if form == "table" and output is None:
-        as_table(found, out())
-        return
-    if form == "json" and output is None:
-        print_json(found.as_json())
-        return
-    text = {"table": as_text, "markdown": as_markdown, "html": as_html, "json": _json}[form](found)
-    if output is None:
-        typer.echo(text, nl=False)
+    if isinstance(found, Diff):
+        return f"{found.verdict}; {found.stack}: {found.blast_radius}"
+    return str(found.verdict)
+
+
+def _every(request: _Request) -> Report:
+    from trainfleet.console import err
+    from trainfleet.errors import InputError, Problem
+    from trainfleet.rehearsal.diff.all_stacks import compute_all
+    from trainfleet.rehearsal.project_lookup import project_root
+
+    options = request.options
+    wrong = [("--stack", request.stack), ("STACK", request.target if request.folder is None else "")]
+    _refuse_given(wrong, "with --all: every affected stack is compared")
+    _refuse("with --all", options, ("state", "accept_other_stack"), "an export is of one stack")
+    if request.form == "html":
+        problem = Problem("--format html", "shows one stack", "name the stack instead of --all")
+        raise InputError("conflicting options", [problem])
+    root = request.folder or project_root()
+
+    def done(stack: str) -> None:
+        err().print(f"{stack} done", highlight=False)
+
+    return compute_all(root, _engine, options, done, request.jobs)
+
+
+def _recorded(request: _Request) -> Diff:
+    from trainfleet.rehearsal.diff.real_preview import diff_of
+
+    options, events = request.options, request.events
+    assert events is not None
+    sides = ("base", "head", "worktree", "state", "accept_other_stack", "environments")
+    _refuse("with --events", options, sides, _RECORDED)
+    _refuse_given(
+        [("--usage", options.usage), *_limits(options)], "with --events: a recording shows no costs"
+    )
+    return diff_of(events, request.target, accept_unknown=options.accept_unknown)
+
+
+def _limits(options: DiffOptions) -> list[tuple[str, object]]:
+    limits = options.limits
+    return [("--fail-above", limits.always is not None), ("--fail-above-max", limits.largest is not None)]
+
+
+_RECORDED = "both sides are in the recording"
+_DEPLOYED = "the base is what is deployed"
+
+
+def _computed(request: _Request) -> Diff:
+    from trainfleet.rehearsal.diff.diff import compute
+    from trainfleet.rehearsal.diff.on_state import compute_on_state
+    from trainfleet.rehearsal.project_lookup import project_root
+
+    options, folder = request.options, request.folder
+    if options.state is None:
+        _refuse("without --state", options, ("accept_other_stack",), "no state is read")
     else:
-        write_whole(output, text)
-        typer.echo(f"{found.stack}: {found.verdict}; {found.blast_radius}", err=True)
+        _refuse("with --state", options, ("base", "environments"), _DEPLOYED)
+    if folder is None:
+        _refuse_given([("--stack", request.stack)], "without DIR: the stack is the argument")
+    stack = _stack_of(folder, request.stack) if folder else _stack_of(project_root(), request.target)
+    run = compute if options.state is None else compute_on_state
+    with _progress() as show:
+        return run(stack, folder or project_root(), _engine, options, show)
 
 
-def _json(found: Diff) -> str:
-    import json
+def _stack_of(root: Path, given: str) -> str:
+    """Return the given stack, or the only one of the project."""
+    from trainfleet.errors import InputError, Problem
+    from trainfleet.rehearsal.diff.all_stacks import stacks_in
 
-    return json.dumps(found.as_json(), indent=2, default=str) + "\n"
+    if given:
+        return given
+    names = stacks_in(root)
+    if len(names) != 1:
+        fix = f"one of: {', '.join(names)}; or --all" if names else "add a Pulumi.STACK.yaml"
+        raise InputError("which stack?", [Problem(str(root), f"has {len(names)} stacks", fix)])
+    return names[0]
+
+
+def _refuse_given(given: Sequence[tuple[str, object]], why: str) -> None:
+    from trainfleet.errors import InputError, Problem
+
+    if problems := [Problem(name, f"has no meaning {why}", "omit it") for name, value in given if value]:
+        raise InputError("conflicting options", problems)
+
+
+def _refuse(when: str, options: DiffOptions, names: tuple[str, ...], why: str) -> None:
+    """Reject options that have no meaning here."""
+    from trainfleet.errors import InputError, Problem
+
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
+    if given:
+        problems = [Problem(each, f"has no meaning {when}: {why}", "omit it") for each in given]
+        raise InputError("conflicting options", problems)
 
 
 def _engine() -> Engine:

@@ -13,14 +13,25 @@ from typing import Any
 from trainfleet.rehearsal.diff.data_loss import Loss, loss_of
 from trainfleet.rehearsal.diff.model import SECRET, UNKNOWN, Change, Property, Verb
 from trainfleet.rehearsal.diff.unknown_effects import may_replace
+from trainfleet.rehearsal.simulation.pulumi_values import SIGNATURE, is_secret, plain
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN as WIRE_UNKNOWN
-from trainfleet.rehearsal.simulation.pulumi_values import is_secret, plain
 from trainfleet.rehearsal.simulation.replacement import in_terms_of_new, join_path, split_path
 from trainfleet.rehearsal.steps.selection import is_real
 
 HIDDEN = {"kubernetes:core/v1:Secret": ("data", "stringData")}
 """Properties that are always treated as secret, even if the program does not mark them."""
-_QUIET = {"same", "read", "refresh", "read-replacement", "read-discard", "discard", "import"}
+_QUIET = {
+    "same",
+    "read",
+    "refresh",
+    "read-replacement",
+    "read-discard",
+    "discard",
+    "import",
+    "remove-pending-replace",
+}
+_FILES = {"c44067f5952c0a294b673a41bacd8c17": "file", "0def7320c3a5731c473e5ecbe6d01bc7": "archive"}
+"""The kinds of assets, by their signature."""
 INSIDE = " → "
 """Separates a property from the path inside the JSON document in its value."""
 Path = tuple[str, ...]
@@ -28,26 +39,35 @@ Event = Mapping[str, Any]
 Words = Callable[[str], str]
 
 
-def changes(events: Iterable[Event], before: Iterable[Mapping[str, Any]]) -> tuple[list[Change], int]:
+def changes(
+    events: Iterable[Event],
+    before: Iterable[Mapping[str, Any]],
+    *,
+    real_ids: bool = False,
+    real_preview: bool = False,
+) -> tuple[list[Change], int]:
     """Return the changes that a preview makes to cloud resources, and the number of unchanged resources.
 
     Args:
         events: the metadata of the engine's resource events.
         before: the resources in the state before the preview, with their original protection.
+        real_ids: whether the IDs in the state are those of a real cloud, which a reviewer knows.
+        real_preview: whether real providers computed the events: their packages need not be installed, and
+            what replaces a resource is known.
     """
     events, by_urn = list(events), dict[str, list[Event]]()
     for event in events:
-        if _shown(event["type"], event["urn"]):
+        if _shown(event) if not real_preview else _shown_real(event):
             by_urn.setdefault(event["urn"], []).append(event)
     known = {resource["urn"]: resource for resource in before}
-    words = _made_up(known.values(), events)
+    words = _as_is if real_ids or real_preview else _made_up(known.values(), events)
     found, unchanged = [], 0
     for urn, own in by_urn.items():
         acting = [event for event in own if event["op"] not in _QUIET]
         if acting:
-            found.append(_change(urn, acting, known.get(urn, {}), words))
+            found.append(_change(urn, acting, known.get(urn, {}), words, certain=real_preview))
         else:
-            unchanged += any(event["op"] == "same" for event in own)
+            unchanged += any(event["op"] in ("same", "refresh") for event in own)
     return sorted(
         found, key=lambda change: (list(Verb).index(change.verb), change.type, change.name)
     ), unchanged
@@ -63,30 +83,56 @@ def deletions(before: Iterable[Mapping[str, Any]]) -> list[Change]:
     return changes(events, before)[0]
 
 
-def _shown(token: str, urn: str) -> bool:
+def _shown(event: Event) -> bool:
     """Return whether to show a resource: no components, no stack, no default providers of the engine.
 
     Explicit providers are shown, because they are settings of the program.
     """
+    if event["type"].startswith("pulumi:providers:"):
+        return not _is_default_provider(event["urn"])
+    return is_real(event["type"])
+
+
+def _shown_real(event: Event) -> bool:
+    """Return the same for an event of a real preview, whose packages may not be installed here."""
+    token = event["type"]
     if token.startswith("pulumi:providers:"):
-        return "::default_" not in urn
-    return is_real(token)
+        return not _is_default_provider(event["urn"])
+    states = [state for side in ("old", "new") if (state := event.get(side))]
+    # An event leaves `custom` out if it is false, but not `provider`, which only custom resources have.
+    recorded = any(key in state for state in states for key in ("custom", "provider")) or "provider" in event
+    made = any(state.get("custom") or state.get("provider") for state in states) or bool(
+        event.get("provider")
+    )
+    return (made or not recorded) and not token.startswith("pulumi:")
 
 
-def _change(urn: str, events: list[Event], before: Mapping[str, Any], words: Words) -> Change:
+def _is_default_provider(urn: str) -> bool:
+    return re.search(r"::default(_|$)", urn) is not None
+
+
+def _as_is(text: str) -> str:
+    return text
+
+
+def _change(
+    urn: str, events: list[Event], before: Mapping[str, Any], words: Words, *, certain: bool = False
+) -> Change:
     ops = {event["op"] for event in events}
     verb = next(
         (verb for verb, words in _VERBS if any(word in op for op in ops for word in words)), Verb.UPDATE
     )
     event = next((each for each in events if each.get("detailedDiff")), events[0])
     token = event["type"]
-    properties = tuple(_properties(event, words)) if verb in (Verb.UPDATE, Verb.REPLACE) else ()
+    properties = (
+        tuple(_properties(event, words, real_preview=certain)) if verb in (Verb.UPDATE, Verb.REPLACE) else ()
+    )
     forced = tuple(dict.fromkeys(each.path.split(INSIDE)[0] for each in properties if each.forces)) or tuple(
         event.get("keys") or ()
     )
     order = [each["op"] for each in events]
     gone = verb in (Verb.REPLACE, Verb.DELETE)
-    unsure = may_replace(token, event) if verb is Verb.UPDATE else ()
+    unsure = may_replace(token, event) if verb is Verb.UPDATE and not certain else ()
     return Change(
         verb,
         urn,
@@ -125,12 +171,17 @@ def _first(order: list[str], op: str) -> int:
     return order.index(op) if op in order else len(order)
 
 
-def _properties(event: Event, words: Words) -> Iterator[Property]:
+def _properties(event: Event, words: Words, *, real_preview: bool = False) -> Iterator[Property]:
     old, new = (event.get("old") or {}).get("inputs") or {}, (event.get("new") or {}).get("inputs") or {}
     old = in_terms_of_new(event["type"], old, new)
-    detailed: Mapping[str, Mapping[str, Any]] = event.get("detailedDiff") or {
-        name: {} for name in event.get("diffs") or ()
-    }
+    if not (detailed := event.get("detailedDiff") or {}):
+        keys = event.get("keys") or ()
+        # Without details, `diffs` also lists outputs that a replacement computes again.
+        named = [name for name in event.get("diffs") or () if name in old or name in new] or _differing(
+            old, new
+        )
+        detailed = {name: {"diffKind": "update-replace" if name in keys else "update"} for name in named}
+    old_outputs = (event.get("old") or {}).get("outputs") or {}
     hidden = HIDDEN.get(event["type"], ())
     seen: set[Path] = set()
     for text in sorted(detailed, key=_natural):
@@ -138,9 +189,11 @@ def _properties(event: Event, words: Words) -> Iterator[Property]:
             continue
         path = split_path(text)
         forces = str(detailed[text].get("diffKind", "")).endswith("replace")
-        path, before, after = _whole_list(path, old, new)
-        if path in seen:
-            continue
+        # A provider may compare with what it read last instead of with the earlier inputs.
+        from_outputs = detailed[text].get("inputDiff") is False and _at(old, path) == _at(new, path)
+        path, before, after = _whole_list(path, old_outputs if from_outputs else old, new)
+        if path in seen or (real_preview and not forces and path[0] not in old and path[0] not in new):
+            continue  # of a real preview, also outputs that the provider computes again
         seen.add(path)
         if path[:1] and path[0] in hidden:
             yield Property(
@@ -153,6 +206,21 @@ def _properties(event: Event, words: Words) -> Iterator[Property]:
         for below, inner_old, inner_new in _inside(before, after):
             shown = join_path(path) + (f"{INSIDE}{below}" if below else "")
             yield Property(shown, _value(inner_old, words), _value(inner_new, words), forces)
+
+
+def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return the names of the inputs that differ, for an event without a diff."""
+    return [name for name in dict.fromkeys([*old, *new]) if old.get(name) != new.get(name)]
+
+
+def differences(token: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the path and both values, ready for display, of each leaf that differs in two states."""
+    hidden = HIDDEN.get(token, ())
+    for path, before, after in _leaves(dict(old), dict(new), ()):
+        if path[0].startswith("__"):
+            continue
+        sides = (SECRET if path[0] in hidden and side is not None else side for side in (before, after))
+        yield join_path(path), *(_value(side, _as_is) for side in sides)
 
 
 def _natural(text: str) -> list[Any]:
@@ -229,12 +297,20 @@ def _value(value: Any, words: Words) -> Any:
     if is_secret(value):
         return SECRET
     if isinstance(value, str):
-        return UNKNOWN if value == WIRE_UNKNOWN else words(value.replace(WIRE_UNKNOWN, f"[{UNKNOWN}]"))
+        return _text(value, words)
+    if isinstance(value, dict) and value.get(SIGNATURE) in _FILES:
+        return f"[{_FILES[value[SIGNATURE]]} {str(value.get('hash') or '')[:12]}]"
     if isinstance(value, dict):
         return {key: _value(item, words) for key, item in value.items() if not key.startswith("__")}
     if isinstance(value, list):
         return [_value(item, words) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _text(value: str, words: Words) -> str:
+    if "PRIVATE KEY-----" in value:
+        return SECRET
+    return UNKNOWN if value == WIRE_UNKNOWN else words(value.replace(WIRE_UNKNOWN, f"[{UNKNOWN}]"))
 
 
 def _made_up(before: Iterable[Mapping[str, Any]], events: Iterable[Event]) -> Words:

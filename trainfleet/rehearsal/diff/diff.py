@@ -19,7 +19,7 @@ from trainfleet.infra.catalog.cost import CostLimits
 from trainfleet.infra.catalog.planned import Plan
 from trainfleet.infra.catalog.usage import Usage
 from trainfleet.infra.spec.load import load_stack
-from trainfleet.infra.spec.stack_file import StackFile
+from trainfleet.infra.spec.stack_file import PLATFORM_KEY, StackFile
 from trainfleet.rehearsal.diff import cache, compare, environments, policy_changes
 from trainfleet.rehearsal.diff.access import AccessChange, access_changes, planned_after, planned_before
 from trainfleet.rehearsal.diff.environments import Environments
@@ -51,6 +51,10 @@ class DiffOptions:
     limits: CostLimits = field(default_factory=CostLimits)
     environments: str = ""
     """`own`, `same`, or empty: own if the sides lock other provider SDKs and they can be installed."""
+    state: Path | None = None
+    """The export of the deployed stack, which takes the place of the base."""
+    accept_other_stack: bool = False
+    """Whether the export may be of another stack or project."""
 
 
 @dataclass(frozen=True)
@@ -67,19 +71,28 @@ def sides(repository: Repository, options: DiffOptions) -> tuple[Revision, Revis
     Raises:
         InputError: an unknown revision, uncommitted changes, or nothing to compare with.
     """
+    head = head_of(repository, options)
+    base = repository.revision(options.base, "--base") if options.base else repository.default_base(head)
+    return base, head
+
+
+def head_of(repository: Repository, options: DiffOptions) -> Revision:
+    """Return the head.
+
+    Raises:
+        InputError: an unknown revision, or uncommitted changes.
+    """
     if options.worktree and options.head not in ("", "."):
         raise InputError(
             "conflicting options",
             [Problem("--head", f"is `{options.head}`, which conflicts with --worktree", "omit one of them")],
         )
     if options.worktree or options.head == ".":
-        head = repository.working_tree()
-    else:
-        head = repository.revision(options.head or "HEAD", "--head")
-        if not options.head:
-            refuse_uncommitted(repository)
-    base = repository.revision(options.base, "--base") if options.base else repository.default_base(head)
-    return base, head
+        return repository.working_tree()
+    head = repository.revision(options.head or "HEAD", "--head")
+    if not options.head:
+        refuse_uncommitted(repository)
+    return head
 
 
 def compute(
@@ -112,7 +125,7 @@ def compute(
         base_file = stack_file(base_root, stack, f"the base ({base.short})") if base_root.is_dir() else None
         head_file = stack_file(head_root, stack, f"the head ({head.short})") if head_root.is_dir() else None
         _exists(stack, base_file, head_file, (base_root, head_root))
-        notes = _check_head(head_file, head)
+        notes = check_head(head_file, head)
         prepared = _Prepared(stack, base, head, (base_root, head_root), (base_file, head_file))
         if base.tree and base.tree == head.tree:
             result = _Result(notes=["both sides are the same files"])
@@ -149,6 +162,7 @@ def compute(
         limits=options.limits,
         upgrades=prepared.environments.upgrades,
         sdk=tuple(result.sdk),
+        settings_file=file.shown_as if (file := head_file or base_file) else "",
     )
 
 
@@ -339,9 +353,9 @@ def _exists(stack: str, base: StackFile | None, head: StackFile | None, roots: t
     )
 
 
-def _check_head(file: StackFile | None, head: Revision) -> list[str]:
+def check_head(file: StackFile | None, head: Revision) -> list[str]:
     """Reject a head with invalid settings before the engine starts; report every problem with its line."""
-    if file is None:
+    if file is None or _is_foreign(file):
         return []
     try:
         load_stack(str(file.path), file.path.parent)
@@ -360,6 +374,11 @@ def _check_head(file: StackFile | None, head: Revision) -> list[str]:
             f"the head ({head.short}) cannot be built: {plain(error.summary)}", problems
         ) from error
     return []
+
+
+def _is_foreign(file: StackFile) -> bool:
+    """Return whether a stack is of a Pulumi project without Trainfleet's spec, whose stacks have a folder."""
+    return PLATFORM_KEY not in (file.document.get("config") or {}) and file.path.parent.name != "stacks"
 
 
 def _same_project(base: Project, head: Project) -> None:

@@ -37,12 +37,14 @@ class Verdict(StrEnum):
 
     NONE = "no change"
     CHANGE = "change"
+    INCOMPLETE = "incomplete preview"
+    """A recording that does not contain the whole plan."""
     UNKNOWN = "may replace (unknown)"
     """An update that may be a replacement: no rule tells what the provider does."""
     DESTRUCTIVE = "destructive change"
 
 
-EXIT = {Verdict.NONE: 0, Verdict.CHANGE: 2, Verdict.UNKNOWN: 3, Verdict.DESTRUCTIVE: 3}
+EXIT = {Verdict.NONE: 0, Verdict.CHANGE: 2, Verdict.INCOMPLETE: 3, Verdict.UNKNOWN: 3, Verdict.DESTRUCTIVE: 3}
 TOO_EXPENSIVE = 4
 """Exit code if the head costs more than a limit. It is used instead of the verdict's."""
 
@@ -104,6 +106,30 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Drift:
+    """A resource that was changed or deleted without Pulumi."""
+
+    urn: str
+    token: str
+    name: str
+    gone: bool
+    properties: tuple[Property, ...] = ()
+    """The values in the state and in the cloud."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the element of `drift` in the JSON document."""
+        return {
+            "urn": self.urn,
+            "type": self.token,
+            "name": self.name,
+            "what": "deleted" if self.gone else "changed",
+            "properties": [
+                {"path": each.path, "state": each.old, "cloud": each.new} for each in self.properties
+            ],
+        }
+
+
+@dataclass(frozen=True)
 class Failing:
     """A policy violation of one resource."""
 
@@ -144,11 +170,17 @@ class Diff:
     unchanged: int = 0
     weakened: tuple[Weakened, ...] = ()
     accept_unknown: bool = False
-    """Whether updates that may replace count as updates in the verdict."""
+    """Whether updates that may replace count as updates in the verdict, and incomplete previews as whole."""
     access: tuple[AccessChange, ...] = ()
     limits: CostLimits = field(default_factory=CostLimits)
     upgrades: tuple[Upgrade, ...] = ()
     sdk: tuple[SdkChange, ...] = ()
+    incomplete: tuple[str, ...] = ()
+    """Why the recording of a real preview does not contain the whole plan; empty if it does."""
+    drift: tuple[Drift, ...] = ()
+    """What a refresh found changed outside Pulumi."""
+    settings_file: str = ""
+    """The settings file of the stack, relative to the project; empty if there is none."""
 
     def of(self, verb: Verb) -> list[Change]:
         """Return the changes with one verb, sorted by name."""
@@ -161,7 +193,9 @@ class Diff:
             return Verdict.DESTRUCTIVE
         if not self.accept_unknown and any(change.uncertain for change in self.changes):
             return Verdict.UNKNOWN
-        changed = self.changes or self.newly_failing or self.weakened
+        if self.incomplete and not self.accept_unknown:
+            return Verdict.INCOMPLETE
+        changed = self.changes or self.newly_failing or self.weakened or self.drift
         return Verdict.CHANGE if changed or self.providers else Verdict.NONE
 
     @property
@@ -173,6 +207,11 @@ class Diff:
     def exit_code(self) -> int:
         """The verdict's code, or TOO_EXPENSIVE if the head costs more than a limit."""
         return TOO_EXPENSIVE if self.over_limit else EXIT[self.verdict]
+
+    @property
+    def over_limit(self) -> list[str]:
+        """The limits of cost that the head exceeds."""
+        return self.limits.exceeded(self.after) if self.after else []
 
     @property
     def destructive(self) -> list[Change]:
@@ -196,7 +235,21 @@ class Diff:
         ]
         parts = [", ".join(parts) or "nothing changes in the cloud", *self._money(), *self._policies()]
         parts += ["TOO EXPENSIVE"] if self.over_limit else []
+        if self.drift:
+            parts.append(f"{len(self.drift)} changed outside Pulumi")
+        if self.incomplete:
+            parts.append("THE PREVIEW IS INCOMPLETE")
         return "; ".join(parts)
+
+    @property
+    def losses(self) -> str:
+        """What the whole change loses or may lose, in words; empty if nothing."""
+        return self._lost(self.changes).strip(" ()")
+
+    @property
+    def cost_difference(self) -> str:
+        """The difference of the monthly cost, in words."""
+        return "; ".join(self._money())
 
     def _lost(self, changes: Sequence[Change]) -> str:
         """Summarize the losses, data first, with the names of a few resources."""
@@ -279,6 +332,8 @@ class Diff:
             "sdk": [vars(change) for change in self.sdk],
             "access": [vars(change) for change in self.access],
             "spec": [vars(change) for change in self.spec],
+            "drift": [each.as_json() for each in self.drift],
+            "incomplete": list(self.incomplete),
             "notes": list(self.notes),
             "seconds": round(self.seconds, 2),
             "base_from_cache": self.base_from_cache,

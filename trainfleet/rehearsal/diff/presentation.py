@@ -181,6 +181,21 @@ def _apart(old: str, new: str) -> tuple[str, str]:
     return tuple(f"{'…' if start else ''}{text}{'…' if end else ''}" for text in cut)  # type: ignore[return-value] # two in, two out
 
 
+DRIFT = "Changed outside Pulumi"
+
+
+def drift_rows(diff: Diff, most: int = 12) -> list[tuple[str, str, list[str]]]:
+    """Return the name, the type and the lines of each resource that was changed outside Pulumi."""
+    found = []
+    for each in diff.drift:
+        lines = ["deleted" if each.gone else "changed"] if each.gone or not each.properties else []
+        lines += [f"{one.path}: {arrow(one)}" for one in each.properties[:most]]
+        if len(each.properties) > most:
+            lines.append(f"and {len(each.properties) - most} more properties")
+        found.append((each.name, each.token, lines))
+    return found
+
+
 @dataclass(frozen=True)
 class CostRow:
     """One cost row as text: minimum and maximum, before and after."""

@@ -7,16 +7,20 @@ resources, cost, policies, settings.
 from __future__ import annotations
 
 import html
+from collections.abc import Iterable
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.rehearsal.diff.model import Diff, Verb, Verdict
 from trainfleet.rehearsal.diff.presentation import (
+    DRIFT,
     TITLES,
+    CostRow,
     Group,
     arrow,
     cost_notes,
     cost_rows,
+    drift_rows,
     groups,
     short,
     sides,
@@ -33,6 +37,7 @@ MARKDOWN_LIMIT = 60_000
 _COLOURS = {
     Verdict.NONE: "green",
     Verdict.CHANGE: "yellow",
+    Verdict.INCOMPLETE: "red",
     Verdict.UNKNOWN: "red",
     Verdict.DESTRUCTIVE: "red",
 }
@@ -67,26 +72,18 @@ def as_table(diff: Diff, console: Console) -> None:
     console.print(f"[{colour}]{escape(diff.blast_radius)}[/]", soft_wrap=True)
     if diff.changes:
         console.print(_changes_table(diff))
-    if (rows := cost_rows(diff)) and any(row.changed for row in rows):
-        table = _grid("Cost in USD per hour", "part", "what", ">before", ">after", ">per month", "price of")
-        for row in rows:
-            if row.changed or row.name.startswith("all"):
-                table.add_row(
-                    *(
-                        escape(cell)
-                        for cell in (row.name, row.what, row.before, row.after, row.month, row.price)
-                    )
-                )
+    if diff.drift:
+        table = _grid(DRIFT, "resource", "what")
+        for name, token, lines in drift_rows(diff):
+            _row(table, f"{escape(name)}\n[dim]{escape(token)}[/]", escape("\n".join(lines)))
         console.print(table)
+    if (costs := cost_rows(diff)) and any(cost.changed for cost in costs):
+        console.print(_cost_table(costs))
     if diff.newly_failing:
         table = _grid("Policies that newly fail", "policy", "level", "resource", "message")
         for failing in diff.newly_failing:
-            table.add_row(
-                *(
-                    escape(cell)
-                    for cell in (failing.policy, failing.level, failing.resource, short(failing.message, 300))
-                )
-            )
+            cells = (failing.policy, failing.level, failing.resource, short(failing.message, 300))
+            _row(table, *map(escape, cells))
         console.print(table)
     for part in tables(diff):
         table = _grid(part.title, *part.heads)
@@ -96,12 +93,24 @@ def as_table(diff: Diff, console: Console) -> None:
     if diff.spec:
         table = _grid("Settings", "setting", "before", "after", "where")
         for change in diff.spec[:60]:
-            table.add_row(
-                *(escape(cell) for cell in (change.path, short(change.old), short(change.new), change.where))
+            _row(
+                table,
+                *(escape(cell) for cell in (change.path, short(change.old), short(change.new), change.where)),
             )
         console.print(table)
     for note in _notes(diff):
         console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
+
+
+def _cost_table(costs: Iterable[CostRow]) -> Table:
+    from rich.markup import escape
+
+    table = _grid("Cost in USD per hour", "part", "what", ">before", ">after", ">per month", "price of")
+    for cost in costs:
+        if cost.changed or cost.name.startswith("all"):
+            cells = (cost.name, cost.what, cost.before, cost.after, cost.month, cost.price)
+            _row(table, *map(escape, cells))
+    return table
 
 
 def _grid(title: str, *heads: str) -> Table:
@@ -121,6 +130,13 @@ def _grid(title: str, *heads: str) -> Table:
             head.removeprefix(">"), justify="right" if head.startswith(">") else "left", overflow="fold"
         )
     return table
+
+
+def _row(table: Table, *cells: str) -> None:
+    """Add a row; a type such as `pkg:m:Kind` contains no emoji."""
+    from rich.text import Text
+
+    table.add_row(*(Text.from_markup(cell, emoji=False) for cell in cells))
 
 
 def _changes_table(diff: Diff) -> Table:
@@ -146,7 +162,8 @@ def _changes_table(diff: Diff) -> Table:
                 else []
             )
             lines += [f"  [dim]{escape(group.fate)}[/]"] if group.fate else []
-            table.add_row(
+            _row(
+                table,
                 f"[{colour}]{_SIGNS[verb]}[/]",
                 f"{escape(some(group.names, 5))}\n[dim]{escape(group.type)}{count}[/]",
                 "\n".join(lines),
@@ -155,9 +172,9 @@ def _changes_table(diff: Diff) -> Table:
 
 
 def _notes(diff: Diff) -> list[str]:
-    notes = [*diff.notes, *cost_notes(diff)]
+    notes = [*(f"Incomplete: {why}." for why in diff.incomplete), *diff.notes, *cost_notes(diff)]
     if not diff.policies_ran:
-        notes.append("No policies were checked: the head has no policy pack.")
+        notes.append("No policies were checked: no policy pack in the head or the preview.")
     kept = ", base taken from the cache" if diff.base_from_cache else ""
     return [*notes, f"{diff.unchanged} resources are unchanged. {diff.seconds:.1f} s{kept}."]
 
@@ -165,7 +182,7 @@ def _notes(diff: Diff) -> list[str]:
 # ---- Markdown
 
 
-def as_markdown(diff: Diff) -> str:
+def as_markdown(diff: Diff, limit: int = MARKDOWN_LIMIT) -> str:
     """Return the diff as a comment. If it is too long, truncate the end and add a note."""
     blocks = [
         f"### `{diff.stack}`: {diff.verdict}\n\n**{_plain(diff.blast_radius)}**\n\n{_plain(sides(diff))}\n"
@@ -174,6 +191,12 @@ def as_markdown(diff: Diff) -> str:
         if found := groups(diff, verb):
             blocks.append(f"\n#### {title}\n\n| | resource | what |\n|---|---|---|\n")
             blocks += [_markdown_row(verb, group) for group in found]
+    if diff.drift:
+        blocks.append(f"\n#### {DRIFT}\n\n| resource | what |\n|---|---|\n")
+        blocks += [
+            _cells(f"`{name}`<br><sub>{token}</sub>", "<br>".join(_code(line) for line in lines))
+            for name, token, lines in drift_rows(diff)
+        ]
     if (rows := cost_rows(diff)) and any(row.changed for row in rows):
         blocks.append(
             "\n#### Cost in USD per hour\n\n| part | what | before | after | per month | price of"
@@ -200,11 +223,11 @@ def as_markdown(diff: Diff) -> str:
             for each in diff.spec
         ]
     end = "\n" + "\n".join(f"<sub>{_plain(note)}</sub>  " for note in _notes(diff)) + "\n"
-    return _within(blocks, end)
+    return _within(blocks, end, limit)
 
 
-def _within(blocks: list[str], end: str) -> str:
-    text, space = "", MARKDOWN_LIMIT - len(end) - 200
+def _within(blocks: list[str], end: str, limit: int) -> str:
+    text, space = "", limit - len(end) - 200
     for index, block in enumerate(blocks):
         if len(text) + len(block) > space:
             left = sum(1 for each in blocks[index:] if each.startswith("|"))
@@ -271,6 +294,8 @@ def as_html(diff: Diff) -> str:
         sides=sides(diff),
         sections=sections,
         tables=tables(diff),
+        drift_title=DRIFT,
+        drift=drift_rows(diff),
         cost=cost_rows(diff),
         notes=_notes(diff),
         colour=_COLOURS[diff.verdict],

@@ -107,6 +107,8 @@ def bill_of(file: StackFile | None) -> tuple[Bill | None, str]:
     """Return the cost of a stack; or None and the reason if the current version cannot parse its spec."""
     if file is None:
         return None, ""
+    if PLATFORM_KEY not in (file.document.get("config") or {}):
+        return None, "it has no platform spec, so its cost is not known"
     try:
         return bill(PlatformSpec.model_validate((file.document.get("config") or {}).get(PLATFORM_KEY))), ""
     except (ValueError, TypeError, LookupError, TrainfleetError) as error:

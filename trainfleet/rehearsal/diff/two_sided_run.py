@@ -151,6 +151,25 @@ class Session:
         self._collect_violations(side, runner.run(*APPLY))
         return Applied(*_kept(runner.sandbox), None if side.pack else [])
 
+    def restore(self, side: Side, export: dict[str, Any]) -> tuple[Applied, list[str]]:
+        """Import a stack's export instead of applying a base; return it, and the keys of encrypted settings.
+
+        Raises:
+            TrainfleetError: the engine rejects the export; contains its message.
+        """
+        runner = self._runner(side)
+        runner.init()
+        file = runner.sandbox.file("export.json")
+        # The engine encrypts the plain secrets of the import with the key of the sandbox's stack.
+        secrets = {"type": "passphrase", "state": {"salt": _kept(runner.sandbox)[1]}}
+        deployment = {**export["deployment"], "secrets_providers": secrets}
+        file.write_text(json.dumps({**export, "deployment": deployment}))
+        outcome = runner.run("stack", "import", "--file", str(file), events=False)
+        file.unlink()
+        if not outcome.ok:
+            raise TrainfleetError(f"the engine cannot restore the export: {outcome.output.strip()[-1000:]}")
+        return Applied(*_kept(runner.sandbox), None), runner.sandbox.secret_keys
+
     def violations(self, side: Side, applied: Applied) -> list[Violation]:
         """Return the violations of an applied side, checked with its own policy pack.
 

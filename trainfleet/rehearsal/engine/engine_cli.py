@@ -169,38 +169,40 @@ class Runner:
             *lines, rest = rest.split(b"\n")
             for line in lines:
                 with contextlib.suppress(json.JSONDecodeError):
-                    self._event(json.loads(line), outcome)
+                    parse_event(json.loads(line), outcome, self.progress)
             if ended:
                 return
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(POLL)
 
-    def _event(self, event: dict[str, Any], outcome: Outcome) -> None:
-        if made := event.get("resourcePreEvent"):
-            outcome.steps.append(_planned(made["metadata"]))
-        elif done := event.get("resOutputsEvent"):
-            if self.progress:
-                self.progress(done["metadata"]["op"], 1)
-        elif failed := event.get("resOpFailedEvent"):
-            outcome.failed.append(failed["metadata"]["urn"])
-        elif diagnostic := event.get("diagnosticEvent"):
-            if diagnostic.get("severity") == "error":
-                outcome.errors.append((diagnostic.get("urn", ""), _plain_text(diagnostic["message"])))
-        elif policy := event.get("policyEvent"):
-            outcome.violations.append(
-                Violation(
-                    policy["policyName"],
-                    policy.get("resourceUrn", ""),
-                    _without_description(_plain_text(policy["message"])),
-                    policy["enforcementLevel"],
-                )
+
+def parse_event(event: dict[str, Any], outcome: Outcome, progress: Progress | None = None) -> None:
+    """Add what an event of the engine's log says to an outcome."""
+    if made := event.get("resourcePreEvent"):
+        outcome.steps.append(_planned(made["metadata"]))
+    elif done := event.get("resOutputsEvent"):
+        if progress:
+            progress(done["metadata"]["op"], 1)
+    elif failed := event.get("resOpFailedEvent"):
+        outcome.failed.append(failed["metadata"]["urn"])
+    elif diagnostic := event.get("diagnosticEvent"):
+        if diagnostic.get("severity") == "error":
+            outcome.errors.append((diagnostic.get("urn", ""), _plain_text(diagnostic["message"])))
+    elif policy := event.get("policyEvent"):
+        outcome.violations.append(
+            Violation(
+                policy["policyName"],
+                policy.get("resourceUrn", ""),
+                _without_description(_plain_text(policy["message"])),
+                policy["enforcementLevel"],
             )
-        elif summary := event.get("summaryEvent"):
-            outcome.changes = {
-                key: value for key, value in (summary.get("resourceChanges") or {}).items() if value
-            }
-        for name in ("policyAnalyzeSummaryEvent", "policyAnalyzeStackSummaryEvent"):
-            outcome.policies_passed += len((event.get(name) or {}).get("passed") or ())
+        )
+    elif summary := event.get("summaryEvent"):
+        outcome.changes = {
+            key: value for key, value in (summary.get("resourceChanges") or {}).items() if value
+        }
+    for name in ("policyAnalyzeSummaryEvent", "policyAnalyzeStackSummaryEvent"):
+        outcome.policies_passed += len((event.get(name) or {}).get("passed") or ())
 
 
 def _planned(metadata: dict[str, Any]) -> Planned:

@@ -81,6 +81,8 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
 
     def DiffConfig(self, request: Any, context: Any) -> Any:
         old, new = plain(from_struct(request.old_inputs)), plain(from_struct(request.news))
+        if self.cloud.deployed:
+            old = self.cloud.deployed.readable(old, new)
         names = [change.path[0] for change in changes(old, new) if change.path]
         replaces = self.model.config_replaces(old, new) if names else []
         return pb.DiffResponse(
@@ -116,6 +118,11 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
             request.urn.rsplit("::", 1)[-1],
             random,
         )
+        if self.cloud.deployed:
+            given, old = from_struct(request.news), from_struct(request.olds)
+            named = self.cloud.deployed.with_defaults(
+                given, named, old, self.model.name_property(request.type)
+            )
         return pb.CheckResponse(inputs=to_struct(named))
 
     def _mistakes(self, token: str, inputs: dict[str, Any]) -> list[Mistake]:
@@ -132,6 +139,8 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
 
     def Diff(self, request: Any, context: Any) -> Any:
         old, new = from_struct(request.old_inputs), from_struct(request.news)
+        if self.cloud.deployed:
+            old = self.cloud.deployed.readable(plain(old), plain(new))
         before = in_terms_of_new(request.type, plain(old), plain(new), self.rules)
         found = list(changes(before, plain(new)))
         rule = self.rules.get(request.type)
@@ -214,6 +223,8 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         outputs = self._outputs(
             request.type, inputs, request.urn.rsplit("::", 1)[-1], request.id, context, preview=False
         )
+        if self.cloud.deployed:
+            outputs = self.cloud.deployed.outputs(from_struct(request.olds), outputs, inputs)
         before = from_struct(request.old_inputs)
         outputs |= self.model.updated(request.type, before, inputs, from_struct(request.olds))
         if not request.preview:
@@ -260,6 +271,8 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
             )
         except LookupError as error:
             context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        if self.cloud.deployed:
+            reason = self.cloud.deployed.answer(reason)
         return pb.InvokeResponse(**{"return": to_struct(reason)})
 
     def _check_reachable(self, context: Any) -> None:

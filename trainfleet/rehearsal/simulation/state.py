@@ -17,6 +17,7 @@ from typing import Any
 from trainfleet.files import write_whole
 from trainfleet.rehearsal.simulation.check import Mistake
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
+from trainfleet.rehearsal.simulation.deployed import Deployed
 from trainfleet.rehearsal.simulation.fault_injection import FailOnce, FaultInjector, InjectedFaultError
 from trainfleet.rehearsal.simulation.pulumi_values import digested
 from trainfleet.rehearsal.simulation.reachability import why_unreachable
@@ -69,6 +70,8 @@ class Cloud:
     """Drops the mistakes of a type that are due to a program's SDK being another version than the installed
     one; None: they are the same.
     """
+    deployed: Deployed | None = None
+    """What is known of a real deployment, whose resources this cloud remembers; None: nothing is real."""
     waits: Waits | None = None
     """How long programs wait; None: every role is in effect at once."""
     _made: dict[str, int] = field(default_factory=dict, repr=False)
@@ -214,7 +217,11 @@ class Cloud:
     def find(self, token: str, resource_id: str, place: str = "") -> CloudObject | None:
         """Return a copy of a resource, or None."""
         with self._lock:
-            return copy.deepcopy(self.records.get((token, resource_id, place)))
+            # Remembered resources have no place.
+            found = self.records.get((token, resource_id, place)) or self.records.get(
+                (token, resource_id, "")
+            )
+            return copy.deepcopy(found)
 
     def remember(self, resources: Iterable[dict[str, Any]]) -> None:
         """Add the resources of an engine's state that another `Cloud` created.

@@ -1,0 +1,66 @@
+"""Renders a recorded preview of a real stack as a diff: no engine, no project and no account needed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from trainfleet.errors import InputError, Problem
+from trainfleet.rehearsal.diff import compare, event_log
+from trainfleet.rehearsal.diff.drift import drift_of
+from trainfleet.rehearsal.diff.model import Diff, Failing
+from trainfleet.rehearsal.diff.worktrees import Revision
+
+
+def diff_of(file: Path, stack: str = "", *, accept_unknown: bool = False) -> Diff:
+    """Return the diff that a recording describes.
+
+    Args:
+        file: an event log or a digest, see `event_log`.
+        stack: the stack that it has to be of; empty: any.
+        accept_unknown: whether an incomplete recording counts as a whole one.
+
+    Raises:
+        InputError: the file is not a recording, or of another stack.
+    """
+    began = time.monotonic()
+    log = event_log.read(file)
+    if stack and log.stack and stack != log.stack:
+        raise InputError(
+            "the preview is of another stack",
+            [
+                Problem(
+                    str(file),
+                    f"is of the stack `{log.stack}`, not `{stack}`",
+                    f"trainfleet diff --events {file}",
+                )
+            ],
+        )
+    changes, unchanged = compare.changes(log.steps, log.before, real_preview=True)
+    failing = tuple(
+        Failing(each.policy, each.urn.rsplit("::", 1)[-1], each.message, each.level)
+        for each in log.violations
+    )
+    imported = sum(step["op"] in ("import", "import-replacement") for step in log.steps)
+    notes = [*log.notes, "Computed by the real providers. A recording has no settings and no costs."]
+    if failing:
+        notes.append("A recording has no base: all policy violations are listed, not only new ones.")
+    if imported:
+        notes.append(f"{imported} existing resources are imported into the stack.")
+    return Diff(
+        stack=log.stack or stack or "(no resources)",
+        base=Revision("deployed state", "", ""),
+        head=Revision(file.name, "", "", f"project {log.project}" if log.project else ""),
+        stack_is="there",
+        changes=tuple(changes),
+        before=None,
+        after=None,
+        newly_failing=failing,
+        policies_ran=bool(failing) or any("policyAnalyzeSummaryEvent" in event for event in log.events),
+        notes=tuple(notes),
+        seconds=time.monotonic() - began,
+        unchanged=unchanged,
+        accept_unknown=accept_unknown,
+        incomplete=tuple(log.incomplete),
+        drift=tuple(drift_of(log.events)),
+    )
