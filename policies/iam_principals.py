@@ -108,7 +108,7 @@ def _everyone(statement: Statement) -> bool:
         return True
     if isinstance(principal, Mapping):
         return any(_star(each) for each in listed(principal.get("AWS")))
-    return principal is not None and _star(principal)
+    return any(_star(each) for each in listed(principal))
 
 
 def _star(value: Json) -> bool:

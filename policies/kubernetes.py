@@ -16,6 +16,7 @@ from trainfleet.policies.engine.pod_specs import (
     allowed_workload,
     chart,
     containers,
+    node_access,
     pod_specs,
     release_values,
 )
@@ -62,6 +63,7 @@ def unprivileged_pods(resource: Resource) -> Iterable[Violation]:
     for where, container, _ in containers(resource):
         if is_true((container.get("securityContext") or {}).get("privileged")):
             yield Violation(f"{where}.securityContext.privileged is true")
+        yield from node_access(where, container)
 
 
 def unprivileged_release(resource: Resource) -> Iterable[Violation]:
@@ -244,8 +246,8 @@ def aks_version(resource: Resource) -> Iterable[Violation]:
 NO_PRIVILEGED_POD = Rule(
     name="no-privileged-pod",
     statement=(
-        "No pod is privileged or shares the node's network, process or IPC namespace, except the allowed "
-        "ones."
+        "No pod is privileged, shares the node's network, process or IPC namespace, uses the node's ports or "
+        "adds capabilities beyond the profile Baseline, except the allowed ones."
     ),
     reason=(
         "Such a pod has root on the node: it can read every other pod's memory and the node's own "
@@ -261,7 +263,9 @@ NO_PRIVILEGED_POD = Rule(
         "CKV_K8S_17",
         "CKV_K8S_18",
         "CKV_K8S_19",
+        "KSV-0005",
         "KSV-0017",
+        "KSV-0024",
     ),
     severity="critical",
     checks={**dict.fromkeys(WORKLOADS, unprivileged_pods), RELEASE: unprivileged_release},

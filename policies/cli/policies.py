@@ -38,6 +38,8 @@ With NAME, show one rule with its reason, remedy, sources and the resource types
   trainfleet policies --markdown > policies.md
 
   trainfleet policies --check policies.md
+
+  trainfleet policies --export pack
 """
 
 
@@ -69,6 +71,14 @@ def main(  # noqa: PLR0917 - one per flag
             metavar="FILE", help="Check that FILE is the current document; exit code 1 if it is not."
         ),
     ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write the policy pack as a new folder that needs only pulumi_policy, for `pulumi preview"
+            " --policy-pack` and `pulumi policy publish`.",
+        ),
+    ] = None,
 ) -> None:
     """See _HELP."""
     from trainfleet.console import out, print_json
@@ -78,8 +88,14 @@ def main(  # noqa: PLR0917 - one per flag
 
     _known("--cloud", cloud, tuple(CLOUDS.values()))
     _known("--severity", severity, SEVERITIES)
-    if exceptions:
-        _reject_with_exceptions(name, severity, as_markdown=as_markdown, check=check)
+    if export is not None:
+        listing = (cloud, exceptions, as_json)
+        _alone("--export", _given(name, severity, as_markdown=as_markdown, check=check, listing=listing))
+        _export(export)
+    elif exceptions:
+        _alone(
+            "--exceptions", _given(name, severity, as_markdown=as_markdown, check=check), "--cloud and --json"
+        )
         _exceptions(cloud, as_json=as_json)
     elif check is not None:
         _check(check, markdown())
@@ -102,15 +118,41 @@ def main(  # noqa: PLR0917 - one per flag
         console.print(f"{len(rules)} rules; `trainfleet policies NAME` shows one")
 
 
-def _reject_with_exceptions(name: str, severity: str, *, as_markdown: bool, check: Path | None) -> None:
+def _given(
+    name: str,
+    severity: str,
+    *,
+    as_markdown: bool,
+    check: Path | None,
+    listing: tuple[str, bool, bool] = ("", False, False),
+) -> list[str]:
+    """Return the options that are set, by their names."""
+    cloud, exceptions, as_json = listing
+    values = {"NAME": name, "--severity": severity, "--markdown": as_markdown, "--check": check}
+    values |= {"--cloud": cloud, "--exceptions": exceptions, "--json": as_json}
+    return [option for option, value in values.items() if value]
+
+
+def _alone(option: str, given: list[str], allowed: str = "") -> None:
+    """Reject what does not go with an option."""
     from trainfleet.errors import InputError, Problem
 
-    given = {"NAME": name, "--severity": severity, "--markdown": as_markdown, "--check": check}
-    if wrong := [option for option, value in given.items() if value]:
-        problems = [
-            Problem(option, "does not go with --exceptions", "--cloud and --json do") for option in wrong
-        ]
+    fix = f"{allowed} do" if allowed else "run it alone"
+    if problems := [Problem(each, f"does not go with {option}", fix) for each in given]:
         raise InputError("options that exclude each other", problems)
+
+
+def _export(folder: Path) -> None:
+    from trainfleet.policies.engine.export import export
+
+    files = export(folder)
+    typer.echo(f"{len(files)} files in {folder}", err=True)
+    for line in (
+        f"python -m venv {folder}/venv",
+        f"{folder}/venv/bin/pip install -r {folder}/requirements.txt",
+        f"pulumi preview --policy-pack {folder}",
+    ):
+        typer.echo(line)
 
 
 def _exceptions(cloud: str, *, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from trainfleet.policies.catalogue import RULES, THEMES, theme_of
 from trainfleet.policies.engine.pod_specs import ALLOWED, ALLOWED_ROOT
 from trainfleet.policies.engine.rule import CLOUDS, ENVIRONMENTS, Rule, Severity
+from trainfleet.policies.remediation import remediable
 from trainfleet.policies.scanner_exceptions import scanner, scanner_exceptions
 from trainfleet.policies.unchecked import UNCHECKED
 
@@ -25,8 +26,9 @@ depends on `environment` in the platform spec. For a program without an environm
 A value that is unknown in a preview is checked when the stack is applied. A rule that checks for something
 *missing* (a bucket without a lifecycle) appears as `<name>-everywhere` in Pulumi's output.
 
-An exception is part of the spec. It names one resource, a reason and an end date, and has no effect after
-that date:
+[Policies](../policies.md) describes the pack for other programs, levels, exceptions and fixes by the engine.
+An exception is part of the spec. It names a resource or a type, a reason and an end date, and has no effect
+after that date:
 
 ```yaml
 exceptions:
@@ -113,6 +115,7 @@ def as_json(rule: Rule) -> dict[str, Any]:
         "statement": rule.statement,
         "reason": rule.reason,
         "remedy": rule.fix,
+        "fixed_by_engine": list(remediable(rule)),
         "references": list(rule.references),
         "types": list(rule.checks),
         "absence": list(rule.stack),
@@ -222,6 +225,10 @@ def _rule(rule: Rule) -> list[str]:
     for title, kinds in (("Checked", rule.checks), ("Checked for a missing companion", rule.stack)):
         for cloud, names in types_by_cloud(kinds).items():
             lines.append(f"- {title} ({cloud}): {', '.join(f'`{name}`' for name in names)}")
+    if kinds := remediable(rule):
+        every = set(kinds) == set(rule.checks)
+        types = "every type" if every or len(kinds) > 8 else ", ".join(f"`{kind}`" for kind in kinds)
+        lines.append(f"- Fixed by the engine at the level `remediate`: {types}")
     lines += [f"- Not checked ({cloud}): {why}" for cloud, why in unchecked(rule).items()]
     if rule.settings:
         lines.append(f"- Settings: {', '.join(f'`{name}`' for name in rule.settings)}")

@@ -6,6 +6,7 @@ Pulumi runs the two at different times.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from trainfleet.policies.engine.rule import (
     evaluate,
     evaluate_stack,
 )
+from trainfleet.policies.remediation import platform_tags, remediable, remedy
 
 ENFORCEMENT: Mapping[Level, pulumi_policy.EnforcementLevel] = {
     "mandatory": pulumi_policy.EnforcementLevel.MANDATORY,
@@ -67,6 +69,20 @@ def _resource_policy(rule: Rule, environment: str | None) -> pulumi_policy.Polic
         for message, _ in _messages(rule, evaluate(rule, resource), resource.name, resource.kind):
             report(message, None)
 
+    def remediate(args: pulumi_policy.ResourceValidationArgs) -> Any:
+        # The engine calls this only for rules at the level `remediate`.
+        if canonical(args.resource_type) not in fixable:
+            return None
+        resource = Resource(
+            args.resource_type, args.name, plain(args.props), args.urn, settings=args.get_config() or {}
+        )
+        own = [each for each in _waivers() if each.covers(rule.name, resource.name, resource.kind)]
+        values = {} if in_force(own, today()) else remedy(rule, resource, platform_tags(_spec()))
+        for path, value in values.items():
+            set_value(args.props, path, value)
+        return args.props if values else None
+
+    fixable = remediable(rule)
     schema = (
         pulumi_policy.PolicyConfigSchema({name: dict(kind) for name, kind in rule.settings.items()})
         if rule.settings
@@ -78,6 +94,7 @@ def _resource_policy(rule: Rule, environment: str | None) -> pulumi_policy.Polic
         validate,
         ENFORCEMENT[rule.level(environment)],
         schema,
+        remediate if fixable else None,
         severity=pulumi_policy.Severity(rule.severity),
         remediation_steps=rule.fix,
     )
@@ -129,6 +146,14 @@ def _waivers() -> tuple[Waiver, ...]:
     return waivers(_platform())
 
 
+def _spec() -> Mapping[str, Json]:
+    try:
+        found = json.loads(_platform() or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _platform() -> str | None:
     # The engine passes the stack's configuration to the pack; it is missing under `pulumi policy`.
     found = pulumi.runtime.get_config("trainfleet:platform")
@@ -141,6 +166,16 @@ def _description(rule: Rule) -> str:
 
 def _origins(dependencies: Mapping[str, Sequence[Any]]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(resource.urn for resource in resources) for name, resources in dependencies.items()}
+
+
+def set_value(props: Any, path: str, value: Json) -> None:
+    """Set a property at a dotted path in Pulumi's proxies, which keep unknown and secret values."""
+    *parents, last = path.split(".")
+    for name in parents:
+        if not isinstance(props.get(name), Mapping):
+            props[name] = {}
+        props = props[name]
+    props[last] = value
 
 
 def plain(value: Json) -> Json:

@@ -5,10 +5,10 @@ A Helm release is one opaque resource, so policies check its values and the name
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from trainfleet.policies.engine.accessors import listed
-from trainfleet.policies.engine.rule import UNKNOWN, Json, Resource
+from trainfleet.policies.engine.accessors import at, listed
+from trainfleet.policies.engine.rule import UNKNOWN, Json, Resource, Violation, until_unknown
 
 ALLOWED = {
     "gpu-system/nvidia-device-plugin": "accesses the GPUs and the kubelet's socket",
@@ -36,6 +36,24 @@ ALLOWED_ROOT = {
 CLOUD_NAMESPACES = {"aws-hyperpod": "SageMaker runs its node tests in it"}
 """Namespaces that a cloud requires by name for its own workloads, with the reason."""
 HOST_FLAGS = ("hostNetwork", "hostPID", "hostIPC")
+BASELINE_CAPABILITIES = frozenset(
+    {
+        "AUDIT_WRITE",
+        "CHOWN",
+        "DAC_OVERRIDE",
+        "FOWNER",
+        "FSETID",
+        "KILL",
+        "MKNOD",
+        "NET_BIND_SERVICE",
+        "SETFCAP",
+        "SETGID",
+        "SETPCAP",
+        "SETUID",
+        "SYS_CHROOT",
+    }
+)
+"""What a container may add by the Pod Security Standards, profile Baseline."""
 CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 
@@ -91,6 +109,20 @@ def containers(resource: Resource) -> Iterator[tuple[str, dict[str, Json], dict[
             for index, container in enumerate(listed(pod.get(kind))):
                 if isinstance(container, dict):
                     yield f"{where}.{kind}[{index}]", container, pod
+
+
+def node_access(where: str, container: Mapping[str, Json]) -> tuple[Violation, ...]:
+    """Return the node's ports that a container uses, and capabilities that the profile Baseline forbids."""
+
+    def found() -> Iterator[Violation]:
+        for index, port in enumerate(listed(container.get("ports"))):
+            if isinstance(port, Mapping) and port.get("hostPort"):
+                yield Violation(f"{where}.ports[{index}].hostPort is {port['hostPort']}")
+        for name in listed(at(container, "securityContext.capabilities.add")):
+            if str(name).removeprefix("CAP_") not in BASELINE_CAPABILITIES:
+                yield Violation(f"{where}.securityContext.capabilities.add has {name}")
+
+    return until_unknown(found())
 
 
 def leaves(where: str, node: Json) -> Iterator[tuple[str, str, Json]]:

@@ -152,8 +152,23 @@ def platform_of(kind: str) -> str:
     return BASES[kind].name.partition("-")[0]
 
 
+def planned_inputs(log: str) -> dict[str, Any]:
+    """By name: the inputs with which the engine plans each resource."""
+    events = [json.loads(line).get("resourcePreEvent") for line in log.splitlines() if line]
+    steps = [event["metadata"] for event in events if event]
+    return {step["urn"].rpartition("::")[2]: step["new"]["inputs"] for step in steps if step.get("new")}
+
+
 @pytest.fixture
-def engine(tmp_path: Path, root: Path) -> Iterator[Callable[..., Callable[[str], Outcome]]]:
+def planned() -> dict[str, Any]:
+    """By name: the inputs of each resource in the last run."""
+    return {}
+
+
+@pytest.fixture
+def engine(
+    tmp_path: Path, root: Path, planned: dict[str, Any]
+) -> Iterator[Callable[..., Callable[[str], Outcome]]]:
     """Start a program with a platform's settings; gives a function that runs one command with the pack."""
     with ExitStack() as stack:
 
@@ -162,6 +177,9 @@ def engine(tmp_path: Path, root: Path) -> Iterator[Callable[..., Callable[[str],
             platform: dict[str, Any] | None = None,
             resources: list[dict[str, Any]] | None = None,
             anchor: str = "",
+            pack: Path = root / "policies",
+            levels: dict[str, Any] | None = None,
+            analyzer: str = "",
         ) -> Callable[[str], Outcome]:
             (tmp_path / "__main__.py").write_text(program)
             (tmp_path / "resources.json").write_text(
@@ -174,9 +192,21 @@ def engine(tmp_path: Path, root: Path) -> Iterator[Callable[..., Callable[[str],
                 rehearsal_session(read_project(tmp_path, "dev"), find_engine(), RehearsalOptions())
             )
 
+            if analyzer:
+                (rehearsal.runner.sandbox.folder / "bin" / "pulumi-analyzer-policy-python").write_text(
+                    analyzer
+                )
+
             def run(command: str) -> Outcome:
                 more = ["--yes", "--skip-preview"] if command == "up" else []
-                return rehearsal.runner.run(command, *more, "--policy-pack", str(root / "policies"))
+                if levels:
+                    (tmp_path / "levels.json").write_text(json.dumps(levels))
+                    more += ["--policy-pack-config", str(tmp_path / "levels.json")]
+                outcome = rehearsal.runner.run(command, *more, "--policy-pack", str(pack))
+                log = rehearsal.runner.sandbox.file(f"events-{rehearsal.runner.count}.jsonl")
+                planned.clear()
+                planned.update(planned_inputs(log.read_text(errors="replace")))
+                return outcome
 
             return run
 

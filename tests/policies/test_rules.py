@@ -12,7 +12,7 @@ import pytest
 from tests.policies.cases import address_ranges, identity, policy_documents, upkeep
 from tests.policies.cases.every import CASES
 from tests.policies.cases.exposure import DENY_HTTP, document
-from tests.policies.cases.table import BASES, Base, Case, broken
+from tests.policies.cases.table import BASES, NOT_KEPT, PLANNED_RESOURCES, Base, Case, broken
 from trainfleet.policies.catalogue import RULES
 from trainfleet.policies.engine.accessors import Forbidden
 from trainfleet.policies.engine.document import unchecked
@@ -63,6 +63,14 @@ def test_a_resource_that_keeps_a_rule_is_left_alone(rule: Rule, kind: str) -> No
         forbidden = isinstance(rule.checks[kind], Forbidden)
         kept = found(rule, kind, BASES[key]) == ()
         assert kept != forbidden
+
+
+@pytest.mark.parametrize("kind", PLANNED_RESOURCES)
+def test_a_planned_resource_of_our_stacks_keeps_every_rule_but_the_named_ones(kind: str) -> None:
+    base = PLANNED_RESOURCES[kind]
+    resource = Resource(kind.partition("#")[0], base.name, base.props)
+    broken_rules = {rule.name for rule in RULES if evaluate(rule, resource)}
+    assert broken_rules == set(NOT_KEPT.get(kind, ()))
 
 
 def test_every_rule_has_both_a_kept_and_a_broken_resource_for_each_of_its_types() -> None:

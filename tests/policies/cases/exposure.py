@@ -64,7 +64,12 @@ def document(*statements: dict[str, Any]) -> str:
 PUBLIC = {"vpcConfig.endpointPublicAccess": True}
 CONTROL_PLANE = [
     Case("no-open-control-plane", EKS, {"vpcConfig": REMOVED}, "publicAccessCidrs"),
-    Case("no-open-control-plane", EKS, PUBLIC, "publicAccessCidrs"),
+    Case(
+        "no-open-control-plane",
+        EKS,
+        {**PUBLIC, "vpcConfig.publicAccessCidrs": REMOVED},
+        "publicAccessCidrs does not restrict",
+    ),
     Case(
         "no-open-control-plane",
         EKS,

@@ -181,7 +181,11 @@ GPU = [
     Case(
         "flex-nodes-end",
         GKE_GPU,
-        {"queuedProvisioning": {"enabled": True}, "nodeConfig.maxRunDuration": "3600s"},
+        {
+            "queuedProvisioning": {"enabled": True},
+            "nodeConfig.maxRunDuration": "3600s",
+            "management.autoRepair": True,
+        },
         "autoRepair",
     ),
 ]

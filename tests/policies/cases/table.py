@@ -339,15 +339,23 @@ BY_HAND: dict[str, dict[str, Any]] = {
 }
 
 
-def _bases() -> dict[str, Base]:
-    planned = json.loads(PLANNED.read_text())
-    by_hand = {kind: Base("p-it", props) for kind, props in BY_HAND.items()}
-    return by_hand | {kind: Base(each["name"], copy_props(each["props"])) for kind, each in planned.items()}
-
-
-BASES = _bases()
+PLANNED_RESOURCES = {
+    kind: Base(each["name"], copy_props(each["props"]))
+    for kind, each in json.loads(PLANNED.read_text()).items()
+}
+"""By type (and `#gpu`): the first resource of the rehearsed stacks, whatever the rules say of it."""
+NOT_KEPT = {
+    "azure-native:containerregistry:Registry": {
+        "own-key-for-images": "advice: Azure encrypts images with a key of its own"
+    },
+    "gcp:filestore/instance:Instance": {"protected-from-deletion": "only a dev platform has the type"},
+}
+"""By type: the rules that the planned resource does not keep, with the reason."""
+BASES = {kind: Base("p-it", props) for kind, props in BY_HAND.items()} | {
+    kind: base for kind, base in PLANNED_RESOURCES.items() if kind not in NOT_KEPT
+}
 """By type (and `#gpu`): a resource that keeps every rule; a planned one, or one by hand where no stack of
-ours has the type.
+ours has the type or keeps every rule.
 """
 
 
