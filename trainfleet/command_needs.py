@@ -42,9 +42,9 @@ NEEDS: dict[str, Needs] = {
     "tune": Needs(
         ("extra-train", "extra-tune"), (*_MODELS, *_TRACKERS, *_MACHINE, *_LAUNCHERS, *_CLOUD_TOOLS)
     ),
-    "evaluate": Needs(("extra-train",), (*_MODELS, *_MACHINE)),
+    "evaluate": Needs(("extra-train",), (*_MODELS, *_MACHINE, *_LAUNCHERS, *_CLOUD_TOOLS)),
     "publish": Needs(("extra-train",), _MODELS),
-    "predict": Needs(("extra-train",), (*_MODELS, *_MACHINE)),
+    "predict": Needs(("extra-train",), (*_MODELS, *_MACHINE, *_LAUNCHERS, *_CLOUD_TOOLS)),
     "serve": Needs(("extra-train",), (*_MODELS, *_MACHINE)),
     "report": Needs(("extra-train",)),
     "image": Needs((), ("buildah", "podman", "docker", *_REGISTRY_LOGINS)),

@@ -19,7 +19,8 @@ from trainfleet.training.inference.sharded import is_sharded
 from trainfleet.training.stores import StoreError, open_store
 
 if TYPE_CHECKING:
-    from trainfleet.training.inference.loaded import LoadedRun
+    from trainfleet.training.inference.loaded import LoadedRun, OpenedRun
+    from trainfleet.training.runtime.process_group import World
     from trainfleet.training.workloads import Precision, Split
 
 SPLITS = ("train", "validation", "test")
@@ -87,12 +88,7 @@ def evaluate(
         InputError: no run, no such split, fewer GPUs than workers, or the result cannot be stored.
         TrainfleetError: the checkpoint cannot be read, or a worker failed.
     """
-    if split not in SPLITS:
-        from trainfleet.suggestions import did_you_mean
-
-        raise InputError(
-            "unknown split", [Problem("--split", f"`{split}` is not a split", did_you_mean(split, SPLITS))]
-        )
+    require_split(split)
     job = {"source": source, "split": split, "which": which, "samples": samples, "precision": precision}
     _require_gpus(workers)
     if workers == 1:
@@ -114,6 +110,20 @@ def evaluate(
     return found
 
 
+def require_split(split: str) -> None:
+    """Require the name of a split.
+
+    Raises:
+        InputError: it is not one.
+    """
+    if split not in SPLITS:
+        from trainfleet.suggestions import did_you_mean
+
+        raise InputError(
+            "unknown split", [Problem("--split", f"`{split}` is not a split", did_you_mean(split, SPLITS))]
+        )
+
+
 def _require_gpus(workers: int) -> None:
     """Reject more processes than GPUs on a machine that has some: all of them would compute on its CPUs."""
     from trainfleet.training.runtime.local_resources import gpus
@@ -127,15 +137,53 @@ def _require_gpus(workers: int) -> None:
 def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
     """Run one rank; returns the result over all ranks."""
     import torch
-    import torch.distributed as dist
 
     from trainfleet.training.runtime.process_group import init_from_env, shutdown
 
-    began = time.monotonic()
     # Opened before the process group exists: each rank reads the checkpoint, or its share, by itself.
+    opened = _open(job)
+    world = init_from_env(use_gpu=torch.cuda.device_count() >= _local_world_size())
+    try:
+        return _evaluated(job, opened, world, send)
+    finally:
+        shutdown()
+
+
+def on_ranks(job: Mapping[str, Any], world: World, send: Callable[..., Any]) -> dict[str, Any]:
+    """Evaluate on the ranks of an existing process group, and store the result with the model's run.
+
+    Collective.
+
+    Args:
+        job: `source`, `split`, `which`, `samples` and `precision`, as `evaluate` takes them.
+        world: this rank's place.
+        send: receives the progress.
+
+    Returns:
+        The fields of `Evaluation`, and `file`.
+
+    Raises:
+        TrainfleetError: as `evaluate`.
+    """
+    from trainfleet.training.runtime.process_group import on_first
+
+    found = Evaluation(**_evaluated(job, _open(job), world, send))
+    on_first(lambda: store(found), world.rank)
+    return asdict(found) | {"file": found.file}
+
+
+def _open(job: Mapping[str, Any]) -> OpenedRun:
     opened = open_run(job["source"], job["which"])
     set_precision(opened.workload, opened.recipe, job.get("precision"))
-    world = init_from_env(use_gpu=torch.cuda.device_count() >= _local_world_size())
+    return opened
+
+
+def _evaluated(
+    job: Mapping[str, Any], opened: OpenedRun, world: World, send: Callable[..., Any]
+) -> dict[str, Any]:
+    import torch.distributed as dist
+
+    began = time.monotonic()
     sharded = is_sharded(opened.recipe, world.world_size)
     loaded = opened.load(world.device, job.get("precision"), sharded=sharded)
     identity = identity_of(loaded.path)
@@ -148,13 +196,10 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
                 "the run saved a newer checkpoint during the start",
                 [Problem(job["source"], "is still training", "select a checkpoint with --which step-N")],
             )
-    try:
-        place = (world.rank, world.world_size, world.device)
-        count, metrics = measure(
-            loaded, job["split"], job["samples"], place, send, precision=job.get("precision")
-        )
-    finally:
-        shutdown()
+    place = (world.rank, world.world_size, world.device)
+    count, metrics = measure(
+        loaded, job["split"], job["samples"], place, send, precision=job.get("precision")
+    )
     return asdict(
         Evaluation(
             checkpoint=loaded.path,

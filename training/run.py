@@ -27,6 +27,7 @@ from trainfleet.training.runtime.code_archive import CODE, CODE_FOLDER
 from trainfleet.training.runtime.events import (
     ALLOW_CHANGES,
     EVENTS,
+    JOB,
     LAUNCH,
     NOTIFIED_LAUNCH,
     PARENT,
@@ -39,7 +40,7 @@ from trainfleet.training.runtime.events import (
 )
 from trainfleet.training.worker import send_error, work, work_under_ray
 
-PASSED_ON = (STOP_FILE, ALLOW_CHANGES, USD_PER_HOUR, CODE, CODE_FOLDER)
+PASSED_ON = (STOP_FILE, ALLOW_CHANGES, USD_PER_HOUR, CODE, CODE_FOLDER, JOB)
 """Variables of the driver that the workers of Ray Train get."""
 
 

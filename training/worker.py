@@ -27,6 +27,7 @@ from trainfleet.training.runtime.code_archive import CODE, CODE_FOLDER
 from trainfleet.training.runtime.events import (
     ALLOW_CHANGES,
     EVENTS,
+    JOB,
     LAUNCH,
     STOP_FILE,
     EventSink,
@@ -166,6 +167,7 @@ def work(
     sink = ReportingSink(recipe, run_dir, env) if reports else EventSink(env.get(EVENTS))
     sink.send("worker", rank=rank, pid=os.getpid())
     try:
+        from trainfleet.training.inference.job import run_job
         from trainfleet.training.runtime import process_group, required_network
         from trainfleet.training.trainer import loop
 
@@ -189,11 +191,13 @@ def work(
         if network and world.rank == 0:
             context.on_event("network", f"NCCL uses {network}, as the platform requires")
         try:
-            with note, _watched(recipe, world, context, sink):
-                result = loop.train(recipe, context)
+            if job := env.get(JOB):
+                document = run_job(job, run_dir, world, sink.send)
+            else:
+                with note, _watched(recipe, world, context, sink):
+                    document = _as_document(loop.train(recipe, context))
         finally:
             stop_request.uninstall()
-        document = _as_document(result)
         if world.rank == 0:
             sink.send("result", **document)
         process_group.shutdown()

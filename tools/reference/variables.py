@@ -79,6 +79,12 @@ INTERNAL = Group(
             "none",
         ),
         Variable(
+            "TRAINFLEET_JOB",
+            "JSON of what the ranks do instead of training: `evaluate --on`, `predict --on`.",
+            "the training driver, each rank",
+            "they train",
+        ),
+        Variable(
             "TRAINFLEET_CODE",
             "URL of the archive with the user's code, which is imported first: `--code`. Or a folder.",
             "the training driver, each rank",

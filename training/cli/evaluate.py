@@ -10,7 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainfleet.console import EXIT_CODES
-from trainfleet.training.cli.options import InferencePrecision, JsonAtEnd, ModelSource, Which, Workers
+from trainfleet.training.cli.launch_job import (
+    LaunchArguments,
+    detached_lines,
+    launch_job,
+    require_no_launch_options,
+)
+from trainfleet.training.cli.launch_options import OF_JOBS, Code, LaunchedOn, Stacks, with_launcher_options
+from trainfleet.training.cli.options import (
+    InferencePrecision,
+    JsonAtEnd,
+    ModelSource,
+    Storage,
+    Which,
+    Workers,
+)
 
 if TYPE_CHECKING:
     from trainfleet.training.evaluate import Evaluation
@@ -35,7 +49,15 @@ Rows = Annotated[
 ]
 
 
+OWN = (
+    *("source", "split", "which", "workers", "samples", "rows", "precision"),
+    *("on", "stack", "storage", "code", "as_json"),
+)
+"""The parameters of the command itself; the others are options of launchers."""
+
+
 @evaluate.command(epilog=EXIT_CODES)
+@with_launcher_options(OF_JOBS)
 def evaluate_command(  # noqa: PLR0917 - Typer passes options by name
     ctx: typer.Context,
     source: ModelSource,
@@ -45,6 +67,10 @@ def evaluate_command(  # noqa: PLR0917 - Typer passes options by name
     samples: Samples = None,
     rows: Rows = None,
     precision: InferencePrecision = None,
+    on: LaunchedOn = None,
+    stack: Stacks = None,
+    storage: Storage = None,
+    code: Code = None,
     as_json: JsonAtEnd = False,
 ) -> None:
     """Measure a checkpoint on a split: each sample once. Metrics are exact for any number of processes.
@@ -52,6 +78,9 @@ def evaluate_command(  # noqa: PLR0917 - Typer passes options by name
     With --rows the model may also be a published folder, and needs none of its training data; a row is as for
     predict, with [dim]label[/] for an image or [dim]text[/] for audio. Otherwise,
     the result is stored in RUN/evaluations/SPLIT-STEP.json; with --precision in SPLIT-STEP-PRECISION.json.
+
+    With --on, the processes run where [dim]trainfleet launch[/] would train, as a run of their own, with its
+    options.
 
     [bold]Examples[/]
 
@@ -62,6 +91,8 @@ def evaluate_command(  # noqa: PLR0917 - Typer passes options by name
     trainfleet evaluate runs/lm-small/checkpoints/step-00000200 --precision bf16 --json
 
     trainfleet evaluate models/digits --rows new.parquet
+
+    trainfleet evaluate s3://my-bucket/runs/lm-1b --on kuberay --stack outputs.json --workers 8
     """
     from dataclasses import asdict
 
@@ -69,6 +100,19 @@ def evaluate_command(  # noqa: PLR0917 - Typer passes options by name
     from trainfleet.training.evaluate import evaluate as measure
     from trainfleet.training.runtime.counted_progress import CountedProgress
 
+    if rows is not None and on is not None:
+        from trainfleet.errors import InputError, Problem
+
+        problem = Problem(
+            "--rows", f"does nothing with --on {on}: one process reads all rows", "leave out --on"
+        )
+        raise InputError("options that --on does not have", [problem])
+    if on is not None:
+        where = LaunchArguments(on, workers, tuple(stack or ()), storage, code, json=as_json)
+        job = {"source": source, "split": split, "which": which, "samples": samples, "precision": precision}
+        _launch(ctx, where, job)
+        return
+    require_no_launch_options(ctx, [each for each in OWN if each not in ("stack", "storage", "code")])
     if rows is not None:
         _evaluate_rows(ctx, source, rows, which, precision, as_json=as_json)
         return
@@ -86,6 +130,25 @@ def evaluate_command(  # noqa: PLR0917 - Typer passes options by name
         print_json(asdict(found) | {"file": found.file})
     else:
         _show(found)
+
+
+def _launch(ctx: typer.Context, where: LaunchArguments, job: dict[str, Any]) -> None:
+    from trainfleet.console import out, print_json
+    from trainfleet.training.evaluate import Evaluation, require_split
+
+    require_split(job["split"])
+    outcome, result = launch_job(ctx, where, "evaluate", job, own=OWN, urls={"MODEL": job["source"]})
+    if (lines := detached_lines(outcome)) is not None:
+        if where.json:
+            print_json(outcome.document)
+        for line in lines if not where.json else ():
+            out().print(line, soft_wrap=True, markup=False)
+        return
+    found = result["evaluation"]
+    if where.json:
+        print_json(found)
+    else:
+        _show(Evaluation(**{key: value for key, value in found.items() if key != "file"}))
 
 
 def _evaluate_rows(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,6 +29,16 @@ On = Annotated[
         metavar="LAUNCHER",
         help="local: Ray on this machine. torchrun: without Ray. kuberay: Ray on a Kubernetes cluster. "
         "sky: SkyPilot. ray-up: Ray on VMs or on hosts of yours.",
+        autocompletion=_launchers,
+    ),
+]
+LaunchedOn = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="LAUNCHER",
+        help="Launch the processes as a run: local, torchrun, kuberay, sky or ray-up. By default, they run "
+        "on this machine without a launcher.",
         autocompletion=_launchers,
     ),
 ]
@@ -288,25 +298,36 @@ SshKey = Annotated[
 
 OF_LAUNCHES = ("write", "detach")
 """Parameters of `trainfleet launch` alone: a search starts all its trials, and follows them."""
+OF_JOBS = ("write",)
+"""Parameters that a launched evaluation or prediction lacks."""
 
 
-def with_launcher_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the launchers' options of `trainfleet launch` to a command that reads them with `given_options`."""
-    from trainfleet.training.cli.launch import COMMON, launch_command
+def with_launcher_options(
+    without: Sequence[str],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the launchers' options of `trainfleet launch`, other than `without`, to a command.
 
-    own = inspect.signature(command, eval_str=True)
-    names = set(own.parameters)
+    It reads them with `given_options`.
+    """
 
-    @functools.wraps(command)
-    def with_options(**values: Any) -> None:
-        command(**{name: value for name, value in values.items() if name in names})
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        from trainfleet.training.cli.launch import COMMON, launch_command
 
-    parameters = [
-        each
-        for each in inspect.signature(launch_command, eval_str=True).parameters.values()
-        if each.name not in (*COMMON, *OF_LAUNCHES, "ctx")
-    ]
-    signature = own.replace(parameters=[*own.parameters.values(), *parameters])
-    with_options.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
-    with_options.__signature__ = signature  # type: ignore[attr-defined]  # what inspect.signature reads
-    return with_options
+        own = inspect.signature(command, eval_str=True)
+        names = set(own.parameters)
+
+        @functools.wraps(command)
+        def with_options(**values: Any) -> None:
+            command(**{name: value for name, value in values.items() if name in names})
+
+        parameters = [
+            each
+            for each in inspect.signature(launch_command, eval_str=True).parameters.values()
+            if each.name not in (*COMMON, *without, "ctx")
+        ]
+        signature = own.replace(parameters=[*own.parameters.values(), *parameters])
+        with_options.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
+        with_options.__signature__ = signature  # type: ignore[attr-defined]  # what inspect.signature reads
+        return with_options
+
+    return decorate

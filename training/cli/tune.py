@@ -12,7 +12,7 @@ import typer
 
 from trainfleet.console import EXIT_CODES
 from trainfleet.training.cli.launch import given_options
-from trainfleet.training.cli.launch_options import Code, On, Stacks, with_launcher_options
+from trainfleet.training.cli.launch_options import OF_LAUNCHES, Code, On, Stacks, with_launcher_options
 from trainfleet.training.cli.options import AliasedCommand, JsonAtEnd, Overrides, RecipeName, RunName, Set
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ trainfleet tune my-search.yaml --on sky --stack aws-prod.json --stack gcp-prod.j
 
 
 @tune.command(cls=AliasedCommand, help=HELP, epilog=EXIT_CODES)
-@with_launcher_options
+@with_launcher_options(OF_LAUNCHES)
 def tune_command(  # noqa: PLR0917 - Typer passes options by name
     ctx: typer.Context,
     recipe: RecipeName,

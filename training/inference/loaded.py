@@ -133,6 +133,22 @@ def open_run(
     return OpenedRun(recipe, workload, int(shared["step"]), path, checkpoints, name, shared.get(KEY))
 
 
+def stored_recipe(source: str, which: str = "best") -> tuple[Recipe, str]:
+    """The recipe of a checkpoint, and the checkpoint's folder or URL; `source` and `which` as for `open_run`.
+
+    Raises:
+        InputError: no run or no such checkpoint.
+        CheckpointError: the checkpoint cannot be read.
+    """
+    from trainfleet.training.checkpoint import Checkpoints
+    from trainfleet.training.recipe.schema import Recipe
+
+    root, name = _locate(source, which)
+    checkpoints = Checkpoints(open_store(root), _settings(root), lambda *_: None, read_only=True)
+    name = name or _select(checkpoints, which, source)
+    return Recipe.model_validate(checkpoints.read(name)["shared"]["recipe"]), checkpoints.at(name)
+
+
 def load_run(
     source: str,
     which: str = "best",
@@ -163,10 +179,39 @@ def empty_model(workload: Workload, device: str) -> torch.nn.Module:
 
     dtype = torch.bfloat16 if workload.precision == "bf16" else None
     if not workload.on_meta:
-        return workload.build_model().to(device=device, dtype=dtype)
+        model = workload.build_model().to(dtype=dtype)
+        require_fits(model, device)
+        return model.to(device=device)
     with torch.device("meta"):
         model = workload.build_model()
-    return model.to(dtype=dtype).to_empty(device=device)
+    model = model.to(dtype=dtype)
+    require_fits(model, device)
+    return model.to_empty(device=device)
+
+
+def require_fits(model: torch.nn.Module, device: str) -> None:
+    """Require that a whole model fits the memory of one device.
+
+    Raises:
+        InputError: its weights alone do not.
+    """
+    needed = sum(each.numel() * each.element_size() for each in (*model.parameters(), *model.buffers()))
+    if needed <= (have := memory_of(device)):
+        return
+    what = f"its weights take {needed / 2**30:.1f} GiB, and {device} has {have / 2**30:.1f} GiB"
+    fix = "--precision bf16; predict --shard --workers N; evaluate --workers N; or serve --engine vllm"
+    raise InputError("the model does not fit one device", [Problem("the whole model", what, fix)])
+
+
+def memory_of(device: str) -> int:
+    """The memory of a device in bytes, whether it is in use or not."""
+    import torch
+
+    if device.partition(":")[0] == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    import psutil
+
+    return int(psutil.virtual_memory().total)
 
 
 def _locate(source: str, which: str) -> tuple[str, str | None]:

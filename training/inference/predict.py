@@ -8,30 +8,31 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import math
 import pickle
-import shutil
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from trainfleet.errors import InputError, Problem, TrainfleetError
-from trainfleet.files import write_whole
+from trainfleet.errors import InputError, Problem
 from trainfleet.training.data.bad_rows import BadInput
 from trainfleet.training.data.sources import Source, Unit, find_source, rows_of
-from trainfleet.training.inference.prediction_files import encoded
+from trainfleet.training.inference.prediction_files import (
+    Block,
+    complete,
+    encoded,
+    existing_output,
+    locked_output,
+    store_block,
+)
 from trainfleet.training.inference.predictor import Predictor, open_predictor
 from trainfleet.training.workloads import Precision
 
-MANIFEST, PLAN, BLOCKS = "_manifest.json", "plan.json", "blocks"
-"""Readers of whole folders (pyarrow, Spark) skip names with a leading underscore."""
-MAX_IN_MANIFEST = 100
-"""Maximum number of bad rows named in the manifest, which counts all."""
 MAX_IN_ERROR = 10
 RAY_FROM_BYTES = 4 << 20
 """Input size from which Ray is started."""
+AGAIN = "finished blocks are kept; run the same command again to resume"
 Progress = Callable[[int, int], Any]
 
 
@@ -51,6 +52,7 @@ class Request:
         block_kib: approximate input size per block.
         glob: selects files of a folder.
         precision: of the weights; see `open_predictor`.
+        shard: divide the model between the workers, which then compute the same rows together.
     """
 
     source: str
@@ -65,16 +67,7 @@ class Request:
     block_kib: int = 256
     glob: str = "**/*"
     precision: Precision | None = None
-
-
-@dataclass(frozen=True)
-class Block:
-    """A finished block: its file's bytes, number of rows, and bad rows."""
-
-    number: int
-    payload: bytes
-    rows: int
-    bad: list[BadInput]
+    shard: bool = False
 
 
 def predict(request: Request, progress: Progress = lambda *_: None) -> dict[str, Any]:
@@ -86,17 +79,30 @@ def predict(request: Request, progress: Progress = lambda *_: None) -> dict[str,
     """
     source = find_source(request.input, request.glob, unit_bytes=request.block_kib << 10)
     workers = _workers(request, source)
+    if request.shard and workers < 2:
+        problem = Problem("--shard", f"{workers} workers divide no model", "--workers 2 or more")
+        raise InputError("the model cannot be sharded", [problem])
     if workers == 0:
         return work(
             {**asdict(request), "workers": 0}, lambda _, **event: progress(event["done"], event["total"])
         )
-    from trainfleet.training.runtime import subprocess_jobs
+    from trainfleet.training.runtime import local_resources, subprocess_jobs
 
+    if request.shard:
+        sharded: dict[str, Any] = subprocess_jobs.run(
+            "trainfleet.training.inference.predict_ranks:work",
+            asdict(request),
+            ranks=workers,
+            threads=max(1, local_resources.cpus() // workers),
+            hear=lambda event: progress(event["done"], event["total"]),
+            again=AGAIN,
+        )
+        return sharded
     found: dict[str, Any] = subprocess_jobs.run(
         "trainfleet.training.inference.predict:work",
         {**asdict(request), "workers": workers},
         hear=lambda event: progress(event["done"], event["total"]),
-        again="finished blocks are kept; run the same command again to resume",
+        again=AGAIN,
     )
     return found
 
@@ -113,12 +119,12 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
         load=not request.workers,  # actors load it
     )
     predictor.check(request.settings)  # defaults are not part of the plan: only what was asked for
-    plan = _plan(request, source, predictor)
+    plan = plan_of(request, source, predictor)
     output = Path(request.output).absolute()
     partial = output.with_name(f"{output.name}.partial")
-    if (finished := _existing_output(output, plan)) is not None:
+    if (finished := existing_output(output, plan)) is not None:
         return finished | {"already": True}
-    with _locked_output(partial, plan) as done:
+    with locked_output(partial, plan) as done:
         todo = [(number, unit) for number, unit in enumerate(source.units) if number not in done]
         send("progress", done=len(done), total=len(source.units))
         make = (
@@ -129,10 +135,10 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
         with contextlib.closing(make) as blocks:
             for block in blocks:
                 if block.bad and request.on_bad == "refuse":
-                    raise _bad_rows_error(block.bad)
-                done[block.number] = _store_block(partial, block, request.form)
+                    raise bad_rows_error(block.bad)
+                done[block.number] = store_block(partial, block, request.form)
                 send("progress", done=len(done), total=len(source.units))
-        return _complete(partial, output, plan, done)
+        return complete(partial, output, plan, done)
 
 
 def make_block(predictor: Predictor, number: int, unit: Unit, request: Request) -> Block:
@@ -243,7 +249,7 @@ def rows_of_unit(unit: Unit) -> Iterator[dict[str, Any] | BadInput]:
                 yield {"name": f"{row['name']}:{number + 1}", "text": line}
 
 
-def _plan(request: Request, source: Source, predictor: Predictor) -> dict[str, Any]:
+def plan_of(request: Request, source: Source, predictor: Predictor) -> dict[str, Any]:
     """What must be unchanged for finished blocks to be reused."""
     return {
         "format": 1,
@@ -260,119 +266,7 @@ def _plan(request: Request, source: Source, predictor: Predictor) -> dict[str, A
     }
 
 
-def _existing_output(output: Path, plan: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The manifest of an existing output.
-
-    Raises:
-        InputError: the folder is not an output of this job.
-    """
-    if not output.exists():
-        return None
-    try:
-        manifest = dict(json.loads((output / MANIFEST).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        raise InputError(
-            "the output folder already exists",
-            [Problem(str(output), "exists and holds no predictions", "--output another folder")],
-        ) from None
-    _check_same_plan(manifest.get("plan", {}), plan, output)
-    return manifest
-
-
-def _check_same_plan(before: Mapping[str, Any], plan: Mapping[str, Any], folder: Path) -> None:
-    titles = {"identity": "the model's weights", "input_key": "the input's files"}
-    problems = [
-        Problem(
-            titles.get(key, key),
-            f"was {before.get(key)}, is now {plan[key]}" if key not in titles else "changed since",
-        )
-        for key in plan
-        if before.get(key) != plan[key]
-    ]
-    if problems:
-        raise InputError(
-            "the output holds other predictions",
-            [*problems, Problem(str(folder), "holds them", "move it away, or --output another folder")],
-        )
-
-
-@contextlib.contextmanager
-def _locked_output(partial: Path, plan: Mapping[str, Any]) -> Iterator[dict[int, dict[str, Any]]]:
-    """Lock the folder of unfinished work; yields the finished blocks."""
-    from filelock import FileLock, Timeout
-
-    try:
-        (partial / BLOCKS).mkdir(parents=True, exist_ok=True)
-        lock = FileLock(partial / ".lock", timeout=0)
-        lock.acquire()
-    except Timeout as error:
-        raise InputError(
-            "another process is writing this output",
-            [Problem(str(partial), "is locked by another command", "wait for it")],
-        ) from error
-    except OSError as error:
-        raise InputError(
-            "cannot write the output",
-            [Problem(str(partial), error.strerror or str(error), "--output another folder")],
-        ) from error
-    try:
-        if (partial / PLAN).is_file():
-            _check_same_plan(json.loads((partial / PLAN).read_text(encoding="utf-8")), plan, partial)
-        else:
-            write_whole(partial / PLAN, json.dumps(plan, indent=1))
-        done = {}
-        for note in (partial / BLOCKS).glob("*.json"):
-            done[int(note.stem)] = dict(json.loads(note.read_text(encoding="utf-8")))
-        yield done
-    finally:
-        lock.release()
-
-
-def _store_block(partial: Path, block: Block, form: str) -> dict[str, Any]:
-    """Write a block, then its note, which marks it as finished."""
-    name = f"part-{block.number:06}.{form}"
-    write_whole(partial / name, block.payload)
-    note = {
-        "file": name,
-        "rows": block.rows,
-        "sha256": hashlib.sha256(block.payload).hexdigest(),
-        "bad": len(block.bad),
-        "named": [asdict(each) for each in block.bad[:MAX_IN_MANIFEST]],
-    }
-    write_whole(partial / BLOCKS / f"{block.number}.json", json.dumps(note))
-    return note
-
-
-def _complete(
-    partial: Path, output: Path, plan: Mapping[str, Any], done: Mapping[int, Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Write the manifest and rename the folder to its final name."""
-    notes = [done[number] for number in sorted(done)]
-    manifest = {
-        "output": str(output),
-        "rows": sum(note["rows"] for note in notes),
-        "bad": {
-            "count": sum(note["bad"] for note in notes),
-            "named": [each for note in notes for each in note["named"]][:MAX_IN_MANIFEST],
-        },
-        "files": [{key: note[key] for key in ("file", "rows", "sha256")} for note in notes],
-        "plan": dict(plan),
-    }
-    write_whole(partial / MANIFEST, json.dumps(manifest, indent=1))
-    shutil.rmtree(partial / BLOCKS)
-    (partial / PLAN).unlink()
-    try:
-        (partial / ".lock").unlink(missing_ok=True)
-        partial.rename(output)
-    except OSError as error:
-        raise TrainfleetError(
-            "cannot rename the output",
-            [Problem(str(output), error.strerror or str(error), f"the complete output is in {partial}")],
-        ) from error
-    return manifest
-
-
-def _bad_rows_error(bad: Sequence[BadInput]) -> InputError:
+def bad_rows_error(bad: Sequence[BadInput]) -> InputError:
     problems = [Problem(each.where, each.what) for each in bad[:MAX_IN_ERROR]]
     if len(bad) > MAX_IN_ERROR:
         problems.append(Problem("", f"and {len(bad) - MAX_IN_ERROR} more in this block"))

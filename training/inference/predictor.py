@@ -59,6 +59,7 @@ class Predictor:
         identity: SHA-256 that changes with the weights.
         step: number of optimizer steps.
         precision: of the weights, as it was asked for.
+        sharded: this rank has its share of the model, and all ranks must predict the same rows.
     """
 
     def __init__(
@@ -72,7 +73,9 @@ class Predictor:
         step: int,
         device: str,
         precision: Precision | None = None,
+        sharded: bool = False,
     ) -> None:
+        self.sharded = sharded
         self.recipe, self.workload, self._load = recipe, workload, load
         self.path, self.identity, self.step = path, identity, step
         self.device, self.precision = device, precision
@@ -139,7 +142,7 @@ class Predictor:
         batch = {name: value.to(self.device) for name, value in self.workload.read(rows).items()}
         if hear is not None:
             settings["hear"] = hear
-        with torch.no_grad(), autocast(self.recipe, self.device, self.precision):
+        with torch.no_grad(), autocast(self.recipe, self.device, self.precision, sharded=self.sharded):
             found = list(self.workload.predict(self.model, batch, **settings))
         if len(found) != len(rows):
             what = f"gave {len(found)} predictions for {len(rows)} rows"
@@ -204,6 +207,7 @@ def open_predictor(
     *,
     precision: Precision | None = None,
     load: bool = True,
+    sharded: bool = False,
 ) -> Predictor:
     """Load a model for prediction.
 
@@ -216,23 +220,28 @@ def open_predictor(
         precision: of the weights and of what is computed with them; None: fp32 weights, computed with in the
             precision of the training.
         load: False to load the weights when they are first used, for a process that only checks.
+        sharded: load only this rank's share of the weights. Collective then, as is each prediction.
 
     Raises:
         InputError: there is no model, or its workload cannot predict.
     """
     if (Path(source) / PROVENANCE).is_file():
+        if sharded:
+            what = "is a published model, which each process loads as a whole"
+            raise InputError("the model cannot be sharded", [Problem(source, what, "name its run")])
         predictor = _published(Path(source), device, cache, precision)
     else:
         run = open_run(source, which, cache, with_data=False)
         predictor = Predictor(
             run.recipe,
             run.workload,
-            lambda: run.load(device, precision).model,
+            lambda: run.load(device, precision, sharded=sharded).model,
             path=run.path,
             identity=identity_of(run.path),
             step=run.step,
             device=device,
             precision=precision,
+            sharded=sharded,
         )
     if load:
         _ = predictor.model

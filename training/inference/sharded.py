@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 SHARDED = ("fsdp", "hsdp")
 """The strategies whose models are evaluated in shards."""
+ENTRIES = ("next_logits", "generate")
+"""Methods that predictions call instead of the forward pass, and that need the root's parameters."""
 
 
 def is_sharded(recipe: Recipe, world_size: int) -> bool:
@@ -39,7 +41,7 @@ def empty_sharded_model(workload: Workload, recipe: Recipe, device: str) -> nn.M
     import torch
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
     from trainfleet.training.trainer.strategies.wrap import find_blocks
 
@@ -50,4 +52,7 @@ def empty_sharded_model(workload: Workload, recipe: Recipe, device: str) -> nn.M
     for part in (*find_blocks(model, recipe.sharding.blocks), model):
         # Without a backward pass, nothing needs the root's parameters after the forward pass.
         fully_shard(part, mesh=mesh, reshard_after_forward=True)
+    for name in ENTRIES:
+        if hasattr(model, name):
+            register_fsdp_forward_method(model, name)
     return model.to_empty(device=device) if workload.on_meta else model.to(device)

@@ -27,6 +27,8 @@ class Request:
     allow_changes: tuple[str, ...] = ()
     options: LaunchOptions | None = None
     """Those of the launcher `on`; None: its defaults."""
+    job: str = ""
+    """What the ranks do instead of training: the JSON of `trainfleet.training.inference.job.Job`."""
     code: str | None = None
     """The folder with the user's code; None: the recipe's folder if its workload is a file there."""
     launched_code: str | None = None

@@ -293,6 +293,7 @@ class _Launch:
             | launched
             | {
                 events.ALLOW_CHANGES: ",".join(self.target.request.allow_changes),
+                events.JOB: self.target.request.job,
                 events.EVENTS: str(work / "events"),
                 events.RUN_DIR: str(self.run_dir),
                 events.STOP_FILE: str(work / "stop"),

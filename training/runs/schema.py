@@ -168,6 +168,10 @@ class Result(TypedDict):
     run_dir: str
     limits: NotRequired[list[str]]
     """The limits of the recipe that ended the run."""
+    evaluation: NotRequired[dict[str, Any]]
+    """What `evaluate --on` found, in place of a training."""
+    predictions: NotRequired[dict[str, Any]]
+    """The manifest of `predict --on`, in place of a training."""
 
 
 class RunRecord(TypedDict, total=False):

@@ -47,6 +47,8 @@ SUBMITTED = "TRAINFLEET_SUBMITTED"
 """Set for a driver whose failure is reported by its submitter, which knows whether it starts again."""
 USD_PER_HOUR = "TRAINFLEET_USD_PER_HOUR"
 """The price of all machines of the run, where it is known."""
+JOB = "TRAINFLEET_JOB"
+"""What the ranks do instead of training, as JSON: `trainfleet.training.inference.job.Job`."""
 PARENT = "TRAINFLEET_PARENT"
 """Process id of the launcher, with which its workers end."""
 

@@ -13,6 +13,7 @@ import torch
 from trainfleet.errors import InputError
 from trainfleet.training.checkpoint import Checkpoints, files
 from trainfleet.training.evaluate import evaluate, stored
+from trainfleet.training.inference import loaded
 from trainfleet.training.inference.loaded import OpenedRun, empty_model, load_run
 from trainfleet.training.inference.predictor import Predictor, open_predictor
 from trainfleet.training.publish.export import publish
@@ -160,3 +161,18 @@ def test_loading_takes_the_memory_of_the_model_once(tmp_path: Path, monkeypatch:
     assert found["published", ""] < 1.2, found
     assert found["run", "bf16"] < 0.9, found
     assert found["published", "bf16"] < 0.8, found
+
+
+def test_a_model_that_is_larger_than_its_device_is_rejected_before_it_is_loaded(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`serve`, `predict` and `evaluate` load a whole model by it. Half the bytes fit with bf16."""
+    whole = load_run(str(run_dir), "newest").model
+    needed = sum(each.numel() * each.element_size() for each in (*whole.parameters(), *whole.buffers()))
+    monkeypatch.setattr(loaded, "memory_of", lambda _: needed - 1)
+    monkeypatch.setattr(torch.nn.Module, "to_empty", lambda *_, **__: pytest.fail("memory was allocated"))
+    with pytest.raises(InputError, match=r"does not fit one device.*serve --engine vllm"):
+        open_predictor(str(run_dir), "newest")
+    monkeypatch.undo()
+    monkeypatch.setattr(loaded, "memory_of", lambda _: needed - 1)
+    assert open_predictor(str(run_dir), "newest", precision="bf16").model is not None

@@ -32,7 +32,7 @@ from trainfleet.training.launch.remote.ray_job import (
 from trainfleet.training.launch.remote.run_price import price_variable
 from trainfleet.training.recipe.load import dump
 from trainfleet.training.runtime.code_archive import CODE
-from trainfleet.training.runtime.events import RANK_CPUS
+from trainfleet.training.runtime.events import JOB, RANK_CPUS
 
 API = "ray.io/v1"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -215,7 +215,7 @@ def files_of_service(run: RunSpec) -> list[Document]:
 
 def submitted_job(run: RunSpec) -> RayJob:
     """What the submitter asks Ray to do."""
-    variables = {CODE: run.code} if run.code else {}
+    variables = {name: value for name, value in ((CODE, run.code), (JOB, run.instead)) if value}
     variables |= price_variable(run.usd_per_hour)
     if not run.cluster:  # the pods of a long-lived cluster may have been sized for another recipe
         # Rounded down to what Ray distinguishes, so that all ranks of a pod fit.

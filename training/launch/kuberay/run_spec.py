@@ -59,6 +59,8 @@ class RunSpec:
     """Certificates (PEM) of the CA of a private store, or empty."""
     within_s: float
     allow_changes: tuple[str, ...]
+    instead: str = ""
+    """What the ranks do instead of training, or empty: `Request.job`."""
     code: str = ""
     """The URL of the user's code, or empty."""
     templates: PodTemplates = field(default_factory=PodTemplates)
@@ -173,6 +175,7 @@ def resolve(
         ca=ca,
         within_s=_within_s(options, pods),
         allow_changes=target.request.allow_changes,
+        instead=target.request.job,
         code=target.code_url,
         templates=pod_template.collect(outputs, pool, recipe.pod_template, options.pod_template),
         gcs_store=store,

@@ -32,6 +32,7 @@ from trainfleet.training.launch.remote.run_price import price_variable, usd_per_
 from trainfleet.training.launch.remote.storage_env import trust_variables
 from trainfleet.training.recipe.load import dump
 from trainfleet.training.runtime.code_archive import CODE, CODE_COPIES, archive_path, digest_of
+from trainfleet.training.runtime.events import JOB
 
 Document = dict[str, Any]
 
@@ -229,7 +230,8 @@ def submitted_job(run: RunSpec) -> RayJob:
     """What Ray's job server is asked to do."""
     timeout = {"RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(round(run.within_s))}
     price = price_variable(run.usd_per_hour)
-    variables = {**variables_of(run), **timeout, **price}
+    job = {JOB: run.instead} if run.instead else {}
+    variables = {**variables_of(run), **timeout, **price, **job}
     return ray_job(run.recipe.name, run.launch, run.allow_changes, variables)
 
 

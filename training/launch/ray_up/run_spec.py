@@ -79,6 +79,8 @@ class RunSpec:
     idle_minutes: float
     """After how long without a run the head deletes the machines."""
     allow_changes: tuple[str, ...]
+    instead: str = ""
+    """What the ranks do instead of training, or empty: `Request.job`."""
     code: str = ""
     """The URL of the user's code, or empty."""
     archive: bytes = field(default=b"", repr=False)
@@ -168,6 +170,7 @@ def resolve(recipe: Recipe, target: Target, options: RayUpOptions, env: Mapping[
         within_s=options.within_s,
         idle_minutes=_idle_minutes(options),
         allow_changes=target.request.allow_changes,
+        instead=target.request.job,
         code=target.code_url,
         archive=target.code.data if target.code is not None else b"",
     )

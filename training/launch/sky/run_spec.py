@@ -62,6 +62,7 @@ def resolve(recipe: Recipe, target: Target, options: SkyOptions, env: Mapping[st
     allowed = ",".join(target.request.allow_changes)
     settings = {
         events.ALLOW_CHANGES: allowed,
+        events.JOB: target.request.job,
         CODE: target.code_url,
         events.NOTIFIED_LAUNCH: target.launch_id if recipe.notifications.enabled else "",
     }

@@ -26,7 +26,7 @@ from trainfleet.training.launch.sky.skypilot import PRIVATE_KEY
 from trainfleet.training.recipe.load import dump
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runtime.code_archive import CODE
-from trainfleet.training.runtime.events import ALLOW_CHANGES, NOTIFIED_LAUNCH
+from trainfleet.training.runtime.events import ALLOW_CHANGES, JOB, NOTIFIED_LAUNCH
 
 QUEUED_TAINT = "cloud.google.com/gke-queued"
 """Nodes that are provisioned only for a whole request: SkyPilot must request them with `dws`."""
@@ -48,7 +48,7 @@ ln -s "$stop" /tmp/trainfleet-stop
 END = """# The other pods notice that the head is gone, and end.
 kill "$own" && wait "$own" || true
 """
-OF_A_LAUNCH = (CODE, ALLOW_CHANGES, NOTIFIED_LAUNCH, TOKEN)
+OF_A_LAUNCH = (CODE, ALLOW_CHANGES, JOB, NOTIFIED_LAUNCH, TOKEN)
 """Variables that differ from launch to launch. Ranks get them from their driver, and not from Ray."""
 
 
