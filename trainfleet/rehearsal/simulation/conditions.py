@@ -7,8 +7,8 @@ A condition is one line: an event at the row's own path, then at most one guard 
     ... if PATH is A | ... if PATH is not A
 
 Values are written as in JSON or as bare words; `A/B` is any of several; `absent` is a property that is not
-set. `shrinks` and `grows` compare numbers and versions; a list shrinks if it loses an item, a range of addresses
-if it loses an address. `resizes` is a list that gets longer or shorter.
+set. `shrinks` and `grows` compare numbers and versions; a list shrinks if it loses an item, a range of
+addresses if it loses an address. `resizes` is a list that gets longer or shorter.
 A condition has three results: it holds, it does not, or the values do not tell.
 """
 
