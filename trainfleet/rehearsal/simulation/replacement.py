@@ -230,8 +230,8 @@ def by_hand(where: Path = TABLE) -> dict[str, Rule]:
     """Return the rows that are written by hand, from one file or from every file in a folder.
 
     Raises:
-        InputError: a file is not valid TOML, or an entry has no source, no list, or a condition that cannot
-            be read.
+        InputError: a file is not valid TOML, or an entry has no source, says nothing, or has a condition that
+            cannot be read.
     """
     rules: dict[str, Rule] = {}
     for file in sorted(where.glob("*.toml")) if where.is_dir() else (where,):
@@ -244,14 +244,11 @@ def _read(file: Path) -> dict[str, Rule]:
         entries = tomllib.loads(file.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise InputError("the replacement table cannot be read", [Problem(str(file), str(error))]) from error
+    said = ("replace", "when", "unclear", "settled", "delete_first")
     problems = [
-        Problem(f"{file.name} [{token}]", "needs `source` (text) and `replace` (list of paths)")
+        Problem(f"{file.name} [{token}]", f"needs `source` (text) and one of {', '.join(said)}")
         for token, entry in entries.items()
-        if not (
-            isinstance(entry, dict)
-            and isinstance(entry.get("source"), str)
-            and isinstance(entry.get("replace"), list)
-        )
+        if not (isinstance(entry, dict) and isinstance(entry.get("source"), str) and set(said) & set(entry))
     ]
     if problems:
         raise InputError("the replacement table is not complete", problems)
@@ -269,7 +266,7 @@ def _rule(file: Path, token: str, entry: dict[str, Any]) -> Rule:
                 raise InputError("the replacement table has a wrong condition", [where]) from error
     return Rule(
         entry["source"],
-        tuple(map(split_path, entry["replace"])),
+        tuple(map(split_path, entry.get("replace", ()))),
         tuple(map(split_path, entry.get("delete_first", ()))),
         tuple(found),
         tuple(map(_any, entry.get("unclear", {}))),
