@@ -163,9 +163,10 @@ def test_protection_is_lifted_in_a_step_of_its_own_and_what_is_retained_is_named
 def test_a_type_without_rules_is_reported_and_the_rehearsal_continues(
     engine: Engine, program: Callable[[str], Path]
 ) -> None:
-    report = rehearse(read_project(program('aws.glue.CatalogDatabase("c", name="c")')), engine)
+    """A type that is newer than the source of the table."""
+    report = rehearse(read_project(program('aws.cloudwatchomni.Domain("d", name="d")')), engine)
     assert report.ok, report.problems
-    assert report.missing_rules == ["aws:glue/catalogDatabase:CatalogDatabase"]
+    assert report.missing_rules == ["aws:cloudwatchomni/domain:Domain"]
 
 
 def test_every_resource_may_fail_once(engine: Engine) -> None:

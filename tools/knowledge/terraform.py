@@ -22,6 +22,7 @@ Path = tuple[str, ...]
 _CASELESS = re.compile(r"case.?insensitive|caseless|^CaseDiffSuppress", re.IGNORECASE)
 _ENOUGH = 0.7
 """Smallest share of properties in common of a type and a Terraform resource."""
+_SAME = 0.9
 
 
 @dataclass
@@ -83,7 +84,8 @@ def _row(
         row.unclear["*"] = "a schema that is too large to read"
     for newer in sorted(inputs.keys() - {path[0] for path in row.seen} - set(every)):
         row.unclear.setdefault(newer, "newer than the source")
-    return row.row(resource["file"])
+    # An index has one file for each symbol: say the package and the symbol.
+    return row.row(re.sub(r"/(func|method|var|type)\.(.+)\.goindex$", r" \2", resource["file"]))
 
 
 @dataclass
@@ -244,8 +246,11 @@ def _matched(
     """Match types with Terraform resources by their properties and names; best pairs first."""
     prefix = {"gcp": "google"}.get(package, package)
     shapes = {
-        name: {_flat(own) for own, each in (resource["attributes"] or {}).items() if each.get("input")}
-        - {"tagsall", "tagsal"}
+        name: {
+            _flat(own)
+            for own, each in (resource["attributes"] or {}).items()
+            if each.get("input") and own != "tags_all"
+        }
         for name, resource in resources.items()
     }
     by_word: dict[str, set[str]] = {}
@@ -272,7 +277,7 @@ def _matched(
             result[token] = name
             used.add(name)
     for _, share, token, name in sorted(pairs, reverse=True):
-        if token not in result and share > 0.95:
+        if token not in result and share > _SAME:  # a second name of the same resource
             result[token] = name
     return result
 
