@@ -216,20 +216,12 @@ def usable_go(required: str) -> str:
 
 def knowledge() -> Check:
     """Check that what is known about the providers was generated for the SDKs that are installed."""
-    from trainfleet.rehearsal.knowledge.report import is_behind
-    from trainfleet.rehearsal.knowledge.table import tables
+    from trainfleet.rehearsal.knowledge.table import behind, origins
 
-    known = {name: (each, version_of(f"pulumi-{name}")) for name, each in tables().items()}
-    behind = [
-        f"{name} is for SDK {each.sdk}, installed is {version}"
-        for name, (each, version) in sorted(known.items())
-        if is_behind(each, version)
-    ]
-    if behind:
+    if outdated := behind(version_of):
         fix = "trainfleet knowledge update"
-        return Check("knowledge", "provider knowledge", "scarce", "; ".join(behind), fix)
-    detail = ", ".join(f"{name} {each.version} ({each.date})" for name, (each, _) in sorted(known.items()))
-    return Check("knowledge", "provider knowledge", "here", detail)
+        return Check("knowledge", "provider knowledge", "scarce", "; ".join(outdated), fix)
+    return Check("knowledge", "provider knowledge", "here", ", ".join(origins()))
 
 
 def cpus() -> Check:

@@ -8,7 +8,7 @@ import pytest
 
 from trainfleet.rehearsal.simulation.changes import changes
 from trainfleet.rehearsal.simulation.comparison import Sameness, comparable
-from trainfleet.rehearsal.simulation.property_paths import join_path, split_path
+from trainfleet.rehearsal.simulation.property_paths import join_path
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, secret
 from trainfleet.rehearsal.simulation.replacement import Effect, effects, in_terms_of_new, worst
 
@@ -66,14 +66,19 @@ def test_a_secret_is_left_as_it_is() -> None:
         ("aws:ec2/securityGroup:SecurityGroup", "ingress", Effect.UPDATE),
     ],
 )
-def test_the_order_of_a_set_is_no_change_and_another_item_is(token: str, path: str, effect: Effect) -> None:
+def test_another_order_of_a_set_changes_nothing_and_another_item_does(
+    token: str, path: str, effect: Effect
+) -> None:
     before, after, other = {path: ["a", "b", "c"]}, {path: ["c", "a", "b"]}, {path: ["c", "a", "d"]}
     assert effects(token, in_terms_of_new(token, before, after), after) == {}
     assert worst(effects(token, in_terms_of_new(token, before, other), other).values()) is effect
 
 
-def test_the_order_of_subnets_of_a_file_system_means_something() -> None:
-    """FSx takes the first subnet for the preferred one, and the provider has a list."""
-    token, path = "aws:fsx/lustreFileSystem:LustreFileSystem", split_path("subnetIds")
-    before, after = {path[0]: ["a", "b"]}, {path[0]: ["b", "a"]}
-    assert effects(token, in_terms_of_new(token, before, after), after)
+def test_the_order_of_a_list_is_a_change_where_it_means_something() -> None:
+    """EKS tries the machines of a node group in their order, and the provider has a list."""
+    token = "aws:eks/nodeGroup:NodeGroup"
+    before, after = (
+        {"instanceTypes": ["p5.48xlarge", "p5e.48xlarge"]},
+        {"instanceTypes": ["p5e.48xlarge", "p5.48xlarge"]},
+    )
+    assert worst(effects(token, in_terms_of_new(token, before, after), after).values()) is Effect.REPLACE

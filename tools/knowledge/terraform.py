@@ -1,7 +1,7 @@
 """Rows from the schemas of a Terraform provider (goreader/), in the names of the installed Pulumi SDK.
 
 A Pulumi package over a Terraform provider renames each property by rule (`kms_key_id` is `kmsKeyId`, a list
-gets a plural name, a block of at most one item is no list). The installed SDK says which form it took.
+gets a plural name, a block of at most one item is not a list). The installed SDK says which form it took.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SAME = 0.9
 
 
 @dataclass
-class Found:
+class Reading:
     """What was read of the types of one package."""
 
     rows: dict[str, Row] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Found:
 
 def read(
     resources: Mapping[str, Any], package: Package, names: Mapping[str, str], every: Iterable[str] = ()
-) -> Found:
+) -> Reading:
     """Return a row for each type of the package.
 
     Args:
@@ -49,7 +49,7 @@ def read(
         names: Terraform names by token, as far as they are known.
         every: properties that the provider adds to every resource, so that no schema has them.
     """
-    found = Found()
+    found = Reading()
     types = {token: package.resource(token) for token in package.classes}
     inputs = {token: resource.inputs for token, resource in types.items() if resource is not None}
     found.terraform = {token: name for token, name in names.items() if name in resources and token in inputs}
@@ -260,15 +260,15 @@ def _matched(
     pairs: list[tuple[float, float, str, str]] = []
     for token, inputs in types.items():
         module, own_name = token.split(":")[1].split("/")[0], snake(token.split(":")[-1])
-        wanted, short = f"{prefix}_{module}_{own_name}", f"{prefix}_{own_name}"
+        expected, short = f"{prefix}_{module}_{own_name}", f"{prefix}_{own_name}"
         own = {_flat(each) for each in inputs} - {"region"}
         words = {*own_name.split("_"), module, *snake(module).split("_")}
         near = set().union(*(by_word.get(word, ()) for word in words))
         for name in near | {each for each in shapes if module in each.replace("_", "")}:
             other = shapes[name] - {"region"}
-            share = len(own & other) / len(own | other) if own | other else float(name in (wanted, short))
-            if share >= (_ENOUGH if name not in (wanted, short) else 0.5):
-                alike = max(difflib.SequenceMatcher(None, each, name).ratio() for each in (wanted, short))
+            share = len(own & other) / len(own | other) if own | other else float(name in (expected, short))
+            if share >= (_ENOUGH if name not in (expected, short) else 0.5):
+                alike = max(difflib.SequenceMatcher(None, each, name).ratio() for each in (expected, short))
                 pairs.append((share + 2 * alike, share, token, name))
     result: dict[str, str] = {}
     used: set[str] = set()

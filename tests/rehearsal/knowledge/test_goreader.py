@@ -50,7 +50,7 @@ def test_force_new_of_a_block_is_about_the_block_and_not_about_what_is_in_it(res
     assert "replace" not in mount["fields"]["readonly"]
 
 
-def test_conditions_in_code_are_read_or_said_not_to_be(resources: Any) -> None:
+def test_conditions_in_code_are_read_or_reported_as_unread(resources: Any) -> None:
     assert {each["path"]: each["when"] for each in resources["shop_disk"]["replacements"]} == {
         "size": ["shrinks"],
         "tier": [""],

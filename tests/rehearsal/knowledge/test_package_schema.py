@@ -70,7 +70,7 @@ def test_what_a_schema_cannot_say_is_kept() -> None:
 
 
 def test_a_wrong_row_shows_in_what_a_change_does() -> None:
-    """The relation of table and differ: whoever moves a property out of `replace` changes the verdict."""
+    """The relation of table and differ: without a property in `replace`, the verdict changes."""
     table = from_schema(SCHEMA, date="2026-11-26", source="schema.json", before=BEFORE)
     right, row = Rules({"aws": table}, {}), table.types[TOKEN]
     wrong = Rules({"aws": Table("aws", "s", "1", "d", "1", {TOKEN: Row(row.replace[1:], row.when)}, ())}, {})
@@ -81,15 +81,15 @@ def test_a_wrong_row_shows_in_what_a_change_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "message"),
     [
-        ({}, "no package schema"),
-        ({"name": "aws", "resources": {}}, "no package schema"),
+        ({}, "not a package schema"),
+        ({"name": "aws", "resources": {}}, "not a package schema"),
         ({"name": "aws", "resources": {TOKEN: {"inputProperties": {"a": {}}}}}, "does not mark replacement"),
     ],
 )
-def test_what_is_no_schema_is_rejected(schema: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_what_is_not_a_schema_is_rejected(schema: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         from_schema(schema, date="2026-11-26", source="schema.json")
 
 

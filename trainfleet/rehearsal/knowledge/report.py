@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.rehearsal.knowledge.table import Table, project_folder, tables
+from trainfleet.rehearsal.knowledge.table import is_behind, project_folder, tables
 from trainfleet.rehearsal.simulation.property_paths import join_path
 from trainfleet.rehearsal.simulation.replacement import table
 from trainfleet.suggestions import did_you_mean
@@ -35,11 +35,6 @@ def of_packages(versions: Mapping[str, str]) -> list[dict[str, Any]]:
     ]
 
 
-def is_behind(known: Table, installed: str) -> bool:
-    """Return whether the installed SDK is another minor version than the one that a table is for."""
-    return bool(installed) and known.sdk.split(".")[:2] != installed.split(".")[:2]
-
-
 def of_type(token: str) -> dict[str, Any]:
     """Return what is known about a type.
 
@@ -59,7 +54,10 @@ def of_type(token: str) -> dict[str, Any]:
         "version": known.version if known and row else "",
         "date": known.date if known and row else "",
         "replace": sorted(map(join_path, rule.replace)),
-        "when": {join_path(each.path): each.text for each in rule.conditions},
+        "when": {
+            join_path(path): " or ".join(each.text for each in rule.conditions if each.path == path)
+            for path in dict.fromkeys(each.path for each in rule.conditions)
+        },
         "unclear": {join_path(path) or "*": _why(row.unclear if row else {}, path) for path in rule.unclear},
         "delete_first": sorted(map(join_path, rule.delete_first)),
         "sets": sorted(map(join_path, rule.same.sets)),

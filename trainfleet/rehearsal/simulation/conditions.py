@@ -132,13 +132,13 @@ def _value(word: str) -> Any:
         return word
 
 
-def _among(value: Any, wanted: tuple[Any, ...]) -> bool | None:
-    """Return whether a value is one of the wanted; any value is, if none is wanted."""
-    if not wanted:
+def _among(value: Any, expected: tuple[Any, ...]) -> bool | None:
+    """Return whether a value is one of those expected; any value is, if none is."""
+    if not expected:
         return True
     if value == UNKNOWN:
         return None
-    return any(str(value) == str(each) if each is not None else _is_absent(value) for each in wanted)
+    return any(str(value) == str(each) if each is not None else _is_absent(value) for each in expected)
 
 
 def _is_absent(value: Any) -> bool:
