@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The cache of locked packages is shared between checkouts, which saves three minutes in a fresh one.
 export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainfleet/mypy
 
-.PHONY: help setup stores demo test test-deep test-cluster test-cluster-deep lint format lock bench-smoke bench gpu-check clean
+.PHONY: help setup knowledge stores demo test test-deep test-cluster test-cluster-deep lint format lock bench-smoke bench gpu-check clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -16,6 +16,9 @@ help: ## List the targets
 
 setup: ## A .venv with the locked packages, then the Pulumi engine (about 4 min the first time)
 	@$(PYTHON) tools/setup.py $(if $(filter no,$(ENGINE)),--no-engine)
+
+knowledge: setup ## Write the tables of what providers do with changes (INPUTS=FILE, CHECK=yes only compares; docs/knowledge.md)
+	@$(VENV)/python -W ignore -m tools.knowledge $(or $(INPUTS),$(error INPUTS=FILE names the sources, see docs/knowledge.md)) $(if $(filter yes,$(CHECK)),--check)
 
 demo: setup ## Rehearse an AWS platform, then train, kill, resume and report
 	@$(VENV)/python tools/demo.py

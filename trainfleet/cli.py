@@ -60,6 +60,11 @@ COMMANDS: dict[str, Command] = {
         "Show what a change creates, replaces, loses and costs, without an account.",
         PLATFORMS,
     ),
+    "knowledge": Command(
+        "trainfleet.rehearsal.cli.knowledge:knowledge",
+        "Show and update what is known about the providers' changes.",
+        PLATFORMS,
+    ),
     "policies": Command(
         "trainfleet.policies.cli.policies:policies",
         "List the policies of every platform, with reasons and fixes.",

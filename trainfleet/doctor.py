@@ -80,6 +80,7 @@ def examine() -> list[Check]:
         *(cloud(name) for name in clouds()),
         engine(),
         space("engine-disk", "disk for the engine", cache_folder(), 3 * GIB),
+        knowledge(),
         *(extra(name) for name in extras() if name not in (*EXTRAS_WITHOUT_CHECK, *clouds())),
         cpus(),
         memory(),
@@ -211,6 +212,16 @@ def usable_go(required: str) -> str:
     match = re.search(r"go(\d+)\.(\d+)(?:\.(\d+))?", answer([go, "version"])) if go else None
     numbers = tuple(int(number or 0) for number in match.groups()) if match else ()
     return go if go and numbers >= tuple(map(int, required.split("."))) else ""
+
+
+def knowledge() -> Check:
+    """Check that what is known about the providers was generated for the SDKs that are installed."""
+    from trainfleet.rehearsal.knowledge.table import behind, origins
+
+    if outdated := behind(version_of):
+        fix = "trainfleet knowledge update"
+        return Check("knowledge", "provider knowledge", "scarce", "; ".join(outdated), fix)
+    return Check("knowledge", "provider knowledge", "here", ", ".join(origins()))
 
 
 def cpus() -> Check:

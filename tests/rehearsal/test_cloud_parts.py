@@ -24,7 +24,7 @@ from trainfleet.rehearsal.simulation.pulumi_values import (
     plain,
     secret,
 )
-from trainfleet.rehearsal.simulation.replacement import Rule, join_path, split_path, table
+from trainfleet.rehearsal.simulation.replacement import Rule, by_hand, join_path, split_path
 from trainfleet.rehearsal.simulation.schema import packages
 from trainfleet.rehearsal.simulation.state import AlreadyExistsError, Cloud
 from trainfleet.rehearsal.steps.selection import replaceable
@@ -79,7 +79,7 @@ def test_a_table_entry_without_source_is_refused_with_all_others(tmp_path: Path)
     file = tmp_path / "replace.toml"
     file.write_text('["aws:a/b:C"]\nreplace = ["name"]\n["aws:a/b:D"]\nsource = "x"\n')
     with pytest.raises(InputError) as caught:
-        table(file)
+        by_hand(file)
     assert len(caught.value.problems) == 2
 
 

@@ -220,3 +220,39 @@ def test_a_platform_gets_another_cluster_in_two_commands(
         assert moved(before, inside(r))
         assert r.state_matches_cloud(Step("replace", "replace"))
         assert applied(r) == {}
+
+
+FILES = f"""{NETWORK}
+subnet = aws.ec2.Subnet("files-subnet", vpc_id=vpc.id, cidr_block="10.0.1.0/24")
+aws.fsx.LustreFileSystem("files", subnet_ids=subnet.id, storage_capacity=4800, deployment_type="PERSISTENT_2", per_unit_storage_throughput=125)
+def rule(port):
+    return {{"protocol": "tcp", "from_port": port, "to_port": port, "cidr_blocks": ["10.0.0.0/24", "10.0.1.0/24"]}}
+aws.ec2.SecurityGroup("group", vpc_id=vpc.id, ingress=[rule(988), rule(1021)])
+"""
+
+
+def capacity(gib: int) -> dict[str, object]:
+    token = "aws:fsx/lustreFileSystem:LustreFileSystem"
+    return {"type": token, "name": "files", "path": ["storageCapacity"], "value": gib}
+
+
+def ingress(*ports: int, ranges: tuple[str, ...]) -> dict[str, object]:
+    rules = [
+        {"protocol": "tcp", "fromPort": port, "toPort": port, "cidrBlocks": list(ranges)} for port in ports
+    ]
+    token = "aws:ec2/securityGroup:SecurityGroup"
+    return {"type": token, "name": "group", "path": ["ingress"], "value": rules}
+
+
+def test_the_engine_replaces_what_shrinks_and_leaves_alone_what_is_only_in_another_order(
+    begin: Begin,
+) -> None:
+    r = begin(FILES)
+    applied(r)
+    one, two = "10.0.0.0/24", "10.0.1.0/24"
+    r.programs.changes = [capacity(9600)]
+    assert applied(r) == {"files": "update"}
+    r.programs.changes = [capacity(9600), ingress(1021, 988, ranges=(one, two))]
+    assert applied(r) == {}
+    r.programs.changes = [capacity(1200), ingress(1021, 988, ranges=(two,))]
+    assert applied(r) == {"files": "replace", "group": "update"}

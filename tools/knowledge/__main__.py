@@ -8,7 +8,7 @@ INPUTS.toml has a section for each package to write (docs/knowledge.md):
     kind = "terraform"          # or schema, kubernetes, azure-native
     folder = "DIR"              # the provider's source; a file for `schema`
     module = "IMPORT_PATH"      # what the folder is to Go
-    source = "owner/name"       # said in every row
+    source = "owner/name"       # message in every row
     version = "6.58.0"
     date = "2026-08-05"
     names = "FILE"              # optional: the bridge's metadata with the Terraform name of each type
@@ -67,8 +67,8 @@ def generated(package: str, given: dict[str, Any]) -> Table:
     kind, sdk = given.get("kind"), packages().get(package)
     missing = [key for key in ("folder", "source", "version", "date") if key not in given]
     if kind not in KINDS or missing or sdk is None:
-        said = f"needs kind ({', '.join(KINDS)}), {', '.join(missing) or 'and'} an installed SDK"
-        raise InputError("the inputs are not complete", [Problem(f"[{package}]", said)])
+        message = f"needs kind ({', '.join(KINDS)}), {', '.join(missing) or 'and'} an installed SDK"
+        raise InputError("the inputs are not complete", [Problem(f"[{package}]", message)])
     if kind == "schema":
         schema = json.loads(Path(given["folder"]).read_text())
         file = SHIPPED / f"{package}.json"

@@ -1,6 +1,6 @@
 """Rows of azure-native, as far as they follow from the installed SDK and the provider's own lists.
 
-A part of a resource's address replaces it: its group, its parents, its name. The address is no property of
+A part of a resource's address replaces it: its group, its parents, its name. The address is not a property of
 the resource, so it is an input without an output of the same name. A top-level property whose
 `x-ms-mutability` allows create but not update replaces too; Azure's API definitions say so, not the SDK.
 Without them, every other property but the tags is unclear.

@@ -1,7 +1,7 @@
 """Rows from the schemas of a Terraform provider (goreader/), in the names of the installed Pulumi SDK.
 
 A Pulumi package over a Terraform provider renames each property by rule (`kms_key_id` is `kmsKeyId`, a list
-gets a plural name, a block of at most one item is no list). The installed SDK says which form it took.
+gets a plural name, a block of at most one item is not a list). The installed SDK says which form it took.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ Path = tuple[str, ...]
 _CASELESS = re.compile(r"case.?insensitive|caseless|^CaseDiffSuppress", re.IGNORECASE)
 _ENOUGH = 0.7
 """Smallest share of properties in common of a type and a Terraform resource."""
+_SAME = 0.9
 
 
 @dataclass
-class Found:
+class Reading:
     """What was read of the types of one package."""
 
     rows: dict[str, Row] = field(default_factory=dict)
@@ -39,7 +40,7 @@ class Found:
 
 def read(
     resources: Mapping[str, Any], package: Package, names: Mapping[str, str], every: Iterable[str] = ()
-) -> Found:
+) -> Reading:
     """Return a row for each type of the package.
 
     Args:
@@ -48,7 +49,7 @@ def read(
         names: Terraform names by token, as far as they are known.
         every: properties that the provider adds to every resource, so that no schema has them.
     """
-    found = Found()
+    found = Reading()
     types = {token: package.resource(token) for token in package.classes}
     inputs = {token: resource.inputs for token, resource in types.items() if resource is not None}
     found.terraform = {token: name for token, name in names.items() if name in resources and token in inputs}
@@ -83,7 +84,8 @@ def _row(
         row.unclear["*"] = "a schema that is too large to read"
     for newer in sorted(inputs.keys() - {path[0] for path in row.seen} - set(every)):
         row.unclear.setdefault(newer, "newer than the source")
-    return row.row(resource["file"])
+    # An index has one file for each symbol: say the package and the symbol.
+    return row.row(re.sub(r"/(func|method|var|type)\.(.+)\.goindex$", r" \2", resource["file"]))
 
 
 @dataclass
@@ -244,8 +246,11 @@ def _matched(
     """Match types with Terraform resources by their properties and names; best pairs first."""
     prefix = {"gcp": "google"}.get(package, package)
     shapes = {
-        name: {_flat(own) for own, each in (resource["attributes"] or {}).items() if each.get("input")}
-        - {"tagsall", "tagsal"}
+        name: {
+            _flat(own)
+            for own, each in (resource["attributes"] or {}).items()
+            if each.get("input") and own != "tags_all"
+        }
         for name, resource in resources.items()
     }
     by_word: dict[str, set[str]] = {}
@@ -255,15 +260,15 @@ def _matched(
     pairs: list[tuple[float, float, str, str]] = []
     for token, inputs in types.items():
         module, own_name = token.split(":")[1].split("/")[0], snake(token.split(":")[-1])
-        wanted, short = f"{prefix}_{module}_{own_name}", f"{prefix}_{own_name}"
+        expected, short = f"{prefix}_{module}_{own_name}", f"{prefix}_{own_name}"
         own = {_flat(each) for each in inputs} - {"region"}
         words = {*own_name.split("_"), module, *snake(module).split("_")}
         near = set().union(*(by_word.get(word, ()) for word in words))
         for name in near | {each for each in shapes if module in each.replace("_", "")}:
             other = shapes[name] - {"region"}
-            share = len(own & other) / len(own | other) if own | other else float(name in (wanted, short))
-            if share >= (_ENOUGH if name not in (wanted, short) else 0.5):
-                alike = max(difflib.SequenceMatcher(None, each, name).ratio() for each in (wanted, short))
+            share = len(own & other) / len(own | other) if own | other else float(name in (expected, short))
+            if share >= (_ENOUGH if name not in (expected, short) else 0.5):
+                alike = max(difflib.SequenceMatcher(None, each, name).ratio() for each in (expected, short))
                 pairs.append((share + 2 * alike, share, token, name))
     result: dict[str, str] = {}
     used: set[str] = set()
@@ -272,7 +277,7 @@ def _matched(
             result[token] = name
             used.add(name)
     for _, share, token, name in sorted(pairs, reverse=True):
-        if token not in result and share > 0.95:
+        if token not in result and share > _SAME:  # a second name of the same resource
             result[token] = name
     return result
 

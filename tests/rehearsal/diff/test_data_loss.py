@@ -9,7 +9,7 @@ import pytest
 from trainfleet.errors import InputError
 from trainfleet.rehearsal.diff import compare
 from trainfleet.rehearsal.diff.data_loss import loss_of, table
-from trainfleet.rehearsal.simulation.replacement import table as replacements
+from trainfleet.rehearsal.simulation.replacement import by_hand as replacements
 from trainfleet.rehearsal.simulation.schema import packages
 
 LOUD = {

@@ -184,6 +184,9 @@ func (s *scope) selector(of *ast.SelectorExpr) value {
 
 // snake returns `kms_key_id` for KMSKeyID, as the constants of attribute names are called.
 func snake(name string) string {
+	if rest := strings.TrimSuffix(name, "ID"); rest != name && rest != "" {
+		name = rest + "Id" // VPCID is two words
+	}
 	name = strings.NewReplacer("IDs", "Ids", "ARNs", "Arns", "CIDRs", "Cidrs", "VPCs", "Vpcs").Replace(name)
 	var out strings.Builder
 	runes := []rune(name)

@@ -71,6 +71,9 @@ func fromSchema(found value) *attribute {
 			if own.One {
 				own.When = []string{"added", "removed"}
 			}
+			if everyInput(own.Fields) {
+				own.Replace, own.When = true, nil
+			}
 		}
 	default:
 		inner := fromSchema(elem)
@@ -83,6 +86,16 @@ func fromSchema(found value) *attribute {
 		own.Replace = own.Replace || inner.Replace
 	}
 	return own
+}
+
+// everyInput tells whether each property that can be set replaces the resource.
+func everyInput(fields map[string]*attribute) bool {
+	for _, each := range fields {
+		if each.Input && !each.Replace {
+			return false
+		}
+	}
+	return len(fields) > 0
 }
 
 func function(found value) string {

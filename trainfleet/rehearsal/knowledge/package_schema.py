@@ -25,15 +25,15 @@ def from_schema(schema: Mapping[str, Any], *, date: str, source: str, before: Ta
         schema: the package schema.
         date: the day on which the schema was read, as YYYY-MM-DD.
         source: what the schema is from, for `trainfleet knowledge show`.
-        before: the table at hand; its sets, conditions and unclear properties are kept for the types that the
-            schema has, because a schema cannot say them.
+        before: the available table; its sets, conditions and unclear properties are kept for the types of the
+            schema, which cannot say them.
 
     Raises:
-        InputError: this is no package schema, or none that marks replacement.
+        InputError: the schema is not a package schema, or does not mark replacement.
     """
     name, resources = schema.get("name"), schema.get("resources")
     if not isinstance(name, str) or not isinstance(resources, dict) or not resources:
-        raise InputError("this is no package schema", [Problem(source, "needs `name` and `resources`")])
+        raise InputError("this is not a package schema", [Problem(source, "needs `name` and `resources`")])
     types = {token: _row(schema, each, before, token) for token, each in resources.items()}
     if not any(row.replace for row in types.values()):
         fix = "no property has `willReplaceOnChanges`; get the schema from a newer provider"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ class Table:
     date: str
     """Day of the source's version, as YYYY-MM-DD."""
     sdk: str
-    """Version of the Pulumi package that the rows are for; of the SDK at hand, if the source does not say."""
+    """Version of the Pulumi package that the rows are for; of the installed one, if the source names none."""
     types: Mapping[str, Row]
     every: tuple[str, ...] = ()
     """Properties that replace a resource of any type."""
@@ -147,6 +147,24 @@ def _cached(file: Path, changed: int) -> Table:  # noqa: ARG001 - `changed` is p
     return read_table(file)
 
 
-def total(tables_: Iterable[Table]) -> int:
-    """Return the number of types in several tables."""
-    return sum(len(each.types) for each in tables_)
+def is_behind(known: Table, installed: str) -> bool:
+    """Return whether the installed SDK is another minor version than the one that a table is for."""
+    return bool(installed) and known.sdk.split(".")[:2] != installed.split(".")[:2]
+
+
+def behind(version_of: Callable[[str], str]) -> list[str]:
+    """Return a line for each table that is for another minor version than the installed SDK.
+
+    Args:
+        version_of: the installed version of a distribution, or an empty text.
+    """
+    return [
+        f"{name} is for SDK {known.sdk}, installed is {installed}"
+        for name, known in sorted(tables().items())
+        if is_behind(known, installed := version_of(f"pulumi-{name}"))
+    ]
+
+
+def origins() -> list[str]:
+    """Return the version and date of each table's source."""
+    return [f"{name} {known.version} ({known.date})" for name, known in sorted(tables().items())]

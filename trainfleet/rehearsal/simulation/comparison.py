@@ -32,7 +32,7 @@ class Sameness:
 def comparable(old: Any, new: Any, same: Sameness, path: Path = ()) -> Any:
     """Return `old` with everything that is the same as in `new` written as in `new`.
 
-    The items of a set move to the place of their equals in `new`; None stands for an item only `new` has.
+    The items of a set move to the place of their equals in `new`; None is an item that only `new` has.
     """
     if old == new or is_secret(old) or is_secret(new):
         return old
@@ -56,9 +56,9 @@ def _aligned(old: list[Any], new: list[Any], same: Sameness, path: Path) -> list
     item = (*path, "[*]")
     left = list(old)
     placed: list[Any] = []
-    for wanted in new:
-        at = next((i for i, each in enumerate(left) if comparable(each, wanted, same, item) == wanted), None)
-        placed.append(wanted if at is not None and UNKNOWN not in str(wanted) else None)
+    for target in new:
+        at = next((i for i, each in enumerate(left) if comparable(each, target, same, item) == target), None)
+        placed.append(target if at is not None and UNKNOWN not in str(target) else None)
         if placed[-1] is not None and at is not None:
             left.pop(at)
     if not left:

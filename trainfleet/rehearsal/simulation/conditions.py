@@ -7,8 +7,8 @@ A condition is one line: an event at the row's own path, then at most one guard 
     ... if PATH is A | ... if PATH is not A
 
 Values are written as in JSON or as bare words; `A/B` is any of several; `absent` is a property that is not
-set. `shrinks` and `grows` compare numbers and versions; a list shrinks if it loses an item, a range of addresses
-if it loses an address. `resizes` is a list that gets longer or shorter.
+set. `shrinks` and `grows` compare numbers and versions; a list shrinks if it loses an item, a range of
+addresses if it loses an address. `resizes` is a list that gets longer or shorter.
 A condition has three results: it holds, it does not, or the values do not tell.
 """
 
@@ -132,13 +132,13 @@ def _value(word: str) -> Any:
         return word
 
 
-def _among(value: Any, wanted: tuple[Any, ...]) -> bool | None:
-    """Return whether a value is one of the wanted; any value is, if none is wanted."""
-    if not wanted:
+def _among(value: Any, expected: tuple[Any, ...]) -> bool | None:
+    """Return whether a value is one of those expected; any value is, if none is."""
+    if not expected:
         return True
     if value == UNKNOWN:
         return None
-    return any(str(value) == str(each) if each is not None else _is_absent(value) for each in wanted)
+    return any(str(value) == str(each) if each is not None else _is_absent(value) for each in expected)
 
 
 def _is_absent(value: Any) -> bool:

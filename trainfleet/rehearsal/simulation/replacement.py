@@ -99,17 +99,17 @@ def effect(token: str, path: Path_, old: Any, new: Any) -> Effect:
         new: its plain value after.
 
     Returns:
-        UNKNOWN if there is no rule for the type, or if a rule depends on values that are not given here: give
-        all inputs with the path `()`, or use `effects`, if they are at hand.
+        UNKNOWN if no rule exists for the type, or if a rule depends on values that are not given here: give
+        all inputs with the path `()`, or use `effects`, if they are available.
     """
     rule = table().get(token)
     if rule is None:
         return Effect.UNKNOWN
 
-    def values(wanted: Path_) -> tuple[Any, Any]:
-        if wanted[: len(path)] != path:
-            raise NotGivenError(join_path(wanted))
-        return value_at(old, wanted[len(path) :]), value_at(new, wanted[len(path) :])
+    def values(place: Path_) -> tuple[Any, Any]:
+        if place[: len(path)] != path:
+            raise NotGivenError(join_path(place))
+        return value_at(old, place[len(path) :]), value_at(new, place[len(path) :])
 
     old = comparable(old, new, rule.same, path)
     return worst(rule.effect(change.path, values) for change in changes(old, new, path))
@@ -118,12 +118,12 @@ def effect(token: str, path: Path_, old: Any, new: Any) -> Effect:
 def effects(token: str, old: Any, new: Any, rules: Mapping[str, Rule] | None = None) -> dict[Path_, Effect]:
     """Return the effect of every leaf that differs between the old and new plain inputs of a resource.
 
-    Give `old` as `in_terms_of_new` returns it: the order of a set is no difference.
+    Give `old` as `in_terms_of_new` returns it: the order of a set does not count.
     """
     rule = (table() if rules is None else rules).get(token)
 
-    def values(wanted: Path_) -> tuple[Any, Any]:
-        return value_at(old, wanted), value_at(new, wanted)
+    def values(place: Path_) -> tuple[Any, Any]:
+        return value_at(old, place), value_at(new, place)
 
     return {
         change.path: rule.effect(change.path, values) if rule else Effect.UNKNOWN
@@ -193,16 +193,16 @@ def _table(folder: Path | None) -> Rules:
 def _merged(token: str, found: Table, row: Row, hand: Rule | None) -> Rule:
     """Return the rule of a type: what a row by hand says of a property goes before the generated row."""
     own = hand or Rule("", ())
-    said = {*(each.path for each in own.conditions), *own.unclear}
-    replace = [each for path in (*found.every, *row.replace) if (each := split_path(path)) not in said]
+    own_paths = {*(each.path for each in own.conditions), *own.unclear}
+    replace = [each for path in (*found.every, *row.replace) if (each := split_path(path)) not in own_paths]
     conditions = [
         condition(path, text)
         for path, texts in row.when.items()
-        if split_path(path) not in said
+        if split_path(path) not in own_paths
         for text in texts
     ]
     unclear = [_any(path) for path in row.unclear]
-    decided = (*own.settled, *own.replace, *said)
+    decided = (*own.settled, *own.replace, *own_paths)
     return Rule(
         "; ".join(filter(None, (found.where(token), own.source))),
         tuple(dict.fromkeys((*replace, *own.replace))),
@@ -230,8 +230,8 @@ def by_hand(where: Path = TABLE) -> dict[str, Rule]:
     """Return the rows that are written by hand, from one file or from every file in a folder.
 
     Raises:
-        InputError: a file is not valid TOML, or an entry has no source, no list, or a condition that cannot
-            be read.
+        InputError: a file is not valid TOML, or an entry has no source, says nothing, or has a condition that
+            cannot be read.
     """
     rules: dict[str, Rule] = {}
     for file in sorted(where.glob("*.toml")) if where.is_dir() else (where,):
@@ -244,14 +244,11 @@ def _read(file: Path) -> dict[str, Rule]:
         entries = tomllib.loads(file.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise InputError("the replacement table cannot be read", [Problem(str(file), str(error))]) from error
+    parts = ("replace", "when", "unclear", "settled", "delete_first")
     problems = [
-        Problem(f"{file.name} [{token}]", "needs `source` (text) and `replace` (list of paths)")
+        Problem(f"{file.name} [{token}]", f"needs `source` (text) and one of {', '.join(parts)}")
         for token, entry in entries.items()
-        if not (
-            isinstance(entry, dict)
-            and isinstance(entry.get("source"), str)
-            and isinstance(entry.get("replace"), list)
-        )
+        if not (isinstance(entry, dict) and isinstance(entry.get("source"), str) and set(parts) & set(entry))
     ]
     if problems:
         raise InputError("the replacement table is not complete", problems)
@@ -269,7 +266,7 @@ def _rule(file: Path, token: str, entry: dict[str, Any]) -> Rule:
                 raise InputError("the replacement table has a wrong condition", [where]) from error
     return Rule(
         entry["source"],
-        tuple(map(split_path, entry["replace"])),
+        tuple(map(split_path, entry.get("replace", ()))),
         tuple(map(split_path, entry.get("delete_first", ()))),
         tuple(found),
         tuple(map(_any, entry.get("unclear", {}))),
