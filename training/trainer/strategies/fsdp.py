@@ -32,6 +32,8 @@ from trainfleet.training.trainer.strategies.base import Strategy
 from trainfleet.training.trainer.strategies.init_weights import build
 from trainfleet.training.trainer.strategies.wrap import compile_blocks, find_blocks, recompute
 
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
 
 class FsdpStrategy(Strategy):
     """A shard of every parameter on each rank."""
@@ -57,14 +59,16 @@ class FsdpStrategy(Strategy):
         mesh = _mesh(recipe, context)
         for part in (*blocks, built.model):  # in turn, so that only one is unsharded
             built.materialise(part)
-            fully_shard(
-                part,
-                mesh=mesh,
-                reshard_after_forward=settings.reshard
-                and part is not built.model,  # the backward pass needs the root immediately
-                mp_policy=_types(recipe),
-                offload_policy=offload,
-            )
+            # Below a block, each BatchNorm has a type of its own, and therefore a shard of its own.
+            for module in (*_batch_norms(part, recipe), part):
+                fully_shard(
+                    module,
+                    mesh=mesh,
+                    reshard_after_forward=settings.reshard
+                    and part is not built.model,  # the backward pass needs the root immediately
+                    mp_policy=_types(recipe, module),
+                    offload_policy=offload,
+                )
         self._root = built.model
         self._reshard, self._reduce_every = settings.reshard, settings.reduce_every
 
@@ -83,12 +87,30 @@ class FsdpStrategy(Strategy):
         return contextlib.nullcontext()
 
 
-def _types(recipe: Recipe) -> MixedPrecisionPolicy:
-    """Types of computation and of reduction. FSDP2 also keeps the sum over micro batches in the latter."""
+def _types(recipe: Recipe, module: nn.Module) -> MixedPrecisionPolicy:
+    """Types of computation and of reduction. FSDP2 also keeps the sum over micro batches in the latter.
+
+    BatchNorm keeps its weights in fp32, like its running means: on CPUs it fails with weights of another
+    type.
+    It takes and returns bf16, as with autocast.
+    """
+    reduced = torch.bfloat16 if recipe.reduce_precision == "bf16" else torch.float32
+    if isinstance(module, BATCH_NORMS):
+        return MixedPrecisionPolicy(reduce_dtype=reduced, cast_forward_inputs=False)
     return MixedPrecisionPolicy(
-        param_dtype=torch.bfloat16 if recipe.precision == "bf16" else None,
-        reduce_dtype=torch.bfloat16 if recipe.reduce_precision == "bf16" else torch.float32,
+        param_dtype=torch.bfloat16 if recipe.precision == "bf16" else None, reduce_dtype=reduced
     )
+
+
+def _batch_norms(part: nn.Module, recipe: Recipe) -> list[nn.Module]:
+    """The BatchNorms below a part that need another type than the part, and are not sharded yet."""
+    if recipe.precision != "bf16":
+        return []
+    return [
+        each
+        for each in part.modules()
+        if each is not part and isinstance(each, BATCH_NORMS) and not isinstance(each, FSDPModule)
+    ]
 
 
 def _mesh(recipe: Recipe, context: RunContext) -> DeviceMesh:
