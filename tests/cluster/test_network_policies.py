@@ -13,7 +13,7 @@ from tests.cluster.pods import pod, web
 from trainfleet.local_cluster import checks, network_policies, node, pins
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
-NAME = "policies"
+NAME = "cni"
 PORTS = (8000, 8001)
 KINDS = ["Ingress", "Egress"]
 DNS = {
@@ -80,7 +80,7 @@ def address(cluster: Cluster, name: str) -> str:
 def run(cluster: Cluster, client: str, *command: str) -> bool:
     space, name = client.split("/")
     line = ("/busybox", "timeout", "4", "/busybox", *command)
-    said = cluster.kubectl(
+    output = cluster.kubectl(
         "-n",
         space,
         "exec",
@@ -91,7 +91,7 @@ def run(cluster: Cluster, client: str, *command: str) -> bool:
         "-c",
         f"{' '.join(line)} >/dev/null 2>&1 && echo yes || echo no",
     )
-    return said.strip() == "yes"
+    return output.strip() == "yes"
 
 
 def reaches(cluster: Cluster, client: str, server: str, port: int = PORTS[0]) -> bool:

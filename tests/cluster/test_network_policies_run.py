@@ -19,7 +19,17 @@ from tests.cluster.pods import pod
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(2400)]
 NAME = "policies"
 RUN = "enforced"
-RAY_PORTS = (6379, 8265, 10001)
+RAY_PORTS = {6379: True, 8265: True, 10001: False}
+"""Ports of the head, and whether pods of the operator's namespace may reach them."""
+RESTRICTED = {
+    "securityContext": {
+        "runAsNonRoot": True,
+        "runAsUser": 1000,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+}
 STORE_PORT = 9000
 
 
@@ -49,8 +59,8 @@ def connects(cluster: Cluster, space: str, name: str, address: str, port: int) -
     """Whether a pod opens a TCP connection."""
     line = f"/busybox timeout 5 /busybox nc -w 4 {address} {port} </dev/null >/dev/null 2>&1"
     shell = ("/busybox", "sh", "-c", f"{line} && echo yes || echo no")
-    said = cluster.kubectl("-n", space, "exec", name, "--", *shell)
-    return said.strip() == "yes"
+    output = cluster.kubectl("-n", space, "exec", name, "--", *shell)
+    return output.strip() == "yes"
 
 
 def head(cluster: Cluster) -> str:
@@ -67,11 +77,13 @@ def test_a_run_finishes_and_no_other_namespace_reaches_its_ports(
         ("training", "inside", 0),
         ("default", "stranger", 0),
         ("default", "stranger2", 1),
+        ("kuberay-system", "operator", 0),
     ):
-        made = pod(name, "exec /busybox sleep 3600", nodeName=cluster.state.nodes[place].name)
+        on = cluster.state.nodes[place].name
+        made = pod(name, "exec /busybox sleep 3600", nodeName=on, container=dict(RESTRICTED))
         made["metadata"]["namespace"] = space
         cluster.apply(made)
-    for space in ("training", "default"):
+    for space in ("training", "default", "kuberay-system"):
         cluster.kubectl("-n", space, "wait", "--for=condition=Ready", "pod", "--all", "--timeout=120s")
     size = ("scaling.workers=2", "scaling.cpus_per_worker=0.25")
     command = [PROGRAM, "launch", "lm-tiny", "--on", "kuberay", "--stack", str(outputs), "--run", RUN, *size]
@@ -81,12 +93,13 @@ def test_a_run_finishes_and_no_other_namespace_reaches_its_ports(
     try:
         address = until(lambda: launch.poll() is not None or head(cluster), "the head", 300)
         assert launch.poll() is None, (tmp_path / "launch.out").read_text()
-        for port in RAY_PORTS:
+        for port, operator in RAY_PORTS.items():
             until(
                 lambda port=port: connects(cluster, "training", "inside", address, port), f"port {port}", 300
             )
             assert not connects(cluster, "default", "stranger", address, port), port
             assert not connects(cluster, "default", "stranger2", address, port), port
+            assert connects(cluster, "kuberay-system", "operator", address, port) == operator, port
         assert launch.poll() is None, "the run ended before its ports were tried"
         assert launch.wait(900) == 0, (tmp_path / "launch.out").read_text()[-3000:]
     finally:
