@@ -15,6 +15,7 @@ from typing import Any
 
 from trainfleet.dates import as_of, today
 from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.infra.catalog.cost import Bill
 from trainfleet.infra.spec.load import load_stack
 from trainfleet.infra.spec.stack_file import StackFile
 from trainfleet.rehearsal.diff import cache, compare, environments, policy_changes
@@ -110,10 +111,7 @@ def compute(
         else:
             engine = find_engine()
             if base_file is not None and head_file is not None:
-                found = environments.prepare(
-                    (base_root, head_root), repository.prefix, options.environments, show.begin
-                )
-                prepared = replace(prepared, environments=found)
+                prepared = prepared.with_environments(repository.prefix, options.environments, show)
             with session(engine, folder, show.resource) as on:
                 result = prepared.run(on, repository.prefix, options, show)
                 result.notes[:0] = notes
@@ -122,26 +120,7 @@ def compute(
     result.notes.extend(
         f"{side}: {why}" for side, why in (("base", why_not_before), ("head", why_not_after)) if why
     )
-    return Diff(
-        stack,
-        base,
-        head,
-        "new" if base_file is None else "deleted" if head_file is None else "there",
-        tuple(result.changes),
-        before,
-        after,
-        newly_failing(result.violations_before, result.violations_after),
-        result.policies_ran,
-        tuple(spec_changes(base_file, head_file)),
-        tuple(result.notes),
-        time.monotonic() - began,
-        result.from_cache,
-        result.unchanged,
-        weakened=tuple(result.weakened),
-        access=tuple(result.access),
-        upgrades=prepared.environments.upgrades,
-        sdk=tuple(result.sdk),
-    )
+    return prepared.diff(result, (before, after), time.monotonic() - began)
 
 
 class _Result:
@@ -170,6 +149,36 @@ class _Prepared:
     roots: tuple[Path, Path]
     files: tuple[StackFile | None, StackFile | None]
     environments: Environments = field(default_factory=Environments)
+
+    def diff(self, result: _Result, bills: tuple[Bill | None, Bill | None], seconds: float) -> Diff:
+        """Return the diff with these results."""
+        return Diff(
+            self.stack,
+            self.base,
+            self.head,
+            "new" if self.files[0] is None else "deleted" if self.files[1] is None else "there",
+            tuple(result.changes),
+            *bills,
+            newly_failing(result.violations_before, result.violations_after),
+            result.policies_ran,
+            tuple(spec_changes(*self.files)),
+            tuple(result.notes),
+            seconds,
+            result.from_cache,
+            result.unchanged,
+            tuple(result.weakened),
+            tuple(result.access),
+            self.environments.upgrades,
+            tuple(result.sdk),
+        )
+
+    def with_environments(self, prefix: str, mode: str, show: Show) -> _Prepared:
+        """Return the same with the provider SDKs that each side locks.
+
+        Raises:
+            InputError: the mode is `own` and an SDK cannot be installed.
+        """
+        return replace(self, environments=environments.prepare(self.roots, prefix, mode, show.begin))
 
     def run(self, on: Session, prefix: str, options: DiffOptions, show: Show) -> _Result:
         """Apply the base, preview the head on it, and compare."""
