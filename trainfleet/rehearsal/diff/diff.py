@@ -15,7 +15,7 @@ from typing import Any
 
 from trainfleet.dates import as_of, today
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from trainfleet.infra.catalog.cost import CostLimits
+from trainfleet.infra.catalog.cost import Bill, CostLimits
 from trainfleet.infra.catalog.planned import Plan
 from trainfleet.infra.catalog.usage import Usage
 from trainfleet.infra.spec.load import load_stack
@@ -132,38 +132,13 @@ def compute(
         else:
             engine = find_engine()
             if base_file is not None and head_file is not None:
-                found = environments.prepare(
-                    (base_root, head_root), repository.prefix, options.environments, show.begin
-                )
-                prepared = replace(prepared, environments=found)
+                prepared = prepared.with_environments(repository.prefix, options.environments, show)
             with session(engine, folder, show.resource) as on:
                 result = prepared.run(on, repository.prefix, options, show)
                 result.notes[:0] = notes
-    (before, after), cost_notes = costs(result.plans, (base_file, head_file), options.usage)
+    bills, cost_notes = costs(result.plans, (base_file, head_file), options.usage)
     result.notes += cost_notes
-    return Diff(
-        stack,
-        base,
-        head,
-        "new" if base_file is None else "deleted" if head_file is None else "there",
-        tuple(result.changes),
-        before,
-        after,
-        newly_failing(result.violations_before, result.violations_after),
-        result.policies_ran,
-        tuple(spec_changes(base_file, head_file)),
-        tuple(result.notes),
-        time.monotonic() - began,
-        result.from_cache,
-        result.unchanged,
-        weakened=tuple(result.weakened),
-        accept_unknown=options.accept_unknown,
-        access=tuple(result.access),
-        limits=options.limits,
-        upgrades=prepared.environments.upgrades,
-        sdk=tuple(result.sdk),
-        settings_file=file.shown_as if (file := head_file or base_file) else "",
-    )
+    return prepared.diff(result, bills, options, time.monotonic() - began)
 
 
 class _Result:
@@ -193,6 +168,41 @@ class _Prepared:
     roots: tuple[Path, Path]
     files: tuple[StackFile | None, StackFile | None]
     environments: Environments = field(default_factory=Environments)
+
+    def diff(
+        self, result: _Result, bills: tuple[Bill | None, Bill | None], options: DiffOptions, seconds: float
+    ) -> Diff:
+        """Return the diff with these results."""
+        return Diff(
+            self.stack,
+            self.base,
+            self.head,
+            "new" if self.files[0] is None else "deleted" if self.files[1] is None else "there",
+            tuple(result.changes),
+            *bills,
+            newly_failing(result.violations_before, result.violations_after),
+            result.policies_ran,
+            tuple(spec_changes(*self.files)),
+            tuple(result.notes),
+            seconds,
+            result.from_cache,
+            result.unchanged,
+            weakened=tuple(result.weakened),
+            accept_unknown=options.accept_unknown,
+            access=tuple(result.access),
+            limits=options.limits,
+            upgrades=self.environments.upgrades,
+            sdk=tuple(result.sdk),
+            settings_file=file.shown_as if (file := self.files[1] or self.files[0]) else "",
+        )
+
+    def with_environments(self, prefix: str, mode: str, show: Show) -> _Prepared:
+        """Return the same with the provider SDKs that each side locks.
+
+        Raises:
+            InputError: the mode is `own` and an SDK cannot be installed.
+        """
+        return replace(self, environments=environments.prepare(self.roots, prefix, mode, show.begin))
 
     def run(self, on: Session, prefix: str, options: DiffOptions, show: Show) -> _Result:
         """Apply the base, preview the head on it, and compare."""
