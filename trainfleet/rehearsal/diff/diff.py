@@ -14,6 +14,7 @@ from pathlib import Path
 
 from trainfleet.dates import as_of, today
 from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.infra.catalog.cost import Bill
 from trainfleet.infra.spec.load import load_stack
 from trainfleet.infra.spec.stack_file import PLATFORM_KEY, StackFile
 from trainfleet.rehearsal.diff import cache, compare
@@ -120,11 +121,7 @@ def compute(
             with session(engine, folder, show.resource) as on:
                 result = prepared.run(on, repository.prefix, options, show)
                 result.notes[:0] = notes
-    before, why_not_before = bill_of(base_file)
-    after, why_not_after = bill_of(head_file)
-    result.notes.extend(
-        f"{side}: {why}" for side, why in (("base", why_not_before), ("head", why_not_after)) if why
-    )
+    before, after = _bills(base_file, head_file, result.notes)
     return Diff(
         stack,
         base,
@@ -143,6 +140,15 @@ def compute(
         options.accept_unknown,
         settings_file=file.shown_as if (file := head_file or base_file) else "",
     )
+
+
+def _bills(
+    base: StackFile | None, head: StackFile | None, notes: list[str]
+) -> tuple[Bill | None, Bill | None]:
+    """Return the costs of both sides; add why one is not known to the notes."""
+    (before, why_not_before), (after, why_not_after) = bill_of(base), bill_of(head)
+    notes.extend(f"{side}: {why}" for side, why in (("base", why_not_before), ("head", why_not_after)) if why)
+    return before, after
 
 
 class _Result:
