@@ -9,10 +9,13 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand
+
+from trainfleet.rehearsal.cli import diff_options as flags
+from trainfleet.rehearsal.cli.diff_options import FORMATS
 
 if TYPE_CHECKING:
     from trainfleet.rehearsal.diff.all_stacks import Report
@@ -20,7 +23,6 @@ if TYPE_CHECKING:
     from trainfleet.rehearsal.diff.model import Diff
     from trainfleet.rehearsal.engine.find import Engine
 
-FORMATS = ("table", "markdown", "html", "json", "sarif", "junit")
 EXIT_CODES = (
     "Exit codes: 0 no change; 1 error, including invalid input; 2 change; 3 destructive change (something is"
     " lost), or an update that may replace and lose something; 4 the head costs more than --fail-above or"
@@ -78,111 +80,25 @@ diff = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_excepti
 
 @diff.command(cls=DiffCommand, help=_HELP)
 def main(  # noqa: PLR0917 - one per flag
-    stack: Annotated[
-        str,
-        typer.Argument(
-            metavar="[STACK|DIR]",
-            help="A stack of this project, in the base or in the head; or the folder of any Python Pulumi"
-            " project, with --all or --stack if it has several stacks.",
-            show_default=False,
-        ),
-    ] = "",
-    base: Annotated[
-        str, typer.Option(metavar="REF", help="Compare with this commit, branch or tag.", show_default=False)
-    ] = "",
-    head: Annotated[
-        str,
-        typer.Option(
-            metavar="REF", help="Compare this instead of HEAD; `.` is the working tree.", show_default=False
-        ),
-    ] = "",
-    worktree: Annotated[
-        bool, typer.Option("--worktree", help="Compare the files as they are, including uncommitted changes.")
-    ] = False,
-    form: Annotated[
-        str, typer.Option("--format", metavar="|".join(FORMATS), help="The output format.")
-    ] = "table",
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the diff to this file, atomically."),
-    ] = None,
-    cached: Annotated[
-        bool,
-        typer.Option("--cache/--no-cache", help="Cache the applied base, and use a cached one."),
-    ] = True,
-    state: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Compare with what is deployed instead of with a commit: the file of `pulumi stack export`.",
-        ),
-    ] = None,
-    every: Annotated[
-        bool,
-        typer.Option(
-            "--all", help="Every stack that the change affects, as one document with a summary first."
-        ),
-    ] = False,
-    of: Annotated[
-        str, typer.Option("--stack", metavar="NAME", help="The stack of DIR.", show_default=False)
-    ] = "",
-    jobs: Annotated[
-        int, typer.Option(min=0, help="With --all: the most stacks at a time; 0: half of the CPUs.")
-    ] = 0,
-    events: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Show a real preview, from the file of `pulumi preview --event-log` or `--json`; needs no"
-            " project.",
-        ),
-    ] = None,
-    accept_other_stack: Annotated[
-        bool,
-        typer.Option(
-            "--accept-other-stack",
-            help="Accept a --state of another stack or project, as if it were of this one.",
-        ),
-    ] = False,
-    accept_unknown: Annotated[
-        bool,
-        typer.Option(
-            "--accept-unknown",
-            help="Count an update as an update if no rule tells whether the provider replaces the resource"
-            " instead; without it, such an update exits with 3.",
-        ),
-    ] = False,
-    usage: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Price traffic, logs and stored data as this TOML file assumes (docs/diff.md).",
-        ),
-    ] = None,
-    fail_above: Annotated[
-        float | None,
-        typer.Option(
-            metavar="USD", min=0, help="Exit with 4 if what always runs costs more than this a month."
-        ),
-    ] = None,
-    fail_above_max: Annotated[
-        float | None,
-        typer.Option(
-            metavar="USD",
-            min=0,
-            help="Exit with 4 if all pools at their largest cost more than this a month.",
-        ),
-    ] = None,
-    environments: Annotated[
-        str,
-        typer.Option(
-            metavar="own|same",
-            help="Run each side with the provider SDKs that it locks, or both with the installed ones."
-            " Default: own if they differ and can be installed.",
-            show_default=False,
-        ),
-    ] = "",
+    stack: flags.Target = "",
+    base: flags.Base = "",
+    head: flags.Head = "",
+    worktree: flags.Worktree = False,
+    form: flags.Format = "table",
+    as_json: flags.Json = False,
+    output: flags.Output = None,
+    cached: flags.Cached = True,
+    state: flags.State = None,
+    every: flags.Every = False,
+    of: flags.StackOfFolder = "",
+    jobs: flags.Jobs = 0,
+    events: flags.Events = None,
+    accept_other_stack: flags.AcceptOtherStack = False,
+    accept_unknown: flags.AcceptUnknown = False,
+    usage: flags.UsageFile = None,
+    fail_above: flags.FailAbove = None,
+    fail_above_max: flags.FailAboveMax = None,
+    environments: flags.Environments = "",
 ) -> None:
     """See _HELP."""
     from trainfleet.console import run

@@ -23,12 +23,13 @@ from trainfleet.infra.spec.stack_file import PLATFORM_KEY, StackFile
 from trainfleet.rehearsal.diff import cache, compare, environments, policy_changes
 from trainfleet.rehearsal.diff.access import AccessChange, access_changes, planned_after, planned_before
 from trainfleet.rehearsal.diff.environments import Environments
-from trainfleet.rehearsal.diff.model import Change, Diff, Failing
+from trainfleet.rehearsal.diff.model import Change, Diff
 from trainfleet.rehearsal.diff.planned_cost import applied_plan, costs, previewed_plan
 from trainfleet.rehearsal.diff.policy_changes import Weakened
 from trainfleet.rehearsal.diff.sdk_changes import SdkChange, sdk_changes
 from trainfleet.rehearsal.diff.settings import built_on, for_build, spec_changes, stack_file
 from trainfleet.rehearsal.diff.two_sided_run import Applied, Session, Side, session
+from trainfleet.rehearsal.diff.violations import newly_failing, with_base
 from trainfleet.rehearsal.diff.worktrees import Repository, Revision, refuse_uncommitted, scratch
 from trainfleet.rehearsal.engine.engine_cli import Violation
 from trainfleet.rehearsal.engine.find import Engine
@@ -237,7 +238,7 @@ class _Prepared:
             result.notes += notes
             if base.pack and policy_changes.digest(base.pack) != policy_changes.digest(head.pack):
                 show.begin("checking the head against the base's policies, which differ")
-                self._check_with_base(on, replace(head, policies_of=base.project.root), applied, result)
+                self._checkwith_base(on, replace(head, policies_of=base.project.root), applied, result)
         if result.violations_after and applied is not None and base is not None:
             show.begin("checking the base against its policies, because the head violates some")
             result.violations_before = self._violations(on, base, applied, prefix, options)
@@ -252,14 +253,14 @@ class _Prepared:
         tokens = {str(each["type"]) for each in resources if each["type"].partition(":")[0] in names}
         return sdk_changes(tokens, on.sdks(base), on.sdks(head))
 
-    def _check_with_base(self, on: Session, head: Side, applied: Applied, result: _Result) -> None:
+    def _checkwith_base(self, on: Session, head: Side, applied: Applied, result: _Result) -> None:
         """Add what only the base's policies report of the head."""
         try:
             outcome, _ = on.preview(head, applied.without_protection())
         except TrainfleetError as error:
             result.notes.append(f"the base's policies could not check the head: {error}")
             return
-        result.violations_after = _with_base(result.violations_after, outcome.violations)
+        result.violations_after = with_base(result.violations_after, outcome.violations)
         result.policies_ran = True
 
     def _weakened(self, base: Side, head: Side) -> tuple[list[Weakened], list[str]]:
@@ -313,38 +314,6 @@ class _Prepared:
     def _key(self, on: Session, prefix: str) -> str:
         overlay = self.environments.base.name if self.environments.base else ""
         return cache.key(self.base.tree, prefix, self.stack, on.engine.version, overlay)
-
-
-def _with_base(head: list[Violation], base: Iterable[Violation]) -> list[Violation]:
-    """Return the head's violations with those that only the base's pack reports."""
-    own = {_key(each) for each in head}
-    return [
-        *head,
-        *(
-            replace(each, message=f"{each.message}\nOnly the base's policies report it.")
-            for each in base
-            if _key(each) not in own
-        ),
-    ]
-
-
-def newly_failing(before: Iterable[Violation], after: Iterable[Violation]) -> tuple[Failing, ...]:
-    """Return the policy violations of the head that the base does not have."""
-    old, new = _failing(before), _failing(after)
-    return tuple(failing for key, failing in sorted(new.items()) if key not in old)
-
-
-def _failing(violations: Iterable[Violation]) -> dict[tuple[str, str], Failing]:
-    return {
-        (key := _key(violation)): Failing(*key, violation.message, violation.level)
-        for violation in violations
-    }
-
-
-def _key(violation: Violation) -> tuple[str, str]:
-    """Return the policy and the resource."""
-    urn = violation.urn
-    return violation.policy, urn.rsplit("::", 1)[-1] if urn else violation.message.partition(":")[0]
 
 
 def _exists(stack: str, base: StackFile | None, head: StackFile | None, roots: tuple[Path, Path]) -> None:

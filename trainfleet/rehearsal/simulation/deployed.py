@@ -9,7 +9,7 @@ import base64
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,18 +58,31 @@ class Deployed:
         return isinstance(value, str) and any(text in value for text in self.opaque)
 
     def with_defaults(
-        self, given: dict[str, Any], inputs: dict[str, Any], old: dict[str, Any], name: str
+        self,
+        given: dict[str, Any],
+        inputs: dict[str, Any],
+        old: dict[str, Any],
+        declared: Container[str],
+        name: str,
     ) -> dict[str, Any]:
-        """Return checked inputs with the name and the defaults that the real provider chose earlier.
+        """Return checked inputs with what the real provider added to them earlier.
+
+        That is the name and the defaults that it chose, and properties that no program can set, such as
+        `tagsAll` of AWS.
 
         Args:
             given: the program's inputs.
             inputs: the inputs after the simulated provider's check.
             old: the inputs in the state.
+            declared: the names of the inputs in the SDK.
             name: the property with the physical name.
         """
-        chosen = [name, *(old.get("__defaults") or ())]
-        kept = {key: old[key] for key in chosen if key not in given and key in old}
+        marked = (name, *(old.get("__defaults") or ()))
+        kept = {
+            key: value
+            for key, value in old.items()
+            if key not in given and not key.startswith("__") and (key in marked or key not in declared)
+        }
         below = {key: _with_defaults(value, old.get(key)) for key, value in inputs.items() if key not in kept}
         marks = {"__defaults": old["__defaults"]} if "__defaults" in old else {}
         return {**below, **kept, **marks}

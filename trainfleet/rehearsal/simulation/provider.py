@@ -120,8 +120,10 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         )
         if self.cloud.deployed:
             given, old = from_struct(request.news), from_struct(request.olds)
+            resource = self.package.resource(request.type)
+            declared = resource.inputs if resource else given.keys() | old.keys()
             named = self.cloud.deployed.with_defaults(
-                given, named, old, self.model.name_property(request.type)
+                given, named, old, declared, self.model.name_property(request.type)
             )
         return pb.CheckResponse(inputs=to_struct(named))
 
