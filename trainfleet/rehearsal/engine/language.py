@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -128,6 +129,33 @@ class LanguageHost(rpc.LanguageRuntimeServicer):
             stdout=b"nothing to install: the environment is the project's own\n"
         )
 
+    def RunPlugin(self, request: Any, context: Any) -> Iterator[Any]:
+        """Run a policy pack, as newer engines request it (3.274 does, 3.200 starts the analyzer itself)."""
+        if request.kind != "analyzer":
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, f"cannot run a plugin of kind `{request.kind}`")
+        info = request.info
+        folder = info.program_directory or request.pwd
+        python = self.programs.python or _virtualenv(
+            Path(info.root_directory), Path(folder), json_format.MessageToDict(info.options)
+        )
+        command = [python, "-u", "-m", "trainfleet.rehearsal.engine.analyzer", *request.args, "."]
+        environment = dict(entry.partition("=")[::2] for entry in request.env) or None
+        child = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        context.add_callback(child.terminate)  # the engine ends a plugin by ending the call
+        try:
+            yield from _outputs(child)
+            yield pb.RunPluginResponse(exitcode=child.wait())
+        finally:
+            child.terminate()
+            child.wait()
+
     def Cancel(self, request: Any, context: Any) -> Any:
         self.programs.kill()
         return empty_pb2.Empty()
@@ -161,6 +189,28 @@ class LanguageHost(rpc.LanguageRuntimeServicer):
         output = self.programs.pooled.last_output() if code < 0 and self.programs.pooled is not None else ""
         why = f"{python} did not run it: {output}" if output else f"the program ended with exit code {code}"
         return pb.RunResponse(bail=code == SHOWN, error="" if code in (0, SHOWN) else why)
+
+
+def _outputs(child: subprocess.Popen[bytes]) -> Iterator[Any]:
+    """Yield what a plugin writes, as it writes it, until it ends."""
+    lines: queue.SimpleQueue[tuple[str, bytes] | None] = queue.SimpleQueue()
+
+    def read(name: str, stream: Any) -> None:
+        with stream:
+            for line in stream:
+                lines.put((name, line))
+        lines.put(None)
+
+    streams = (("stdout", child.stdout), ("stderr", child.stderr))
+    readers = [threading.Thread(target=read, args=each, daemon=True) for each in streams]
+    for reader in readers:
+        reader.start()
+    open_streams = len(readers)
+    while open_streams:
+        if (found := lines.get()) is None:
+            open_streams -= 1
+        else:
+            yield pb.RunPluginResponse(**{found[0]: found[1]})
 
 
 def _virtualenv(root: Path, program: Path, options: dict[str, Any]) -> str:
