@@ -11,10 +11,10 @@ from tests.rehearsal.diff.access_aws import AWS
 from tests.rehearsal.diff.access_others import OTHERS
 from tests.rehearsal.diff.access_resources import BUCKET, CONTRIBUTOR, IDENTITY, assignment
 from trainfleet.infra.azure.permissions import ROLES as BUILT_IN
-from trainfleet.rehearsal.diff.access import access_changes, planned_after, planned_before
+from trainfleet.rehearsal.diff.access import _covers, access_changes, planned_after, planned_before
 from trainfleet.rehearsal.diff.grants import aws, gcp
 from trainfleet.rehearsal.diff.grants.azure import ROLES
-from trainfleet.rehearsal.diff.grants.model import Index, Planned, port_range, ports
+from trainfleet.rehearsal.diff.grants.model import Grant, Index, Kind, Planned, port_range, ports
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, secret
 from trainfleet.rehearsal.simulation.schema import packages
 
@@ -131,3 +131,26 @@ def test_every_type_that_is_read_is_one_of_the_sdk() -> None:
 
 def test_the_roles_that_our_platforms_assign_have_names() -> None:
     assert {name: guid for guid, name in ROLES.items() if name in BUILT_IN} == BUILT_IN
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "covered"),
+    [
+        (("10.0.0.0/8", "tcp 443"), ("10.1.0.0/16", "tcp 443"), True),
+        (("10.1.0.0/16", "tcp 443"), ("10.0.0.0/8", "tcp 443"), False),
+        (("0.0.0.0/0", "tcp 443"), ("::/0", "tcp 443"), False),
+        (("::/0", "all"), ("fd00::/8", "udp 53"), True),
+        (("sg-a", "tcp"), ("sg-a", "tcp 22"), True),
+        (("sg-a", "tcp"), ("sg-b", "tcp"), False),
+        (("sg-a", "tcp 1-1024"), ("sg-a", "tcp 22-80"), True),
+        (("sg-a", "tcp 22-80"), ("sg-a", "tcp 1-1024"), False),
+        (("sg-a", "tcp 22"), ("sg-a", "tcp"), False),
+        (("sg-a", "tcp"), ("sg-a", "udp 53"), False),
+        (("sg-a", "tcp [known after apply]"), ("sg-a", "tcp 22"), False),
+    ],
+)
+def test_networks_and_ports_are_compared_by_what_they_contain(
+    wide: tuple[str, str], narrow: tuple[str, str], covered: bool
+) -> None:
+    one, two = (Grant(Kind.INGRESS, who, what, "x") for who, what in (wide, narrow))
+    assert _covers(one, two) is covered

@@ -139,7 +139,13 @@ def _net_covers(wide: str, narrow: str) -> bool:
         one, two = ipaddress.ip_network(wide, strict=False), ipaddress.ip_network(narrow, strict=False)
     except ValueError:
         return False
-    return one.version == two.version and two.subnet_of(one)  # type: ignore[arg-type] # of one version
+    if isinstance(one, ipaddress.IPv4Network) and isinstance(two, ipaddress.IPv4Network):
+        return two.subnet_of(one)
+    return (
+        isinstance(one, ipaddress.IPv6Network)
+        and isinstance(two, ipaddress.IPv6Network)
+        and two.subnet_of(one)
+    )
 
 
 def _ports_cover(wide: str, narrow: str) -> bool:
@@ -150,14 +156,14 @@ def _ports_cover(wide: str, narrow: str) -> bool:
         return False
     if not those:
         return True
-    (low, high), (first, last) = _range(those), _range(these)
-    return None not in (low, high, first, last) and low <= first and last <= high  # type: ignore[operator] # not None
+    outer, inner = _range(those), _range(these)
+    return outer is not None and inner is not None and outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
-def _range(text: str) -> tuple[int | None, int | None]:
+def _range(text: str) -> tuple[int, int] | None:
     first, _, last = text.partition("-")
     if not first.isdigit():
-        return None, None
+        return None
     return int(first), int(last) if last.isdigit() else int(first)
 
 

@@ -51,7 +51,7 @@ def policies(program: Path) -> list[dict[str, Any]]:
                     }
                 )
 
-    pulumi_policy.PolicyPack = Recorder  # type: ignore[assignment,misc] # a stand-in for the pack's program
+    vars(pulumi_policy)["PolicyPack"] = Recorder
     sys.argv = [str(program)]
     sys.path[0] = str(program if program.is_dir() else program.parent)
     runpy.run_path(str(program), run_name="__main__")

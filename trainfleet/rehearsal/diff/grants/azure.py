@@ -75,8 +75,8 @@ def _rule(rule: Any, group: str, index: Index) -> Iterator[Grant]:
     side = "destination" if outward else "source"
     ends = [_end(value, index) for value in _both(rule, f"{side}AddressPrefix", f"{side}AddressPrefixes")]
     ends += [
-        index.shown(group.get("id") if isinstance(group, Mapping) else group)
-        for group in listed(rule.get(f"{side}ApplicationSecurityGroups"))
+        index.shown(one.get("id") if isinstance(one, Mapping) else one)
+        for one in listed(rule.get(f"{side}ApplicationSecurityGroups"))
     ]
     for text in _both(rule, "destinationPortRange", "destinationPortRanges") or ["*"]:
         what = port_range(rule.get("protocol"), text)
