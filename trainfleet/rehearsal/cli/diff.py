@@ -6,7 +6,7 @@ Exit codes 2 and 3 describe the change, so all errors, including invalid input, 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -127,6 +127,7 @@ class _Request(NamedTuple):
 
 def _diff(request: _Request) -> Diff | Report:
     from trainfleet.errors import InputError, Problem
+    from trainfleet.rehearsal.diff.model import Diff
     from trainfleet.rehearsal.diff.output import write
     from trainfleet.suggestions import did_you_mean
 
@@ -151,8 +152,8 @@ def _diff(request: _Request) -> Diff | Report:
         found = _computed(request)
     write(found, form, output)
     if output is not None:
-        shown = f"{found.stack}: {found.blast_radius}" if hasattr(found, "stack") else found.verdict
-        typer.echo(f"{found.verdict}; {shown}" if hasattr(found, "stack") else shown, err=True)
+        one = f"{found.stack}: {found.verdict}; {found.blast_radius}" if isinstance(found, Diff) else ""
+        typer.echo(one or found.verdict, err=True)
     return found
 
 
@@ -222,7 +223,7 @@ def _stack_of(root: Path, given: str) -> str:
     return names[0]
 
 
-def _refuse_given(given: list[tuple[str, object]], why: str) -> None:
+def _refuse_given(given: Iterable[tuple[str, object]], why: str) -> None:
     from trainfleet.errors import InputError, Problem
 
     if problems := [Problem(name, f"has no meaning {why}", "omit it") for name, value in given if value]:

@@ -43,6 +43,7 @@ def compute_on_state(
     assert options.state is not None
     show = show or Show()
     began = time.monotonic()
+    failing: tuple[Failing, ...] = ()
     export = exports.read(options.state)
     repository = Repository(root)
     head = head_of(repository, options)
@@ -53,7 +54,7 @@ def compute_on_state(
         notes = check_head(file, head)
         if file is None:
             _check_owner(export, export.project, stack, accept=options.accept_other_stack)
-            changes, unchanged, failing, ran = compare.deletions(export.resources), 0, (), True
+            changes, unchanged, ran = compare.deletions(export.resources), 0, True
         else:
             project = read_project(head_root, stack)
             export = _check_owner(export, project.name, stack, accept=options.accept_other_stack)
