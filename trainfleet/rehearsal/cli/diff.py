@@ -6,7 +6,7 @@ Exit codes 2 and 3 describe the change, so all errors, including invalid input, 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -267,7 +267,7 @@ def _stack_of(root: Path, given: str) -> str:
     return names[0]
 
 
-def _refuse_given(given: Sequence[tuple[str, object]], why: str) -> None:
+def _refuse_given(given: Iterable[tuple[str, object]], why: str) -> None:
     from trainfleet.errors import InputError, Problem
 
     if problems := [Problem(name, f"has no meaning {why}", "omit it") for name, value in given if value]:

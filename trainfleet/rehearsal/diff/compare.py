@@ -174,7 +174,8 @@ def _first(order: list[str], op: str) -> int:
 def _properties(event: Event, words: Words, *, real_preview: bool = False) -> Iterator[Property]:
     old, new = (event.get("old") or {}).get("inputs") or {}, (event.get("new") or {}).get("inputs") or {}
     old = in_terms_of_new(event["type"], old, new)
-    if not (detailed := event.get("detailedDiff") or {}):
+    detailed: Mapping[str, Mapping[str, Any]] = event.get("detailedDiff") or {}
+    if not detailed:
         keys = event.get("keys") or ()
         # Without details, `diffs` also lists outputs that a replacement computes again.
         named = [name for name in event.get("diffs") or () if name in old or name in new] or _differing(
@@ -219,8 +220,11 @@ def differences(token: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> I
     for path, before, after in _leaves(dict(old), dict(new), ()):
         if path[0].startswith("__"):
             continue
-        sides = (SECRET if path[0] in hidden and side is not None else side for side in (before, after))
-        yield join_path(path), *(_value(side, _as_is) for side in sides)
+        one, two = (
+            SECRET if path[0] in hidden and side is not None else _value(side, _as_is)
+            for side in (before, after)
+        )
+        yield join_path(path), one, two
 
 
 def _natural(text: str) -> list[Any]:

@@ -48,6 +48,7 @@ def compute_on_state(
     assert options.state is not None
     show = show or Show()
     began = time.monotonic()
+    failing: tuple[Failing, ...] = ()
     export = exports.read(options.state)
     repository = Repository(root)
     head = head_of(repository, options)

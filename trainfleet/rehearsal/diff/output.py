@@ -26,7 +26,10 @@ def write(found: Result, form: str, output: Path | None) -> None:
         InputError: several stacks have no HTML page.
     """
     if output is None and form == "table":
-        as_table(found, out()) if isinstance(found, Diff) else render_all.table_of(found, out())
+        if isinstance(found, Diff):
+            as_table(found, out())
+        else:
+            render_all.table_of(found, out())
     elif output is None and form == "json":
         print_json(found.as_json())
     else:
