@@ -171,7 +171,7 @@ def test_a_model_that_is_larger_than_its_device_is_rejected_before_it_is_loaded(
     needed = sum(each.numel() * each.element_size() for each in (*whole.parameters(), *whole.buffers()))
     monkeypatch.setattr(loaded, "memory_of", lambda _: needed - 1)
     monkeypatch.setattr(torch.nn.Module, "to_empty", lambda *_, **__: pytest.fail("memory was allocated"))
-    with pytest.raises(InputError, match=r"does not fit one device.*serve --engine vllm"):
+    with pytest.raises(InputError, match=r"(?s)does not fit one device.*serve --engine vllm"):
         open_predictor(str(run_dir), "newest")
     monkeypatch.undo()
     monkeypatch.setattr(loaded, "memory_of", lambda _: needed - 1)

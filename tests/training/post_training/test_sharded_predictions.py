@@ -11,9 +11,6 @@ import pytest
 
 from tests.training.conftest import run_ranks  # noqa: F401 - a fixture
 from tests.training.post_training.test_sharded_evaluation import (
-    LARGE,
-    LAYERS,
-    WIDTH,
     AllocatedBytes,
     trained,  # noqa: F401 - a fixture
 )
@@ -25,6 +22,7 @@ from trainfleet.training.inference.predict_ranks import work
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.stores import Store
 
+LAYERS, WIDTH = 8, 256
 PROMPTS = ("the gradient of", "a", "tensor sums the step of the loss", "", "rank", "café loss the", "step by")
 
 
@@ -56,7 +54,7 @@ def on_ranks(job: dict[str, Any], out: Path, ranks: int) -> list[dict[str, Any]]
         counts = {"allocated": allocated.peak, "read": read[0]}
         (out / f"rank{number}.json").write_text(json.dumps(found | counts))
 
-    assert start_ranks(rank, ranks) == [0] * ranks
+    assert start_ranks(rank, ranks, 240) == [0] * ranks
     return [json.loads((out / f"rank{number}.json").read_text()) for number in range(ranks)]
 
 
@@ -83,12 +81,14 @@ def test_a_rank_allocates_and_reads_its_share(
     prompts: Path,
     tmp_path: Path,
 ) -> None:
-    run = trained(LARGE, steps=1, batch={"global_batch": 4, "micro_batch": 2})
+    model = {"layers": LAYERS, "width": WIDTH, "heads": 4}
+    run = trained(model, steps=1, batch={"global_batch": 4, "micro_batch": 2})
     block = 12 * WIDTH * WIDTH * 4
     whole = LAYERS * block
+    prompts.write_text(json.dumps({"text": PROMPTS[0]}) + "\n")  # counting is slow
     job = job_of(run, prompts, tmp_path / "out", shard=True, settings={"max_tokens": 2})
     for found in on_ranks(job, tmp_path, 2):
-        assert found["rows"] == len(PROMPTS)
+        assert found["rows"] == 1
         # A block that computes, what is gathered for it, and the embedding; the rest are activations.
         assert found["allocated"] < whole / 2 + 3 * block
         assert found["read"] < 0.55 * whole
