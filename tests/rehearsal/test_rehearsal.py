@@ -163,7 +163,7 @@ def test_a_type_without_rules_is_reported_and_the_rehearsal_continues(
     engine: Engine, program: Callable[[str], Path]
 ) -> None:
     """A type that is newer than the source of the table."""
-    report = rehearse(read_project(program('aws.mailmanager.Archive("a", name="a")')), engine)
+    report = rehearse(read_project(program('aws.mailmanager.Archive("a", name="mails")')), engine)
     assert report.ok, report.problems
     assert report.missing_rules == ["aws:mailmanager/archive:Archive"]
 
