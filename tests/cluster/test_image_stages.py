@@ -42,7 +42,8 @@ def test_an_optional_program_is_built_only_when_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert set(builds.missing()) - set(builds.missing(set())) == {pins.KWOK, pins.DEVICE_PLUGIN}
+    optional = {pins.KWOK, pins.DEVICE_PLUGIN, pins.NETWORK_POLICIES}
+    assert set(builds.missing()) - set(builds.missing(set())) == optional
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.cluster.pods import pod, web
 from trainfleet.local_cluster import checks, network_policies, node, pins
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
-NAME = "cni"
+NAME = "policies"
 PORTS = (8000, 8001)
 KINDS = ["Ingress", "Egress"]
 DNS = {
@@ -55,12 +55,12 @@ def policies(two: Cluster) -> Iterator[Cluster]:
     until(lambda: reaches(two, "shop/client-node", "server-node2"), "traffic without policies")
 
 
-def put(cluster: Cluster, space: str, on: str, *objects: dict[str, Any]) -> None:
+def put(cluster: Cluster, space: str, on: str, *objects: dict[str, Any], restart: str = "Always") -> None:
     """Create objects in a namespace, pods on a node and with a second port."""
     for each in objects:
         each["metadata"]["namespace"] = space
         if each["kind"] == "Pod":
-            each["spec"]["nodeName"] = on
+            each["spec"] |= {"nodeName": on, "restartPolicy": restart}
             container = each["spec"]["containers"][0]
             listen = f"/busybox httpd -p {PORTS[1]} -h / ;" if "server" in each["metadata"]["name"] else ""
             container["command"][-1] = listen + container["command"][-1]
@@ -80,7 +80,7 @@ def address(cluster: Cluster, name: str) -> str:
 def run(cluster: Cluster, client: str, *command: str) -> bool:
     space, name = client.split("/")
     line = ("/busybox", "timeout", "4", "/busybox", *command)
-    said = cluster.kubectl(
+    output = cluster.kubectl(
         "-n",
         space,
         "exec",
@@ -91,7 +91,7 @@ def run(cluster: Cluster, client: str, *command: str) -> bool:
         "-c",
         f"{' '.join(line)} >/dev/null 2>&1 && echo yes || echo no",
     )
-    return said.strip() == "yes"
+    return output.strip() == "yes"
 
 
 def reaches(cluster: Cluster, client: str, server: str, port: int = PORTS[0]) -> bool:
@@ -164,7 +164,7 @@ def test_a_pod_is_closed_from_its_first_packet(policies: Cluster) -> None:
     # ICMP, at once and without a retry: a connection would be tried again after the address is known.
     script = f"/busybox ping -c 3 -i 0.1 -W 1 {server}; echo ended $?"
     for each in policies.state.nodes:
-        put(policies, "shop", each.name, pod(f"new-{each.short}", script))
+        put(policies, "shop", each.name, pod(f"new-{each.short}", script), restart="Never")
         until(
             lambda name=f"new-{each.short}": (
                 "ended" in policies.kubectl("-n", "shop", "logs", name, check=False)
@@ -172,6 +172,7 @@ def test_a_pod_is_closed_from_its_first_packet(policies: Cluster) -> None:
             "the pod's end",
         )
         assert "ended 1" in policies.kubectl("-n", "shop", "logs", f"new-{each.short}")
+        policies.kubectl("-n", "shop", "delete", "pod", f"new-{each.short}")
 
 
 def agent(cluster: Cluster, number: int, signal: str) -> None:
@@ -219,7 +220,7 @@ def test_policies_are_enforced_on_a_node_that_was_stopped_and_after_another_up(p
     put(policies, "shop", policies.state.nodes[1].name, pod("again", script))
     put(policies, "street", policies.state.nodes[1].name, pod("again", "exec /busybox sleep 3600"))
     for space in ("shop", "street"):
-        policies.kubectl("-n", space, "wait", "--for=condition=Ready", "pod/again", "--timeout=120s")
+        policies.kubectl("-n", space, "wait", "--for=condition=Ready", "pod", "--all", "--timeout=180s")
     until(lambda: reaches(policies, "shop/client-node", "again"), "the server")
     assert not reaches(policies, "street/again", "again")
     assert not reaches(policies, "street/again", "server-node")

@@ -66,8 +66,8 @@ def missing_in_kernel() -> str:
     text = rules("10.0.0.0/8", ["10.0.0.1"])
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = " / ".join(done.stderr.strip().splitlines()[-2:])
-        return f"xt_NFQUEUE, xt_conntrack, xt_addrtype or xt_mark (iptables-restore: {said})"
+        error = " / ".join(done.stderr.strip().splitlines()[-2:])
+        return f"xt_NFQUEUE, xt_conntrack, xt_addrtype or xt_mark (iptables-restore: {error})"
     if not KERNEL_QUEUES.exists():
         with contextlib.suppress(FileNotFoundError):  # no modprobe
             subprocess.run(["modprobe", "nfnetlink_queue"], capture_output=True, check=False)

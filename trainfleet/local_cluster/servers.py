@@ -83,7 +83,7 @@ def of_node(node: Node) -> dict[str, Server]:
     running = runtime(node) | {"kube-proxy": _kube(*proxy), "kubelet": _kube(*kubelet)}
     if node.cluster.network_policies:
         agent = [str(builds.executable(pins.NETWORK_POLICIES))]
-        agent += [str(node.file("config", "network-policies.kubeconfig")), node.name, str(node.cluster.pods)]
+        agent += [str(node.file("config", "network-policies.kubeconfig")), str(node.cluster.pods)]
         running["network-policies"] = Server(agent, {"GOGC": "50"})
     if devices := node.settings.devices:
         plugin = str(builds.executable(pins.DEVICE_PLUGIN))

@@ -180,3 +180,11 @@ def test_named_ranges_replace_the_world() -> None:
 def test_a_platform_without_ways_to_identities_opens_no_link_local_address() -> None:
     planned = plan(metadata_endpoints=())
     assert not reaches(planned, TRAINING, POD_IDENTITY, 80)
+
+
+def test_runs_alone_reach_the_port_of_an_existing_store() -> None:
+    planned = plan(store_port=9000)
+    assert reaches(planned, TRAINING, NODE, 9000)
+    assert not reaches(planned, TRAINING, METADATA, 9000)
+    assert not reaches(planned, OPERATOR, NODE, 9000)
+    assert not reaches(whole(), TRAINING, NODE, 9000)

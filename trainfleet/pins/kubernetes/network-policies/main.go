@@ -7,10 +7,11 @@
 // the address of a new pod only after the pod has started. It then marks the packet and lets it repeat the rules,
 // which send a marked one to the second queue, that of kube-network-policies.
 //
-// kube-network-policies also writes nftables rules with a `queue` statement, which not every kernel has. It logs the
-// failure and goes on; the node's own rules queue every packet that those would.
+// kube-network-policies also writes nftables rules of its own, for the pods of its node. They would also queue what
+// the node's rules let pass, and need a `queue` statement, which not every kernel has. With a node name that no node
+// has, they select no pod; a kernel that rejects them causes one message at the start.
 //
-// usage: network-policies KUBECONFIG NODE PODS, with the address range of all pods of the cluster
+// usage: network-policies KUBECONFIG PODS, with the address range of all pods of the cluster
 package main
 
 import (
@@ -31,6 +32,7 @@ import (
 )
 
 const (
+	noNode       = "none/"
 	firstQueue   = 101
 	policyQueue  = 100
 	pods         = "podIPKeyIndex" // the index of kube-network-policies: pods by address
@@ -41,17 +43,17 @@ const (
 )
 
 func main() {
-	if len(os.Args) != 4 {
-		log.Fatal("usage: network-policies KUBECONFIG NODE PODS")
+	if len(os.Args) != 3 {
+		log.Fatal("usage: network-policies KUBECONFIG PODS")
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	if err := run(ctx, os.Args[1], os.Args[2], netip.MustParsePrefix(os.Args[3])); err != nil {
+	if err := run(ctx, os.Args[1], netip.MustParsePrefix(os.Args[2])); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, kubeconfig, node string, podRange netip.Prefix) error {
+func run(ctx context.Context, kubeconfig string, podRange netip.Prefix) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
@@ -64,7 +66,7 @@ func run(ctx context.Context, kubeconfig, node string, podRange netip.Prefix) er
 	core := factory.Core().V1()
 	controller, err := networkpolicy.NewController(
 		client, factory.Networking().V1().NetworkPolicies(), core.Namespaces(), core.Pods(), core.Nodes(),
-		nil, nil, nil, networkpolicy.Config{NodeName: node, QueueID: policyQueue},
+		nil, nil, nil, networkpolicy.Config{NodeName: noNode, QueueID: policyQueue},
 	)
 	if err != nil {
 		return err
@@ -78,7 +80,7 @@ func run(ctx context.Context, kubeconfig, node string, podRange netip.Prefix) er
 		return err
 	}
 	defer queue.Close()
-	log.Printf("enforcing the network policies of the pods of %s", node)
+	log.Printf("enforcing network policies")
 	return <-ended
 }
 
