@@ -13,7 +13,7 @@ from tests.cluster.pods import pod, web
 from trainfleet.local_cluster import checks, network_policies, node, pins
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
-NAME = "cni"
+NAME = "policies"
 PORTS = (8000, 8001)
 KINDS = ["Ingress", "Egress"]
 DNS = {
