@@ -40,6 +40,8 @@ class Report:
     missing_rules: list[str] = field(default_factory=list)
     """Types without an entry in the replacement table; their replacement was not rehearsed."""
     kept: str = ""
+    network: str = ""
+    """How the program's network was limited: `allowed`, `blocked`, or why it could not be blocked."""
     faults: dict[str, int] = field(default_factory=dict)
     """Number of injected faults per kind."""
     made_twice: list[str] = field(default_factory=list)
@@ -71,6 +73,7 @@ class Report:
             "lost": self.lost,
             "types_without_replacement_rules": self.missing_rules,
             "kept": self.kept or None,
+            "network": self.network,
         }
 
     def as_table(self) -> Table:

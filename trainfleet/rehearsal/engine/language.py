@@ -46,6 +46,8 @@ class Programs:
     waits: Path | None = None
     """Where programs write how long they wait, instead of waiting; None: they wait."""
     output: Path | None = None
+    network: bool = False
+    """Whether the programs of a rehearsal may connect to anything but the engine."""
     root: Path | None = None
     """The project's real folder; the engine sees a copy."""
     running: set[subprocess.Popen[bytes]] = field(default_factory=set)
@@ -61,6 +63,7 @@ class Programs:
             kept = {
                 "environment": self.environment,
                 "output": str(output),
+                "isolated": not self.network,
                 "seen": str(output.with_suffix(".modules")) if self.output else "",
             }
             return self.pooled.run(described | kept)

@@ -31,6 +31,7 @@ KEPT = ("pulumi", "pydantic")
 """Name prefixes of the packages that stay imported between programs: large, and without global state."""
 GARBAGE_AFTER = 200_000
 """Number of allocations between garbage collections (Python's default is 700)."""
+ENGINE_ANSWERS_S = 60
 SHORTEST_WAIT_S = 30
 """A wait for a cloud; shorter ones are for the program itself."""
 
@@ -113,11 +114,16 @@ def main(run: dict[str, Any]) -> int:
     gc.set_threshold(GARBAGE_AFTER)
     signal.signal(signal.SIGINT, lambda *_: os._exit(SHOWN))
     signal.signal(signal.SIGTERM, lambda *_: os._exit(SHOWN))
+    isolation = runpy.run_path(str(Path(__file__).with_name("isolation.py"))) if run.get("isolated") else {}
+    if isolation:
+        isolation["hide_other_processes"]()
     import pulumi
     from pulumi import runtime
 
     runtime.set_all_config(run["config"], run["secret_keys"])
-    runtime.configure(runtime.Settings(**run["settings"]))
+    runtime.configure(connected(run["settings"]) if isolation else runtime.Settings(**run["settings"]))
+    if isolation:
+        isolation["without_network"]()
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     if run["quiet"]:  # each debug message is a call to the engine, and a rehearsal discards them
         pulumi.log.debug = lambda *_, **__: None
@@ -155,6 +161,27 @@ def main(run: dict[str, Any]) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
     return 0
+
+
+def connected(settings: dict[str, Any]) -> Any:
+    """Return the runtime's settings after their channels to the engine are connected: nothing else may be."""
+    import grpc
+    from pulumi import runtime
+
+    channels, real = [], grpc.insecure_channel
+
+    def opened(*args: Any, **kwargs: Any) -> Any:
+        channels.append(real(*args, **kwargs))
+        return channels[-1]
+
+    grpc.insecure_channel = opened
+    try:
+        made = runtime.Settings(**settings)
+    finally:
+        grpc.insecure_channel = real
+    for channel in channels:
+        grpc.channel_ready_future(channel).result(ENGINE_ANSWERS_S)
+    return made
 
 
 def note_waits(file: Path) -> None:

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.errors import Problem
-from trainfleet.rehearsal.engine import language
+from trainfleet.rehearsal.engine import isolation, language
 from trainfleet.rehearsal.engine.engine_cli import Outcome, Planned, Runner, pending_of, resources_of
+from trainfleet.rehearsal.engine.environment import Access
 from trainfleet.rehearsal.engine.find import Engine
 from trainfleet.rehearsal.engine.language import Programs
 from trainfleet.rehearsal.engine.sandbox import Project, sandbox
@@ -57,6 +58,8 @@ class RehearsalOptions:
     """Where the program is applied from (laptop, ci or runner); empty: any route exists."""
     cluster: Target | None = None
     """The real cluster for Kubernetes objects; None: simulate them."""
+    access: Access = field(default_factory=Access)
+    """What the program may reach."""
     leave: bool = False
     """Whether to leave the objects on the cluster after a successful rehearsal."""
 
@@ -205,10 +208,11 @@ def rehearsal_session(
     show: Show | None = None,
 ) -> Iterator[Rehearsal]:
     """Start a sandbox with an empty stack, simulated providers and a language host; clean up on exit."""
-    programs = language.Programs(python=sys.executable, root=project.root)
+    access = options.access
+    programs = language.Programs(python=sys.executable, root=project.root, network=access.network)
     with (
         sigterm_as_interrupt(),
-        sandbox(project, settings, keep=options.keep) as box,
+        sandbox(project, settings, keep=options.keep, access=access) as box,
         _cloud(options) as cloud,
         provider.serve(cloud) as providers,
         language.serve(programs) as languages,
@@ -225,6 +229,14 @@ def rehearsal_session(
         yield Rehearsal(
             project, runner, cloud, programs, table(), options.policy_packs, options.fault, options.seed
         )
+
+
+def network_of(options: RehearsalOptions) -> str:
+    """Return how the program's network is limited: `allowed`, `blocked`, or why it cannot be blocked."""
+    if options.access.network:
+        return "allowed"
+    reason = isolation.unsupported()
+    return f"not blocked: {reason}" if reason else "blocked"
 
 
 def _cloud(options: RehearsalOptions) -> contextlib.AbstractContextManager[Cloud]:
