@@ -283,6 +283,8 @@ def _print(report: Report, *, as_json: bool) -> None:
     console = err()
     if report.network.startswith("not blocked"):
         console.print(f"[yellow]the program's network is {escape(report.network)}[/]", soft_wrap=True)
+    for warning in report.warnings:
+        console.print(f"  [yellow]![/] {escape(warning)}", soft_wrap=True)
     if report.missing_rules:
         console.print(
             f"[yellow]no replacement rules for:[/] {escape(', '.join(report.missing_rules))}", soft_wrap=True
