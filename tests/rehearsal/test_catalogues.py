@@ -43,7 +43,7 @@ def test_a_new_machine_or_image_is_a_warning_with_its_source(
 ) -> None:
     (found,) = mistakes(token, inputs)
     assert (found.path, found.open) == (path, True)
-    assert "botocore" in found.told
+    assert "botocore" in found.with_source
 
 
 def test_another_spelling_of_a_known_machine_is_rejected() -> None:
@@ -61,8 +61,8 @@ def test_another_spelling_of_a_known_machine_is_rejected() -> None:
 )
 def test_every_rejection_names_its_source(token: str, inputs: dict[str, Any], source: str) -> None:
     found = mistakes(token, inputs)
-    assert all(each.source for each in found), [each.told for each in found]
-    assert any(source in each.source for each in found), [each.told for each in found]
+    assert all(each.source for each in found), [each.with_source for each in found]
+    assert any(source in each.source for each in found), [each.with_source for each in found]
 
 
 PROGRAM = 'aws.ec2.LaunchTemplate("t", instance_type="p7.48xlarge", tags={"a": "b"})'

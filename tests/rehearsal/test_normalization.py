@@ -58,14 +58,14 @@ GROUP = (
 )
 
 
-def test_rules_in_a_group_and_beside_it_never_settle(engine: Engine, program: Callable[[str], Path]) -> None:
+def test_rules_in_a_group_and_next_to_it_never_settle(engine: Engine, program: Callable[[str], Path]) -> None:
     inline = '[{"protocol": "tcp", "from_port": 443, "to_port": 443, "cidr_blocks": ["10.0.0.0/8"]}]'
     folder = program(GROUP.format(inline=inline))
     report = rehearse(read_project(folder), engine, RehearsalOptions(until="refresh"))
     assert [step.name for step in report.steps if not step.ok] == ["refresh"], report.problems
 
 
-def test_rules_beside_a_group_settle(engine: Engine, program: Callable[[str], Path]) -> None:
+def test_rules_next_to_a_group_settle(engine: Engine, program: Callable[[str], Path]) -> None:
     folder = program(GROUP.format(inline="None"))
     report = rehearse(read_project(folder), engine, RehearsalOptions(until="refresh"))
     assert report.ok, report.problems

@@ -116,10 +116,12 @@ class Accepted:
         return None
 
 
-def _same(given: Any, wanted: Any) -> bool:
-    if isinstance(wanted, dict):
-        return isinstance(given, dict) and all(_same(given.get(key), value) for key, value in wanted.items())
-    return bool(given == wanted)
+def _same(given: Any, expected: Any) -> bool:
+    if isinstance(expected, dict):
+        return isinstance(given, dict) and all(
+            _same(given.get(key), value) for key, value in expected.items()
+        )
+    return bool(given == expected)
 
 
 def read(root: Path) -> Accepted:

@@ -23,7 +23,7 @@ from trainfleet.rehearsal.diff.worktrees import Revision
 from trainfleet.rehearsal.engine import language
 from trainfleet.rehearsal.engine.engine_cli import Outcome, Runner, Violation
 from trainfleet.rehearsal.engine.find import Engine
-from trainfleet.rehearsal.engine.other_stacks import write_stack
+from trainfleet.rehearsal.engine.other_stacks import given_outputs, write_stack
 from trainfleet.rehearsal.engine.sandbox import Project, Sandbox, sandbox
 from trainfleet.rehearsal.simulation import provider
 from trainfleet.rehearsal.simulation.state import Cloud
@@ -195,7 +195,7 @@ class Session:
         self.cloud.missing.clear()
         self.cloud.accepted = accepted.read(side.project.root)
         for row in self.cloud.accepted.stacks:
-            write_stack(box.folder / "state", row.name, side.project.name, row.outputs or {})
+            write_stack(box.folder / "state", row.name, side.project.name, given_outputs(row))
         # The engine starts the policy pack, which has to import the checkout's `policies`, not the installed
         # package.
         path = os.pathsep.join(filter(None, (str(side.project.root), os.environ.get("PYTHONPATH", ""))))

@@ -6,7 +6,24 @@ import json
 from pathlib import Path
 from typing import Any
 
+from trainfleet.errors import InputError, Problem
+from trainfleet.rehearsal.accepted import FILE, StackOutputs
 from trainfleet.rehearsal.engine.program_hooks import ORGANIZATION, full_name
+
+
+def given_outputs(row: StackOutputs) -> dict[str, Any]:
+    """Return the outputs that a row gives, where no other program can be applied.
+
+    Raises:
+        InputError: the row names a program instead.
+    """
+    if row.outputs is None:
+        fix = f"outputs = {{ ... }}, from: trainfleet rehearse {row.program}/ --outputs FILE"
+        raise InputError(
+            "a diff applies no other programs",
+            [Problem(f"{FILE}: stack {row.name}", "has no `outputs`", fix)],
+        )
+    return row.outputs
 
 
 def write_stack(backend: Path, name: str, project: str, outputs: dict[str, Any]) -> None:

@@ -36,12 +36,12 @@ class Mistake:
     """Whether the known values are a catalogue that grows, so that it is only a warning."""
 
     @property
-    def told_fix(self) -> str:
+    def fix_with_source(self) -> str:
         """The fix with the source."""
         return "; ".join(filter(None, (self.fix, self.source and f"source: {self.source}")))
 
     @property
-    def told(self) -> str:
+    def with_source(self) -> str:
         """The mistake with its source."""
         return f"{self} [{self.source}]" if self.source else str(self)
 

@@ -68,22 +68,22 @@ def _existing(
 
 def _is_meant(record: CloudObject, args: dict[str, Any]) -> bool:
     outputs = plain(record.outputs)
-    wanted = {
+    expected = {
         name: value for name, value in args.items() if value not in (None, [], {}) and name != "filters"
     }
     filters = args.get("filters") or []
-    if not wanted and not filters:
+    if not expected and not filters:
         return False
     return all(
         record.id == value if name == "id" else _same(outputs.get(name), value)
-        for name, value in wanted.items()
+        for name, value in expected.items()
     ) and all(_passes(outputs, each) for each in filters)
 
 
-def _same(own: Any, wanted: Any) -> bool:
-    if isinstance(wanted, dict):
-        return isinstance(own, dict) and all(own.get(key) == value for key, value in wanted.items())
-    return bool(own == wanted)
+def _same(own: Any, expected: Any) -> bool:
+    if isinstance(expected, dict):
+        return isinstance(own, dict) and all(own.get(key) == value for key, value in expected.items())
+    return bool(own == expected)
 
 
 def _passes(outputs: dict[str, Any], each: dict[str, Any]) -> bool:

@@ -161,12 +161,14 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
             row = self.cloud.accepted.accepting(request.type, mistake.property, value)
             if row is None or row.expired:
                 ended = f"accepted until {row.until}, which has passed" if row else ""
-                told = replace(mistake, source=mistake.source or f"the API's rules for {self.package.name}")
-                told = replace(told, fix="; ".join(filter(None, (mistake.fix, ended))))
+                reported = replace(
+                    mistake, source=mistake.source or f"the API's rules for {self.package.name}"
+                )
+                reported = replace(reported, fix="; ".join(filter(None, (mistake.fix, ended))))
                 if mistake.open:
-                    self.cloud.warn(request.urn, told.told)
+                    self.cloud.warn(request.urn, reported.with_source)
                 else:
-                    rejected.append(told)
+                    rejected.append(reported)
             else:
                 self.cloud.warn(request.urn, f"{mistake} is accepted: {row.reason}")
         return rejected

@@ -22,7 +22,7 @@ from trainfleet.suggestions import did_you_mean
 def problems(outcome: Outcome, cloud: Cloud, failure_file: Path) -> list[Problem]:
     """Return why a command failed; at least one problem."""
     found = [
-        Problem(f"{resource_of(urn)} {mistake.path}", mistake.what, mistake.told_fix)
+        Problem(f"{resource_of(urn)} {mistake.path}", mistake.what, mistake.fix_with_source)
         for urn, mistakes in sorted(cloud.mistakes.items())
         for mistake in mistakes
     ]

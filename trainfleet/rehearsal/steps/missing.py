@@ -50,7 +50,7 @@ MORE: dict[str, Callable[[dict[str, str]], list[Problem]]] = {
     "MissingSettings": settings,
     "ModuleNotFoundError": packages,
 }
-"""Explanations of failures that are no mistake in the program, by kind."""
+"""Explanations of failures that are not a mistake in the program, by kind."""
 
 
 def missing_stacks(reported: list[Problem], accepted: Accepted, referred: Path) -> list[Problem]:

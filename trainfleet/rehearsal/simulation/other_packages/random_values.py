@@ -134,10 +134,10 @@ def _values(kind: str, inputs: dict[str, Any], seed: str) -> dict[str, Any]:  # 
         return {"result": draw.randint(int(inputs["min"]), int(inputs["max"]))}
     if kind == "RandomShuffle":
         given, count = list(inputs["inputs"]), inputs.get("resultCount")
-        wanted, results = int(len(given) if count is None else count), list[Any]()
-        while given and len(results) < wanted:
+        expected, results = int(len(given) if count is None else count), list[Any]()
+        while given and len(results) < expected:
             results += draw.sample(given, len(given))
-        return {"results": results[:wanted]}
+        return {"results": results[:expected]}
     if kind.startswith("RandomUuid"):
         own = uuid.UUID(int=draw.getrandbits(128), version=4)
         return {"result": str(uuid.UUID(int=own.int ^ (3 << 76))) if kind.endswith("7") else str(own)}
@@ -158,14 +158,14 @@ def _of_bytes(own: bytes, prefix: str) -> dict[str, Any]:
 
 
 def _text(inputs: dict[str, Any], draw: random.Random) -> str:
-    def wanted(*names: str) -> bool:
+    def expected(*names: str) -> bool:
         return all(str(inputs.get(name)).lower() != "false" for name in names)
 
     classes = (
-        ("minLower", _LOWER, wanted("lower")),
-        ("minUpper", _UPPER, wanted("upper")),
-        ("minNumeric", _DIGITS, wanted("numeric", "number")),
-        ("minSpecial", inputs.get("overrideSpecial") or _SPECIAL, wanted("special")),
+        ("minLower", _LOWER, expected("lower")),
+        ("minUpper", _UPPER, expected("upper")),
+        ("minNumeric", _DIGITS, expected("numeric", "number")),
+        ("minSpecial", inputs.get("overrideSpecial") or _SPECIAL, expected("special")),
     )
     alphabet = "".join(letters for _, letters, used in classes if used)
     letters = [
