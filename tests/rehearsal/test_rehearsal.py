@@ -87,7 +87,7 @@ def test_outputs_are_written(small: Rehearsed) -> None:
 MISTAKES = [
     (
         'aws.eks.Cluster("c", role_arn="x", vpc_config={"subnet_idz": ["a"]})',
-        "aws:eks/cluster:Cluster c vpcConfig.subnet_idz: unknown property (did you mean `subnetIds`?)",
+        "aws:eks/cluster:Cluster c vpcConfig.subnet_idz: unknown property (did you mean `subnetIds`?; source: the SDK's types)",
     ),
     (
         'aws.eks.Cluster("c", role_arnn="x", vpc_config={"subnet_ids": []})',
@@ -103,11 +103,11 @@ MISTAKES = [
     ('b = aws.s3.Bucket("b")\npulumi.export("arn", b.arnn)', "Bucket b has no property `arnn`"),
     (
         'k8s.core.v1.Pod("p", spec={"containers": [{"name": "x", "imag": "y"}]})',
-        "kubernetes:core/v1:Pod p spec.containers[0].imag: unknown property (did you mean `image`?)",
+        "kubernetes:core/v1:Pod p spec.containers[0].imag: unknown property (did you mean `image`?; source: the SDK's types)",
     ),
     (
         'aws.ec2.get_instance_type(instance_type="p5.48xlarge")',
-        "the rehearsal has no answer to the function aws:ec2/getInstanceType:getInstanceType",
+        "the simulated clouds have no answer to: aws:ec2/getInstanceType:getInstanceType",
     ),
     ("1 / 0", "__main__.py:4: ZeroDivisionError: division by zero"),
 ]

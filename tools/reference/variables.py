@@ -195,6 +195,11 @@ INTERNAL = Group(
             "the driver of a job submitted to Ray",
         ),
         Variable(
+            "TRAINFLEET_ISOLATED",
+            "The process of a policy pack gives up the network before the pack's code runs.",
+            "the environment of a rehearsal without `--network`",
+        ),
+        Variable(
             "TRAINFLEET_RUN",
             "Description of one run of a Pulumi program, as JSON.",
             "the rehearsal's program host",

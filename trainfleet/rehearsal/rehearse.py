@@ -21,7 +21,13 @@ from trainfleet.rehearsal.engine.sandbox import Project
 from trainfleet.rehearsal.report import Report, Step
 from trainfleet.rehearsal.simulation.pulumi_values import masked
 from trainfleet.rehearsal.steps.isolated_faults import FaultRequest, differences, fault_process
-from trainfleet.rehearsal.steps.session import Rehearsal, RehearsalOptions, Show, rehearsal_session
+from trainfleet.rehearsal.steps.session import (
+    Rehearsal,
+    RehearsalOptions,
+    Show,
+    network_of,
+    rehearsal_session,
+)
 from trainfleet.rehearsal.steps.steps import STEPS
 
 
@@ -51,7 +57,7 @@ def rehearse(
     """
     options, show = options or RehearsalOptions(), show or Show()
     began = time.monotonic()
-    report = Report(subject or project.name, engine.version, options.seed)
+    report = Report(subject or project.name, engine.version, options.seed, network=network_of(options))
     if checked is not None:
         report.steps.append(checked)
         show.end(checked)
@@ -65,6 +71,7 @@ def rehearse(
             rehearsal.cloud.leave = True
         report.resources = len(rehearsal.plan)
         report.missing_rules = rehearsal.missing_rules
+        report.warnings = list(rehearsal.cloud.warnings)
         if options.resources:
             write_whole(options.resources, resource_lines(rehearsal))
         if options.outputs and rehearsal.outputs:

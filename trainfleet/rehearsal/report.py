@@ -39,7 +39,11 @@ class Report:
     """Wall-clock time; less than the sum of the steps, because some run in parallel."""
     missing_rules: list[str] = field(default_factory=list)
     """Types without an entry in the replacement table; their replacement was not rehearsed."""
+    warnings: list[str] = field(default_factory=list)
+    """What is unusual or was not rehearsed, without being wrong."""
     kept: str = ""
+    network: str = ""
+    """How the program's network was limited: `allowed`, `blocked`, or why it could not be blocked."""
     faults: dict[str, int] = field(default_factory=dict)
     """Number of injected faults per kind."""
     made_twice: list[str] = field(default_factory=list)
@@ -70,7 +74,9 @@ class Report:
             "made_twice": self.made_twice,
             "lost": self.lost,
             "types_without_replacement_rules": self.missing_rules,
+            "warnings": self.warnings,
             "kept": self.kept or None,
+            "network": self.network,
         }
 
     def as_table(self) -> Table:

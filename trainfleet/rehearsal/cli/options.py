@@ -69,6 +69,21 @@ From = Annotated[
 Day = Annotated[
     str, typer.Option("--date", metavar="DAY", help="Check support calendars and exceptions as of this day.")
 ]
+Network = Annotated[
+    bool,
+    typer.Option(
+        "--network",
+        help="Let the program and policy packs use the network. Without it, the kernel refuses (Linux).",
+    ),
+]
+Variables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env",
+        metavar="NAME",
+        help="Pass this environment variable to the program. Only harmless ones are passed without it.",
+    ),
+]
 Until = Annotated[
     str,
     typer.Option(

@@ -22,6 +22,7 @@ from trainfleet.rehearsal.cli.options import (
     Json,
     Keep,
     Leave,
+    Network,
     OnCluster,
     Outputs,
     Overrides,
@@ -32,6 +33,7 @@ from trainfleet.rehearsal.cli.options import (
     Stack,
     Subject,
     Until,
+    Variables,
     Yes,
     check_cluster_flags,
     check_files,
@@ -113,6 +115,8 @@ def main(  # noqa: PLR0917 - one per flag
     day: Day = "",
     until: Until = "",
     seed: Seed = 0,
+    network: Network = False,
+    variable: Variables = None,
     on_cluster: OnCluster = None,
     context: Context = "",
     yes: Yes = False,
@@ -122,6 +126,7 @@ def main(  # noqa: PLR0917 - one per flag
 ) -> None:
     """See _HELP."""
     from trainfleet.dates import set_today
+    from trainfleet.rehearsal.engine.environment import Access
     from trainfleet.rehearsal.rehearse import RehearsalOptions
     from trainfleet.rehearsal.report import Step
 
@@ -143,6 +148,7 @@ def main(  # noqa: PLR0917 - one per flag
         cluster=cluster,
         leave=leave,
         applied_from=place,
+        access=Access(network, tuple(variable or ())),
     )
     check_options(options, until)
     began = time.monotonic()
@@ -275,6 +281,10 @@ def _print(report: Report, *, as_json: bool) -> None:
         for note in report.notes():
             console.print(f"  {escape(note)}", soft_wrap=True)
     console = err()
+    if report.network.startswith("not blocked"):
+        console.print(f"[yellow]the program's network is {escape(report.network)}[/]", soft_wrap=True)
+    for warning in report.warnings:
+        console.print(f"  [yellow]![/] {escape(warning)}", soft_wrap=True)
     if report.missing_rules:
         console.print(
             f"[yellow]no replacement rules for:[/] {escape(', '.join(report.missing_rules))}", soft_wrap=True

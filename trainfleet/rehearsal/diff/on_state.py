@@ -48,7 +48,6 @@ def compute_on_state(
     assert options.state is not None
     show = show or Show()
     began = time.monotonic()
-    failing: tuple[Failing, ...] = ()
     export = exports.read(options.state)
     repository = Repository(root)
     head = head_of(repository, options)
@@ -114,7 +113,6 @@ class _Found:
 
     changes: list[Change]
     unchanged: int = 0
-    failing: tuple[Failing, ...] = ()
     notes: tuple[str, ...] = ()
     plan: Plan | None = None
     access: tuple[AccessChange, ...] = ()

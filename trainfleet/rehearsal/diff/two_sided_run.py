@@ -18,12 +18,14 @@ from typing import Any
 
 from trainfleet.dates import VARIABLE
 from trainfleet.errors import TrainfleetError
+from trainfleet.rehearsal import accepted
 from trainfleet.rehearsal.diff import planned_cost
 from trainfleet.rehearsal.diff.sdk_changes import SdkReader, reader
 from trainfleet.rehearsal.diff.worktrees import Revision
 from trainfleet.rehearsal.engine import language
 from trainfleet.rehearsal.engine.engine_cli import Outcome, Runner, Violation
 from trainfleet.rehearsal.engine.find import Engine
+from trainfleet.rehearsal.engine.other_stacks import given_outputs, write_stack
 from trainfleet.rehearsal.engine.sandbox import Project, Sandbox, sandbox
 from trainfleet.rehearsal.simulation import provider
 from trainfleet.rehearsal.simulation.state import Cloud
@@ -230,8 +232,12 @@ class Session:
         self.programs.output = self.programs.output or box.file("program.txt")
         self.programs.secret_keys, self.programs.root = box.secret_keys, side.project.root
         self.programs.failure_file = box.file("failure.json")
+        self.programs.references = box.file(language.REFERENCES)
         self.cloud.mistakes.clear()
-        self.cloud.unknown_functions.clear()
+        self.cloud.missing.clear()
+        self.cloud.accepted = accepted.read(side.project.root)
+        for row in self.cloud.accepted.stacks:
+            write_stack(box.folder / "state", row.name, side.project.name, given_outputs(row))
         # The engine starts the policy pack, which has to import the checkout's `policies`, not the installed
         # package.
         path = os.pathsep.join(filter(None, (str(side.pack_root), os.environ.get("PYTHONPATH", ""))))
@@ -260,7 +266,7 @@ class Session:
         return ["--policy-pack", str(side.pack), "--policy-pack-config", str(config)]
 
     def _collect_violations(self, side: Side, outcome: Outcome) -> None:
-        if not outcome.ok:
+        if not outcome.ok or self.cloud.missing:
             problems = diagnostics.problems(outcome, self.cloud, self.programs.failure_file or Path())
             raise TrainfleetError(f"the {side.shown} cannot be built", problems)
 

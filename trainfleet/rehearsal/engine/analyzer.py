@@ -1,5 +1,7 @@
 """The executable `pulumi-analyzer-policy-python`: runs a CrossGuard policy pack with this Python environment.
 
+In a rehearsal without `--network`, the pack's process has none, like the program's (see isolation.py).
+
 The official Pulumi distribution ships a shell script for this; the Python packages ship only the module that
 the script starts. SIGINT and SIGTERM end the process without output.
 """
@@ -14,6 +16,8 @@ import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+
+from trainfleet.rehearsal.engine import isolation
 
 
 def once(function: Callable[[Any], Any], mark: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -53,6 +57,9 @@ def main() -> None:
     ]
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - the same entry as `python -m` adds
     read_once()
+    if os.environ.get(isolation.MARK):  # a rehearsal without --network
+        isolation.hide_other_processes()
+        isolation.without_network()
     runpy.run_module("pulumi.policy", run_name="__main__", alter_sys=False)
 
 

@@ -33,6 +33,9 @@ from trainfleet.rehearsal.engine import process_pool
 from trainfleet.rehearsal.engine.process_pool import PROGRAM, PooledProcess
 from trainfleet.rehearsal.engine.program import SHOWN
 
+REFERENCES = "stack-references.txt"
+"""The file of a rehearsal in which programs write the stacks that they refer to."""
+
 
 @dataclass
 class Programs:
@@ -46,7 +49,11 @@ class Programs:
     failure_file: Path | None = None
     waits: Path | None = None
     """Where programs write how long they wait, instead of waiting; None: they wait."""
+    references: Path | None = None
+    """Where programs write the stacks that they refer to, one a line; None: nothing is simulated."""
     output: Path | None = None
+    network: bool = False
+    """Whether the programs of a rehearsal may connect to anything but the engine."""
     root: Path | None = None
     """The project's real folder; the engine sees a copy."""
     running: set[subprocess.Popen[bytes]] = field(default_factory=set)
@@ -62,6 +69,7 @@ class Programs:
             kept = {
                 "environment": self.environment,
                 "output": str(output),
+                "isolated": not self.network,
                 "seen": str(output.with_suffix(".modules")) if self.output else "",
             }
             return self.pooled.run(described | kept)
@@ -170,6 +178,7 @@ class LanguageHost(rpc.LanguageRuntimeServicer):
             "changes": self.programs.changes,
             "failure_file": str(self.programs.failure_file or ""),
             "waits": str(self.programs.waits or ""),
+            "references": str(self.programs.references or ""),
             "settings": {
                 "monitor": request.monitor_address,
                 "engine": self.engine,

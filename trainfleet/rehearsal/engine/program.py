@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import gc
+import importlib.util
 import json
 import linecache
 import logging
@@ -31,6 +32,7 @@ KEPT = ("pulumi", "pydantic")
 """Name prefixes of the packages that stay imported between programs: large, and without global state."""
 GARBAGE_AFTER = 200_000
 """Number of allocations between garbage collections (Python's default is 700)."""
+ENGINE_ANSWERS_S = 60
 SHORTEST_WAIT_S = 30
 """A wait for a cloud; shorter ones are for the program itself."""
 
@@ -113,11 +115,10 @@ def main(run: dict[str, Any]) -> int:
     gc.set_threshold(GARBAGE_AFTER)
     signal.signal(signal.SIGINT, lambda *_: os._exit(SHOWN))
     signal.signal(signal.SIGTERM, lambda *_: os._exit(SHOWN))
+    hooks = configured(run)
     import pulumi
     from pulumi import runtime
 
-    runtime.set_all_config(run["config"], run["secret_keys"])
-    runtime.configure(runtime.Settings(**run["settings"]))
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     if run["quiet"]:  # each debug message is a call to the engine, and a rehearsal discards them
         pulumi.log.debug = lambda *_, **__: None
@@ -145,8 +146,9 @@ def main(run: dict[str, Any]) -> int:
         if isinstance(error, SystemExit) and error.code in (0, None):
             return 0
         failure = explain(error, Path(run["settings"]["root_directory"] or "."))
-        if run.get("failure_file"):
-            Path(run["failure_file"]).write_text(json.dumps(failure))
+        if isinstance(error, ModuleNotFoundError) and hooks is not None:
+            failure["missing"] = ",".join(hooks.missing_packages(program) or [error.name or ""])
+        note_failure(run, (hooks and hooks.missing_settings_failure()) or failure)
         pulumi.log.error(
             f"Program failed with an unhandled exception:\n{''.join(traceback.format_exception(error))}"
         )
@@ -154,7 +156,70 @@ def main(run: dict[str, Any]) -> int:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
+    if hooks is not None and (failure := hooks.missing_settings_failure()):
+        note_failure(run, failure)
+        pulumi.log.error("settings are missing")
+        return SHOWN
     return 0
+
+
+def note_failure(run: dict[str, Any], failure: dict[str, str]) -> None:
+    """Write why the program failed to where the rehearsal reads it."""
+    if run.get("failure_file"):
+        Path(run["failure_file"]).write_text(json.dumps(failure))
+
+
+def configured(run: dict[str, Any]) -> Any:
+    """Isolate this process and configure the Pulumi runtime; return the hooks of a rehearsal, or None."""
+    isolation = sibling("isolation") if run.get("isolated") else None
+    if isolation is not None:
+        isolation.hide_other_processes()
+    from pulumi import runtime
+
+    runtime.set_all_config(run["config"], run["secret_keys"])
+    runtime.configure(connected(run["settings"]) if isolation else runtime.Settings(**run["settings"]))
+    if isolation is not None:
+        isolation.without_network()
+    hooks = sibling("program_hooks") if run.get("references") else None
+    if hooks is not None:
+        hooks.collect_missing_settings(Path(run["settings"]["root_directory"] or "."))
+        hooks.refer_to_stacks(run["settings"]["project"], Path(run["references"]))
+        hooks.name_outputs_of_dynamic_resources()
+        hooks.know_ids_of_reads(runtime.settings.SETTINGS.monitor)
+    return hooks
+
+
+def sibling(name: str) -> Any:
+    """Load another file of this folder, which is not on the path of the program's environment."""
+    spec = importlib.util.spec_from_file_location(
+        f"_rehearsal_{name}", Path(__file__).with_name(f"{name}.py")
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def connected(settings: dict[str, Any]) -> Any:
+    """Return the runtime's settings after their channels to the engine are connected: nothing else may be."""
+    import grpc
+    from pulumi import runtime
+
+    channels, real = [], grpc.insecure_channel
+
+    def opened(*args: Any, **kwargs: Any) -> Any:
+        channels.append(real(*args, **kwargs))
+        return channels[-1]
+
+    grpc.insecure_channel = opened
+    try:
+        made = runtime.Settings(**settings)
+    finally:
+        grpc.insecure_channel = real
+    for channel in channels:
+        grpc.channel_ready_future(channel).result(ENGINE_ANSWERS_S)
+    return made
 
 
 def note_waits(file: Path) -> None:

@@ -1,4 +1,4 @@
-"""The folder of one rehearsal (engine home, state, copied settings) and a credential-free environment.
+"""The folder of one rehearsal (engine home, state, copied settings) and its environment (see environment.py).
 
 The user's files are never modified: the engine adds an encryption salt to the stack settings, so it works on
 a copy.
@@ -7,7 +7,6 @@ a copy.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import signal
 import sys
@@ -20,20 +19,7 @@ from typing import Any
 import yaml
 
 from trainfleet.errors import InputError, Problem
-
-PASSPHRASE = "rehearsal"
-_CREDENTIALS = (
-    "AWS_",
-    "GOOGLE_",
-    "GCLOUD_",
-    "CLOUDSDK_",
-    "ARM_",
-    "AZURE_",
-    "KUBE",
-    "PULUMI_",
-    "GITHUB_TOKEN",
-    "DIGITALOCEAN_",
-)
+from trainfleet.rehearsal.engine.environment import Access, environment
 
 
 @dataclass(frozen=True)
@@ -125,15 +111,18 @@ def read_project(root: Path, stack: str = "") -> Project:
 
 @contextlib.contextmanager
 def sandbox(
-    project: Project, settings: dict[str, Any] | None = None, *, keep: Path | None = None
+    project: Project,
+    settings: dict[str, Any] | None = None,
+    *,
+    keep: Path | None = None,
+    access: Access = Access(),
 ) -> Iterator[Sandbox]:
     """Create the folder of a rehearsal and delete it at the end, also after Ctrl-C.
 
-    With `keep`, create it in that folder and do not delete it.
-
+    With `keep`, create it in that folder and do not delete it. `access` is what the program may reach.
 
     Raises:
-        InputError: the folder cannot be created (disk full, read-only).
+        InputError: the folder cannot be created (disk full, read-only), or a variable cannot be passed.
     """
     folder = Path()
     try:
@@ -141,7 +130,7 @@ def sandbox(
             if keep is not None:
                 keep.mkdir(parents=True, exist_ok=True)
             folder = Path(tempfile.mkdtemp(prefix="trainfleet-rehearsal-", dir=keep))
-            made = _fill(folder, project, settings)
+            made = _fill(folder, project, settings, access)
         except OSError as error:
             raise unwritable(error, keep or Path(tempfile.gettempdir())) from error
         yield made
@@ -165,7 +154,7 @@ def unwritable(error: OSError, folder: Path) -> InputError:
     )
 
 
-def _fill(folder: Path, project: Project, settings: dict[str, Any] | None) -> Sandbox:
+def _fill(folder: Path, project: Project, settings: dict[str, Any] | None, access: Access) -> Sandbox:
     for name in ("home", "state", "project", "bin", "tmp"):
         (folder / name).mkdir()
     copy = {
@@ -189,7 +178,7 @@ def _fill(folder: Path, project: Project, settings: dict[str, Any] | None) -> Sa
     shim = folder / "bin" / "pulumi-analyzer-policy-python"
     shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -u -m trainfleet.rehearsal.engine.analyzer "$@"\n')
     shim.chmod(0o755)
-    return Sandbox(folder, folder / "project", _environment(folder), secret_keys, project.stack)
+    return Sandbox(folder, folder / "project", environment(folder, access), secret_keys, project.stack)
 
 
 def _without_ciphertext(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -201,39 +190,6 @@ def _without_ciphertext(config: dict[str, Any]) -> tuple[dict[str, Any], list[st
         else:
             result[key] = value
     return result, keys
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """Return the engine's environment: no credentials, state in the folder, no downloads, no telemetry."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(_CREDENTIALS)}
-    nothing = str(folder / "home" / "none")
-    return {
-        **kept,
-        "PATH": f"{folder / 'bin'}{os.pathsep}{kept.get('PATH', os.defpath)}",
-        "TMPDIR": str(folder / "tmp"),
-        "PULUMI_HOME": str(folder / "home"),
-        # Without metadata=skip, the engine writes an .attrs file per state file, and not atomically.
-        # Killing the engine at that moment leaves a state that cannot be loaded ("failed to load checkpoint:
-        # EOF").
-        "PULUMI_BACKEND_URL": f"file://{folder / 'state'}?metadata=skip",
-        "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
-        "PULUMI_SKIP_UPDATE_CHECK": "true",
-        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
-        "PULUMI_DEBUG_COMMANDS": "true",
-        # Write the state once per command instead of after each resource. This takes half the time, and the
-        # final state is the same.
-        "PULUMI_EXPERIMENTAL": "true",
-        "PULUMI_SKIP_CHECKPOINTS": "true",
-        "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
-        "AWS_CONFIG_FILE": nothing,
-        "AWS_SHARED_CREDENTIALS_FILE": nothing,
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "KUBECONFIG": nothing,
-        "GOOGLE_APPLICATION_CREDENTIALS": nothing,
-        "CLOUDSDK_CONFIG": nothing,
-        "AZURE_CONFIG_DIR": nothing,
-        "PYTHONDONTWRITEBYTECODE": "",
-    }
 
 
 def _yaml(file: Path) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from trainfleet.rehearsal.simulation.pulumi_values import SIGNATURE, UNKNOWN, ma
 from trainfleet.rehearsal.simulation.schema import Kind, Property, ResourceType, inputs_of
 from trainfleet.suggestions import did_you_mean, nearest
 
+TYPES, DOCUMENTATION = "the SDK's types", "the SDK's documentation"
+
 
 @dataclass(frozen=True)
 class Mistake:
@@ -28,6 +30,20 @@ class Mistake:
     fix: str = ""
     documented: bool = False
     """Whether a `soft` rule may discard it, because only documentation or an API model forbids the value."""
+    source: str = ""
+    """What forbids it: the SDK's types, its documentation, an API model with its version, or a rule."""
+    open: bool = False
+    """Whether the known values are a catalogue that grows, so that it is only a warning."""
+
+    @property
+    def fix_with_source(self) -> str:
+        """The fix with the source."""
+        return "; ".join(filter(None, (self.fix, self.source and f"source: {self.source}")))
+
+    @property
+    def with_source(self) -> str:
+        """The mistake with its source."""
+        return f"{self} [{self.source}]" if self.source else str(self)
 
     @property
     def property(self) -> str:
@@ -38,17 +54,29 @@ class Mistake:
         return f"{self.path}: {self.what}" + (f" ({self.fix})" if self.fix else "")
 
 
+def at_path(value: Any, path: str) -> Any:
+    """Return the value at a mistake's path in plain inputs, or None."""
+    for quoted, index, name in re.findall(r'\["([^"]+)"\]|\[(\d+)\]|([^.\[\]]+)', path):
+        if isinstance(value, list) and index and int(index) < len(value):
+            value = value[int(index)]
+        else:
+            value = value.get(quoted or name) if isinstance(value, dict) else None
+    return value
+
+
 def check_inputs(resource: ResourceType, inputs: dict[str, Any], *, strict: bool = False) -> list[Mistake]:
     """Return every mistake in a resource's plain inputs (see `pulumi_values.plain`).
 
     `strict` rejects a string that spells a number.
     """
-    return list(_Check(strict).object("", inputs, resource.inputs))
+    found = _Check(strict).object("", inputs, resource.inputs)
+    return [mistake if mistake.source else replace(mistake, source=TYPES) for mistake in found]
 
 
 def check_object(path: str, value: Any, cls: type, *, strict: bool = False) -> list[Mistake]:
     """Return every mistake in a plain value that should be a `cls` (an SDK input class)."""
-    return list(_Check(strict).value(path, value, Property(Kind("object", cls=cls), required=True)))
+    found = _Check(strict).value(path, value, Property(Kind("object", cls=cls), required=True))
+    return [mistake if mistake.source else replace(mistake, source=TYPES) for mistake in found]
 
 
 @dataclass(frozen=True)
@@ -170,6 +198,19 @@ def _enum(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
         )
 
 
+_MACHINES = re.compile(
+    r"(?i)(instance|machine|node|vm|ami|image|os|cpu|gpu|accelerator)_?-?(types?|sizes?|sku|family|classes)$|vmSize$"
+    r"|platform$|version$|runtimes?$|engine$"
+)
+_LARGE = 60
+
+
+def is_catalogue(path: str, values: Iterable[str]) -> bool:
+    """Return whether a cloud adds values without a new API version: machines, images, versions, long sets."""
+    name = re.sub(r"\[[^\]]*\]", "", path).rsplit(".", 1)[-1]
+    return len(tuple(values)) > _LARGE or _MACHINES.search(name) is not None
+
+
 def _respelt(value: str, known: Iterable[str]) -> str | None:
     """Return the known value that differs only in case and punctuation."""
     return next((choice for choice in known if _bare(choice) == _bare(value)), None)
@@ -197,26 +238,39 @@ def _by_fact(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
     if fact == NO_FACT or text == "" or text in quoted or text in fact.also or UNKNOWN in text:
         return
     if fact.values and not _among(text, fact.values, quoted) and (fact.closed or _slip(text, fact.values)):
+        # Of a catalogue (p7.48xlarge, p5.48xlarge), only another spelling of a known value is surely wrong.
+        grows = is_catalogue(path, fact.values) and _respelt(text, fact.values) is None
         yield Mistake(
             path,
-            f"{_shortened(text)} is not one of the values that the API takes",
+            f"{_shortened(text)} is not one of the {len(fact.values)} values known when the source was read"
+            if grows
+            else f"{_shortened(text)} is not one of the values that the API takes",
             did_you_mean(text, fact.values),
             documented=True,
+            source=fact.source,
+            open=grows,
         )
         return
     low, high = fact.numbers
     if (low, high) != ANY and _is_number(value, whole=False) and not _within(float(value), fact.numbers):
-        yield Mistake(path, f"{text} is out of range", _between(low, high), documented=True)
+        yield Mistake(
+            path, f"{text} is out of range", _between(low, high), documented=True, source=fact.source
+        )
     if not _within(len(text), fact.length):
         yield Mistake(
             path,
             f"{_shortened(text)} has {len(text)} characters",
             _between(*fact.length, "characters"),
             documented=True,
+            source=fact.source,
         )
     elif fact.pattern and not re.fullmatch(fact.pattern, text):
         yield Mistake(
-            path, f"{_shortened(text)} is not valid here", f"it must match {fact.pattern}", documented=True
+            path,
+            f"{_shortened(text)} is not valid here",
+            f"it must match {fact.pattern}",
+            documented=True,
+            source=fact.source,
         )
 
 
@@ -262,6 +316,7 @@ def _text(path: str, value: str, declared: Property) -> Iterator[Mistake]:
             f"{value!r} is not one of the documented values",
             did_you_mean(value, docs.values),
             documented=True,
+            source=DOCUMENTATION,
         )
     low, high = docs.length
     if not (low or 0) <= len(value) <= (high or len(value)):
@@ -270,10 +325,15 @@ def _text(path: str, value: str, declared: Property) -> Iterator[Mistake]:
             f"{_shortened(value)} has {len(value)} characters",
             _between(low, high, "characters"),
             documented=True,
+            source=DOCUMENTATION,
         )
     if docs.pattern and not re.fullmatch(docs.pattern, value):
         yield Mistake(
-            path, f"{_shortened(value)} is not a valid name", f"it must match {docs.pattern}", documented=True
+            path,
+            f"{_shortened(value)} is not a valid name",
+            f"it must match {docs.pattern}",
+            documented=True,
+            source=DOCUMENTATION,
         )
 
 
@@ -287,6 +347,7 @@ def _number(path: str, value: Any, docs: Documented) -> Iterator[Mistake]:
             f"{shown} is not one of the documented values",
             f"known: {', '.join(docs.values)}",
             documented=True,
+            source=DOCUMENTATION,
         )
     elif shown not in docs.mentioned and (
         (low is not None and number < low) or (high is not None and number > high)

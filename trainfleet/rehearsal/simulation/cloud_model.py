@@ -186,6 +186,14 @@ class CloudModel:
         """Return whether changing the leaf at `path` replaces a resource of any type of this cloud."""
         return False
 
+    def knows_replacements(self, token: str) -> bool:
+        """Return whether `always_replaces` is all that replaces a type, so that it needs no row."""
+        return False
+
+    def not_done(self, token: str) -> str:
+        """Return what creating a resource of this type does in reality and not here; empty if nothing."""
+        return ""
+
     def delete_first(self, token: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
         """Return whether a replacement must delete first.
 

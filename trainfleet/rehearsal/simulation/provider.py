@@ -11,6 +11,7 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from concurrent import futures
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -20,12 +21,14 @@ from pulumi.runtime.proto import plugin_pb2
 from pulumi.runtime.proto import provider_pb2 as pb
 from pulumi.runtime.proto import provider_pb2_grpc as rpc
 
+from trainfleet.rehearsal.simulation import dynamic, functions
 from trainfleet.rehearsal.simulation.aws.model import AwsModel
 from trainfleet.rehearsal.simulation.azure.model import AzureModel
 from trainfleet.rehearsal.simulation.changes import changes
-from trainfleet.rehearsal.simulation.check import Mistake
+from trainfleet.rehearsal.simulation.check import Mistake, at_path
 from trainfleet.rehearsal.simulation.cloud_model import CloudModel
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
+from trainfleet.rehearsal.simulation.components import construct
 from trainfleet.rehearsal.simulation.fault_injection import (
     TRIES,
     InjectedFaultError,
@@ -34,6 +37,8 @@ from trainfleet.rehearsal.simulation.fault_injection import (
 )
 from trainfleet.rehearsal.simulation.gcp.model import GcpModel
 from trainfleet.rehearsal.simulation.kubernetes.model import KubernetesModel
+from trainfleet.rehearsal.simulation.normalization import as_read, normalized
+from trainfleet.rehearsal.simulation.other_packages import OTHER_MODELS
 from trainfleet.rehearsal.simulation.property_paths import join_path
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, from_struct, plain, to_struct
 from trainfleet.rehearsal.simulation.replacement import Effect, Rule, effects, in_terms_of_new, table
@@ -46,6 +51,8 @@ CLOUD_MODELS: dict[str, CloudModel] = {
     "azure-native": AzureModel(),
     "gcp": GcpModel(),
     "kubernetes": KubernetesModel(),
+    dynamic.PACKAGE: dynamic.DynamicModel(),
+    **OTHER_MODELS,
 }
 _OPTIONS = [
     ("grpc.max_receive_message_length", 400 << 20),
@@ -103,7 +110,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         inputs = self.model.completed(
             self.package.resource(request.type), from_struct(request.news), settings
         )
-        mistakes = self._mistakes(request.type, plain(inputs))
+        mistakes = self._rejected(request, plain(inputs))
         if mistakes:
             self.cloud.refuse(request.urn, mistakes)
             return pb.CheckResponse(
@@ -126,6 +133,26 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
                 given, named, old, declared, self.model.name_property(request.type)
             )
         return pb.CheckResponse(inputs=to_struct(named))
+
+    def _rejected(self, request: Any, inputs: dict[str, Any]) -> list[Mistake]:
+        """Return the mistakes that reject a resource; warn about the others."""
+        rejected = []
+        for mistake in self._mistakes(request.type, inputs):
+            value = at_path(inputs, mistake.path)
+            row = self.cloud.accepted.accepting(request.type, mistake.property, value)
+            if row is None or row.expired:
+                ended = f"accepted until {row.until}, which has passed" if row else ""
+                reported = replace(
+                    mistake, source=mistake.source or f"the API's rules for {self.package.name}"
+                )
+                reported = replace(reported, fix="; ".join(filter(None, (mistake.fix, ended))))
+                if mistake.open:
+                    self.cloud.warn(request.urn, reported.with_source)
+                else:
+                    rejected.append(reported)
+            else:
+                self.cloud.warn(request.urn, f"{mistake} is accepted: {row.reason}")
+        return rejected
 
     def _mistakes(self, token: str, inputs: dict[str, Any]) -> list[Mistake]:
         """Return the mistakes in plain inputs. Valid inputs are cached, also across runs."""
@@ -183,6 +210,9 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         placed = self._placed(context, inputs)
         resource_id = self.model.make_id(request.type, plain(placed), name, self.cloud.seed(request.urn))
         outputs = self._outputs(request.type, inputs, logical, resource_id, context, preview=False)
+        outputs |= self.cloud.accepted.outputs(request.type, logical) or {}
+        if not_done := self.model.not_done(request.type):
+            self.cloud.warn(request.urn, not_done)
         if self.cloud.waits:
             outputs |= self.cloud.waits.assigned(request.type)
         unique = self.model.unique_key(request.type, placed, self._region(context, inputs))
@@ -211,13 +241,20 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
     def Read(self, request: Any, context: Any) -> Any:
         record = self.cloud.find(request.type, request.id, self._place(context))
         if record is not None:
+            record = as_read(record, self.cloud.everything())
             return pb.ReadResponse(
                 id=request.id, inputs=to_struct(record.inputs), properties=to_struct(record.outputs)
             )
-        if request.inputs.fields or request.properties.fields:
+        key = request.type, request.id, self._place(context)
+        if (request.inputs.fields or request.properties.fields) and key not in self.cloud.external:
             return pb.ReadResponse(id="")
-        outputs = self._outputs(request.type, {}, request.id, request.id, context, preview=False)
-        self.cloud.operations.append(Operation("read", request.urn, request.type, request.id))
+        if key not in self.cloud.external:  # a program reads what exists outside of it, by its id
+            outputs = self._outputs(request.type, {}, request.id, request.id, context, preview=False)
+            name = request.urn.rsplit("::", 1)[-1]
+            outputs |= self.cloud.accepted.outputs(request.type, name, request.id) or {}
+            self.cloud.external[key] = CloudObject(request.urn, request.type, request.id, "", {}, outputs)
+            self.cloud.operations.append(Operation("read", request.urn, request.type, request.id))
+        outputs = self.cloud.external[key].outputs
         return pb.ReadResponse(id=request.id, inputs=to_struct({}), properties=to_struct(outputs))
 
     def Update(self, request: Any, context: Any) -> Any:
@@ -252,30 +289,22 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         return empty_pb2.Empty()
 
     def Invoke(self, request: Any, context: Any) -> Any:
-        answer, finder = self.model.answers.get(request.tok), self.model.finders.get(request.tok)
-        if answer is None and finder is None:
-            self.cloud.unknown_functions.append(request.tok)
-            context.abort(
-                grpc.StatusCode.UNIMPLEMENTED,
-                f"the rehearsal has no answer to the function {request.tok}: pass the value as a setting, or"
-                " add an answer to trainfleet/rehearsal/simulation",
-            )
-            return pb.InvokeResponse()
-        args = plain(self._placed(context, from_struct(request.args)))
+        given, known = plain(from_struct(request.args)), self.model.answers.keys() | self.model.finders.keys()
+        args = plain(self._placed(context, given)) if request.tok in known else given
         region = self._region(context, args)
         try:
-            reason = (
-                finder(args, region, self.cloud.everything())
-                if finder
-                else answer(args, region)
-                if answer
-                else {}
-            )
+            found = functions.result(self.package, self.model, self.cloud, request.tok, args, region)
         except LookupError as error:
             context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         if self.cloud.deployed:
-            reason = self.cloud.deployed.answer(reason)
-        return pb.InvokeResponse(**{"return": to_struct(reason)})
+            found = self.cloud.deployed.answer(found)
+        return pb.InvokeResponse(**{"return": to_struct(found)})
+
+    def Construct(self, request: Any, context: Any) -> Any:
+        try:
+            return construct(self.package, self.model, self.cloud, request)
+        except ValueError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
     def _check_reachable(self, context: Any) -> None:
         """Check the route to the API server of a Kubernetes provider."""
@@ -305,7 +334,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
     ) -> dict[str, Any]:
         resource, settings = self.package.resource(token), self.settings.get(context.peer(), {})
         place = self.model.defaults(settings)
-        return self.model.outputs(
+        outputs = self.model.outputs(
             resource,
             token,
             inputs,
@@ -315,6 +344,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
             preview=preview,
             place=place,
         )
+        return normalized(outputs, settings)
 
 
 def _not_ready(

@@ -86,14 +86,22 @@ def packages() -> dict[str, Package]:
     """Return the installed Pulumi SDKs by plugin name (aws, kubernetes, azure-native …)."""
     found: dict[str, Package] = {}
     for folder in map(Path, sys.path):
-        for plugin in sorted(folder.glob("pulumi_*/pulumi-plugin.json")) if folder.is_dir() else ():
+        for plugin in sorted(folder.glob("*/pulumi-plugin.json")) if folder.is_dir() else ():
             facts = json.loads(plugin.read_text())
             name, module = facts.get("name", ""), plugin.parent.name
             if name and facts.get("resource") and name not in found:
-                found[name] = Package(
-                    name, facts.get("version", ""), module, _classes(plugin.parent / "__init__.py")
-                )
+                version = facts.get("version") or _version(folder, module)
+                found[name] = Package(name, version, module, _classes(plugin.parent / "__init__.py"))
+    # `pulumi.dynamic` is part of the SDK: a package without declared types.
+    found["pulumi-python"] = Package("pulumi-python", "1.0.0", "pulumi", {})
     return found
+
+
+def _version(folder: Path, module: str) -> str:
+    """Return the version of a distribution whose plugin file has none, such as pulumiverse-time."""
+    installed = [*folder.glob(f"{module}-*.dist-info/METADATA"), *folder.glob(f"{module}*.egg-info/PKG-INFO")]
+    lines = (line for file in installed[:1] for line in file.read_text().splitlines())
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("Version:")), "")
 
 
 def _classes(init: Path) -> dict[str, tuple[str, str]]:

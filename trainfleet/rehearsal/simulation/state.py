@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet.files import write_whole
+from trainfleet.rehearsal.accepted import Accepted
 from trainfleet.rehearsal.simulation.check import Mistake
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.deployed import Deployed
@@ -58,7 +59,14 @@ class Cloud:
     mistakes: dict[str, list[Mistake]] = field(default_factory=dict)
     """The mistakes that Check found, by URN. The rehearsal prints them itself instead of the engine's output.
     """
-    unknown_functions: list[str] = field(default_factory=list)
+    missing: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
+    """The rows of rehearsal.toml that would answer what the program asked, and why it is asked."""
+    accepted: Accepted = field(default_factory=Accepted)
+    """What the project accepts and answers itself."""
+    warnings: dict[str, None] = field(default_factory=dict)
+    """What the report has to say without failing, each once."""
+    external: dict[tuple[str, str, str], CloudObject] = field(default_factory=dict)
+    """Resources that the program reads by id and that nothing in this rehearsal created."""
     injector: FaultInjector = field(default_factory=FaultInjector)
     quotas: dict[str, int] = field(default_factory=dict)
     """How many resources of a type may exist, where it differs from stateful_rules/*.toml."""
@@ -264,6 +272,20 @@ class Cloud:
         """Record the mistakes that Check found."""
         with self._lock:
             self.mistakes[urn] = mistakes
+
+    def missing_answer(self, what: str, row: dict[str, Any], reason: str = "") -> None:
+        """Record that only the project can answer `what`, with the row of rehearsal.toml that would."""
+        with self._lock:
+            self.missing[f"{what} {json.dumps(row.get('args', {}), sort_keys=True, default=str)}"] = (
+                row,
+                reason,
+            )
+
+    def warn(self, urn: str, text: str) -> None:
+        """Record something about a resource that the report has to say."""
+        with self._lock:
+            name = "::".join(urn.split("::")[-2:]).rsplit("$", 1)[-1].replace("::", " ")
+            self.warnings[f"{name}: {text}"] = None
 
     def save(self, path: Path) -> None:
         """Write everything that exists as one JSON document, atomically, with digests in place of secrets."""

@@ -151,6 +151,25 @@ def _make(kind: Kind, identity: Identity, path: tuple[str, ...]) -> Any:  # noqa
     return text(identity, path)
 
 
+def made(cls: type, identity: Identity) -> dict[str, Any]:
+    """Return plausible values for every property of an output class, e.g. of a function's result."""
+    return {name: _make(declared.kind, identity, (name,)) for name, declared in outputs_of(cls).items()}
+
+
+def _names(kind: Kind) -> set[str]:
+    """Return the names of a type and of what it contains."""
+    return {kind.name} | (_names(kind.item) if kind.item else set())
+
+
+def made_outputs(resource: ResourceType, identity: Identity) -> dict[str, Any]:
+    """Return plausible values for the outputs of a type, except references to resources."""
+    return {
+        name: _make(declared.kind, identity, (name,))
+        for name, declared in resource.outputs.items()
+        if name not in resource.inputs and declared.required and "any" not in _names(declared.kind)
+    }
+
+
 def _plausible(name: str, kind: Kind) -> bool:
     """Return whether the name of a value suggests a plausible text."""
     return kind.name == "string" and any(re.search(pattern, name) for pattern, _ in _BY_NAME)
@@ -161,6 +180,8 @@ def text(identity: Identity, path: tuple[str, ...]) -> str:
     name = next((step for step in reversed(path) if not step.isdigit()), "")
     if name == "arn" and len(path) == 1:
         return arn(identity)
+    if identity.token.startswith("aws:") and (match := _AWS_ID.search(name)):
+        return f"{_AWS_IDS[match.group(1).lower()]}-0{digest(identity.id, *path)[:16]}"
     for pattern, make in _BY_NAME:
         if re.search(pattern, name):
             return str(make(identity, ".".join(path)))
@@ -200,6 +221,25 @@ def _host(identity: Identity, path: str) -> str:
 def _number_in(identity: Identity, path: str, top: int) -> int:
     return int(digest(identity.id, path)[:6], 16) % top
 
+
+_AWS_IDS = {
+    "routetable": "rtb",
+    "networkacl": "acl",
+    "internetgateway": "igw",
+    "natgateway": "nat",
+    "transitgateway": "tgw",
+    "allocation": "eipalloc",
+    "dhcpoptions": "dopt",
+    "vpcendpoint": "vpce",
+    "prefixlist": "pl",
+    "launchtemplate": "lt",
+    "snapshot": "snap",
+    "volume": "vol",
+    "image": "ami",
+    "instance": "i",
+}
+"""The prefixes of EC2's ids, by what a property names (EC2 user guide, resource IDs)."""
+_AWS_ID = re.compile(rf"(?i)({'|'.join(_AWS_IDS)})ids?$")
 
 _BY_NAME: tuple[tuple[str, Scalar], ...] = (
     (

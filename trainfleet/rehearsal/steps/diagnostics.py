@@ -11,30 +11,26 @@ import re
 from pathlib import Path
 
 from trainfleet.errors import Problem
+from trainfleet.rehearsal.accepted import FILE, snippets
 from trainfleet.rehearsal.engine.engine_cli import Outcome, Violation
+from trainfleet.rehearsal.engine.language import REFERENCES
 from trainfleet.rehearsal.simulation.state import Cloud
+from trainfleet.rehearsal.steps.missing import MORE, missing_stacks
 from trainfleet.suggestions import did_you_mean
 
 
 def problems(outcome: Outcome, cloud: Cloud, failure_file: Path) -> list[Problem]:
     """Return why a command failed; at least one problem."""
     found = [
-        Problem(f"{resource_of(urn)} {mistake.path}", mistake.what, mistake.fix)
+        Problem(f"{resource_of(urn)} {mistake.path}", mistake.what, mistake.fix_with_source)
         for urn, mistakes in sorted(cloud.mistakes.items())
         for mistake in mistakes
     ]
     failure = json.loads(failure_file.read_text()) if failure_file.is_file() else None
-    if not found:
-        found += [
-            Problem(
-                failure["where"] if failure else "",
-                f"the rehearsal has no answer to the function {token}",
-                "pass the value as a setting, or add an answer to trainfleet/rehearsal/simulation",
-            )
-            for token in dict.fromkeys(cloud.unknown_functions)
-        ]
+    if cloud.missing:
+        found.append(_unanswered(cloud))
     if not found and failure:
-        found.append(_program(failure))
+        found += MORE.get(failure["kind"], _programs)(failure)
     found += [
         Problem(resource_of(violation.urn), f"policy {violation.policy}: {violation.message}")
         for violation in mandatory(outcome)
@@ -45,10 +41,31 @@ def problems(outcome: Outcome, cloud: Cloud, failure_file: Path) -> list[Problem
             for urn, text in outcome.errors
             if text and text not in _EMPTY
         ]
-        found = list(dict.fromkeys(reported)) or [
-            Problem(outcome.command, outcome.output.strip()[-800:] or f"ended with exit code {outcome.code}")
-        ]
+        found = (
+            missing_stacks(reported, cloud.accepted, failure_file.with_name(REFERENCES))
+            or list(dict.fromkeys(reported))
+            or [
+                Problem(
+                    outcome.command, outcome.output.strip()[-800:] or f"ended with exit code {outcome.code}"
+                )
+            ]
+        )
     return found
+
+
+def _unanswered(cloud: Cloud) -> Problem:
+    """Return one problem for everything that only the project knows, with rows to paste."""
+    asked = [
+        f"{row.get('function') or row.get('type')} {row.get('name', '')}".strip()
+        + (f" ({reason})" if reason else "")
+        for row, reason in cloud.missing.values()
+    ]
+    rows = snippets(("answer", row) for row, _ in cloud.missing.values())
+    return Problem(
+        FILE,
+        f"the simulated clouds have no answer to: {'; '.join(asked)}",
+        f"add what is true in your account, as in:\n\n{rows}\n",
+    )
 
 
 _EMPTY = ("update failed", "preview failed", "destroy failed", "refresh failed")
@@ -65,6 +82,10 @@ def resource_of(urn: str) -> str:
     """Return the type and name in a URN, for example `aws:eks/cluster:Cluster prod-eks`."""
     parts = urn.split("::")
     return f"{parts[-2].rsplit('$', 1)[-1]} {parts[-1]}" if len(parts) >= 4 else urn
+
+
+def _programs(failure: dict[str, str]) -> list[Problem]:
+    return [_program(failure)]
 
 
 def _program(failure: dict[str, str]) -> Problem:

@@ -53,7 +53,11 @@ def is_real(token: str) -> bool:
 
 def managed(steps: Iterable[Planned]) -> list[Planned]:
     """Return the planned resources that a cloud creates, in plan order."""
-    return [step for step in steps if step.new is not None and step.new.get("custom") and is_real(step.token)]
+    return [
+        step
+        for step in steps
+        if step.new is not None and step.op != "read" and step.new.get("custom") and is_real(step.token)
+    ]
 
 
 def model_of(token: str) -> CloudModel:
@@ -74,7 +78,10 @@ def missing_rules(tokens: Iterable[str], rules: Mapping[str, Rule]) -> list[str]
         {
             token
             for token in tokens
-            if token not in rules and is_real(token) and token in packages()[token.split(":", 1)[0]].classes
+            if token not in rules
+            and not model_of(token).knows_replacements(token)
+            and is_real(token)
+            and token in packages()[token.split(":", 1)[0]].classes
         }
     )
 

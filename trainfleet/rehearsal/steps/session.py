@@ -17,12 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainfleet.errors import Problem
-from trainfleet.rehearsal.engine import language
+from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.rehearsal import accepted
+from trainfleet.rehearsal.engine import isolation, language
 from trainfleet.rehearsal.engine.engine_cli import Outcome, Planned, Runner, pending_of, resources_of
+from trainfleet.rehearsal.engine.environment import Access
 from trainfleet.rehearsal.engine.find import Engine
 from trainfleet.rehearsal.engine.language import Programs
-from trainfleet.rehearsal.engine.sandbox import Project, sandbox
+from trainfleet.rehearsal.engine.other_stacks import write_stack
+from trainfleet.rehearsal.engine.sandbox import Project, read_project, sandbox
 from trainfleet.rehearsal.report import Report, Step
 from trainfleet.rehearsal.simulation import provider
 from trainfleet.rehearsal.simulation.pulumi_values import digested
@@ -57,6 +60,10 @@ class RehearsalOptions:
     """Where the program is applied from (laptop, ci or runner); empty: any route exists."""
     cluster: Target | None = None
     """The real cluster for Kubernetes objects; None: simulate them."""
+    callers: tuple[Path, ...] = ()
+    """The programs that are waiting for the outputs of this one."""
+    access: Access = field(default_factory=Access)
+    """What the program may reach."""
     leave: bool = False
     """Whether to leave the objects on the cluster after a successful rehearsal."""
 
@@ -104,6 +111,8 @@ class Rehearsal:
         self.cloud.mistakes.clear()
         outcome = self.runner.run(*arguments, checkpoints=checkpoints)
         step.seconds += outcome.seconds
+        if self.cloud.missing:  # the program ran on plausible results, to find all that is missing
+            outcome.code = outcome.code or 1
         return outcome
 
     def failed(self, step: Step, outcome: Outcome) -> None:
@@ -125,7 +134,7 @@ class Rehearsal:
         return [
             resource
             for resource in self.resources()
-            if resource.get("custom") and plan.is_real(resource["type"])
+            if resource.get("custom") and not resource.get("external") and plan.is_real(resource["type"])
         ]
 
     def pending(self) -> list[dict[str, Any]]:
@@ -205,26 +214,68 @@ def rehearsal_session(
     show: Show | None = None,
 ) -> Iterator[Rehearsal]:
     """Start a sandbox with an empty stack, simulated providers and a language host; clean up on exit."""
-    programs = language.Programs(python=sys.executable, root=project.root)
+    access = options.access
+    programs = language.Programs(python=sys.executable, root=project.root, network=access.network)
     with (
         sigterm_as_interrupt(),
-        sandbox(project, settings, keep=options.keep) as box,
+        sandbox(project, settings, keep=options.keep, access=access) as box,
         _cloud(options) as cloud,
         provider.serve(cloud) as providers,
         language.serve(programs) as languages,
     ):
         programs.environment, programs.secret_keys = box.environment, box.secret_keys
         programs.failure_file, programs.output = box.file("failure.json"), box.file("program.txt")
-        programs.waits = box.file("waits.txt")
+        programs.waits, programs.references = box.file("waits.txt"), box.file(language.REFERENCES)
+        cloud.accepted = accepted.read(project.root)
         cloud.waits = Waits(programs.waits)
         if options.cluster is not None:
             box.environment["KUBECONFIG"] = str(options.cluster.write_kubeconfig(box.file("kubeconfig")))
         environment = {"PULUMI_DEBUG_PROVIDERS": providers, "PULUMI_DEBUG_LANGUAGES": languages}
         runner = Runner(engine.path, box, environment, (show or Show()).resource)
         runner.init()
+        for row in cloud.accepted.stacks:
+            given = row.outputs if row.outputs is not None else _outputs_of(row, engine, options, project)
+            write_stack(box.folder / "state", row.name, project.name, given)
         yield Rehearsal(
             project, runner, cloud, programs, table(), options.policy_packs, options.fault, options.seed
         )
+
+
+def _outputs_of(
+    row: accepted.StackOutputs, engine: Engine, options: RehearsalOptions, project: Project
+) -> dict[str, Any]:
+    """Apply the program that has a stack to a simulated cloud of its own, and return its outputs.
+
+    Raises:
+        InputError: it refers back to this program.
+        TrainfleetError: it cannot be applied.
+    """
+    assert row.program is not None
+    callers = (*options.callers, project.root)
+    if row.program in callers:
+        raise InputError(
+            "stacks refer to each other in a circle",
+            [Problem(accepted.FILE, " -> ".join(str(each) for each in (*callers, row.program)))],
+        )
+    other = RehearsalOptions(access=options.access, callers=callers)
+    with rehearsal_session(read_project(row.program, row.stack), engine, other) as r:
+        step = Step("apply", f"apply of {row.name}")
+        outcome = r.run(step, *APPLY)
+        if not outcome.ok:
+            r.failed(step, outcome)
+            raise TrainfleetError(f"the program of stack {row.name} cannot be applied", step.problems)
+        shown = r.runner.run(
+            "stack", "output", "--json", "--show-secrets", "--stack", r.runner.sandbox.stack, events=False
+        )
+        return dict(json.loads(shown.output or "{}"))
+
+
+def network_of(options: RehearsalOptions) -> str:
+    """Return how the program's network is limited: `allowed`, `blocked`, or why it cannot be blocked."""
+    if options.access.network:
+        return "allowed"
+    reason = isolation.unsupported()
+    return f"not blocked: {reason}" if reason else "blocked"
 
 
 def _cloud(options: RehearsalOptions) -> contextlib.AbstractContextManager[Cloud]:

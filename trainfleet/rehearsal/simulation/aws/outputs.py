@@ -42,6 +42,9 @@ def own_outputs(token: str, name: str, resource_id: str, region: str, random: st
                 else f"arn:aws:kms:{region}:{ACCOUNT}:key/{resource_id}"
             )
         }
+    if kind == "ec2/vpc:Vpc":  # the main route table of a new VPC is its default one
+        table = f"rtb-0{random[:16]}"
+        return {"mainRouteTableId": table, "defaultRouteTableId": table}
     if kind == "ec2/launchTemplate:LaunchTemplate":
         return {"latestVersion": 1, "defaultVersion": 1}
     if kind == "cloudwatch/logGroup:LogGroup":

@@ -37,6 +37,8 @@ def own_outputs(  # noqa: PLR0911 - one per type
         if kind == "keyvault:Secret":
             return {"properties": {"secretUri": uri, "secretUriWithVersion": version}}
         return {"keyUri": uri, "keyUriWithVersion": version}
+    if kind == "storage:StorageAccountStaticWebsite":
+        return {"containerName": "$web"}
     if kind == "containerregistry:Registry":
         return {"loginServer": f"{name.lower()}.azurecr.io"}
     return _network_and_monitoring(kind, name, resource_id, location)

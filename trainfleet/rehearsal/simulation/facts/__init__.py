@@ -34,6 +34,8 @@ class Fact:
     length: Limits = ANY
     count: Limits = ANY
     pattern: str = ""
+    source: str = ""
+    """The API model and its version."""
     also: tuple[str, ...] = ()
     """Valid values outside the range."""
 
@@ -53,7 +55,8 @@ def facts_of(args: type) -> dict[str, Fact]:
     held = _read(facts_file(package.removeprefix("pulumi_"), module))
     shapes = held.get("shapes", {})
     return {
-        name: _fact(shapes[shape]) for name, shape in held.get("types", {}).get(args.__name__, {}).items()
+        name: _fact(shapes[shape], held.get("source", ""))
+        for name, shape in held.get("types", {}).get(args.__name__, {}).items()
     }
 
 
@@ -83,7 +86,7 @@ def _read(file: Path | None) -> dict[str, Any]:
     return held
 
 
-def _fact(entry: dict[str, Any]) -> Fact:
+def _fact(entry: dict[str, Any], source: str) -> Fact:
     return Fact(
         tuple(entry.get("values", ())),
         not entry.get("open", False),
@@ -91,6 +94,7 @@ def _fact(entry: dict[str, Any]) -> Fact:
         _limits(entry.get("length")),
         _limits(entry.get("count")),
         entry.get("pattern", ""),
+        source,
         tuple(entry.get("also", ())),
     )
 

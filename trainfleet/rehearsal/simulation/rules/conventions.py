@@ -135,4 +135,6 @@ def _value(
     elif value != "" and not isinstance(value, bool):
         for convention in held:
             for what, fix in WORDS[convention.word](value, convention.argument):
-                yield Mistake(path, what, convention.say or fix, documented=True)
+                yield Mistake(
+                    path, what, convention.say or fix, documented=True, source=f"rule: {convention.source}"
+                )

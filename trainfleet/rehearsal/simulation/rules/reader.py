@@ -8,7 +8,7 @@ import ipaddress
 import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
@@ -101,7 +101,12 @@ def rules_of(package: str, token: str) -> tuple[dict[str, Any], ...]:
     # azure-native puts the API version in the module.
     short = re.sub(r"/v\d{8}\w*(?=:)", "", token.split(":", 1)[-1])
     return (
-        *(row for rule in rules(package) if rule.holds_for(short) for row in rule.rows),
+        *(
+            {**row, "source": rule.source}
+            for rule in rules(package)
+            if rule.holds_for(short)
+            for row in rule.rows
+        ),
         *gathered_rows(package, short),
     )
 
@@ -120,8 +125,11 @@ def softened(package: str, token: str) -> frozenset[str]:
 
 def broken(package: str, token: str, inputs: dict[str, Any]) -> list[Mistake]:
     """Return every rule that plain inputs violate."""
-    found = dict.fromkeys(mistake for row in rules_of(package, token) for mistake in _apply(row, inputs))
-    return list(found)
+    found = {}
+    for row in rules_of(package, token):
+        for mistake in _apply(row, inputs):
+            found.setdefault(mistake, row.get("source", "the API's model"))
+    return [replace(mistake, source=f"rule: {source}") for mistake, source in found.items()]
 
 
 def _apply(row: dict[str, Any], inputs: dict[str, Any]) -> Iterator[Mistake]:
