@@ -58,7 +58,7 @@ def compute_on_state(
         notes = check_head(file, head)
         if file is None:
             _check_owner(export, export.project, stack, accept=options.accept_other_stack)
-            found, ran = _Found(compare.deletions(export.resources)), True
+            found, ran = HeadPreview(compare.deletions(export.resources)), True
         else:
             project = read_project(head_root, stack)
             export = _check_owner(export, project.name, stack, accept=options.accept_other_stack)
@@ -108,17 +108,18 @@ def _check_owner(export: Export, project: str, stack: str, *, accept: bool) -> E
 
 
 @dataclass(frozen=True)
-class _Found:
+class HeadPreview:
     """What the preview on an export found; `plan` None: the stack is deleted."""
 
     changes: list[Change]
     unchanged: int = 0
+    failing: tuple[Failing, ...] = ()
     notes: tuple[str, ...] = ()
     plan: Plan | None = None
     access: tuple[AccessChange, ...] = ()
 
 
-def _preview(on: Session, side: Side, export: Export, show: Show) -> _Found:
+def _preview(on: Session, side: Side, export: Export, show: Show) -> HeadPreview:
     show.begin("restoring what is deployed")
     applied, secret_keys = on.restore(side, export.document)
     stand_ins = [STAND_IN, *(f"rehearsal-{key.replace(':', '-')}" for key in secret_keys)]
@@ -131,7 +132,7 @@ def _preview(on: Session, side: Side, export: Export, show: Show) -> _Found:
     notes = (f"{others} policy violations of unchanged resources are not listed.",) if others else ()
     granted = planned_before(applied.resources())
     access = tuple(access_changes(granted, planned_after(events, granted)))
-    return _Found(changes, unchanged, failing, notes, previewed_plan(events, on.depends), access)
+    return HeadPreview(changes, unchanged, failing, notes, previewed_plan(events, on.depends), access)
 
 
 def _violations(found: Iterable[Violation], changes: Iterable[Change]) -> tuple[tuple[Failing, ...], int]:

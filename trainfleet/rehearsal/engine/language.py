@@ -219,7 +219,8 @@ def _outputs(child: subprocess.Popen[bytes]) -> Iterator[Any]:
         if (found := lines.get()) is None:
             open_streams -= 1
         else:
-            yield pb.RunPluginResponse(**{found[0]: found[1]})
+            name, text = found
+            yield pb.RunPluginResponse(stdout=text) if name == "stdout" else pb.RunPluginResponse(stderr=text)
 
 
 def _virtualenv(root: Path, program: Path, options: dict[str, Any]) -> str:
