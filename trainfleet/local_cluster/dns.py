@@ -9,6 +9,7 @@ from typing import Any
 
 from trainfleet.files import write_whole
 from trainfleet.local_cluster import builds, pins
+from trainfleet.local_cluster.kubectl import kubectl
 from trainfleet.local_cluster.state import State
 
 NAME = "coredns"
@@ -43,6 +44,14 @@ def objects(state: State, image: str) -> list[dict[str, Any]]:
             "spec": deployment,
         },
     ]
+
+
+def remove_outdated(state: State) -> None:
+    """Remove the endpoint of a DNS that was a process of the first node, as in earlier versions. Half of the
+    queries would still go there.
+    """
+    outdated = ("endpointslice", "kube-dns-node", "--ignore-not-found")
+    kubectl(state, "--namespace=kube-system", "delete", *outdated)
 
 
 def write_configuration(state: State) -> None:

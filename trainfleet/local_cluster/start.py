@@ -112,6 +112,8 @@ def start_cluster(
         write_shim(cluster)
         running = _start_nodes(cluster)
         _start_servers(cluster, progress, simulated=simulated)
+        if existing is not None:
+            dns.remove_outdated(cluster)
         if image:
             images.load_project(running, store, progress)
     return cluster
