@@ -59,6 +59,7 @@ bench-smoke: setup ## The short form of each benchmark
 	@$(VENV)/python -m benchmarks.preview --smoke
 	@$(VENV)/python -m benchmarks.overhead --smoke
 	@$(VENV)/python -m benchmarks.gpu --smoke --recipe "lm-tiny like lm-1b"
+	@$(VENV)/python -m benchmarks.tokens --smoke
 
 bench: stores ## Every benchmark in full (an hour or more); record the figures in docs/benchmarks.md
 	@$(VENV)/python -m benchmarks.preview
@@ -67,10 +68,13 @@ bench: stores ## Every benchmark in full (an hour or more); record the figures i
 	@$(VENV)/python -m benchmarks.scaling
 	@$(VENV)/python -m benchmarks.sharding
 	@$(VENV)/python -m benchmarks.scale
+	@$(VENV)/python -m benchmarks.gloo_groups
 	@$(VENV)/python -m benchmarks.checkpoints
 	@$(VENV)/python -m benchmarks.ingest
 	@$(VENV)/python -m benchmarks.input_engines
+	@$(VENV)/python -m benchmarks.batch_threads
 	@$(VENV)/python -m benchmarks.preparation
+	@$(VENV)/python -m benchmarks.tokens
 	@$(VENV)/python -m benchmarks.restart
 	@$(VENV)/python -m benchmarks.serving
 

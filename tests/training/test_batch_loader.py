@@ -21,6 +21,7 @@ from trainfleet.training.data import SampleOrder
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer import batch_loader
 from trainfleet.training.trainer.batch_loader import BatchLoader
+from trainfleet.training.trainer.build_share import STEPS, BuildShare
 from trainfleet.training.trainer.upcoming import UpcomingSteps
 from trainfleet.training.workloads import Workload
 from trainfleet.training.workloads.base import batches_in_threads
@@ -251,6 +252,48 @@ def test_a_batch_that_draws_from_a_shared_generator_is_built_in_the_loop(kit: Ki
     with pytest.raises(InputError) as caught:
         taken(kit.loader(Augmented(), 1), parts(5))
     assert caught.value.problems[0].where == "data_loading.workers"
+
+
+@pytest.mark.parametrize(("share", "threads"), [(0.5, True), (0.02, False)])
+def test_auto_builds_heavy_batches_alone_in_a_thread_on_a_cpu(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch, share: float, threads: bool
+) -> None:
+    """The batches are the same ones, bit for bit, before and after the decision."""
+    decided: list[int] = []
+
+    def after_three(self: BuildShare) -> float | None:
+        decided.append(1)
+        return share if len(decided) == 3 else None
+
+    monkeypatch.setattr(BuildShare, "share", after_three)
+    workload, expected = Numbers(), Numbers()
+    loader = kit.loader(workload, "auto")
+    assert loader.depth == 2
+    assert taken(loader, parts(3)) == parts(3)
+    assert workload.threads == {"MainThread"}
+    assert taken(loader, parts(12)[3:]) == taken(kit.loader(expected, 0), parts(12))[3:]
+    assert len(decided) == 3
+    assert (loader.depth, len(kit.threads())) == ((2, 1) if threads else (0, 0))
+    assert ("batches-0" in workload.threads) is threads
+
+
+def test_a_share_is_that_of_the_usual_step() -> None:
+    share, clock = BuildShare(), 0.0
+    for number in range(STEPS + 2):
+        assert share.share() is None
+        # The first step compiles, and one has a validation after it.
+        share.add(clock, 5.0 if number == 0 else 0.2)
+        clock += {0: 60.0, 4: 30.0}.get(number, 1.0)
+    assert share.share() == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(("device", "trial"), [("cuda:0", False), ("cpu", True)])
+def test_auto_is_always_a_thread_with_a_gpu(
+    tiny: Make, monkeypatch: pytest.MonkeyPatch, device: str, trial: bool
+) -> None:
+    monkeypatch.setattr(batch_loader, "CopyStream", lambda device: None)
+    loader = BatchLoader(tiny(), Numbers(), device, lambda *_: None, lambda *_: None)
+    assert ((loader._share is not None), loader.depth) == (trial, 2)
 
 
 def test_threads_are_used_where_the_class_of_batch_declares_it(kit: Kit) -> None:

@@ -41,8 +41,8 @@ class DataLoading(Section):
     workers: Literal["auto"] | Annotated[int, Field(ge=0)] = Field(
         "auto",
         description="Threads per worker that build batches, or with `ray` processes per worker; 0: the step "
-        "loop builds each one when it needs it; `auto`: 1 where the workload declares `thread_safe_batch`, "
-        "else 0.",
+        "loop builds each one when it needs it; `auto`: 1 where the workload declares `thread_safe_batch` "
+        "(on CPUs only if building a batch takes at least a tenth of a step), else 0.",
     )
     prefetch_factor: int = Field(
         PREFETCH_FACTOR,

@@ -25,6 +25,7 @@ import torch
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.trainer.build_share import WORTH, BuildShare
 from trainfleet.training.trainer.remote_batches import RemoteBatches, refused
 from trainfleet.training.workloads import Split, Workload
 from trainfleet.training.workloads.base import batches_in_threads
@@ -95,6 +96,8 @@ class BatchLoader:
         self._workload, self._check, self._notify = workload, check, notify
         self._name, self._asked = recipe.workload.name, recipe.data_loading.workers
         self._remote: RemoteBatches | None = None
+        self._share: BuildShare | None = None
+        """With `auto` on a CPU, until it is decided whether a thread builds batches: the loop does so."""
         if recipe.data_loading.processes:
             if not batches_in_threads(workload):
                 raise refused(f"`{self._name}` does not declare `thread_safe_batch`")
@@ -102,6 +105,8 @@ class BatchLoader:
             self._workers = self.depth = self._remote.depth  # each thread waits for one batch
         else:
             self._workers = self._count()
+            if self._workers and self._asked == "auto" and not device.startswith("cuda"):
+                self._share = BuildShare()
             self.depth = self._workers * recipe.data_loading.prefetch_factor
         self._copies = CopyStream(device)
         self._tried = False
@@ -119,6 +124,8 @@ class BatchLoader:
         Raises:
             Exception: whatever the workload or the check raises for this batch.
         """
+        if self._share is not None:
+            return self._finished(split, indices, self._load_alone(self._share, split, indices))
         expected = self._ahead.setdefault(split, deque())
         if expected and expected[0].indices != indices:
             _discard(expected, 0)
@@ -128,6 +135,9 @@ class BatchLoader:
             task = self._submit(split, indices)
         self._expect(split, expected, ahead)
         loaded = first or (task.result.result() if task is not None else self._load(split, indices))
+        return self._finished(split, indices, loaded)
+
+    def _finished(self, split: Split, indices: list[int], loaded: Loaded) -> dict[str, torch.Tensor]:
         given, copying = loaded
         self._check(split, indices, given)
         assert copying is not None, "the check accepts batches of CPU tensors only"
@@ -199,6 +209,19 @@ class BatchLoader:
             isinstance(value, torch.Tensor) and value.device.type == "cpu" for value in given.values()
         )
         return given, self._copies.start(given) if tensors else None
+
+    def _load_alone(self, share: BuildShare, split: Split, indices: list[int]) -> Loaded:
+        """Build a batch in this thread, and decide after some of them whether a thread builds the others."""
+        began = time.perf_counter()
+        loaded = self._load(split, indices) if self._tried else self._load_first(split, indices)
+        share.add(began, time.perf_counter() - began)
+        if not self.depth:  # the workload draws random numbers
+            self._share = None
+        elif (found := share.share()) is not None:
+            self._share = None
+            if found < WORTH:
+                self._workers = self.depth = 0
+        return loaded
 
     def _load_first(self, split: Split, indices: list[int]) -> Loaded:
         """Build the first batch in this thread, while processes start. There will be no others if it draws
