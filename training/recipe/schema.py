@@ -148,7 +148,7 @@ class CheckpointConfig(Section):
 
 
 class Sharding(Section):
-    """How fsdp and hsdp shard a model, also in `evaluate`. `blocks` and `meta_init` apply to ddp too."""
+    """How `fsdp` and `hsdp` shard a model, in `evaluate` too; `blocks` and `meta_init` apply to `ddp` too."""
 
     blocks: tuple[str, ...] = Field(
         (),
