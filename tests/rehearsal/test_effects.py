@@ -93,6 +93,25 @@ UPDATE, REPLACE, MAYBE = Effect.UPDATE, Effect.REPLACE, Effect.UNKNOWN
             REPLACE,
         ),
         ("aws:cloudcontrol/resource:Resource", {"desiredState": "{}"}, {"desiredState": '{"a": 1}'}, MAYBE),
+        (
+            "kubernetes:kueue.x-k8s.io/v1beta1:ClusterQueue",
+            {"spec": {"cohort": "a"}},
+            {"spec": {"cohort": "b"}},
+            UPDATE,
+        ),
+        (
+            "kubernetes:kueue.x-k8s.io/v1beta1:ClusterQueue",
+            {"metadata": {"name": "a"}},
+            {"metadata": {"name": "b"}},
+            REPLACE,
+        ),
+        ("aws:ec2/vpc:Vpc", {"region": "us-east-1"}, {"region": "us-east-2"}, REPLACE),
+        (
+            "aws:rds/instance:Instance",
+            {"engine": "mysql", "username": "a"},
+            {"engine": "mysql", "username": "b"},
+            REPLACE,
+        ),
         ("aws:invented/type:Type", {"engine": "a"}, {"engine": "b"}, MAYBE),
     ],
 )

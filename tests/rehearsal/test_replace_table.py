@@ -212,7 +212,7 @@ def used_types(folder: Path) -> Iterator[str]:
                     yield tokens[module, name]
 
 
-@pytest.mark.parametrize("folder", ["aws", "kubernetes"])
+@pytest.mark.parametrize("folder", ["aws", "gcp", "kubernetes"])
 def test_the_table_has_every_type_that_the_platform_is_made_of(root: Path, folder: str) -> None:
     used = set(used_types(root / "infra" / folder))
     assert len(used) > 10, "the platform's code is not read as it is written now"

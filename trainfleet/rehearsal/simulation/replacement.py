@@ -39,6 +39,8 @@ __all__ = [
     "table",
 ]
 TABLE = Path(__file__).with_name("replacements")
+_CUSTOM = {"kubernetes": Row(("kind", "metadata.name", "metadata.namespace"))}
+"""Rows of types that no SDK lists: custom resources, of which the provider replaces for these only (diff.go)."""
 _LABELS = ("tags", "labels")
 """Properties that are updated in place, whatever else of a type is unclear."""
 
@@ -159,7 +161,7 @@ class Rules(Mapping[str, Rule]):
     def __getitem__(self, token: str) -> Rule:
         if token not in self._made:
             found = self.known.get(token.split(":", 1)[0])
-            row = found.types.get(token) if found else None
+            row = found.types.get(token, _CUSTOM.get(found.package)) if found else None
             if row is None and token not in self.by_hand:
                 raise KeyError(token)
             self._made[token] = (
