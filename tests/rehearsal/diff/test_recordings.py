@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -277,3 +279,18 @@ def test_a_protected_resource_says_so(tmp_path: Path) -> None:
     (change,) = digest(tmp_path, one).changes
     assert change.protected
     assert change.destructive
+
+
+# ---- the command
+
+
+def test_no_project_and_no_engine_are_needed(
+    trainfleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    nothing = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "TRAINFLEET_PULUMI": str(tmp_path / "none")}
+    file = EXPORTS / "digest-tls-replace.json"
+    for form in ("table", "markdown", "html", "json", "sarif", "junit"):
+        done = trainfleet("diff", "--events", str(file), "--format", form, cwd=tmp_path, **nothing)
+        assert done.returncode == 3, done.stderr
+        assert done.stdout
+    assert list(tmp_path.iterdir()) == []
