@@ -265,7 +265,7 @@ class _Lines:
             name=name,
             least=item.least + (old.least if old else 0),
             most=item.most + (old.most if old else 0),
-            resources=tuple(dict.fromkeys([*(old.resources if old else ()), resource.name])),
+            resources=tuple(sorted({*(old.resources if old else ()), resource.name})),
         )
 
 

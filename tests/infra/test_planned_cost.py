@@ -283,3 +283,8 @@ def test_every_listed_type_exists(package: str) -> None:
     listed = {*types.free, *types.usage, *costs.CHARGES, *costs.BUDGETS}
     known = {Planned(kind, "", {}).kind for kind in packages()[package].classes}
     assert {kind for kind in listed if kind not in known} == set()
+
+
+def test_a_bill_is_the_same_in_whichever_order_the_engine_plans() -> None:
+    keys = [planned("aws:kms/key:Key", name, region="us-east-1") for name in "abc"]
+    assert cost(*keys) == cost(*reversed(keys))
