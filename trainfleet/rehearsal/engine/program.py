@@ -165,8 +165,8 @@ def main(run: dict[str, Any]) -> int:
 
 def note_failure(run: dict[str, Any], failure: dict[str, str]) -> None:
     """Write why the program failed to where the rehearsal reads it."""
-    if run.get("failure_file"):
-        Path(run["failure_file"]).write_text(json.dumps(failure))
+    if file := run.get("failure_file"):
+        Path(file).write_text(json.dumps(failure))
 
 
 def configured(run: dict[str, Any]) -> Any:
@@ -191,9 +191,8 @@ def configured(run: dict[str, Any]) -> Any:
 
 def sibling(name: str) -> Any:
     """Load another file of this folder, which is not on the path of the program's environment."""
-    spec = importlib.util.spec_from_file_location(
-        f"_rehearsal_{name}", Path(__file__).with_name(f"{name}.py")
-    )
+    file = Path(__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"_rehearsal_{name}", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
