@@ -300,7 +300,16 @@ def shared_filesystem_cost(spec: PlatformSpec) -> Iterator[StandingCost]:
 def machine_item(  # noqa: PLR0917 - one per column
     name: str, machine: Machine, least: float, most: float, capacity: Capacity, region: str
 ) -> BillItem:
-    """Return the cost of nodes of a machine, which has the price of the region (`regions.at`)."""
+    """Return the cost of nodes of a machine.
+
+    Args:
+        name: of the line on the bill.
+        machine: with the price of the region (`regions.at`).
+        least: number of nodes that always run.
+        most: the largest number of nodes.
+        capacity: how they are bought.
+        region: where they run.
+    """
     spot = capacity is Capacity.SPOT
     return BillItem(
         name,
@@ -322,7 +331,13 @@ def _node_item(pool: PoolCost, region: str) -> BillItem:
 def priced(cloud: Cloud, row: str, least: float, most: float, region: str, *, name: str = "") -> BillItem:
     """Return the cost of a row of prices.toml, in the row's own unit: pieces, GiB, or GB a month.
 
-    A row that does not exist has no price.
+    Args:
+        cloud: whose prices.toml.
+        row: its name there; a row that does not exist has no price.
+        least: how many units there are always.
+        most: the largest number of units.
+        region: where they are.
+        name: of the line on the bill; empty = the row's.
     """
     price = prices().get(cloud.value, {}).get(row, {})
     unit = next((unit for unit in UNITS if unit in price), None)

@@ -27,6 +27,8 @@ Email = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")]
 Range = Annotated[IPv4Network, BeforeValidator(_written_range)]
 Day = Annotated[date, BeforeValidator(_written_day)]
 Share = Annotated[float, Field(gt=0, le=10)]
+STORE_PORT = 443
+"""The port of the clouds' object stores."""
 
 
 class Part(BaseModel):

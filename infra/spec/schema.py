@@ -14,14 +14,11 @@ from pydantic import Discriminator, Field, Tag
 
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.identities import Identities
-from trainfleet.infra.spec.part import Day, Email, Name, Part, Range, Share
+from trainfleet.infra.spec.part import STORE_PORT, Day, Email, Name, Part, Range, Share
 from trainfleet.infra.spec.pod_template import PodTemplate
 from trainfleet.infra.spec.ray import Ray
 from trainfleet.infra.spec.receivers import Receiver, SecretName
 from trainfleet.infra.spec.topology import Topology
-
-STORE_PORT = 443
-"""The port of the clouds' object stores."""
 
 
 class Hub(Part):

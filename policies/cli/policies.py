@@ -43,6 +43,29 @@ With NAME, show one rule with its reason, remedy, sources and the resource types
 """
 
 
+ScannerFindings = Annotated[
+    bool,
+    typer.Option(
+        "--exceptions",
+        help="List what Checkov finds on the production stacks and why it stays, instead of the rules.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout instead of the table.")]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print the reference page of all rules.")]
+CheckedFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Check that FILE is the current document; exit code 1 if it is not."),
+]
+ExportFolder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Write the policy pack as a new folder that needs only pulumi_policy, for `pulumi preview"
+        " --policy-pack` and `pulumi policy publish`.",
+    ),
+]
+
+
 @policies.command(help=_HELP)
 def main(  # noqa: PLR0917 - one per flag
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="Show this rule.")] = "",
@@ -52,36 +75,14 @@ def main(  # noqa: PLR0917 - one per flag
     severity: Annotated[
         str, typer.Option(help="Only rules of this severity or higher: low, medium, high, critical.")
     ] = "",
-    exceptions: Annotated[
-        bool,
-        typer.Option(
-            "--exceptions",
-            help="List what Checkov finds on the production stacks and why it stays, instead of the rules.",
-        ),
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on stdout instead of the table.")
-    ] = False,
-    as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the reference page of all rules.")
-    ] = False,
-    check: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Check that FILE is the current document; exit code 1 if it is not."
-        ),
-    ] = None,
-    export: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Write the policy pack as a new folder that needs only pulumi_policy, for `pulumi preview"
-            " --policy-pack` and `pulumi policy publish`.",
-        ),
-    ] = None,
+    exceptions: ScannerFindings = False,
+    as_json: Json = False,
+    as_markdown: Markdown = False,
+    check: CheckedFile = None,
+    export: ExportFolder = None,
 ) -> None:
     """See _HELP."""
-    from trainfleet.console import out, print_json
+    from trainfleet.console import print_json
     from trainfleet.policies.engine.document import SEVERITIES, markdown, select_rules
     from trainfleet.policies.engine.document import as_json as document
     from trainfleet.policies.engine.rule import CLOUDS
@@ -110,12 +111,17 @@ def main(  # noqa: PLR0917 - one per flag
     elif as_json:
         print_json([document(rule) for rule in select_rules(cloud, severity)])
     else:
-        rules = select_rules(cloud, severity)
-        console = out()
-        if not console.is_terminal:
-            console.width = WIDTH
-        console.print(_table(rules))
-        console.print(f"{len(rules)} rules; `trainfleet policies NAME` shows one")
+        _print_table(select_rules(cloud, severity))
+
+
+def _print_table(rules: list[Rule]) -> None:
+    from trainfleet.console import out
+
+    console = out()
+    if not console.is_terminal:
+        console.width = WIDTH
+    console.print(_table(rules))
+    console.print(f"{len(rules)} rules; `trainfleet policies NAME` shows one")
 
 
 def _given(

@@ -75,8 +75,15 @@ def start_cluster(
     node_options: NodeOptions | None = None,
     enforce_policies: bool | None = None,
 ) -> State:
-    """Start a cluster, unless it runs, and return its state once it is ready. `enforce_policies`: whether
-    network policies have an effect; None: as before, at first yes.
+    """Start a cluster, unless it runs, and return its state once it is ready.
+
+    Args:
+        name: of the cluster.
+        progress: called with each phase.
+        image: whether to build the training image too.
+        fake_nodes: whether kwok runs.
+        node_options: number and settings of the nodes.
+        enforce_policies: whether network policies have an effect; None: as before, at first yes.
 
     Raises:
         InputError: fewer nodes are requested than the cluster has, or settings of a node that it lacks.

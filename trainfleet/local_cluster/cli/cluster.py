@@ -94,23 +94,16 @@ def up(  # noqa: PLR0917 - one per flag
         if install and (packages := checks.missing_packages(image)):
             progress(f"installing {', '.join(packages)}")
             checks.install(packages)
-        state = start_cluster(
-            name,
-            progress,
-            image=image,
-            fake_nodes=bool(simulated),
-            node_options=node_options,
-            enforce_policies=network_policies,
-        )
+        settings = {"node_options": node_options, "enforce_policies": network_policies}
+        state = start_cluster(name, progress, image=image, fake_nodes=bool(simulated), **settings)
     fake_nodes.apply(state, simulated)
     seconds = time.monotonic() - started
     document = {"name": state.name, "context": state.context, "kubeconfig": str(state.kubeconfig)}
     if as_json:
         print_json(document | {"seconds": round(seconds, 1)})
     else:
-        out().print(
-            f"ready in {seconds:.0f} s: context {state.context} in {state.kubeconfig}", soft_wrap=True
-        )
+        ready = f"ready in {seconds:.0f} s: context {state.context} in {state.kubeconfig}"
+        out().print(ready, soft_wrap=True)
 
 
 @cluster.command()

@@ -134,11 +134,8 @@ def main(  # noqa: PLR0917 - one per flag
     cluster = _cluster(on_cluster, context, agreed=yes) if on_cluster is not None or context else None
     only_on_cluster = "--dry-run" * dry_run or "--leave" * leave or "--clean-up" * clean_up
     check_cluster_flags(cluster, only_on_cluster, until, leave=leave)
-    if cluster is not None and clean_up:
-        _clean_up(cluster)
-        return
-    if cluster is not None and dry_run:
-        _dry_run(target, cluster, as_json=as_json)
+    if cluster is not None and (clean_up or dry_run):
+        _clean_up(cluster) if clean_up else _dry_run(target, cluster, as_json=as_json)
         return
     options = RehearsalOptions(
         fault=fault,

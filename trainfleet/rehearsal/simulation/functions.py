@@ -29,6 +29,14 @@ def result(  # noqa: PLR0917 - one per part of the question
 ) -> dict[str, Any]:
     """Return the result of a function for plain arguments; note in `cloud.missing` that it has no answer.
 
+    Args:
+        package: the SDK of the function.
+        model: what the cloud of the package answers.
+        cloud: its resources, and the answers of the project.
+        token: of the function.
+        given: its plain arguments.
+        region: where the provider is.
+
     Raises:
         LookupError: the arguments match no resource, or several.
     """
