@@ -13,7 +13,7 @@ import pulumi_kubernetes as k8s
 from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.node_group import NodeGroup
-from trainfleet.infra.spec.schema import STORE_PORT
+from trainfleet.infra.spec.part import STORE_PORT
 
 TRAINING_NAMESPACE = "training"
 TRAINING_SERVICE_ACCOUNT = "trainer"

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 from trainfleet.infra.cloud_support import support
-from trainfleet.infra.spec.schema import STORE_PORT, PlatformSpec
+from trainfleet.infra.spec.part import STORE_PORT
+from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.validation.finding import Finding
 from trainfleet.infra.validation.pools import CLOUD
 
