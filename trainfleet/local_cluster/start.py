@@ -75,8 +75,15 @@ def start_cluster(
     node_options: NodeOptions | None = None,
     enforce_policies: bool | None = None,
 ) -> State:
-    """Start a cluster, unless it runs, and return its state once it is ready. `enforce_policies`: whether
-    network policies have an effect; None: as before, at first yes.
+    """Start a cluster, unless it runs, and return its state once it is ready.
+
+    Args:
+        name: the cluster's name.
+        progress: receives a line per step.
+        image: build and import the training image.
+        fake_nodes: run kwok, for simulated nodes.
+        node_options: the options for real nodes; None: as before, at first one node.
+        enforce_policies: whether network policies have an effect; None: as before, at first yes.
 
     Raises:
         InputError: fewer nodes are requested than the cluster has, or settings of a node that it lacks.

@@ -49,10 +49,7 @@ cluster.add_typer(node, name="node")
 def up(  # noqa: PLR0917 - one per flag
     name: Name = "local",
     install: Annotated[bool, typer.Option("--install", help="Install the missing Debian packages.")] = False,
-    image: Annotated[
-        bool,
-        typer.Option("--image/--no-image", help="Build the training image `localhost/trainfleet:local` too."),
-    ] = True,
+    image: up_options.Image = True,
     nodes_like: up_options.NodesLike = None,
     fake_node: up_options.FakeNode = None,
     nodes: up_options.Nodes = None,
@@ -68,8 +65,6 @@ def up(  # noqa: PLR0917 - one per flag
     The first start builds Kubernetes from its pins (10 minutes on two cores); later ones take half a minute.
 
     [bold]Examples[/]
-
-    trainfleet cluster up
 
     trainfleet cluster up --install --no-image
 
