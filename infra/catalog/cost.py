@@ -341,14 +341,14 @@ def priced(cloud: Cloud, row: str, least: float, most: float, region: str, *, na
     """
     price = prices().get(cloud.value, {}).get(row, {})
     unit = next((unit for unit in UNITS if unit in price), None)
-    amount = None if unit is None else price[unit]
     local = price.get("in_region", {}).get(region)
+    amount = None if unit is None else (price[unit] if local is None else local) / UNITS[unit]
     return BillItem(
         name or row,
         price.get("what") or row,
         least,
         most,
-        None if unit is None else (amount if local is None else local) / UNITS[unit],
+        amount,
         price.get("price_region", "") if local is None else region,
         price.get("price_date"),
         price.get("source", ""),

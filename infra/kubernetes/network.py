@@ -86,7 +86,7 @@ def openings(
     for namespace in namespaces:
         found.append(Opening(namespace, "deny-all"))
         if namespace != GPU_NAMESPACE:
-            ports = API_PORTS
+            ports: tuple[int, ...] = API_PORTS
             if namespace == TRAINING_NAMESPACE:
                 ports = tuple(dict.fromkeys((*API_PORTS, PACKAGES_PORT, platform.store_port)))
             found += [

@@ -225,9 +225,9 @@ def _rule(rule: Rule) -> list[str]:
     for title, kinds in (("Checked", rule.checks), ("Checked for a missing companion", rule.stack)):
         for cloud, names in types_by_cloud(kinds).items():
             lines.append(f"- {title} ({cloud}): {', '.join(f'`{name}`' for name in names)}")
-    if kinds := remediable(rule):
-        every = set(kinds) == set(rule.checks)
-        types = "every type" if every or len(kinds) > 8 else ", ".join(f"`{kind}`" for kind in kinds)
+    if fixed := remediable(rule):
+        every = set(fixed) == set(rule.checks)
+        types = "every type" if every or len(fixed) > 8 else ", ".join(f"`{kind}`" for kind in fixed)
         lines.append(f"- Fixed by the engine at the level `remediate`: {types}")
     lines += [f"- Not checked ({cloud}): {why}" for cloud, why in unchecked(rule).items()]
     if rule.settings:

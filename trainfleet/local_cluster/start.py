@@ -78,11 +78,11 @@ def start_cluster(
     """Start a cluster, unless it runs, and return its state once it is ready.
 
     Args:
-        name: of the cluster.
-        progress: called with each phase.
-        image: whether to build the training image too.
-        fake_nodes: whether kwok runs.
-        node_options: number and settings of the nodes.
+        name: the cluster's name.
+        progress: receives a line per step.
+        image: build and import the training image.
+        fake_nodes: run kwok, for simulated nodes.
+        node_options: the options for real nodes; None: as before, at first one node.
         enforce_policies: whether network policies have an effect; None: as before, at first yes.
 
     Raises:

@@ -49,10 +49,7 @@ cluster.add_typer(node, name="node")
 def up(  # noqa: PLR0917 - one per flag
     name: Name = "local",
     install: Annotated[bool, typer.Option("--install", help="Install the missing Debian packages.")] = False,
-    image: Annotated[
-        bool,
-        typer.Option("--image/--no-image", help="Build the training image `localhost/trainfleet:local` too."),
-    ] = True,
+    image: up_options.Image = True,
     nodes_like: up_options.NodesLike = None,
     fake_node: up_options.FakeNode = None,
     nodes: up_options.Nodes = None,
@@ -69,8 +66,6 @@ def up(  # noqa: PLR0917 - one per flag
 
     [bold]Examples[/]
 
-    trainfleet cluster up
-
     trainfleet cluster up --install --no-image
 
     trainfleet cluster up --nodes 3 --devices nvidia.com/gpu=8 --node-taint node2:spot=true:NoSchedule
@@ -80,6 +75,7 @@ def up(  # noqa: PLR0917 - one per flag
     export KUBECONFIG=$(trainfleet cluster kubeconfig)
     """
     import time
+    from functools import partial
 
     from trainfleet.console import out, print_json
     from trainfleet.local_cluster import checks, fake_nodes
@@ -94,8 +90,8 @@ def up(  # noqa: PLR0917 - one per flag
         if install and (packages := checks.missing_packages(image)):
             progress(f"installing {', '.join(packages)}")
             checks.install(packages)
-        settings = {"node_options": node_options, "enforce_policies": network_policies}
-        state = start_cluster(name, progress, image=image, fake_nodes=bool(simulated), **settings)
+        start = partial(start_cluster, name, progress, image=image, fake_nodes=bool(simulated))
+        state = start(node_options=node_options, enforce_policies=network_policies)
     fake_nodes.apply(state, simulated)
     seconds = time.monotonic() - started
     document = {"name": state.name, "context": state.context, "kubeconfig": str(state.kubeconfig)}

@@ -7,6 +7,10 @@ from typing import Annotated
 
 import typer
 
+Image = Annotated[
+    bool,
+    typer.Option("--image/--no-image", help="Build the training image `localhost/trainfleet:local` too."),
+]
 NodesLike = Annotated[
     list[Path] | None,
     typer.Option(

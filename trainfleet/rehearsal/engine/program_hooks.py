@@ -78,7 +78,7 @@ def refer_to_stacks(project: str, file: Path | None) -> None:
     def hooked(self: Any, name: str, stack_name: Any = None, opts: Any = None) -> None:
         target = name if stack_name is None else stack_name
         if isinstance(target, pulumi.Output):
-            real(self, name, target.apply(found), opts)
+            real(self, name, target.apply(found), opts)  # type: ignore[arg-type] # an Output works too
         else:
             real(self, name, found(target), opts)
 

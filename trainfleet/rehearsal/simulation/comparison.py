@@ -81,7 +81,10 @@ def _same_text(old: str, new: str, same: Sameness, path: Path) -> bool:
     if old.lower() == new.lower():
         ids = same.ids_caseless and old.startswith("/") and "/subscriptions/" in old.lower()
         return ids or path in same.caseless
-    return _document(old) == _document(new) is not None or _range(old) == _range(new) is not None
+    content, addresses = _document(old), _range(old)
+    if content is not None and content == _document(new):
+        return True
+    return addresses is not None and addresses == _range(new)
 
 
 def _document(text: str) -> Any:

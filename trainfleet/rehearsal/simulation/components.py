@@ -36,7 +36,7 @@ def construct(package: Package, model: CloudModel, cloud: Cloud, request: Any) -
         row = {"type": request.type, "name": request.name, "outputs": outputs}
         cloud.missing_answer(f"{request.type} {request.name}", row, REASON)
     with grpc.insecure_channel(request.monitorEndpoint) as channel:
-        monitor = resource_pb2_grpc.ResourceMonitorStub(channel)  # type: ignore[no-untyped-call] # generated code
+        monitor = resource_pb2_grpc.ResourceMonitorStub(channel)
         urn = monitor.RegisterResource(
             resource_pb2.RegisterResourceRequest(
                 type=request.type,

@@ -151,8 +151,10 @@ class PretrainedImages:
         factor = float(found.get("rescale_factor", 1 / 255)) if found.get("do_rescale", True) else 1.0
         plain = not found.get("do_normalize", True)
         mean, std = ([0.0], [1.0]) if plain else (found.get("image_mean"), found.get("image_std"))
-        scale = [torch.tensor(each, dtype=torch.float32).reshape(-1, 1, 1) / factor for each in (mean, std)]
-        return Classifier(inner, *scale, frozen)
+        center, spread = (
+            torch.tensor(each, dtype=torch.float32).reshape(-1, 1, 1) / factor for each in (mean, std)
+        )
+        return Classifier(inner, center, spread, frozen)
 
     def _require_images(self) -> None:
         """Raises:

@@ -89,7 +89,8 @@ class Vision(Workload):
 
     def build_model(self) -> torch.nn.Module:
         if self._pretrained is not None:
-            return self._pretrained.build(self.classes)
+            model: torch.nn.Module = self._pretrained.build(self.classes)
+            return model
         data = self.settings.data
         return make_model(self.settings.model, data.size, data.channels, len(self.classes))
 
@@ -218,7 +219,8 @@ class Vision(Workload):
     def import_(self, folder: Path) -> torch.nn.Module:
         """Build a model from what `export` wrote; needs no training data."""
         if self._pretrained is not None:
-            return self._pretrained.read(folder)
+            model: torch.nn.Module = self._pretrained.read(folder)
+            return model
         return load_exported(folder, dtype_of(self.precision))
 
     def _configure(self, settings: VisionSettings) -> None:

@@ -139,8 +139,8 @@ def _values(kind: str, inputs: dict[str, Any], seed: str) -> dict[str, Any]:  # 
             results += draw.sample(given, len(given))
         return {"results": results[:expected]}
     if kind.startswith("RandomUuid"):
-        own = uuid.UUID(int=draw.getrandbits(128), version=4)
-        return {"result": str(uuid.UUID(int=own.int ^ (3 << 76))) if kind.endswith("7") else str(own)}
+        drawn = uuid.UUID(int=draw.getrandbits(128), version=4)
+        return {"result": str(uuid.UUID(int=drawn.int ^ (3 << 76))) if kind.endswith("7") else str(drawn)}
     return {}
 
 

@@ -143,9 +143,13 @@ def _key(seed: str, algorithm: str, bits: int, curve: str) -> Any:
     if algorithm == "ED25519":
         return ed25519.Ed25519PrivateKey.from_private_bytes(material[:32])
     if algorithm == "ECDSA":
-        kind = {"P224": ec.SECP224R1, "P256": ec.SECP256R1, "P384": ec.SECP384R1, "P521": ec.SECP521R1}[
-            curve
-        ]()
+        curves: dict[str, ec.EllipticCurve] = {
+            "P224": ec.SECP224R1(),
+            "P256": ec.SECP256R1(),
+            "P384": ec.SECP384R1(),
+            "P521": ec.SECP521R1(),
+        }
+        kind = curves[curve]
         return ec.derive_private_key(int.from_bytes(material[: kind.key_size // 8 - 1]) + 1, kind)
     return _rsa(random.Random(material), bits)
 

@@ -125,7 +125,7 @@ def softened(package: str, token: str) -> frozenset[str]:
 
 def broken(package: str, token: str, inputs: dict[str, Any]) -> list[Mistake]:
     """Return every rule that plain inputs violate."""
-    found = {}
+    found: dict[Mistake, str] = {}
     for row in rules_of(package, token):
         for mistake in _apply(row, inputs):
             found.setdefault(mistake, row.get("source", "the API's model"))
