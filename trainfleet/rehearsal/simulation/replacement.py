@@ -40,7 +40,7 @@ __all__ = [
 ]
 TABLE = Path(__file__).with_name("replacements")
 _CUSTOM = {"kubernetes": Row(("kind", "metadata.name", "metadata.namespace"))}
-"""Rows of types that no SDK lists: custom resources, of which the provider replaces for these only (diff.go)."""
+"""Rows of types that no SDK lists: custom resources (diff.go)."""
 _LABELS = ("tags", "labels")
 """Properties that are updated in place, whatever else of a type is unclear."""
 
