@@ -173,9 +173,7 @@ def work(
 
         world = process_group.init_from_env(recipe.scaling.use_gpu, 60 * recipe.scaling.start_timeout)
         network = required_network.require_network(world)
-        on_first_step = None
-        if start_spares is not None and world.local_rank == 0:
-            on_first_step = partial(start_spares, world.local_world_size)
+        spares = partial(start_spares, world.local_world_size) if start_spares is not None else None
         stop_request, note = StopRequest(env.get(STOP_FILE)), pod_drain.RankNote(os.environ)
         context = context_for(
             run_dir,
@@ -183,7 +181,7 @@ def work(
             sink,
             should_stop=stop_request,
             preempted=preempted,
-            on_first_step=on_first_step,
+            on_first_step=spares if world.local_rank == 0 else None,
             on_evacuated=note.saved,
             **asdict(world),
         )

@@ -100,14 +100,8 @@ def evaluate_command(  # noqa: PLR0917 - Typer passes options by name
     from trainfleet.training.evaluate import evaluate as measure
     from trainfleet.training.runtime.counted_progress import CountedProgress
 
-    if rows is not None and on is not None:
-        from trainfleet.errors import InputError, Problem
-
-        problem = Problem(
-            "--rows", f"does nothing with --on {on}: one process reads all rows", "leave out --on"
-        )
-        raise InputError("options that --on does not have", [problem])
     if on is not None:
+        _refuse_rows(rows, on)
         where = LaunchArguments(on, workers, tuple(stack or ()), storage, code, json=as_json)
         job = {"source": source, "split": split, "which": which, "samples": samples, "precision": precision}
         _launch(ctx, where, job)
@@ -116,20 +110,21 @@ def evaluate_command(  # noqa: PLR0917 - Typer passes options by name
     if rows is not None:
         _evaluate_rows(ctx, source, rows, which, precision, as_json=as_json)
         return
+    how = {"workers": workers, "samples": samples, "precision": precision}
     with CountedProgress(f"evaluating on {split}", quiet=as_json) as progress:
-        found = measure(
-            source,
-            split,
-            which,
-            workers=workers,
-            samples=samples,
-            precision=precision,
-            progress=progress,
-        )
+        found = measure(source, split, which, progress=progress, **how)
     if as_json:
         print_json(asdict(found) | {"file": found.file})
     else:
         _show(found)
+
+
+def _refuse_rows(rows: Any, on: str) -> None:
+    from trainfleet.errors import InputError, Problem
+
+    if rows is not None:
+        what = f"does nothing with --on {on}: one process reads all rows"
+        raise InputError("options that --on does not have", [Problem("--rows", what, "leave out --on")])
 
 
 def _launch(ctx: typer.Context, where: LaunchArguments, job: dict[str, Any]) -> None:

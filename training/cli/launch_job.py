@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from trainfleet.training.launch.request import Request
     from trainfleet.training.launch.supervise import Outcome
 
 NEED_ON = "is an option of `--on`"
@@ -27,6 +28,21 @@ class LaunchArguments:
     storage: str | None = None
     code: str | None = None
     json: bool = False
+
+    def request(self, recipe: Path, options: Any, job: str) -> Request:
+        """The request of a launch that runs a job in place of a training."""
+        from trainfleet.training.launch.request import Request
+
+        return Request(
+            str(recipe),
+            on=self.on,
+            storage=self.storage,
+            stacks=self.stacks,
+            json=self.json,
+            options=options,
+            job=job,
+            code=self.code,
+        )
 
 
 def require_no_launch_options(ctx: typer.Context, own: Sequence[str]) -> None:
@@ -80,7 +96,6 @@ def launch_job(
     from trainfleet.training.inference.job import Job, recipe_document
     from trainfleet.training.inference.loaded import run_of, stored_recipe
     from trainfleet.training.launch.base import find, parse_options
-    from trainfleet.training.launch.request import Request
     from trainfleet.training.launch.supervise import start
     from trainfleet.training.runs.reader import read_run
     from trainfleet.training.stores import is_remote
@@ -104,17 +119,7 @@ def launch_job(
         file = folder / "recipe.yaml"
         document = recipe_document(recipe, name, where.workers, storage)
         file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-        request = Request(
-            str(file),
-            on=where.on,
-            storage=where.storage,
-            stacks=where.stacks,
-            json=where.json,
-            options=options,
-            job=job.model_dump_json(),
-            code=where.code,
-        )
-        outcome = start(request)
+        outcome = start(where.request(file, options, job.model_dump_json()))
     return outcome, dict(read_run(outcome.run_dir).get("result", {}))
 
 

@@ -17,7 +17,15 @@ knowledge = typer.Typer(
     no_args_is_help=True,
     help="""What `rehearse` and `diff` know about the providers: which changed properties replace a resource,
 under which conditions, and which lists are sets; for every type of the aws, gcp, azure-native and
-kubernetes packages, with the source and its version.""",
+kubernetes packages, with the source and its version.
+
+[bold]Examples[/]
+
+  trainfleet knowledge show
+
+  trainfleet knowledge show aws:fsx/lustreFileSystem:LustreFileSystem
+
+  trainfleet knowledge update --package aws""",
 )
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -119,8 +119,7 @@ def resolve(recipe: Recipe, target: Target, options: RayUpOptions, env: Mapping[
     Raises:
         InputError: everything that is missing or does not fit, at once.
     """
-    hosts = options.hosts
-    outputs, problems = _platform(target, options)
+    hosts, (outputs, problems) = options.hosts, _platform(target, options)
     cloud = "local" if hosts else outputs.cloud
     pool, pool_problems = choose_pool(recipe, outputs, options.pool)
     # The contract's identity is one of pods. Only on GCP can a machine use the same account.
