@@ -128,7 +128,8 @@ class GcsFiles:
         if emulator:
             self._session: requests.Session = requests.Session()
         else:
-            self._session = AuthorizedSession(google.auth.default(scopes=[_GCS_SCOPE])[0])
+            credentials, _ = google.auth.default(scopes=[_GCS_SCOPE])
+            self._session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]  # google-auth is partly typed
 
     def get(self, path: str) -> tuple[bytes, str] | None:
         answer = self._request("GET", self._object(path), alt="media")
