@@ -95,6 +95,7 @@ def evaluate_command(  # noqa: PLR0917 - Typer passes options by name
     trainfleet evaluate s3://my-bucket/runs/lm-1b --on kuberay --stack outputs.json --workers 8
     """
     from dataclasses import asdict
+    from functools import partial
 
     from trainfleet.console import print_json
     from trainfleet.training.evaluate import evaluate as measure
@@ -110,9 +111,9 @@ def evaluate_command(  # noqa: PLR0917 - Typer passes options by name
     if rows is not None:
         _evaluate_rows(ctx, source, rows, which, precision, as_json=as_json)
         return
-    how = {"workers": workers, "samples": samples, "precision": precision}
+    measured = partial(measure, source, split, which, workers=workers)
     with CountedProgress(f"evaluating on {split}", quiet=as_json) as progress:
-        found = measure(source, split, which, progress=progress, **how)
+        found = measured(samples=samples, precision=precision, progress=progress)
     if as_json:
         print_json(asdict(found) | {"file": found.file})
     else:
