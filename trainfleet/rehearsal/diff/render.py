@@ -85,8 +85,8 @@ def as_table(diff: Diff, console: Console) -> None:
         console.print(table)
     for part in tables(diff):
         table = _grid(part.title, *part.heads)
-        for row in part.rows:
-            table.add_row(*(escape(short(cell, 300)) for cell in row))
+        for cells in part.rows:
+            table.add_row(*(escape(short(cell, 300)) for cell in cells))
         console.print(table)
     if diff.spec:
         table = _grid("Settings", "setting", "before", "after", "where")
