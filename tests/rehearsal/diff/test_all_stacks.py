@@ -193,7 +193,8 @@ def test_any_python_project_can_be_compared(tmp_path: Path, diff: Diffs) -> None
     found = json.loads(done.stdout)
     assert {each["name"]: each["verb"] for each in found["changes"]} == {"data": "update", "jobs": "delete"}
     assert found["spec"] == []
-    assert found["cost"] == {"before": None, "after": None}
+    assert found["cost"]["after"]["usd_per_month"] == {"min": 0, "max": 0}
+    assert found["cost"]["after"]["by_usage"]
     refused = diff(str(made.root), cwd=tmp_path)
     assert refused.returncode == 1
     assert "one of: dev, prod; or --all" in refused.stderr

@@ -214,7 +214,7 @@ def test_a_type_that_nobody_has_checked_counts_as_lost() -> None:
 
 # ---- effects that no rule knows
 
-DATABASE = "aws:rds/instance:Instance"
+DATABASE = "aws:dms/instanceProfile:InstanceProfile"
 
 
 def updated(token: str, old: dict, new: dict, **diff: str) -> Change:
