@@ -22,7 +22,7 @@ def make(
     return subprocess.run(
         ["make", *targets, f"PYTHON={python}"],
         cwd=folder,
-        env=os.environ | {"NO_COLOR": "1", "COLUMNS": "200"},
+        env=os.environ | {"NO_COLOR": "1", "COLUMNS": "200", "PYTEST_DEBUG_TEMPROOT": str(folder.parent)},
         capture_output=True,
         text=True,
         check=False,
