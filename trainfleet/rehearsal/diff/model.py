@@ -15,6 +15,7 @@ from trainfleet.rehearsal.diff.access import AccessChange
 from trainfleet.rehearsal.diff.data_loss import Loss, weight
 from trainfleet.rehearsal.diff.environments import Upgrade
 from trainfleet.rehearsal.diff.policy_changes import Weakened
+from trainfleet.rehearsal.diff.procedure import procedure
 from trainfleet.rehearsal.diff.sdk_changes import SdkChange
 from trainfleet.rehearsal.diff.worktrees import Revision
 
@@ -333,6 +334,7 @@ class Diff:
             "access": [vars(change) for change in self.access],
             "spec": [vars(change) for change in self.spec],
             "drift": [each.as_json() for each in self.drift],
+            "procedure": [vars(step) for step in procedure(self.changes)],
             "incomplete": list(self.incomplete),
             "notes": list(self.notes),
             "seconds": round(self.seconds, 2),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trainfleet.rehearsal.diff.procedure import procedure
+
 if TYPE_CHECKING:
     from trainfleet.rehearsal.diff.model import Diff
 
@@ -23,6 +25,12 @@ class Section:
 def sections(diff: Diff) -> list[Section]:
     """Return the tables that have rows, in the order of a review."""
     found = [
+        Section(
+            "Procedure",
+            ("when", "what", "why"),
+            tuple((step.when, step.what, step.why) for step in procedure(diff.changes)),
+            loud=True,
+        ),
         Section(
             "Access",
             ("access", "what", "by"),
