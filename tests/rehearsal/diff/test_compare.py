@@ -182,6 +182,17 @@ def test_synthetic_ids_are_shown_as_the_resources_they_belong_to() -> None:
     assert change.properties[0].old == "‹vpc›"
 
 
+def test_the_simulated_account_is_shown_as_the_account() -> None:
+    vpc = resource("aws:ec2/vpc:Vpc", "vpc", id="vpc-061b374a7955f4dc2")
+    vpc["outputs"] = {"ownerId": "111122223333"}
+    arn = "arn:aws:iam::111122223333:role/admin"
+    change = one(
+        event("update", old={"arn": arn}, new={"arn": WIRE}, diff={"arn": "update"}),
+        before=[vpc],
+    )
+    assert change.properties[0].old == "arn:aws:iam::‹account›:role/admin"
+
+
 def test_what_stays_as_it_is_and_components_are_not_changes() -> None:
     component = event("create", "trainfleet:aws:Network", "network", new={})
     found, unchanged = changes(

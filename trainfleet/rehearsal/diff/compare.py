@@ -32,6 +32,8 @@ _QUIET = {
 }
 _FILES = {"c44067f5952c0a294b673a41bacd8c17": "file", "0def7320c3a5731c473e5ecbe6d01bc7": "archive"}
 """The kinds of assets, by their signature."""
+_ACCOUNT = ("ownerId", "accountId", "registryId")
+"""Outputs that are the simulated account, whichever resource has them first."""
 INSIDE = " → "
 """Separates a property from the path inside the JSON document in its value."""
 Path = tuple[str, ...]
@@ -341,7 +343,8 @@ def _made_up(before: Iterable[Mapping[str, Any]], events: Iterable[Event]) -> Wo
                 and re.search(r"[0-9a-f]{7}", value)
                 and value != WIRE_UNKNOWN
             ):
-                names.setdefault(value, f"‹{name}›" if key == "id" or key in drawn else f"‹{name}.{key}›")
+                shown = name if key == "id" or key in drawn else f"{name}.{key}"
+                names.setdefault(value, "‹account›" if key in _ACCOUNT else f"‹{shown}›")
     if not names:
         return lambda text: text
     any_of = re.compile("|".join(re.escape(value) for value in sorted(names, key=len, reverse=True)))
