@@ -252,7 +252,7 @@ def test_an_exception_alone_is_a_change(repo: Repo, diff: Diffs, tmp_path: Path)
     repo.replace(
         STACK,
         "    tags:",
-        "    exceptions:\n      - {policy: own-key-for-buckets, resource: '*', reason: a trial run only, until:"
+        "    exceptions:\n      - {policy: own-key-for-buckets, resource: runs, reason: a trial run only, until:"
         " 2027-01-01}\n    tags:",
     )
     page = tmp_path / "page.html"
