@@ -13,7 +13,7 @@ from trainfleet.rehearsal.simulation.replacement import table
 from trainfleet.rehearsal.steps.selection import managed, missing_rules
 
 
-@pytest.mark.parametrize("stack", ["aws-dev"])  # the others: below
+@pytest.mark.parametrize("stack", ["aws-dev"])
 def test_every_type_of_a_stack_has_replacement_rules(engine: Engine, root: Path, stack: str) -> None:
     with rehearsal_session(read_project(root, stack), engine, RehearsalOptions()) as rehearsal:
         outcome = rehearsal.runner.run("preview")
@@ -24,7 +24,7 @@ def test_every_type_of_a_stack_has_replacement_rules(engine: Engine, root: Path,
     assert missing_rules((step.token for step in planned), table()) == []
 
 
-@pytest.mark.parametrize("stack", ["local", pytest.param("aws-prod", marks=pytest.mark.deep)])
+@pytest.mark.parametrize("stack", ["local", "aws-prod", "gcp-prod", "azure-prod"])
 def test_a_stack_goes_through_every_step(engine: Engine, root: Path, stack: str) -> None:
     report = rehearse(
         read_project(root, stack), engine, RehearsalOptions([root / "policies"], seed=7), subject=stack
