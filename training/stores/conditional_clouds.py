@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import os
 from collections.abc import Callable, Mapping
 from email.utils import formatdate
 from typing import Any
@@ -162,7 +163,7 @@ class GcsFiles:
 
     def _request(self, method: str, path: str, data: bytes | None = None, **query: str) -> Any:
         answer = self._session.request(
-            method, self._address + path, params=query, data=data, timeout=self._limit_s
+            method, self._address + path, params=query, data=data, timeout=self._limit_s, verify=_trusted()
         )
         return _checked(answer)
 
@@ -222,7 +223,10 @@ class AzureFiles:
             address += f"?{token.lstrip('?')}"
         else:
             sent["Authorization"] = self._signature(method, address, sent, len(data))
-        return _checked(requests.request(method, address, data=data, headers=sent, timeout=self._limit_s))
+        answer = requests.request(
+            method, address, data=data, headers=sent, timeout=self._limit_s, verify=_trusted()
+        )
+        return _checked(answer)
 
     def _signature(self, method: str, address: str, headers: Mapping[str, str], length: int) -> str:
         """The header of Azure's Shared Key scheme (REST reference, "Authorize with Shared Key")."""
@@ -249,6 +253,11 @@ CLIENTS: dict[str, Callable[[StorageUrl, RetryPolicy], ConditionalFiles]] = {
 
 def _key(url: StorageUrl, path: str) -> str:
     return f"{url.path}/{path}".lstrip("/")
+
+
+def _trusted() -> str | bool:
+    """The CAs that pyarrow's clients of GCS and Azure trust: those of SSL_CERT_FILE, else the system's."""
+    return os.environ.get("SSL_CERT_FILE") or True
 
 
 def _conflict(path: str) -> ConflictError:
