@@ -24,7 +24,7 @@ _CLOUD_TOOLS = ("aws", "gke-gcloud-auth-plugin", "kubelogin")
 _REGISTRY_LOGINS = ("aws", "gcloud", "az")
 
 NEEDS: dict[str, Needs] = {
-    "init": Needs((CLOUD,), ("git",)),
+    "init": Needs((), ("git",)),
     "spec": Needs(),
     "machines": Needs(),
     "preflight": Needs((), (CLOUD,)),

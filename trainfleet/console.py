@@ -21,6 +21,7 @@ EXTRAS = {
     "espeakng_loader": "speech",
     "google": "gcp",
     "grpc": "aws",
+    "jinja2": "pulumi",
     "numpy": "train",
     "optuna": "tune",
     "peft": "hf",

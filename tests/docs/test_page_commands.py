@@ -1,5 +1,5 @@
-"""The commands of pages that are quick enough for a test: own-repository.md, rehearsal.md, diff.md, multi-cloud.md,
-ray-up.md, several-clusters.md, first-apply/aws.md, first-apply/gcp.md, first-apply/azure.md,
+"""The commands of pages that are quick enough for a test: knowledge.md, own-repository.md, rehearsal.md,
+diff.md, multi-cloud.md, ray-up.md, several-clusters.md, first-apply/aws.md, first-apply/gcp.md, first-apply/azure.md,
 training-image.md.
 
 Each page's blocks marked with this file run in one shell, in a clone of the repository.

@@ -134,5 +134,5 @@ def test_the_pages_quote_the_computed_figure() -> None:
         if match["name"].startswith("held_out_")
     }
     assert {"held_out_mistakes", "held_out_share"} <= set(quoted)
-    computed = rejection_figure.figures()
+    computed = figures.figures()
     assert quoted == {name: computed[name] for name in quoted}

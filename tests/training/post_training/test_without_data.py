@@ -115,6 +115,7 @@ CASES = {
         sounds,
         [
             "workload.model={{kind: seq2seq, pretrained: '{model}', language: de, most_tokens: 8}}",
+            "workload.data.longest=4",
             *SPEECH,
         ],
         SOUND,

@@ -38,22 +38,37 @@ class Sent:
 
 
 def capture(build: Callable[[], None]) -> list[Sent]:
-    """Return what `build` registers. Its exceptions propagate after the event loop is closed."""
+    """Return what `build` registers. Its exceptions propagate after the event loop is closed.
+
+    The event loop, and Pulumi's project and stack in this process, are afterwards as they were.
+    """
     from pulumi.runtime import mocks
-    from pulumi.runtime.settings import reset_options
+    from pulumi.runtime.settings import SETTINGS, reset_options
 
     sent: list[Sent] = []
     with warnings.catch_warnings(), _functions_answered():
         warnings.simplefilter("ignore")
+        before, project, stack = _event_loop(), SETTINGS.project, SETTINGS.stack
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
         try:
             mocks.set_mocks(_mocks(), preview=True, monitor=_monitor(sent))
+            SETTINGS.outputs.clear()  # those of other programs belong to event loops that do not run
             loop.run_until_complete(_run(build))
         finally:
-            reset_options()
+            reset_options(project, stack)
             loop.close()
+            asyncio.set_event_loop(before)
     return sent
+
+
+def _event_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop of this thread, if it has one that can be used."""
+    try:
+        loop = asyncio.get_event_loop()
+    except RuntimeError:
+        return None
+    return None if loop.is_closed() else loop
 
 
 async def _run(build: Callable[[], None]) -> None:
