@@ -249,7 +249,6 @@ def test_ranks_with_gpus_record_what_nccl_does(monkeypatch: pytest.MonkeyPatch, 
     assert (
         made["env_vars"].items() >= {"TORCH_FR_BUFFER_SIZE": "7", "TORCH_FR_DUMP_ON_TIMEOUT": "true"}.items()
     )
-    assert made["env_vars"]["TORCH_GLOO_LAZY_INIT"] == "1"
     assert ray_cluster._worker_environment(standby, use_gpu=False) == (
         prestart.environment() if standby else None
     )

@@ -173,12 +173,6 @@ RAY = Group(
             "`lo` if all ranks are on one machine, else chosen by Gloo",
         ),
         Variable(
-            "TORCH_GLOO_LAZY_INIT",
-            "Whether Gloo connects two ranks when they first exchange something, and not all ranks at once.",
-            "each rank",
-            "`1`",
-        ),
-        Variable(
             "CUBLAS_WORKSPACE_CONFIG",
             "Workspace of cuBLAS; a fixed one makes results repeatable.",
             "each rank whose recipe is `deterministic`",

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from trainfleet.errors import MissingToolError, Problem, TrainfleetError
-from trainfleet.training.runtime import gloo, nccl_diagnostics
+from trainfleet.training.runtime import nccl_diagnostics
 
 LOOPBACK = ("127.0.0.1", "localhost")
 DRIVER_MOUNT = Path("/usr/local/nvidia/lib64")
@@ -45,8 +45,6 @@ def init_from_env(use_gpu: bool, timeout_s: float = 600) -> World:
     Raises:
         MissingToolError: the recipe requires GPUs, and there is none for this process.
     """
-    for name, value in gloo.VARIABLES.items():
-        os.environ.setdefault(name, value)
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if use_gpu:

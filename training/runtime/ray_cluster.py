@@ -24,7 +24,7 @@ from typing import Any
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.recipe.schema import ScalingConfig
 from trainfleet.training.recipe.schema_data import DataLoading
-from trainfleet.training.runtime import gloo, nccl_diagnostics, prestart, restarts
+from trainfleet.training.runtime import nccl_diagnostics, prestart, restarts
 from trainfleet.training.runtime.events import RANK_CPUS, RAY_NODES, RAY_TEMP
 
 QUIET = {
@@ -142,10 +142,7 @@ def _worker_environment(standby: bool, use_gpu: bool) -> dict[str, Any] | None:
     """The `runtime_env` of ranks. Ray Train makes the process group, so NCCL's variables are set here."""
     variables = dict(prestart.environment()["env_vars"]) if standby else {}
     if use_gpu:
-        # Without GPUs only the default group connects all ranks at once: an environment of its own for each
-        # process would cost a start without prestarted processes some seconds.
-        expected = {**nccl_diagnostics.VARIABLES, **gloo.VARIABLES}
-        variables |= {name: os.environ.get(name, value) for name, value in expected.items()}
+        variables |= {name: os.environ.get(name, value) for name, value in nccl_diagnostics.VARIABLES.items()}
     return {"env_vars": variables} if variables else None
 
 
