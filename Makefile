@@ -72,7 +72,6 @@ bench: stores ## Every benchmark in full (an hour or more); record the figures i
 	@$(VENV)/python -m benchmarks.scaling
 	@$(VENV)/python -m benchmarks.sharding
 	@$(VENV)/python -m benchmarks.scale
-	@$(VENV)/python -m benchmarks.gloo_groups
 	@$(VENV)/python -m benchmarks.checkpoints
 	@$(VENV)/python -m benchmarks.ingest
 	@$(VENV)/python -m benchmarks.input_engines
