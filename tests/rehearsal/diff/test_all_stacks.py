@@ -13,8 +13,9 @@ import pytest
 from tests.rehearsal.diff.repos import PARTS, STACK, Repo, make_repo
 from trainfleet.errors import InputError
 from trainfleet.rehearsal.diff.all_stacks import Failed, Report, affected
+from trainfleet.rehearsal.diff.change import Change, Verb
 from trainfleet.rehearsal.diff.diff import DiffOptions
-from trainfleet.rehearsal.diff.model import Change, Diff, Verb
+from trainfleet.rehearsal.diff.model import Diff
 from trainfleet.rehearsal.diff.render import MARKDOWN_LIMIT
 from trainfleet.rehearsal.diff.render_all import markdown_of, text_of
 from trainfleet.rehearsal.diff.worktrees import Revision

@@ -7,8 +7,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from trainfleet.rehearsal.diff.change import SECRET, UNKNOWN, Change, Verb
 from trainfleet.rehearsal.diff.compare import changes, deletions
-from trainfleet.rehearsal.diff.model import SECRET, UNKNOWN, Change, Diff, Verb, Verdict
+from trainfleet.rehearsal.diff.model import Diff, Verdict
 from trainfleet.rehearsal.diff.render import as_text
 from trainfleet.rehearsal.diff.worktrees import Revision
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN as WIRE

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.rehearsal.diff.test_render import UPDATE, change, diff
-from trainfleet.rehearsal.diff.model import Property, SpecChange, Verb
+from trainfleet.rehearsal.diff.change import Property, Verb
+from trainfleet.rehearsal.diff.model import SpecChange
 from trainfleet.rehearsal.diff.render import as_html
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

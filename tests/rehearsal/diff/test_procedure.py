@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from trainfleet.rehearsal.diff.change import Change, Verb
 from trainfleet.rehearsal.diff.data_loss import Loss
-from trainfleet.rehearsal.diff.model import Change, Diff, Verb
+from trainfleet.rehearsal.diff.model import Diff
 from trainfleet.rehearsal.diff.procedure import SHOWN, procedure
 from trainfleet.rehearsal.diff.render import as_html, as_markdown, as_text
 from trainfleet.rehearsal.diff.worktrees import Revision

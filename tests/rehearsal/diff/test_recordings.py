@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from trainfleet.errors import InputError
-from trainfleet.rehearsal.diff.model import SECRET, UNKNOWN, Diff, Verb, Verdict
+from trainfleet.rehearsal.diff.change import SECRET, UNKNOWN, Verb
+from trainfleet.rehearsal.diff.model import Diff, Verdict
 from trainfleet.rehearsal.diff.real_preview import diff_of
 from trainfleet.rehearsal.diff.render import as_html, as_markdown, as_text
 

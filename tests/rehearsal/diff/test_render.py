@@ -11,17 +11,9 @@ from typing import Any
 import pytest
 
 from trainfleet.infra.catalog.cost import Bill, BillItem
+from trainfleet.rehearsal.diff.change import Change, Property, Verb
 from trainfleet.rehearsal.diff.data_loss import loss_of
-from trainfleet.rehearsal.diff.model import (
-    SCHEMA_VERSION,
-    Change,
-    Diff,
-    Failing,
-    Property,
-    SpecChange,
-    Verb,
-    Verdict,
-)
+from trainfleet.rehearsal.diff.model import SCHEMA_VERSION, Diff, Failing, SpecChange, Verdict
 from trainfleet.rehearsal.diff.presentation import arrow, cost_notes, cost_rows, groups
 from trainfleet.rehearsal.diff.render import MARKDOWN_LIMIT, as_html, as_markdown, as_text
 from trainfleet.rehearsal.diff.worktrees import Revision

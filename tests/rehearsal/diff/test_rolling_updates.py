@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from trainfleet.rehearsal.diff.change import Verb
 from trainfleet.rehearsal.diff.compare import changes
 from trainfleet.rehearsal.diff.data_loss import loss_of, weight
-from trainfleet.rehearsal.diff.model import Verb
 from trainfleet.rehearsal.simulation.aws.model import AwsModel
 
 EKS, GKE = "aws:eks/nodeGroup:NodeGroup", "gcp:container/nodePool:NodePool"

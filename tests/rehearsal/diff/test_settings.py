@@ -12,7 +12,7 @@ import yaml
 
 from tests.rehearsal.diff.repos import PROJECT
 from trainfleet.infra.spec.stack_file import StackFile, read_stack_file
-from trainfleet.rehearsal.diff.model import SECRET
+from trainfleet.rehearsal.diff.change import SECRET
 from trainfleet.rehearsal.diff.settings import STAND_IN, bill_of, for_build, spec_changes, stack_file
 
 TODAY = date(2026, 11, 21)

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from trainfleet.rehearsal.diff.change import SECRET, UNKNOWN, Change, Property, Verb
 from trainfleet.rehearsal.diff.data_loss import Loss, loss_of
-from trainfleet.rehearsal.diff.model import SECRET, UNKNOWN, Change, Property, Verb
 from trainfleet.rehearsal.diff.unknown_effects import may_replace
 from trainfleet.rehearsal.simulation.pulumi_values import SIGNATURE, is_secret, plain
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN as WIRE_UNKNOWN

@@ -22,8 +22,9 @@ from trainfleet.infra.spec.load import load_stack
 from trainfleet.infra.spec.stack_file import PLATFORM_KEY, StackFile
 from trainfleet.rehearsal.diff import cache, compare, environments, policy_changes
 from trainfleet.rehearsal.diff.access import AccessChange, access_changes, planned_after, planned_before
+from trainfleet.rehearsal.diff.change import Change
 from trainfleet.rehearsal.diff.environments import Environments
-from trainfleet.rehearsal.diff.model import Change, Diff
+from trainfleet.rehearsal.diff.model import Diff
 from trainfleet.rehearsal.diff.planned_cost import applied_plan, costs, previewed_plan
 from trainfleet.rehearsal.diff.policy_changes import Weakened
 from trainfleet.rehearsal.diff.sdk_changes import SdkChange, sdk_changes

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from trainfleet.rehearsal.diff.change import Property
 from trainfleet.rehearsal.diff.compare import differences
-from trainfleet.rehearsal.diff.model import Drift, Property
+from trainfleet.rehearsal.diff.model import Drift
 
 
 def drift_of(events: Iterable[Mapping[str, Any]]) -> list[Drift]:

@@ -12,9 +12,10 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.infra.catalog.planned import Plan, bill_of_plan
 from trainfleet.rehearsal.diff import compare, exports
 from trainfleet.rehearsal.diff.access import AccessChange, access_changes, planned_after, planned_before
+from trainfleet.rehearsal.diff.change import Change
 from trainfleet.rehearsal.diff.diff import DiffOptions, Show, check_head, head_of
 from trainfleet.rehearsal.diff.exports import Export
-from trainfleet.rehearsal.diff.model import Change, Diff, Failing
+from trainfleet.rehearsal.diff.model import Diff, Failing
 from trainfleet.rehearsal.diff.planned_cost import applied_plan, previewed_plan
 from trainfleet.rehearsal.diff.settings import STAND_IN, for_build, stack_file
 from trainfleet.rehearsal.diff.two_sided_run import Session, Side, session

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, NOT_COUNTED, Bill, BillItem
+from trainfleet.rehearsal.diff.change import Change, Property, Verb
 from trainfleet.rehearsal.diff.data_loss import Loss, weight
-from trainfleet.rehearsal.diff.model import MAY_REPLACE, Change, Diff, Property, Verb, money
+from trainfleet.rehearsal.diff.model import MAY_REPLACE, Diff, money
 
 TITLES = {Verb.DELETE: "Deleted", Verb.REPLACE: "Replaced", Verb.UPDATE: "Updated", Verb.CREATE: "Created"}
 """In the order of a review: destructive changes first."""

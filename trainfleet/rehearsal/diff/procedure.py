@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from trainfleet.rehearsal.diff.model import Change
+from trainfleet.rehearsal.diff.change import Change, Verb
 
 CLUSTERS = (
     "aws:eks/cluster:Cluster",
@@ -39,7 +37,7 @@ class Step:
 def procedure(changes: Iterable[Change]) -> list[Step]:
     """Return the steps besides `pulumi up`, in their order; empty if it is enough by itself."""
     changes = list(changes)
-    gone = [change for change in changes if change.verb in ("replace", "delete")]
+    gone = [change for change in changes if change.verb in (Verb.REPLACE, Verb.DELETE)]
     found: list[Step] = []
     if unsure := [change.name for change in changes if change.may_replace]:
         what = f"preview with the real providers, and read what happens to {_some(unsure)}"
@@ -47,7 +45,7 @@ def procedure(changes: Iterable[Change]) -> list[Step]:
     if protected := [change.name for change in gone if change.protected]:
         what = f"pulumi state unprotect for {_some(protected)}"
         found.append(Step("before", what, "the apply refuses to delete what is protected"))
-    clusters = [change.name for change in gone if change.token in CLUSTERS and change.verb == "replace"]
+    clusters = [change.name for change in gone if change.token in CLUSTERS and change.verb is Verb.REPLACE]
     inside = [change for change in gone if change.token.startswith("kubernetes:")]
     if clusters and inside:
         what = (
@@ -59,7 +57,7 @@ def procedure(changes: Iterable[Change]) -> list[Step]:
     rolled = [
         change.name
         for change in changes
-        if change.token in NODES and change.destructive and change.verb != "create"
+        if change.token in NODES and change.destructive and change.verb is not Verb.CREATE
     ]
     if rolled:
         what = f"the nodes of {_some(rolled)} are drained"

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from trainfleet.rehearsal.diff.model import Diff, Verb, Verdict
+from trainfleet.rehearsal.diff.change import Verb
+from trainfleet.rehearsal.diff.model import Diff, Verdict
 from trainfleet.rehearsal.diff.presentation import (
     DRIFT,
     TITLES,

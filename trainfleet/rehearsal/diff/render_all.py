@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainfleet.rehearsal.diff.all_stacks import Report
-from trainfleet.rehearsal.diff.model import Diff, Verb
+from trainfleet.rehearsal.diff.change import Verb
+from trainfleet.rehearsal.diff.model import Diff
 from trainfleet.rehearsal.diff.render import MARKDOWN_LIMIT, as_markdown, as_table
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from trainfleet.infra.catalog.cost import Bill, bill
 from trainfleet.infra.spec.schema import Kubernetes, PlatformSpec
 from trainfleet.infra.spec.stack_file import PLATFORM_KEY, StackFile, read_stack_file
 from trainfleet.kubernetes_support import last_day
-from trainfleet.rehearsal.diff.model import SECRET, SpecChange
+from trainfleet.rehearsal.diff.change import SECRET
+from trainfleet.rehearsal.diff.model import SpecChange
 
 KeyPath = tuple[str | int, ...]
 STAND_IN = "rehearsal-secret"
