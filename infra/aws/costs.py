@@ -11,7 +11,7 @@ from typing import Any
 from trainfleet.infra.aws.layout import KEYS, SYSTEM_DISK_GIB, endpoint_services, platform_zones, root_volume
 from trainfleet.infra.catalog.cost import nat_costs, shared_filesystem_cost
 from trainfleet.infra.catalog.machines import Machine
-from trainfleet.infra.catalog.planned import Charge, Charges, Nodes, Plan, Planned, QuantityUnknown
+from trainfleet.infra.catalog.planned import Charge, Charges, Nodes, Plan, Planned, QuantityUnknown, one
 from trainfleet.infra.cloud_support import StandingCost
 from trainfleet.infra.spec.schema import PlatformSpec
 
@@ -144,10 +144,6 @@ def _lustre(system: Planned, _plan: Plan) -> Iterator[Charge]:
     yield Charge(row, gib, gib, system.name)
 
 
-def _one(row: str) -> Charges:
-    return lambda _resource, _plan: [Charge(row, 1, 1)]
-
-
 def _by_size(row: str, path: str) -> Charges:
     """A file system that is billed by its capacity in GiB, with a line of its own."""
 
@@ -174,33 +170,33 @@ def _cloud_control(resource: Planned, _plan: Plan) -> Iterator[Charge | Nodes]:
 
 
 CHARGES: Mapping[str, Charges] = {
-    "aws:eks/cluster:Cluster": _one("control-plane"),
+    "aws:eks/cluster:Cluster": one("control-plane"),
     "aws:eks/nodeGroup:NodeGroup": _node_group,
     "aws:autoscaling/group:Group": _scaling_group,
     "aws:ec2/instance:Instance": _instance,
     "aws:ebs/volume:Volume": _volume_resource,
-    "aws:ec2/natGateway:NatGateway": _one("nat"),
-    "aws:ec2/eip:Eip": _one("address"),
+    "aws:ec2/natGateway:NatGateway": one("nat"),
+    "aws:ec2/eip:Eip": one("address"),
     "aws:ec2/vpcEndpoint:VpcEndpoint": _endpoint,
-    "aws:lb/loadBalancer:LoadBalancer": _one("load-balancer"),
-    "aws:alb/loadBalancer:LoadBalancer": _one("load-balancer"),
+    "aws:lb/loadBalancer:LoadBalancer": one("load-balancer"),
+    "aws:alb/loadBalancer:LoadBalancer": one("load-balancer"),
     "aws:fsx/lustreFileSystem:LustreFileSystem": _lustre,
     "aws:fsx/openZfsFileSystem:OpenZfsFileSystem": _by_size("openzfs", "storageCapacity"),
     "aws:fsx/ontapFileSystem:OntapFileSystem": _by_size("ontap", "storageCapacity"),
     "aws:fsx/windowsFileSystem:WindowsFileSystem": _by_size("windows-files", "storageCapacity"),
-    "aws:kms/key:Key": _one("key"),
-    "aws:secretsmanager/secret:Secret": _one("secret"),
-    "aws:route53/zone:Zone": _one("dns-zone"),
+    "aws:kms/key:Key": one("key"),
+    "aws:secretsmanager/secret:Secret": one("secret"),
+    "aws:route53/zone:Zone": one("dns-zone"),
     "aws:cloudcontrol/resource:Resource": _cloud_control,
-    "aws:rds/instance:Instance": _one("database"),
-    "aws:rds/cluster:Cluster": _one("database-cluster"),
-    "aws:elasticache/replicationGroup:ReplicationGroup": _one("cache"),
-    "aws:elasticache/cluster:Cluster": _one("cache"),
-    "aws:ec2/capacityBlockReservation:CapacityBlockReservation": _one("capacity-block"),
-    "aws:ec2/capacityReservation:CapacityReservation": _one("capacity-reservation"),
-    "aws:ec2transitgateway/vpcAttachment:VpcAttachment": _one("transit-gateway-attachment"),
-    "aws:ec2transitgateway/transitGateway:TransitGateway": _one("transit-gateway"),
-    "aws:ec2/vpnConnection:VpnConnection": _one("vpn"),
+    "aws:rds/instance:Instance": one("database"),
+    "aws:rds/cluster:Cluster": one("database-cluster"),
+    "aws:elasticache/replicationGroup:ReplicationGroup": one("cache"),
+    "aws:elasticache/cluster:Cluster": one("cache"),
+    "aws:ec2/capacityBlockReservation:CapacityBlockReservation": one("capacity-block"),
+    "aws:ec2/capacityReservation:CapacityReservation": one("capacity-reservation"),
+    "aws:ec2transitgateway/vpcAttachment:VpcAttachment": one("transit-gateway-attachment"),
+    "aws:ec2transitgateway/transitGateway:TransitGateway": one("transit-gateway"),
+    "aws:ec2/vpnConnection:VpnConnection": one("vpn"),
 }
 """Type to how it is billed. A row that prices.toml does not have is reported as without a price."""
 

@@ -10,7 +10,7 @@ from trainfleet.infra.azure.layout import endpoint_kinds, platform_zones
 from trainfleet.infra.azure.sizes import DEFAULT_DISK_GIB, SYSTEM_DISK_GIB, disk_tier, os_disk
 from trainfleet.infra.catalog.cost import nat_costs, shared_filesystem_cost
 from trainfleet.infra.catalog.machines import Machine
-from trainfleet.infra.catalog.planned import Charge, Charges, Nodes, Plan, Planned, QuantityUnknown
+from trainfleet.infra.catalog.planned import Charge, Charges, Nodes, Plan, Planned, QuantityUnknown, one
 from trainfleet.infra.cloud_support import StandingCost
 from trainfleet.infra.spec.schema import PlatformSpec
 
@@ -122,29 +122,25 @@ def _lustre(system: Planned, _plan: Plan) -> Iterator[Charge]:
     yield Charge(f"lustre-{system.get('sku.name')}", gib, gib, system.name)
 
 
-def _one(row: str) -> Charges:
-    return lambda _resource, _plan: [Charge(row, 1, 1)]
-
-
 CHARGES: Mapping[str, Charges] = {
     "azure-native:containerservice:ManagedCluster": _cluster,
     "azure-native:containerservice:AgentPool": _pool,
     "azure-native:compute:VirtualMachine": _machine,
     "azure-native:compute:Disk": _disk,
-    "azure-native:network:NatGateway": _one("nat"),
+    "azure-native:network:NatGateway": one("nat"),
     "azure-native:network:PublicIPAddress": _address,
-    "azure-native:network:PrivateEndpoint": _one("endpoint"),
-    "azure-native:network:LoadBalancer": _one("load-balancer"),
-    "azure-native:network:AzureFirewall": _one("firewall"),
-    "azure-native:network:BastionHost": _one("bastion"),
-    "azure-native:network:VirtualNetworkGateway": _one("gateway"),
-    "azure-native:privatedns:PrivateZone": _one("dns-zone"),
+    "azure-native:network:PrivateEndpoint": one("endpoint"),
+    "azure-native:network:LoadBalancer": one("load-balancer"),
+    "azure-native:network:AzureFirewall": one("firewall"),
+    "azure-native:network:BastionHost": one("bastion"),
+    "azure-native:network:VirtualNetworkGateway": one("gateway"),
+    "azure-native:privatedns:PrivateZone": one("dns-zone"),
     "azure-native:containerregistry:Registry": _registry,
     "azure-native:storage:FileShare": _share,
     "azure-native:storagecache:AmlFilesystem": _lustre,
-    "azure-native:compute:CapacityReservation": _one("capacity-reservation"),
-    "azure-native:dbforpostgresql:Server": _one("database"),
-    "azure-native:redis:Redis": _one("cache"),
+    "azure-native:compute:CapacityReservation": one("capacity-reservation"),
+    "azure-native:dbforpostgresql:Server": one("database"),
+    "azure-native:redis:Redis": one("cache"),
 }
 """Type to how it is billed. A row that prices.toml does not have is reported as without a price."""
 

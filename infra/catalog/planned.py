@@ -179,6 +179,11 @@ class Plan:
 Charges = Callable[[Planned, Plan], Iterable["Charge | Nodes"]]
 
 
+def one(row: str) -> Charges:
+    """Return the charge of a resource that is one unit of a row of prices.toml."""
+    return lambda _resource, _plan: [Charge(row, 1, 1)]
+
+
 def bill_of_plan(plan: Plan, usage: Usage | None = None) -> Bill:
     """Return the cost of a plan. A resource with a quantity that is not known yet has no price."""
     lines = _Lines(plan)

@@ -16,6 +16,7 @@ from trainfleet.infra.catalog.planned import (
     Planned,
     QuantityUnknown,
     machine_named,
+    one,
 )
 from trainfleet.infra.cloud_support import StandingCost
 from trainfleet.infra.clouds import Cloud
@@ -141,10 +142,6 @@ def _lustre(instance: Planned, _plan: Plan) -> Iterator[Charge]:
     yield Charge(f"lustre-{instance.get('perUnitStorageThroughput')}", gib, gib, instance.name)
 
 
-def _one(row: str) -> Charges:
-    return lambda _resource, _plan: [Charge(row, 1, 1)]
-
-
 CHARGES: Mapping[str, Charges] = {
     "gcp:container/cluster:Cluster": _cluster,
     "gcp:container/nodePool:NodePool": _node_pool,
@@ -153,17 +150,17 @@ CHARGES: Mapping[str, Charges] = {
     "gcp:compute/routerNat:RouterNat": _nat,
     "gcp:compute/address:Address": _address,
     "gcp:compute/globalAddress:GlobalAddress": _address,
-    "gcp:compute/forwardingRule:ForwardingRule": _one("load-balancer"),
-    "gcp:compute/globalForwardingRule:GlobalForwardingRule": _one("load-balancer"),
+    "gcp:compute/forwardingRule:ForwardingRule": one("load-balancer"),
+    "gcp:compute/globalForwardingRule:GlobalForwardingRule": one("load-balancer"),
     "gcp:filestore/instance:Instance": _filestore,
     "gcp:lustre/instance:Instance": _lustre,
-    "gcp:kms/cryptoKey:CryptoKey": _one("key"),
-    "gcp:secretmanager/secret:Secret": _one("secret"),
-    "gcp:sql/databaseInstance:DatabaseInstance": _one("database"),
-    "gcp:redis/instance:Instance": _one("cache"),
-    "gcp:compute/reservation:Reservation": _one("reservation"),
-    "gcp:compute/regionDisk:RegionDisk": _one("regional-disk"),
-    "gcp:compute/vPNTunnel:VPNTunnel": _one("vpn"),
+    "gcp:kms/cryptoKey:CryptoKey": one("key"),
+    "gcp:secretmanager/secret:Secret": one("secret"),
+    "gcp:sql/databaseInstance:DatabaseInstance": one("database"),
+    "gcp:redis/instance:Instance": one("cache"),
+    "gcp:compute/reservation:Reservation": one("reservation"),
+    "gcp:compute/regionDisk:RegionDisk": one("regional-disk"),
+    "gcp:compute/vPNTunnel:VPNTunnel": one("vpn"),
 }
 """Type to how it is billed. A row that prices.toml does not have is reported as without a price."""
 

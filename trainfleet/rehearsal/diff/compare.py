@@ -13,7 +13,7 @@ from typing import Any
 from trainfleet.rehearsal.diff.change import SECRET, UNKNOWN, Change, Property, Verb
 from trainfleet.rehearsal.diff.data_loss import Loss, loss_of
 from trainfleet.rehearsal.diff.unknown_effects import may_replace
-from trainfleet.rehearsal.simulation.pulumi_values import SIGNATURE, is_secret, plain
+from trainfleet.rehearsal.simulation.pulumi_values import SIGNATURE, is_secret, plain, texts
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN as WIRE_UNKNOWN
 from trainfleet.rehearsal.simulation.replacement import in_terms_of_new, join_path, split_path
 from trainfleet.rehearsal.steps.selection import is_real
@@ -330,7 +330,7 @@ def _made_up(before: Iterable[Mapping[str, Any]], events: Iterable[Event]) -> Wo
     for resource in (*made, *(new for event in events if (new := event.get("new")) and new.get("custom"))):
         name, inputs = resource["urn"].rsplit("::", 1)[-1], resource.get("inputs") or {}
         own = set(
-            _texts(
+            texts(
                 {key: value for key, value in inputs.items() if key not in (inputs.get("__defaults") or ())}
             )
         )
@@ -349,14 +349,3 @@ def _made_up(before: Iterable[Mapping[str, Any]], events: Iterable[Event]) -> Wo
         return lambda text: text
     any_of = re.compile("|".join(re.escape(value) for value in sorted(names, key=len, reverse=True)))
     return lambda text: any_of.sub(lambda match: names[match.group()], text)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
-    elif isinstance(value, str):
-        yield value

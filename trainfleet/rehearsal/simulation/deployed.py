@@ -15,7 +15,7 @@ from typing import Any
 
 from trainfleet.rehearsal.simulation.aws.ids import ACCOUNT
 from trainfleet.rehearsal.simulation.azure.ids import SUBSCRIPTION
-from trainfleet.rehearsal.simulation.pulumi_values import plain
+from trainfleet.rehearsal.simulation.pulumi_values import plain, texts
 
 HIDDEN = "trainfleet-hidden-secret"
 """The placeholder of a secret that is encrypted in the export."""
@@ -117,23 +117,12 @@ def deployed(resources: Iterable[Mapping[str, Any]], stand_ins: Iterable[str]) -
         resources: the resources of the export, with secrets wrapped.
         stand_ins: the texts that replace encrypted settings.
     """
-    texts = [text for resource in resources for text in _texts(plain(resource.get("outputs") or {}))]
+    outputs = [text for resource in resources for text in texts(plain(resource.get("outputs") or {}))]
     accounts = {}
     for simulated, pattern in _OWNERS:
-        seen = Counter(match for text in texts for match in pattern.findall(text))
+        seen = Counter(match for text in outputs for match in pattern.findall(text))
         if seen:
             accounts[simulated] = seen.most_common(1)[0][0]
     plain_texts = [HIDDEN, *stand_ins]
     coded = [base64.b64encode(text.encode()).decode() for text in plain_texts]
     return Deployed((*plain_texts, *coded), accounts)
-
-
-def _texts(value: Any) -> Iterable[str]:
-    if isinstance(value, dict):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
-    elif isinstance(value, str):
-        yield value

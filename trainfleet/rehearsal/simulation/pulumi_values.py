@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from google.protobuf import json_format, struct_pb2
@@ -90,3 +90,15 @@ def _mark_unknown(value: Json) -> Json:
     if isinstance(value, list):
         return [_mark_unknown(item) for item in value]
     return "[unknown]" if value == UNKNOWN else value
+
+
+def texts(value: Json) -> Iterator[str]:
+    """Yield every text in a plain value; keys are not included."""
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts(item)
+    elif isinstance(value, str):
+        yield value

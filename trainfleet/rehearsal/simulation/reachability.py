@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
-from trainfleet.rehearsal.simulation.pulumi_values import plain
+from trainfleet.rehearsal.simulation.pulumi_values import plain, texts
 
 PLACES: Mapping[str, str] = {
     "laptop": "a laptop on the internet",
@@ -43,7 +43,7 @@ def why_unreachable(kubeconfig: str, place: str, records: Iterable[CloudObject])
     everything = list(records)
     for cluster in everything:
         check = _CHECKS.get(cluster.token)
-        if check is not None and host and host in _texts(plain(cluster.outputs)):
+        if check is not None and host and host in _hosts(plain(cluster.outputs)):
             reason = check(plain(cluster.inputs), host, place != "runner", cluster, everything)
             return f"dial tcp: i/o timeout: {reason}" if reason else ""
     return ""
@@ -124,16 +124,9 @@ def _host(kubeconfig: str) -> str:
     return str(server).removeprefix("https://").partition("/")[0].partition(":")[0]
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _hosts(value: Any) -> Iterator[str]:
     """The hosts and addresses in a cluster's outputs."""
-    if isinstance(value, dict):
-        for member in value.values():
-            yield from _texts(member)
-    elif isinstance(value, list):
-        for member in value:
-            yield from _texts(member)
-    elif isinstance(value, str):
-        yield value.removeprefix("https://")
+    return (text.removeprefix("https://") for text in texts(value))
 
 
 def _name(cluster: CloudObject) -> str:
