@@ -216,7 +216,7 @@ def usable_go(required: str) -> str:
 
 def knowledge() -> Check:
     """Check that what is known about the providers was generated for the SDKs that are installed."""
-    from trainfleet.rehearsal.knowledge.table import behind, origins
+    from trainfleet.rehearsal.simulation.knowledge_table import behind, origins
 
     if outdated := behind(version_of):
         fix = "trainfleet knowledge update"

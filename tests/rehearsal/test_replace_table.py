@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from trainfleet.rehearsal.knowledge.table import tables
+from trainfleet.rehearsal.simulation.knowledge_table import tables
 from trainfleet.rehearsal.simulation.replacement import TABLE, join_path, split_path, table
 from trainfleet.rehearsal.simulation.schema import Kind, Property, inputs_of, packages
 

@@ -1,4 +1,4 @@
-"""Write the tables of trainfleet/rehearsal/knowledge/tables/ from provider sources or package schemas.
+"""Write the tables of trainfleet/rehearsal/simulation/knowledge/ from provider sources or package schemas.
 
     python -m tools.knowledge INPUTS.toml [--check]
 
@@ -28,7 +28,7 @@ from typing import Any
 from tools.knowledge import azure, kubernetes, terraform
 from trainfleet.errors import InputError, Problem
 from trainfleet.rehearsal.knowledge.package_schema import from_schema
-from trainfleet.rehearsal.knowledge.table import SHIPPED, Row, Table, read_table, write_table
+from trainfleet.rehearsal.simulation.knowledge_table import SHIPPED, Row, Table, read_table, write_table
 from trainfleet.rehearsal.simulation.schema import packages
 
 READER = Path(__file__).with_name("goreader")

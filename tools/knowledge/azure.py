@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from trainfleet.rehearsal.knowledge.table import Row
+from trainfleet.rehearsal.simulation.knowledge_table import Row
 from trainfleet.rehearsal.simulation.schema import Package, Property, ResourceType, inputs_of
 
 _ADDRESS = re.compile(r"(Name|^name|^scope|^resourceUri|^resourceId|^subscriptionId|^managementGroupId|Id)$")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainfleet.rehearsal.knowledge.table import Row
+from trainfleet.rehearsal.simulation.knowledge_table import Row
 from trainfleet.rehearsal.simulation.property_paths import join_path, split_path
 from trainfleet.rehearsal.simulation.schema import Package
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainfleet.rehearsal.knowledge.table import Row
 from trainfleet.rehearsal.simulation.conditions import condition
+from trainfleet.rehearsal.simulation.knowledge_table import Row
 from trainfleet.rehearsal.simulation.property_paths import join_path
 from trainfleet.rehearsal.simulation.schema import Kind, Package, Property, inputs_of
 

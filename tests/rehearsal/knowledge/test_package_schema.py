@@ -11,8 +11,15 @@ import pytest
 
 from trainfleet.errors import InputError
 from trainfleet.rehearsal.knowledge.package_schema import from_schema
-from trainfleet.rehearsal.knowledge.table import SHIPPED, Row, Table, read_table, tables, write_table
 from trainfleet.rehearsal.knowledge.update import schema_file, update
+from trainfleet.rehearsal.simulation.knowledge_table import (
+    SHIPPED,
+    Row,
+    Table,
+    read_table,
+    tables,
+    write_table,
+)
 from trainfleet.rehearsal.simulation.replacement import Effect, Rules, effects
 
 TOKEN = "aws:shop/disk:Disk"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.rehearsal.knowledge.table import Row, Table
+from trainfleet.rehearsal.simulation.knowledge_table import Row, Table
 from trainfleet.rehearsal.simulation.property_paths import join_path
 
 _DEEPEST = 12

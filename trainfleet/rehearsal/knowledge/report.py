@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.rehearsal.knowledge.table import is_behind, project_folder, tables
+from trainfleet.rehearsal.simulation.knowledge_table import is_behind, project_folder, tables
 from trainfleet.rehearsal.simulation.property_paths import join_path
 from trainfleet.rehearsal.simulation.replacement import table
 from trainfleet.suggestions import did_you_mean

@@ -12,7 +12,7 @@ from typing import Any
 
 from trainfleet.errors import InputError, MissingToolError, Problem
 from trainfleet.rehearsal.knowledge.package_schema import from_schema
-from trainfleet.rehearsal.knowledge.table import FOLDER, SHIPPED, Table, read_table, write_table
+from trainfleet.rehearsal.simulation.knowledge_table import FOLDER, SHIPPED, Table, read_table, write_table
 from trainfleet.rehearsal.simulation.schema import packages
 
 TIMEOUT_S = 300.0

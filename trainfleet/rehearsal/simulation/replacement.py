@@ -1,7 +1,7 @@
 """What a changed property does to a resource: updates it, replaces it, or nobody knows.
 
 The SDKs do not contain this (see `schema.py`). The rules of a type come from its package's table, generated
-for every type or written by `trainfleet knowledge update` (knowledge/table.py), and from rows by hand in
+for every type or written by `trainfleet knowledge update` (knowledge_table.py), and from rows by hand in
 replacements/ for what neither says. A pattern covers a property and everything below it; `[*]` is any list
 item.
 """
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.rehearsal.knowledge.table import Row, Table, project_folder, tables
 from trainfleet.rehearsal.simulation.changes import changes, value_at
 from trainfleet.rehearsal.simulation.comparison import Sameness, comparable
 from trainfleet.rehearsal.simulation.conditions import Condition, Lookup, NotGivenError, condition
+from trainfleet.rehearsal.simulation.knowledge_table import Row, Table, project_folder, tables
 from trainfleet.rehearsal.simulation.property_paths import Path as Path_
 from trainfleet.rehearsal.simulation.property_paths import covers, join_path, split_path
 

@@ -1,6 +1,6 @@
 """One package's table: which changed properties replace a resource, and which lists are sets, for each type.
 
-A table is JSON with one type a line. It ships for each package in tables/; a project's own table, written by
+A table is JSON with one type a line. It ships for each package in `knowledge/`. A project's own table, written by
 `trainfleet knowledge update` into `.trainfleet/knowledge/`, takes its place.
 """
 
@@ -16,9 +16,9 @@ from typing import Any
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
 
-SHIPPED = Path(__file__).with_name("tables")
+SHIPPED = Path(__file__).with_name("knowledge")
 FOLDER = Path(".trainfleet") / "knowledge"
-"""Folder of a project's own tables. It belongs into version control, so that everyone reviews with it."""
+"""Folder of a project's own tables. It belongs in version control, so that everyone reviews with it."""
 
 
 @dataclass(frozen=True)
