@@ -1,7 +1,7 @@
 """One package's table: which changed properties replace a resource, and which lists are sets, for each type.
 
-A table is JSON with one type a line. It ships for each package in `knowledge/`. A project's own table, written by
-`trainfleet knowledge update` into `.trainfleet/knowledge/`, takes its place.
+A table is JSON with one type a line. It ships for each package in `knowledge/`. A project's own table, which
+`trainfleet knowledge update` writes to `.trainfleet/knowledge/`, takes its place.
 """
 
 from __future__ import annotations
