@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from ray.exceptions import RayActorError
 
 from tests.training.launches import Launcher, rows, running, untimed, wait_for
 from tests.training.remote_workload import BAD, DEADLY, NAME, Traced, built, opened
@@ -218,7 +220,8 @@ def builders() -> set[int]:
     found = set()
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::BatchBuilder"):
+            command = process.cmdline()  # empty when it has just ended
+            if command and command[0].startswith("ray::BatchBuilder"):
                 found.add(process.pid)
     return found
 
@@ -325,6 +328,44 @@ def test_as_many_batches_are_built_ahead_as_the_recipe_says_and_none_of_other_da
             other.take("train", asked[1])
     finally:
         other.close()
+
+
+class Process:
+    """A stand-in for an actor: what it was asked for is lost when it has begun with the sample `DEADLY_SAMPLE`."""
+
+    DEADLY_SAMPLE = 13
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self.build = SimpleNamespace(remote=lambda split, indices, *_: (self, indices))
+
+    def result(self, indices: list[int]) -> list[int]:
+        if self.DEADLY_SAMPLE in indices:
+            self.ended.set()
+        if self.ended.wait(0.3):
+            raise RayActorError
+        return indices
+
+
+def test_a_batch_that_ends_its_processes_does_not_take_others_with_it(
+    tiny: Make, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = tiny(*RAY[:1], "data_loading.workers=1", "data_loading.prefetch_factor=2")
+    monkeypatch.setattr("ray.is_initialized", lambda: True)
+    monkeypatch.setattr("ray.get", lambda asked, timeout: asked[0].result(asked[1]))
+    monkeypatch.setattr("ray.kill", lambda actor: None)
+    monkeypatch.setattr(RemoteBatches, "_new", lambda self: Process())
+    pool = RemoteBatches(recipe, make_workload(recipe, cache), "cpu", cache, lambda *_: None)
+    pool.start()
+    with ThreadPoolExecutor(2) as threads:
+        deadly = threads.submit(pool.batch, "train", [Process.DEADLY_SAMPLE])
+        for sample in (1, 2):
+            assert threads.submit(pool.batch, "train", [sample]).result(30) == [sample]
+        with pytest.raises(TrainfleetError, match="a batch of train cannot be built"):
+            deadly.result(30)
+    pool.close()
+    with pytest.raises(TrainfleetError, match="the run has ended"):
+        pool.batch("train", [3])
 
 
 def test_a_wait_without_any_batch_is_reported_once_until_there_is_one(

@@ -13,12 +13,11 @@ Any process builds any batch, with the same result, and what is lost with one is
 from __future__ import annotations
 
 import contextlib
-import queue
 import socket
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,6 +136,8 @@ class _Process:
     """A place in the pool; `actor` is replaced when it is lost."""
 
     actor: Any
+    batches: int = 0
+    """Which it has been asked for."""
 
 
 class RemoteBatches:
@@ -179,9 +180,11 @@ class RemoteBatches:
         self._own = torch.device(device).type == "cpu"
         self.depth = self._loading.processes * self._loading.prefetch_factor
         self._processes: list[_Process] = []
-        self._free: queue.SimpleQueue[_Process] = queue.SimpleQueue()
-        """Each process as often as it may have batches to build."""
         self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        """Notified when a process has a batch less."""
+        self._lost = 0
+        """Batches that were lost and wait for a process of their own."""
         self._closed = self._reported = False
         self._built_at = time.monotonic()
         """When a process has built a batch, last."""
@@ -197,9 +200,7 @@ class RemoteBatches:
                 return
             self._config["fingerprint"] = self._workload.fingerprint()
             self._processes = [_Process(self._new()) for _ in range(self._loading.processes)]
-        for _ in range(self._loading.prefetch_factor):
-            for process in self._processes:
-                self._free.put(process)
+            self._changed.notify_all()
 
     def prefetch(self, split: Split, indices: Sequence[int]) -> None:
         """Have the processes open the blocks of these samples."""
@@ -215,25 +216,52 @@ class RemoteBatches:
         from ray.exceptions import RayError, RayTaskError
 
         lost: Exception | None = None
-        for _ in range(len(self._processes) + MORE_TRIES):
-            process = self._free.get()
-            actor = process.actor
-            try:
-                asked = actor.build.remote(split, indices, torch.is_grad_enabled(), self._upcoming)
-                sent = self._wait(asked)
-                return decode(sent, self._own)
-            except RayTaskError as error:
-                raise error.cause from error
-            except RayError as error:
-                lost = error
-                if self._closed:
-                    raise
-                self._replace(process, actor, error)
-            finally:
-                self._free.put(process)
+        for number in range(1 + len(self._processes) + MORE_TRIES):
+            with self._process(alone=number > 0) as process:
+                actor = process.actor
+                try:
+                    asked = actor.build.remote(split, indices, torch.is_grad_enabled(), self._upcoming)
+                    return decode(self._wait(asked), self._own)
+                except RayTaskError as error:
+                    raise error.cause from error
+                except RayError as error:
+                    lost = error
+                    if self._closed:
+                        raise
+                    self._replace(process, actor, error)
         what = f"the processes that built it were lost, the last one so: {_first_line(lost)}"
         fix = "if they ran out of memory, use a smaller batch, or less data_loading.workers on a node"
         raise TrainfleetError(f"a batch of {split} cannot be built", [Problem(KEY, what, fix)]) from lost
+
+    @contextlib.contextmanager
+    def _process(self, alone: bool) -> Iterator[_Process]:
+        """The process with the fewest batches. A batch that was lost once is built `alone`, before others:
+        of several batches in one process, nothing shows which one ended it.
+        """
+        most = 1 if alone else self._loading.prefetch_factor
+        with self._changed:
+            self._lost += alone
+            try:
+                while not (found := self._with_fewer_batches_than(most, alone)):
+                    self._changed.wait()
+            finally:
+                self._lost -= alone
+            added = self._loading.prefetch_factor if alone else 1
+            found.batches += added
+        try:
+            yield found
+        finally:
+            with self._changed:
+                found.batches -= added
+                self._changed.notify_all()
+
+    def _with_fewer_batches_than(self, most: int, alone: bool) -> _Process | None:
+        if self._lost and not alone:
+            return None
+        if self._closed:
+            raise TrainfleetError("batches are not built any more: the run has ended")
+        found = min(self._processes, key=lambda each: each.batches, default=None)
+        return found if found and found.batches < most else None
 
     def close(self) -> None:
         """End the processes."""
@@ -245,6 +273,7 @@ class RemoteBatches:
                 with contextlib.suppress(Exception):  # Ray may have ended
                     ray.kill(process.actor)
             self._processes = []
+            self._changed.notify_all()
 
     def _new(self) -> Any:
         """Start an actor. It is outside of the ranks' placement group (`DEFAULT`), so it never takes their
