@@ -60,6 +60,11 @@ COMMANDS: dict[str, Command] = {
         "Show what a change creates, replaces, loses and costs, without an account.",
         PLATFORMS,
     ),
+    "drift": Command(
+        "trainfleet.rehearsal.cli.drift:drift",
+        "Show what changed in the cloud outside Pulumi, and what the next up does about it.",
+        PLATFORMS,
+    ),
     "knowledge": Command(
         "trainfleet.rehearsal.cli.knowledge:knowledge",
         "Show and update what is known about the providers' changes.",
