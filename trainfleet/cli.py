@@ -60,6 +60,11 @@ COMMANDS: dict[str, Command] = {
         "Show what a change creates, replaces, loses and costs, without an account.",
         PLATFORMS,
     ),
+    "ci": Command(
+        "trainfleet.ci.cli.ci:ci",
+        "Apply a reviewed plan, check an approval, and publish a platform's outputs.",
+        PLATFORMS,
+    ),
     "knowledge": Command(
         "trainfleet.rehearsal.cli.knowledge:knowledge",
         "Show and update what is known about the providers' changes.",
