@@ -58,13 +58,13 @@ def test_a_plan_of_another_preview_is_refused(change: Any, expected: str, tmp_pa
     assert expected in str(error.value)
 
 
-def test_what_the_plan_only_reads_is_no_difference(tmp_path: Path) -> None:
+def test_what_the_plan_only_reads_is_ignored(tmp_path: Path) -> None:
     file = plan(tmp_path, lambda found: found.update({"urn::y": {"steps": ["same"]}, "urn::z": {}}))
     assert diff_of(RECORDING, plan=file).plan_sha256 == digest_of(file)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"resourcePlans": {"urn": 1}}'])
-def test_what_is_no_plan_is_refused(text: str, tmp_path: Path) -> None:
+def test_another_kind_of_file_is_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     file.write_text(text)
     with pytest.raises(InputError, match="cannot read the plan") as error:
