@@ -65,6 +65,11 @@ COMMANDS: dict[str, Command] = {
         "Show what changed in the cloud outside Pulumi, and what the next up does about it.",
         PLATFORMS,
     ),
+    "ci": Command(
+        "trainfleet.ci.cli.ci:ci",
+        "Apply a reviewed plan, check an approval, and publish a platform's outputs.",
+        PLATFORMS,
+    ),
     "knowledge": Command(
         "trainfleet.rehearsal.cli.knowledge:knowledge",
         "Show and update what is known about the providers' changes.",

@@ -9,19 +9,21 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.rehearsal.diff import compare, event_log
 from trainfleet.rehearsal.diff.drift import drift_of
 from trainfleet.rehearsal.diff.model import Diff, Failing
+from trainfleet.rehearsal.diff.plan_file import check_same_preview, read_plan
 from trainfleet.rehearsal.diff.worktrees import Revision
 
 
-def diff_of(file: Path, stack: str = "", *, accept_unknown: bool = False) -> Diff:
+def diff_of(file: Path, stack: str = "", *, accept_unknown: bool = False, plan: Path | None = None) -> Diff:
     """Return the diff that a recording describes.
 
     Args:
         file: an event log or a digest, see `event_log`.
         stack: the stack that it has to be of; empty: any.
         accept_unknown: whether an incomplete recording counts as a whole one.
+        plan: the plan that the same preview saved; its digest is shown.
 
     Raises:
-        InputError: the file is not a recording, or of another stack.
+        InputError: the file is not a recording, or of another stack, or the plan is of another preview.
     """
     began = time.monotonic()
     log = event_log.read(file)
@@ -36,6 +38,9 @@ def diff_of(file: Path, stack: str = "", *, accept_unknown: bool = False) -> Dif
                 )
             ],
         )
+    saved = read_plan(plan) if plan else None
+    if saved:
+        check_same_preview(saved, log.steps, file)
     changes, unchanged = compare.changes(log.steps, log.before, real_preview=True)
     failing = tuple(
         Failing(each.policy, each.urn.rsplit("::", 1)[-1], each.message, each.level)
@@ -43,6 +48,8 @@ def diff_of(file: Path, stack: str = "", *, accept_unknown: bool = False) -> Dif
     )
     imported = sum(step["op"] in ("import", "import-replacement") for step in log.steps)
     notes = [*log.notes, "Computed by the real providers. A recording has no settings and no costs."]
+    if saved:
+        notes.insert(0, f"Plan: {saved.path.name}, SHA-256 {saved.sha256}")
     if failing:
         notes.append("A recording has no base: all policy violations are listed, not only new ones.")
     if imported:
@@ -63,4 +70,5 @@ def diff_of(file: Path, stack: str = "", *, accept_unknown: bool = False) -> Dif
         accept_unknown=accept_unknown,
         incomplete=tuple(log.incomplete),
         drift=tuple(drift_of(log.events)),
+        plan_sha256=saved.sha256 if saved else "",
     )
