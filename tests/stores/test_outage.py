@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -63,36 +65,10 @@ def test_a_run_outlasts_an_outage_of_five_minutes(
     load: None,
 ) -> None:
     """Without a restart and with the losses of a run in a folder; what failed to be saved is saved afterwards."""
-    (tmp_path / "slow_workload.py").write_text(WORKLOAD)
-    steps = int(OUTAGE_S / STEP_S * 1.3)
-    course = [
-        "workload.name=slow_workload:Slow",
-        f"workload.data.source={text_folder}",
-        "workload.data.glob='**/*.txt'",
-        "workload.data.validation_share=0.15",
-        "workload.data.test_share=0.15",
-        f"strategy={strategy}",
-        "scaling.workers=2",
-        "batch.global_batch=16",
-        "batch.micro_batch=8",  # one batch per step and rank
-        f"steps={steps}",
-        "optimizer.warmup=1",
-        "validation.every=50",
-        "checkpoint.every=5",
-        "log.every=1",
-    ]
-    environment = os.environ | {"TRAINFLEET_CACHE": str(cache), "PYTHONPATH": str(tmp_path), "NO_COLOR": "1"}
-
-    def launch(name: str, storage: str, step_s: float) -> Launched:
-        command = [str(Path(sys.executable).with_name("trainfleet")), "launch", "lm-tiny", *course]
-        command += [f"workload.step_s={step_s}", "--on", "torchrun", "--run", name, "--storage", storage]
-        process = subprocess.Popen(
-            command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        return Launched(process, tmp_path / "runs" / name)
-
     url = store_server.url(prefix)
-    launched = launch("outage", url, STEP_S)
+    steps = int(OUTAGE_S / STEP_S * 1.3)
+    start = partial(launch, tmp_path, cache, [*course(text_folder, steps), f"strategy={strategy}"])
+    launched = start("outage", url, STEP_S)
     launched.until_step(6)
     began = time.monotonic()
     store_server.proxy.fail("status", times=10**9, status=503)
@@ -107,13 +83,44 @@ def test_a_run_outlasts_an_outage_of_five_minutes(
     assert code == 0, errors
     events = [row["what"] for row in rows(launched.run_dir) if row["kind"] == "event"]
     assert events.count("save_failed") >= 2
-    assert events.count("started") <= 1
-    store = open_store(f"{url}/outage")
-    assert f"checkpoints/step-{steps:08}/" in "".join(f"{name}\n" for name in store.sizes())
-    whole = launch("whole", str(tmp_path / "runs"), 0)
+    record = json.loads((launched.run_dir / "run.json").read_text())
+    assert [each["from_step"] for each in record["starts"]] == [0], "no restart"
+    assert any(f"step-{steps:08}/" in name for name in open_store(f"{url}/outage").sizes())
+    whole = start("whole", str(tmp_path / "runs"), 0.0)
     assert whole.finish()[0] == 0
     found, expected = (
         [{**row, "failed_saves": 0} for row in untimed(each.run_dir) if row["kind"] != "event"]
         for each in (launched, whole)
     )
     assert found == expected
+
+
+def course(text: Path, steps: int) -> list[str]:
+    return [
+        "workload.name=slow_workload:Slow",
+        f"workload.data.source={text}",
+        "workload.data.glob='**/*.txt'",
+        "workload.data.validation_share=0.15",
+        "workload.data.test_share=0.15",
+        "scaling.workers=2",
+        "batch.global_batch=16",
+        "batch.micro_batch=8",  # one batch per step and rank
+        f"steps={steps}",
+        "optimizer.warmup=1",
+        "validation.every=50",
+        "checkpoint.every=5",
+        "log.every=1",
+    ]
+
+
+def launch(
+    folder: Path, cache: Path, overrides: list[str], name: str, storage: str, step_s: float
+) -> Launched:
+    (folder / "slow_workload.py").write_text(WORKLOAD)
+    command = [str(Path(sys.executable).with_name("trainfleet")), "launch", "lm-tiny", *overrides]
+    command += [f"workload.step_s={step_s}", "--on", "torchrun", "--run", name, "--storage", storage]
+    environment = os.environ | {"TRAINFLEET_CACHE": str(cache), "PYTHONPATH": str(folder), "NO_COLOR": "1"}
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    return Launched(process, folder / "runs" / name)
