@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trainfleet.training.recipe.schema import Recipe
 
 MODELINE = "# yaml-language-server:"
-INTRODUCTION = """`trainfleet train NAME` runs a recipe on this machine, `trainfleet launch NAME --on ...` elsewhere.
+INTRODUCTION = """`trainfleet train NAME` runs a recipe here, and `trainfleet launch NAME --on ...` elsewhere.
 Copy a recipe to change it, or set keys on the command line. [Recipe](recipe.md) explains every key;
 [Fine-tuning](../fine-tuning.md) and [Add a workload](../add-a-workload.md) show how to use your own model and
 data.
