@@ -65,6 +65,11 @@ COMMANDS: dict[str, Command] = {
         "Show what changed in the cloud outside Pulumi, and what the next up does about it.",
         PLATFORMS,
     ),
+    "cost": Command(
+        "trainfleet.cost.cli.cost:cost",
+        "Show what a stack costs: the estimate, the plan, and the bill by owner, pool and run.",
+        PLATFORMS,
+    ),
     "knowledge": Command(
         "trainfleet.rehearsal.cli.knowledge:knowledge",
         "Show and update what is known about the providers' changes.",

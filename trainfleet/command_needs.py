@@ -31,6 +31,7 @@ NEEDS: dict[str, Needs] = {
     "rehearse": Needs(_ENGINE, ("engine-disk", "knowledge", "kubectl", "helm")),
     "diff": Needs((*_ENGINE, "git"), ("engine-disk", "knowledge")),
     "drift": Needs((), (CLOUD, "engine", "knowledge")),
+    "cost": Needs((), (CLOUD, "engine", "extra-train")),
     "knowledge": Needs((), (CLOUD, "knowledge")),
     "kubeconfig": Needs((), ("extra-kuberay", *_CLOUD_TOOLS)),
     "data": Needs(("extra-train",), (*_MODELS, "run-disk")),
