@@ -70,6 +70,11 @@ COMMANDS: dict[str, Command] = {
         "Apply a reviewed plan, check an approval, and publish a platform's outputs.",
         PLATFORMS,
     ),
+    "cost": Command(
+        "trainfleet.cost.cli.cost:cost",
+        "Show what a stack costs: the estimate, the plan, and the bill by owner, pool and run.",
+        PLATFORMS,
+    ),
     "knowledge": Command(
         "trainfleet.rehearsal.cli.knowledge:knowledge",
         "Show and update what is known about the providers' changes.",

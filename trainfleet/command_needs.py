@@ -33,6 +33,7 @@ NEEDS: dict[str, Needs] = {
     "diff": Needs((*_ENGINE, "git"), ("engine-disk", "knowledge")),
     "drift": Needs((), (CLOUD, "engine", "knowledge")),
     "ci": Needs((), ("engine", "extra-train")),
+    "cost": Needs((), (CLOUD, "engine", "extra-train")),
     "knowledge": Needs((), (CLOUD, "knowledge")),
     "kubeconfig": Needs((), ("extra-kuberay", *_CLOUD_TOOLS)),
     "data": Needs(("extra-train",), (*_MODELS, "run-disk")),

@@ -46,7 +46,7 @@ def report(folder: Path, *events: Metadata, **more: Any) -> DriftReport:
     return assess(event_log.read(write(folder, *events)), "a test", **more)
 
 
-def test_no_drift_is_no_drift(tmp_path: Path) -> None:
+def test_an_unchanged_resource_has_not_drifted(tmp_path: Path) -> None:
     found = report(tmp_path, *read(RUNS, RUNS))
     assert (found.exit_code, found.resources, found.checked) == (0, (), 1)
     assert "No drift" in as_markdown(found)
@@ -68,7 +68,7 @@ CASES: list[tuple[str, Metadata, Metadata | None, Severity, NextUp]] = [
 
 
 @pytest.mark.parametrize(("name", "old", "new", "severity", "next_up"), CASES, ids=[c[0] for c in CASES])
-def test_a_refresh_is_judged_by_the_rules_of_the_type(
+def test_a_refresh_is_evaluated_by_the_rules_of_the_type(
     name: str, old: Metadata, new: Metadata | None, severity: Severity, next_up: NextUp, tmp_path: Path
 ) -> None:
     found = report(tmp_path, *read(old, new))

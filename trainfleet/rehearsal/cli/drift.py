@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trainfleet.rehearsal.drift.refresh import Progress
 
 EXIT_CODES = (
-    "Exit codes: 0 no drift; 1 it could not be told: Pulumi is missing or failed, or the recording is"
+    "Exit codes: 0 no drift; 1 unknown: Pulumi is missing or failed, or the recording is"
     " incomplete; 2 wrong input; 3 drift; 130 interrupted."
 )
 _HELP = (
@@ -158,9 +158,9 @@ def _recorded(request: _Request, events: Path) -> DriftReport:
     if request.folder is None:
         _refuse([("--stack", request.stack)], "without DIR: the stack is the argument")
     log = event_log.read(events)
-    wanted = request.stack if request.folder else request.target
-    if wanted and log.stack and wanted.rsplit("/", 1)[-1] != log.stack:
-        what = f"is of the stack `{log.stack}`, not `{wanted}`"
+    requested = request.stack if request.folder else request.target
+    if requested and log.stack and requested.rsplit("/", 1)[-1] != log.stack:
+        what = f"is of the stack `{log.stack}`, not `{requested}`"
         raise InputError("the recording is of another stack", [Problem(str(events), what)])
     root = request.folder or Path.cwd()
     return assess(log, f"recorded in {events.name}", accepted=accepted.read(root).drift)

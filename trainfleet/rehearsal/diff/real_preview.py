@@ -6,14 +6,27 @@ import time
 from pathlib import Path
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.infra.catalog.cost import Bill, CostLimits
+from trainfleet.infra.catalog.planned import bill_of_plan
+from trainfleet.infra.catalog.usage import Usage
 from trainfleet.rehearsal.diff import compare, event_log
 from trainfleet.rehearsal.diff.drift import drift_of
+from trainfleet.rehearsal.diff.event_log import EventLog
 from trainfleet.rehearsal.diff.model import Diff, Failing
 from trainfleet.rehearsal.diff.plan_file import check_same_preview, read_plan
+from trainfleet.rehearsal.diff.planned_cost import applied_plan, previewed_plan
 from trainfleet.rehearsal.diff.worktrees import Revision
 
 
-def diff_of(file: Path, stack: str = "", *, accept_unknown: bool = False, plan: Path | None = None) -> Diff:
+def diff_of(
+    file: Path,
+    stack: str = "",
+    *,
+    accept_unknown: bool = False,
+    plan: Path | None = None,
+    usage: Usage | None = None,
+    limits: CostLimits | None = None,
+) -> Diff:
     """Return the diff that a recording describes.
 
     Args:
@@ -21,6 +34,8 @@ def diff_of(file: Path, stack: str = "", *, accept_unknown: bool = False, plan: 
         stack: the stack that it has to be of; empty: any.
         accept_unknown: whether an incomplete recording counts as a whole one.
         plan: the plan that the same preview saved; its digest is shown.
+        usage: what is used, on both sides of the cost.
+        limits: what the stack may cost.
 
     Raises:
         InputError: the file is not a recording, or of another stack, or the plan is of another preview.
@@ -47,7 +62,13 @@ def diff_of(file: Path, stack: str = "", *, accept_unknown: bool = False, plan: 
         for each in log.violations
     )
     imported = sum(step["op"] in ("import", "import-replacement") for step in log.steps)
-    notes = [*log.notes, "Computed by the real providers. A recording has no settings and no costs."]
+    before, after = _bills(log, usage)
+    notes = [*log.notes, "Computed by the real providers. A recording has no settings."]
+    if after is not None and log.form == "digest" and not any(step["op"] == "same" for step in log.steps):
+        notes.append(
+            "The document has no unchanged resources (--show-sames): their cost is not in the totals of"
+            " either side."
+        )
     if saved:
         notes.insert(0, f"Plan: {saved.path.name}, SHA-256 {saved.sha256}")
     if failing:
@@ -60,15 +81,25 @@ def diff_of(file: Path, stack: str = "", *, accept_unknown: bool = False, plan: 
         head=Revision(file.name, "", "", f"project {log.project}" if log.project else ""),
         stack_is="there",
         changes=tuple(changes),
-        before=None,
-        after=None,
+        before=before,
+        after=after,
         newly_failing=failing,
         policies_ran=bool(failing) or any("policyAnalyzeSummaryEvent" in event for event in log.events),
         notes=tuple(notes),
         seconds=time.monotonic() - began,
         unchanged=unchanged,
         accept_unknown=accept_unknown,
+        limits=limits or CostLimits(),
         incomplete=tuple(log.incomplete),
         drift=tuple(drift_of(log.events)),
         plan_sha256=saved.sha256 if saved else "",
     )
+
+
+def _bills(log: EventLog, usage: Usage | None) -> tuple[Bill | None, Bill | None]:
+    """Return the costs before and after; None if the recording is incomplete, or nothing has a price."""
+    if log.incomplete:
+        return None, None
+    before = bill_of_plan(applied_plan(log.before), usage)
+    after = bill_of_plan(previewed_plan(log.steps, {}), usage)
+    return (before, after) if before.parts or after.parts else (None, None)

@@ -75,7 +75,7 @@ def refresh(
         stack: the stack, as Pulumi names it.
         engine: the user's Pulumi.
         program: whether to run the program too, so that the next up is known.
-        progress: is told each resource that was read.
+        progress: called with the URN of each resource that was read.
 
     Raises:
         NotDeployedError: there is no such stack, or it is empty.

@@ -109,7 +109,8 @@ def as_table(report: DriftReport, console: Console) -> None:
             )
             table.add_row(*(Text.from_markup(cell, emoji=False) for cell in cells))
         console.print(table)
-    for line in (*_access(report), *_expected(report), *_notes(report)):
+    took = f"{report.checked} resources were read in {report.seconds:.0f} s."
+    for line in (*_access(report), *_expected(report), *_notes(report), took):
         console.print(f"[dim]{escape(line)}[/]", soft_wrap=True)
 
 
@@ -137,7 +138,7 @@ def _notes(report: DriftReport) -> list[str]:
         notes.append(
             "`pulumi up` alone compares with the state and does not see drift: restore with `--refresh`."
         )
-    return [*notes, *report.notes, f"{report.checked} resources were read in {report.seconds:.0f} s."]
+    return [*notes, *report.notes]
 
 
 # ---- Markdown
@@ -185,16 +186,26 @@ def _blocks(report: DriftReport, level: str) -> list[str]:
 
 
 def _commands(report: DriftReport) -> str:
-    targets = " \\\n  ".join(
-        f"--target '{each.urn}'" for each in report.resources[:20] if each.next_up is not NextUp.NOTHING
-    )
-    lines = [f"pulumi up --refresh --stack {report.stack}" + (f" \\\n  {targets}" if targets else "")]
-    keep = f"pulumi refresh --stack {report.stack}"
-    return (
-        f"\nTo restore what the program says:\n\n```sh\n{lines[0]}\n```\n\nTo keep what is in the cloud:"
-        f" change the program to it, then `{keep}`. To accept it for a while: a `[[drift]]` row in"
-        " `rehearsal.toml` with a reason and a date.\n"
-    )
+    """Return how to restore, keep or accept. Targets leave out what the program changes otherwise."""
+    command = f"pulumi up --refresh --stack {report.stack}"
+    if report.pending:
+        restored = [each for each in report.resources if each.next_up is not NextUp.NOTHING]
+        command += "".join(f" \\\n  --target '{each.urn}'" for each in restored[:20])
+        command += " \\\n  --target-dependents" if _replaced(report) else ""
+    warning = ""
+    if names := _replaced(report):
+        warning = (
+            f"**This replaces {', '.join(f'`{name}`' for name in names)}: read what is lost first.**\n\n"
+        )
+    restore = f"\nTo restore what the program says:\n\n{warning}```sh\n{command}\n```\n\n"
+    refresh = f"`pulumi refresh --stack {report.stack}`"
+    keep = f"To keep what is in the cloud: change the program to it, then {refresh}."
+    accept = "To accept it for a while: a `[[drift]]` row in `rehearsal.toml` with a reason and a date."
+    return f"{restore}{keep} {accept}\n"
+
+
+def _replaced(report: DriftReport) -> list[str]:
+    return [each.name for each in report.resources if each.next_up in (NextUp.REPLACE, NextUp.UNKNOWN)]
 
 
 def _within(blocks: Iterable[str], limit: int) -> str:
