@@ -91,6 +91,14 @@ def _bills(log: EventLog, usage: Usage | None) -> tuple[Bill | None, Bill | None
     """Return the costs before and after; None if the recording is incomplete, or nothing has a price."""
     if log.incomplete:
         return None, None
-    before = bill_of_plan(applied_plan(log.before), usage)
-    after = bill_of_plan(previewed_plan(log.steps, {}), usage)
+    # A digest may leave out what the step says of itself.
+    steps = [
+        {**step, "new": {**step["new"], "urn": step["urn"], "type": step["type"]}}
+        if step.get("new")
+        else step
+        for step in log.steps
+    ]
+    types = {step["urn"]: step["type"] for step in log.steps}
+    before = bill_of_plan(applied_plan({**each, "type": types[each["urn"]]} for each in log.before), usage)
+    after = bill_of_plan(previewed_plan(steps, {}), usage)
     return (before, after) if before.parts or after.parts else (None, None)
