@@ -43,16 +43,9 @@ def diff_of(
     began = time.monotonic()
     log = event_log.read(file)
     if stack and log.stack and stack != log.stack:
-        raise InputError(
-            "the preview is of another stack",
-            [
-                Problem(
-                    str(file),
-                    f"is of the stack `{log.stack}`, not `{stack}`",
-                    f"trainfleet diff --events {file}",
-                )
-            ],
-        )
+        what = f"is of the stack `{log.stack}`, not `{stack}`"
+        fix = f"trainfleet diff --events {file}"
+        raise InputError("the preview is of another stack", [Problem(str(file), what, fix)])
     saved = read_plan(plan) if plan else None
     if saved:
         check_same_preview(saved, log.steps, file)
@@ -61,20 +54,8 @@ def diff_of(
         Failing(each.policy, each.urn.rsplit("::", 1)[-1], each.message, each.level)
         for each in log.violations
     )
-    imported = sum(step["op"] in ("import", "import-replacement") for step in log.steps)
     before, after = _bills(log, usage)
-    notes = [*log.notes, "Computed by the real providers. A recording has no settings."]
-    if after is not None and log.form == "digest" and not any(step["op"] == "same" for step in log.steps):
-        notes.append(
-            "The document has no unchanged resources (--show-sames): their cost is not in the totals of"
-            " either side."
-        )
-    if saved:
-        notes.insert(0, f"Plan: {saved.path.name}, SHA-256 {saved.sha256}")
-    if failing:
-        notes.append("A recording has no base: all policy violations are listed, not only new ones.")
-    if imported:
-        notes.append(f"{imported} existing resources are imported into the stack.")
+    notes = [f"Plan: {saved.path.name}, SHA-256 {saved.sha256}"] if saved else []
     return Diff(
         stack=log.stack or stack or "(no resources)",
         base=Revision("deployed state", "", ""),
@@ -85,7 +66,7 @@ def diff_of(
         after=after,
         newly_failing=failing,
         policies_ran=bool(failing) or any("policyAnalyzeSummaryEvent" in event for event in log.events),
-        notes=tuple(notes),
+        notes=(*notes, *_notes(log, priced=after is not None)),
         seconds=time.monotonic() - began,
         unchanged=unchanged,
         accept_unknown=accept_unknown,
@@ -96,10 +77,32 @@ def diff_of(
     )
 
 
+def _notes(log: EventLog, priced: bool) -> list[str]:
+    notes = [*log.notes, "Computed by the real providers. A recording has no settings."]
+    if priced and log.form == "digest" and not any(step["op"] == "same" for step in log.steps):
+        notes.append(
+            "The document has no unchanged resources (--show-sames): their cost is not in the totals of"
+            " either side."
+        )
+    if log.violations:
+        notes.append("A recording has no base: all policy violations are listed, not only new ones.")
+    if imported := sum(step["op"] in ("import", "import-replacement") for step in log.steps):
+        notes.append(f"{imported} existing resources are imported into the stack.")
+    return notes
+
+
 def _bills(log: EventLog, usage: Usage | None) -> tuple[Bill | None, Bill | None]:
     """Return the costs before and after; None if the recording is incomplete, or nothing has a price."""
     if log.incomplete:
         return None, None
-    before = bill_of_plan(applied_plan(log.before), usage)
-    after = bill_of_plan(previewed_plan(log.steps, {}), usage)
+    # A digest may leave out what the step says of itself.
+    steps = [
+        {**step, "new": {**step["new"], "urn": step["urn"], "type": step["type"]}}
+        if step.get("new")
+        else step
+        for step in log.steps
+    ]
+    types = {step["urn"]: step["type"] for step in log.steps}
+    before = bill_of_plan(applied_plan({**each, "type": types[each["urn"]]} for each in log.before), usage)
+    after = bill_of_plan(previewed_plan(steps, {}), usage)
     return (before, after) if before.parts or after.parts else (None, None)
