@@ -288,12 +288,12 @@ def read_run_summary(place: str | Path, *, most_bytes: int | None = None, stored
     if not is_remote(str(place)):
         folder = Path(str(place).removeprefix("file://"))
         return _read(folder, str(place), most_bytes=most_bytes, stored=stored)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
         store = open_store(str(place), REPORT_RETRY)
         for name in ("run.json", "recipe.yaml", "metrics.jsonl"):
             with contextlib.suppress(NotFoundError):
-                store.fetch(name, Path(folder, name))
-        return _read(Path(folder), str(place), remote=True, most_bytes=most_bytes, stored=stored)
+                store.fetch(name, Path(temporary, name))
+        return _read(Path(temporary), str(place), remote=True, most_bytes=most_bytes, stored=stored)
 
 
 def number_in(row: Mapping[str, Any], key: str) -> float | None:

@@ -234,7 +234,7 @@ def _version(record: CloudObject) -> Refusal | None:
 
 
 def _quota(record: CloudObject, others: list[CloudObject], quotas: Mapping[str, int]) -> Refusal | None:
-    row = next(iter(_rows("quota", record)), {"most": None, "source": ""})
+    row: Mapping[str, Any] = next(iter(_rows("quota", record)), {"most": None, "source": ""})
     most, source = row["most"], row["source"]
     if record.token in quotas:
         most, source = quotas[record.token], "--quota"
