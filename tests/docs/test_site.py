@@ -17,7 +17,9 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
+from tools.docs.layout import too_wide
 from tools.docs.links import PROJECT_PAGES, ROOT, origin, page_text, place, source_text, targets
+from trainfleet.errors import MissingToolError
 
 CONFIG: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 PAGES = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
@@ -147,40 +149,70 @@ PLANTED = """# Planted
 COMPARED = ("h1", "h2", "h3", "table", "tr", "li", "blockquote", "img")
 
 
-@pytest.mark.deep
-@pytest.mark.timeout(1800)
-def test_the_build_is_strict_and_shows_what_the_repository_shows(tmp_path: Path) -> None:
-    clone = tmp_path / "trainfleet"
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A clone with a page that has three wrong links and is not in the navigation, and its build."""
+    clone = tmp_path_factory.mktemp("site") / "trainfleet"
     subprocess.run(["git", "clone", "--quiet", "--local", ROOT, clone], check=True)
     (clone / "docs" / "planted.md").write_text(PLANTED)
-    built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build"],
-        cwd=clone,
-        env=os.environ | {"PYTHONPATH": str(clone)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    warnings = [line for line in built.stderr.splitlines() if line.startswith(("WARNING", "ERROR"))]
-    assert built.returncode != 0
-    assert "4 warnings" in built.stderr
-    assert len(warnings) >= 4
-    for each in ("no-such-page.md", "#no-such-heading", "no-such-file.py", "planted.md"):
-        assert [line for line in built.stderr.splitlines() if each in line], built.stderr
+    command = [sys.executable, "-m", "mkdocs", "build"]
+    environment = os.environ | {"PYTHONPATH": str(clone)}
+    done = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True, check=False)
+    return clone, done
+
+
+Built = tuple[Path, "subprocess.CompletedProcess[str]"]
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1800)
+def test_the_build_is_strict_and_finds_nothing_but_what_was_planted(built: Built) -> None:
+    _, done = built
+    warnings = [line for line in done.stderr.splitlines() if line.startswith(("WARNING", "ERROR"))]
+    assert done.returncode != 0
+    for each in ("no-such-page.md", "#no-such-heading", "no-such-file.py"):
+        assert [line for line in warnings if each in line and "planted.md" in line], done.stderr
+    assert [line for line in warnings if "planted.md" not in line and "not included in the" not in line] == []
+    assert "  - planted.md" in done.stderr
+    assert "Aborted with 4 warnings in strict mode" in done.stderr
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1800)
+def test_the_site_shows_what_the_repository_shows_and_loads_nothing_else(built: Built) -> None:
+    clone, _ = built
     markdown = MarkdownIt("commonmark").enable("table")
-    for place_ in sorted(set(pages_of(CONFIG["nav"]))):
-        path = origin(place_)
+    for there in sorted(set(pages_of(CONFIG["nav"]))):
+        path = origin(there)
         assert path
-        site = clone / "site" / re.sub(r"README\.md$", "index.md", place_)
-        shown = counted(site.with_suffix(".html").read_text(encoding="utf-8"))
-        expected = counted(
-            f"<article>{markdown.render((clone / path).read_text(encoding='utf-8'))}</article>"
-        )
-        different = {
-            tag: (shown.counts[tag], expected.counts[tag])
-            for tag in COMPARED
-            if shown.counts[tag] != expected.counts[tag]
-        }
-        assert different == {}, path
+        text = re.sub(r"\A---\n.*?\n---\n", "", (clone / path).read_text(encoding="utf-8"), flags=re.DOTALL)
+        site = (clone / "site" / re.sub(r"README\.md$", "index.md", there)).with_suffix(".html").read_text()
+        shown, expected = counted(site), counted(f"<article>{markdown.render(text)}</article>")
+        different = [tag for tag in COMPARED if shown.counts[tag] != expected.counts[tag]]
+        assert {tag: (shown.counts[tag], expected.counts[tag]) for tag in different} == {}, path
         assert [each for each in shown.loaded if "//" in each] == [], path
-        assert "<!-- run:" not in site.with_suffix(".html").read_text(encoding="utf-8")
+        assert not re.search(r"<!-- (?:not )?run:|<!-- f", site), path
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1800)
+def test_no_page_is_wider_than_a_phone_or_a_desktop_window(built: Built) -> None:
+    try:
+        wide = too_wide(built[0] / "site")
+    except MissingToolError as error:
+        pytest.skip(str(error))
+    assert wide == []
+
+
+@pytest.mark.deep
+def test_a_page_that_is_wider_than_a_phone_is_found(tmp_path: Path) -> None:
+    (tmp_path / "wide.html").write_text(
+        "<!doctype html><article><div style='width: 600px'>wide</div></article>"
+    )
+    (tmp_path / "narrow.html").write_text("<!doctype html><article>narrow</article>")
+    try:
+        wide = too_wide(tmp_path)
+    except MissingToolError as error:
+        pytest.skip(str(error))
+    assert [line.partition(" px wide")[0] for line in wide] == ["wide.html at 390 px: 608"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["narrow.html", "wide.html"]
