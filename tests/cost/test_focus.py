@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -149,6 +150,40 @@ def test_a_wrong_file_is_one_message(name: str, content: bytes, what: str, tmp_p
         read(text(tmp_path, content))
     (problem,) = caught.value.problems
     assert what in problem.what
+
+
+def test_damaged_bytes_never_escape_as_another_error(tmp_path: Path) -> None:
+    """A thousand damaged files of each form are either read or refused with a message."""
+    plain = write_csv(tmp_path / "bill.csv", [ONE] * 3).read_bytes()
+    table = pa.table({name: pa.array([str(ONE[name])] * 3) for name in COLUMNS})
+    pq.write_table(table, tmp_path / "bill.parquet")
+    draw = random.Random(0)
+    outcomes: set[bool] = set()
+    for whole in (plain, gzip.compress(plain, mtime=0), (tmp_path / "bill.parquet").read_bytes()):
+        for _ in range(1000):
+            damaged = bytearray(whole)
+            for _ in range(draw.randrange(1, 4)):
+                damaged[draw.randrange(len(damaged))] = draw.randrange(256)
+            cut = draw.randrange(len(damaged)) if draw.random() < 0.2 else len(damaged)
+            file = text(tmp_path, bytes(damaged[:cut]))
+            try:
+                outcomes.add(bool(read(file)))
+            except InputError as error:
+                outcomes.add(not error.problems)
+    assert outcomes == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Tags", "[" * 100_000),
+        ("ChargePeriodStart", "0001-01-01T00:00:00+14:00"),
+        ("ChargePeriodEnd", "9999-12-31"),
+    ],
+)
+def test_extreme_values_are_one_message(name: str, value: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=name):
+        read(write_csv(tmp_path / "bill.csv", [{**ONE, name: value}]))
 
 
 def test_a_file_that_is_given_twice_is_refused(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import io
 import json
 import math
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -44,6 +45,7 @@ TEXTS = ("ChargeDescription", "ResourceType", "SkuMeter", "SkuId", "SkuPriceDeta
 """Columns that say what was charged; those of the provider (`x_...Usage...`, `x_...Sku...`) are read too."""
 CATEGORIES = ("Usage", "Purchase", "Tax", "Credit", "Adjustment")
 MOST_PROBLEMS = 20
+YEARS = range(2000, 2200)
 BATCH = 8192
 _LONGEST = 4 << 20
 """Characters of one value."""
@@ -131,7 +133,7 @@ def _rows(file: Path, mistakes: _Mistakes) -> Iterator[tuple[int, Values]]:
                 yield from _csv(file, stream, mistakes)
     except UnicodeDecodeError as error:
         raise _wrong(file, "is not UTF-8 text", "export it as CSV in UTF-8, or as Parquet") from error
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         what = getattr(error, "strerror", None) or str(error)
         raise InputError("cannot read a bill", [Problem(str(file), what)]) from error
 
@@ -210,8 +212,8 @@ def _parquet(file: Path) -> Iterator[tuple[int, Values]]:
                 for values in batch.to_pylist():
                     line += 1
                     yield line, values
-    except pa.ArrowException as error:
-        raise _wrong(file, f"is a damaged Parquet file: {str(error).splitlines()[0]}") from error
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise _wrong(file, f"is a damaged Parquet file: {(str(error).splitlines() or [''])[0]}") from error
 
 
 # ---- one row
@@ -272,17 +274,22 @@ def _number(value: Any) -> float | None:
 
 def _time(value: Any) -> datetime | None:
     if isinstance(value, datetime):
-        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+        return _in_utc(value)
     return _parsed_time(value) if isinstance(value, str) else None
+
+
+def _in_utc(value: datetime) -> datetime | None:
+    if value.year not in YEARS:
+        return None
+    return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
 
 
 @functools.lru_cache(maxsize=4096)
 def _parsed_time(text: str) -> datetime | None:
     try:
-        found = datetime.fromisoformat(text.strip().removesuffix(" UTC").replace("Z", "+00:00"))
+        return _in_utc(datetime.fromisoformat(text.strip().removesuffix(" UTC").replace("Z", "+00:00")))
     except ValueError:
         return None
-    return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _tags(value: Any) -> Mapping[str, str] | None:
@@ -298,7 +305,7 @@ def _parsed_tags(text: str) -> Mapping[str, str] | None:
         return {}
     try:
         return _normalized(json.loads(text))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

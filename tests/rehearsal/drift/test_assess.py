@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from trainfleet.rehearsal.accepted import AcceptedDrift
 from trainfleet.rehearsal.diff import event_log
 from trainfleet.rehearsal.drift.assess import assess
 from trainfleet.rehearsal.drift.expected import covers, table, without_indexes
-from trainfleet.rehearsal.drift.model import DriftReport, NextUp, Severity
+from trainfleet.rehearsal.drift.model import DriftReport, DriftReports, NextUp, NotChecked, Severity
 from trainfleet.rehearsal.drift.render import MARKDOWN_LIMIT, as_markdown
 from trainfleet.rehearsal.simulation.pulumi_values import SECRET, SIGNATURE
 from trainfleet.rehearsal.simulation.schema import packages
@@ -83,7 +84,7 @@ def test_what_the_program_plans_goes_before_the_rules(tmp_path: Path) -> None:
     detail = {"tags": {"diffKind": "update", "inputDiff": True}}
     found = report(tmp_path, *read(RUNS, cloud), *planned("update", cloud, RUNS, detailedDiff=detail))
     (each,) = found.resources
-    assert (each.next_up, each.certain) == (NextUp.UPDATE, True)
+    assert (each.next_up, each.certain, found.pending) == (NextUp.UPDATE, True, ())
     kept = report(tmp_path, *read(RUNS, cloud), *planned("same", cloud, cloud))
     assert kept.resources[0].next_up is NextUp.NOTHING
     assert "an up leaves it" in kept.resources[0].repair
@@ -94,6 +95,20 @@ def test_changes_of_the_program_are_not_drift(tmp_path: Path) -> None:
     detail = {"tags.team": {"diffKind": "update", "inputDiff": True}}
     found = report(tmp_path, *read(RUNS, RUNS), *planned("update", RUNS, new, detailedDiff=detail))
     assert (found.resources, found.pending, found.exit_code) == ((), ("update runs",), 0)
+
+
+def test_what_depends_on_drift_is_not_a_change_of_the_program(tmp_path: Path) -> None:
+    other = state(BUCKET, "other", {"tags": {}})
+    exported = [RUNS, {**NET, "dependencies": [RUNS["urn"]]}, other]
+    steps = [
+        *planned("create", None, RUNS),
+        *planned("replace", NET, changed(NET, vpcId="vpc-2")),
+        *planned("update", other, changed(other, tags={"a": "b"})),
+    ]
+    found = report(tmp_path, *read(RUNS, None), *read(NET, NET), *read(other, other), *steps, state=exported)
+    assert [each.name for each in found.resources] == ["runs"]
+    assert found.follows == ("replace subnet (loses work, addresses)",)
+    assert found.pending == ("update other",)
 
 
 @pytest.mark.parametrize("masked", ["[secret]", {SIGNATURE: SECRET, "ciphertext": "[secret]"}])
@@ -215,6 +230,23 @@ def test_an_issue_has_a_limit_and_says_what_is_missing(tmp_path: Path) -> None:
     assert len(text) <= MARKDOWN_LIMIT
     assert "more rows do not fit" in text
     assert len(json.dumps(found.as_json())) > MARKDOWN_LIMIT
+
+
+def test_all_stacks_are_one_issue_with_the_worst_first(tmp_path: Path) -> None:
+    low = report(tmp_path, *read(RUNS, changed(RUNS, tags={"a": "1"})))
+    high = replace(report(tmp_path, *read(RUNS, None)), stack="eu")
+    none = replace(report(tmp_path, *read(RUNS, RUNS)), stack="us")
+    found = DriftReports("fleet", (low, high, none), (), (NotChecked("dev", "the stack is not deployed"),))
+    text = as_markdown(found)
+    assert text.startswith(
+        f"<!-- trainfleet-drift:fleet digest:{found.digest} -->\n## Drift of fleet: 2 of 3"
+    )
+    assert text.index("### Drift of `fleet/eu`") < text.index("### Drift of `fleet/prod`")
+    assert "the stack is not deployed" in text
+    assert found.exit_code == 3
+    failed = replace(found, failed=(NotChecked("ap", "no login"),))
+    assert (failed.exit_code, failed.digest == found.digest) == (1, False)
+    assert DriftReports("fleet", (none,)).exit_code == 0
 
 
 def test_an_incomplete_recording_is_not_proof(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from trainfleet.errors import InputError, TrainfleetError
 from trainfleet.rehearsal.drift.all_stacks import drift_of_all, drift_of_stack
 from trainfleet.rehearsal.drift.model import DriftReport, NextUp, Severity
 from trainfleet.rehearsal.drift.refresh import NotDeployedError
@@ -122,3 +123,62 @@ def test_all_stacks_are_checked_and_those_that_are_not_deployed_are_named(
     assert [(each.stack, each.why) for each in found.skipped] == [("two", "the stack is not deployed")]
     with pytest.raises(NotDeployedError, match="not deployed"):
         drift_of_stack(project, "two", engine)
+
+
+CAUSES: list[Any] = [
+    ({"PULUMI_BACKEND_URL": ""}, "no login to the state backend", "pulumi login URL"),
+    pytest.param(
+        {"PULUMI_BACKEND_URL": "https://127.0.0.1:9", "PULUMI_ACCESS_TOKEN": "pul-0123456789abcdef"},
+        "the network does not reach",
+        "HTTPS_PROXY",
+        marks=pytest.mark.deep,  # the engine tries for some seconds
+    ),
+    (
+        {"PULUMI_BACKEND_URL": "s3://no-such-bucket?region=us-east-1"},
+        "no valid login to the cloud",
+        "aws sso",
+    ),
+    ({"PULUMI_BACKEND_URL": "file:///no/such/folder"}, "backend cannot be opened", "PULUMI_BACKEND_URL"),
+    ({"PULUMI_CONFIG_PASSPHRASE": "wrong"}, "secrets of the stack cannot be decrypted", "PASSPHRASE_FILE"),
+]
+
+
+@pytest.mark.parametrize(("given", "summary", "fix"), CAUSES)
+def test_what_the_engine_lacks_is_one_message(
+    given: dict[str, str],
+    summary: str,
+    fix: str,
+    stack: Rehearsal,
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(TrainfleetError, match=summary) as caught:
+        check(stack, engine)
+    (problem,) = caught.value.problems
+    assert fix in problem.fix
+    assert "pul-0123456789abcdef" not in str(caught.value)
+
+
+def test_a_program_that_fails_is_one_message_and_refresh_only_does_without_it(
+    stack: Rehearsal, engine: Engine, tmp_path: Path
+) -> None:
+    (tmp_path / "__main__.py").write_text("raise ValueError('no such region')\n")
+    file = stack.runner.sandbox.project / "Pulumi.yaml"
+    text = file.read_text()
+    file.write_text(text.replace(str(PROJECT), str(tmp_path)))
+    try:
+        with pytest.raises(TrainfleetError, match="Pulumi failed") as caught:
+            check(stack, engine)
+        (problem,) = caught.value.problems
+        assert problem.what == "the program failed: ValueError: no such region"
+        assert "--refresh-only" in problem.fix
+        assert check(stack, engine, program=False).exit_code == 0
+    finally:
+        file.write_text(text)
+
+
+def test_an_unknown_stack_is_named_with_the_closest(stack: Rehearsal, engine: Engine) -> None:
+    with pytest.raises(InputError, match="did you mean `one`"):
+        drift_of_stack(stack.runner.sandbox.project, "onee", engine)

@@ -13,6 +13,7 @@ from trainfleet.rehearsal.drift.assess import assess
 from trainfleet.rehearsal.drift.model import DriftReport, DriftReports, NotChecked
 from trainfleet.rehearsal.drift.refresh import NotDeployedError, Progress, refresh
 from trainfleet.rehearsal.engine.find import Engine
+from trainfleet.suggestions import did_you_mean
 
 
 def drift_of_stack(
@@ -21,11 +22,18 @@ def drift_of_stack(
     """Refresh a stack and return its drift.
 
     Raises:
-        InputError: rehearsal.toml has mistakes.
+        InputError: rehearsal.toml has mistakes, or nobody knows the stack.
         TrainfleetError: see `refresh`.
     """
     rows = accepted.read(root).drift
-    found = refresh(root, stack, engine, program=program, progress=progress)
+    try:
+        found = refresh(root, stack, engine, program=program, progress=progress)
+    except NotDeployedError as error:
+        names = stacks_in(root)
+        if stack.rsplit("/", 1)[-1] in names:
+            raise
+        problem = Problem(stack, "is not in the backend and has no settings", did_you_mean(stack, names))
+        raise InputError("unknown stack", [problem]) from error
     command = "pulumi preview --refresh" if program else "pulumi refresh --preview-only"
     source = f"{command} with Pulumi {engine.version}; nothing was saved"
     return assess(found.log, source, accepted=rows, state=found.state, seconds=found.seconds)

@@ -27,6 +27,7 @@ from trainfleet.rehearsal.simulation.property_paths import split_path
 from trainfleet.rehearsal.simulation.pulumi_values import is_secret, plain
 from trainfleet.rehearsal.simulation.replacement import Effect, effects, worst
 from trainfleet.rehearsal.simulation.schema import packages
+from trainfleet.rehearsal.steps.selection import dependents
 
 State = Mapping[str, Any]
 _COSMETIC = ("tags", "labels", "description", "annotations", "metadata.labels", "metadata.annotations")
@@ -71,9 +72,8 @@ def assess(
     found.sort(key=lambda each: (order.index(each.severity), not each.deleted, each.token, each.name))
     changed = {each.urn for each in found if not each.expected}
     names = {each.name for each in found if not each.expected}
-    pending = tuple(
-        f"{change.verb} {change.name}" for urn, change in (planned or {}).items() if urn not in changed
-    )
+    others = {urn: change for urn, change in (planned or {}).items() if urn not in changed}
+    below = set[str]().union(*(dependents(list(state), urn) for urn in changed)) if others else set()
     return DriftReport(
         log.project,
         log.stack,
@@ -81,12 +81,18 @@ def assess(
         tuple(each for each in found if not each.expected),
         tuple(each for each in found if each.expected),
         tuple(change for change in access if names & set(change.resources)),
-        pending,
-        tuple(log.incomplete),
-        (*log.notes, *expected.notes(), *_notes(log, read, planned)),
-        len(read),
-        seconds,
+        pending=tuple(_words(change) for urn, change in others.items() if urn not in below),
+        follows=tuple(_words(change) for urn, change in others.items() if urn in below),
+        incomplete=tuple(log.incomplete),
+        notes=(*log.notes, *expected.notes(), *_notes(log, read, planned)),
+        checked=len(read),
+        seconds=seconds,
     )
+
+
+def _words(change: Change) -> str:
+    kinds = ", ".join(change.loss.kinds) if change.loss else "something unknown"
+    return f"{change.verb} {change.name}{f' (loses {kinds})' if change.destructive else ''}"
 
 
 def _is_ours(metadata: Mapping[str, Any], state: Sequence[State]) -> bool:

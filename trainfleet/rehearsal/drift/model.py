@@ -109,6 +109,8 @@ class DriftReport:
     """Who can do more or less in the cloud than in the state."""
     pending: tuple[str, ...] = ()
     """Changes of the program that are not applied yet, in words; the next up makes them too."""
+    follows: tuple[str, ...] = ()
+    """Changes of resources that depend on what drifted, in words: the repair makes them too."""
     incomplete: tuple[str, ...] = ()
     """Why the recording may not contain all drift."""
     notes: tuple[str, ...] = ()
@@ -157,6 +159,7 @@ class DriftReport:
             "expected": [each.as_json() for each in self.expected],
             "access": [vars(change) for change in self.access],
             "pending": list(self.pending),
+            "follows": list(self.follows),
             "incomplete": list(self.incomplete),
             "notes": list(self.notes),
             "seconds": round(self.seconds, 2),

@@ -209,7 +209,8 @@ _REASONS = (
     _Reason(
         r"NoCredentialProviders|[Nn]o valid credential|could not find default credentials|failed to refresh"
         r" cached credentials|ExpiredToken|InvalidClientTokenId|[Uu]nable to locate credentials|AADSTS\d+"
-        r"|az login|invalid_grant|reauth|failed to get token|no EC2 IMDS role|AuthenticationFailed",
+        r"|az login|invalid_grant|reauth|failed to (get|acquire a) token|DefaultAzureCredential|EC2 IMDS role"
+        r"|AuthenticationFailed",
         "there is no valid login to the cloud",
         "log in: aws sso login, gcloud auth application-default login, or az login",
     ),
@@ -224,6 +225,11 @@ _REASONS = (
         r"|connection reset|proxyconnect|server misbehaving",
         "the network does not reach the backend or the cloud",
         "check the connection, the proxy (HTTPS_PROXY) and the name of the backend",
+    ),
+    _Reason(
+        r"unable to open bucket",
+        "the state backend cannot be opened",
+        "check the URL of `pulumi login` or PULUMI_BACKEND_URL",
     ),
     _Reason(
         r"no resource plugin|could not (find|load) plugin|failed to load plugin|no language plugin",
@@ -244,7 +250,7 @@ def explained(arguments: tuple[str, ...], output: str, details: list[str]) -> Tr
     lines = details or [
         found[1] for line in output.splitlines() if (found := re.match(r"\s*error:\s*(.+)", line))
     ]
-    text = " ".join(" ".join(lines or output.split()[-80:]).split())
+    text = " ".join(" ".join(map(_without_traceback, lines) if lines else output.split()[-80:]).split())
     shown = _without_credentials(text)
     shown = shown if len(shown) <= 500 else f"{shown[:499]}…"
     where = f"pulumi {' '.join(arguments[:2])}"
@@ -252,8 +258,18 @@ def explained(arguments: tuple[str, ...], output: str, details: list[str]) -> Tr
         if re.search(reason.pattern, f"{text} {output if not lines else ''}"):
             kind = NotDeployedError if reason is _REASONS[0] else TrainfleetError
             return kind(reason.summary, [Problem(where, shown, reason.fix)])
-    fix = "trainfleet drift --refresh-only does not run the program" if arguments[0] == "preview" else ""
+    fix = (
+        "correct the program, or pass --refresh-only to read the cloud without it"
+        if arguments[0] == "preview"
+        else ""
+    )
     return TrainfleetError("Pulumi failed", [Problem(where, shown or "wrote no message", fix)])
+
+
+def _without_traceback(text: str) -> str:
+    """Return the last line of a program's traceback, which says what failed; other messages as they are."""
+    written = [line for line in text.splitlines() if line.strip()]
+    return f"the program failed: {written[-1].strip()}" if "Traceback (most recent" in text else text
 
 
 def _without_credentials(text: str) -> str:

@@ -129,6 +129,11 @@ def _expected(report: DriftReport) -> list[str]:
 
 def _notes(report: DriftReport) -> list[str]:
     notes = [f"Incomplete: {why}." for why in report.incomplete]
+    if report.follows:
+        notes.append(
+            f"{len(report.follows)} resources depend on what drifted, and the repair changes them too:"
+            f" {some(report.follows)}."
+        )
     if report.pending:
         notes.append(
             f"The program has {len(report.pending)} changes that are not applied, and the next up makes them"
