@@ -60,9 +60,19 @@ COMMANDS: dict[str, Command] = {
         "Show what a change creates, replaces, loses and costs, without an account.",
         PLATFORMS,
     ),
+    "drift": Command(
+        "trainfleet.rehearsal.cli.drift:drift",
+        "Show what changed in the cloud outside Pulumi, and what the next up does about it.",
+        PLATFORMS,
+    ),
     "ci": Command(
         "trainfleet.ci.cli.ci:ci",
         "Apply a reviewed plan, check an approval, and publish a platform's outputs.",
+        PLATFORMS,
+    ),
+    "cost": Command(
+        "trainfleet.cost.cli.cost:cost",
+        "Show what a stack costs: the estimate, the plan, and the bill by owner, pool and run.",
         PLATFORMS,
     ),
     "knowledge": Command(

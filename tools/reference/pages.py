@@ -22,6 +22,7 @@ class Page(NamedTuple):
 PAGES = {
     "spec.md": Page("spec", "Every key of the platform spec, with an example."),
     "recipe.md": Page("recipe", "Every key of a recipe, for each built-in workload."),
+    "recipes.md": Page("recipes", "The included recipes: purpose, model, data, strategy, GPUs, command."),
     "cli.md": Page("cli", "Every command of `trainfleet`: usage, options, examples, exit codes."),
     "environment.md": Page("environment", "Every environment variable that Trainfleet reads."),
     "policies.md": Page("policies", "Every policy, with its reason, remedy and sources."),

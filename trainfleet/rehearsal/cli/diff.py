@@ -226,15 +226,14 @@ def _recorded(request: _Request) -> Diff:
     assert events is not None
     sides = ("base", "head", "worktree", "state", "accept_other_stack", "environments")
     _refuse("with --events", options, sides, _RECORDED)
-    _refuse_given(
-        [("--usage", options.usage), *_limits(options)], "with --events: a recording shows no costs"
+    return diff_of(
+        events,
+        request.target,
+        accept_unknown=options.accept_unknown,
+        plan=request.plan,
+        usage=options.usage,
+        limits=options.limits,
     )
-    return diff_of(events, request.target, accept_unknown=options.accept_unknown, plan=request.plan)
-
-
-def _limits(options: DiffOptions) -> list[tuple[str, object]]:
-    limits = options.limits
-    return [("--fail-above", limits.always is not None), ("--fail-above-max", limits.largest is not None)]
 
 
 _RECORDED = "both sides are in the recording"
