@@ -1,4 +1,4 @@
-"""What stands for the actions of the generated workflows: the same effect on this machine."""
+"""Replacements of the actions of the generated workflows: the same effect on this machine."""
 
 from __future__ import annotations
 

@@ -74,9 +74,9 @@ class _Parser:
     def __init__(self, source: str, tokens: list[re.Match[str]], context: Context) -> None:
         self.source, self.tokens, self.context, self.position = source, tokens, context, 0
 
-    def take(self, *wanted: str) -> str:
+    def take(self, *required: str) -> str:
         """Consume the next token if it is one of these operators; return it, or an empty text."""
-        if self.position < len(self.tokens) and self.tokens[self.position][2] in wanted:
+        if self.position < len(self.tokens) and self.tokens[self.position][2] in required:
             self.position += 1
             return str(self.tokens[self.position - 1][2])
         return ""

@@ -117,10 +117,10 @@ def _workflow(run: Run, name: str) -> dict[Any, Any]:
     return found
 
 
-def _granted(run: Run, wanted: Any, limit: Mapping[str, str] | None = None) -> dict[str, str]:
+def _granted(run: Run, required: Any, limit: Mapping[str, str] | None = None) -> dict[str, str]:
     """The permissions of a token: a fork's pull request reads, and a called workflow gets what its caller has."""
-    assert isinstance(wanted, dict), "each workflow states its permissions"
-    granted = {key: str(value) for key, value in wanted.items()}
+    assert isinstance(required, dict), "each workflow states its permissions"
+    granted = {key: str(value) for key, value in required.items()}
     if run.from_fork:
         granted = {key: "read" for key in granted if key != "id-token"}
     if limit is not None:
@@ -154,9 +154,9 @@ def _run_jobs(
             worst = {each.result for each in results.values()}
             done[name] = Job(title, "failure" if worst - {"success", "skipped"} else "success")
         else:
-            wanted = job.get("permissions", document.get("permissions"))
+            required = job.get("permissions", document.get("permissions"))
             within = limit if prefix else None
-            done[name] = _Steps(run, title, job, document, values, _granted(run, wanted, within)).run()
+            done[name] = _Steps(run, title, job, document, values, _granted(run, required, within)).run()
         run.jobs[title] = done[name]
     return done
 
@@ -242,13 +242,13 @@ class _Steps:
                 values["steps"] = {**values["steps"], step["id"]: {"outputs": outputs}}
 
     def action(self, step: dict[str, Any], context: Context) -> dict[str, str]:
-        """Run what stands for an action."""
+        """Run the replacement of an action."""
         given = interpolate(step.get("with", {}), context)
         name = step["uses"].partition("@")[0]
         if name.startswith("./"):
             composite = yaml.safe_load((self.workspace / name / "action.yml").read_text())
-            wanted = {key for key, each in composite["inputs"].items() if each.get("required")}
-            missing = [key for key in wanted if not given.get(key)]
+            required = {key for key, each in composite["inputs"].items() if each.get("required")}
+            missing = [key for key in required if not given.get(key)]
             if missing or given.keys() - composite["inputs"].keys():
                 raise actions.ActionError(f"{name}: inputs {missing} are missing in {given}")
             self.sequence(composite["runs"]["steps"], self.values | {"inputs": given, "steps": {}})
