@@ -247,3 +247,24 @@ def test_a_second_apply_is_rejected_and_a_killed_one_can_be_continued(host: Host
     proceed("clear-pending-creates")
     applied(host)
     assert log_groups(simulated) == ALL
+
+
+def test_drift_is_reported_as_one_issue_and_repaired(host: Host, simulated: Clouds) -> None:
+    applied(host)
+    quiet = run_workflow(host, "drift", "schedule")
+    assert set(results(quiet).values()) == {"success"}, logs(quiet)
+    assert host.forge.read()["issues"] == []
+    delete(simulated, "dev-audit")
+    for _ in range(2):  # the second night updates the issue of the first
+        night = run_workflow(host, "drift", "schedule")
+        assert set(results(night).values()) == {"success"}, logs(night)
+        (issue,) = host.forge.read()["issues"]
+        assert (issue["title"], issue["state"]) == ("Drift in dev", "open")
+        assert "acme-audit" in issue["body"]
+    assert log_groups(simulated) == ALL - {"dev-audit"}  # a report repairs nothing
+    applied(host)
+    assert log_groups(simulated) == ALL
+    last = run_workflow(host, "drift", "schedule")
+    assert set(results(last).values()) == {"success"}, logs(last)
+    (issue,) = host.forge.read()["issues"]
+    assert issue["state"] == "closed"
