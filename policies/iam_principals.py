@@ -43,10 +43,8 @@ with trust policy required by EKS Pod Identity", setting conditions).
 """
 ONE_SERVICE_ACCOUNT = re.compile(r"^system:serviceaccount:[^:*?]+:[^:*?]+$")
 
-ONE_REPOSITORY = re.compile(r"^(repo|project_path):[^:*?]+:(?![*?])")
-"""A subject of GitHub Actions or GitLab CI that names its repository and what of it: a branch pattern may
-follow, but not everything that the repository runs.
-"""
+ONE_REPOSITORY = re.compile(r"^(repo|project_path):[^:*?]+:")
+"""A subject of GitHub Actions or GitLab CI that names its repository. A pattern may follow."""
 
 
 def anonymous_principal(resource: Resource) -> Iterable[Violation]:

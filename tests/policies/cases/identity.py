@@ -242,7 +242,7 @@ LOGINS = [
             },
             "not a single one",
         )
-        for subject in ("repo:org/*", "repo:org/*:ref:refs/heads/main", "repo:org/repo:*")
+        for subject in ("repo:org/*", "repo:org/*:ref:refs/heads/main", "repo:org/repo*")
     ),
     Case(
         "trust-names-its-subject",
