@@ -40,6 +40,7 @@ NEEDS: dict[str, Needs] = {
     "fabric": Needs(("extra-kuberay",), _CLOUD_TOOLS),
     "runs": Needs((), ("extra-kuberay", *_CLOUD_TOOLS)),
     "dashboard": Needs(("extra-kuberay",), _CLOUD_TOOLS),
+    "ui": Needs(("extra-ui",), ("extra-kuberay", *_CLOUD_TOOLS)),
     "tune": Needs(
         ("extra-train", "extra-tune"), (*_MODELS, *_TRACKERS, *_MACHINE, *_LAUNCHERS, *_CLOUD_TOOLS)
     ),
