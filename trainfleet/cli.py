@@ -128,6 +128,11 @@ COMMANDS: dict[str, Command] = {
     "dashboard": Command(
         "trainfleet.training.cli.dashboard:dashboard", "Open Ray's dashboard of a run in a cluster.", CLUSTERS
     ),
+    "ui": Command(
+        "trainfleet.ui.cli.ui:ui",
+        "Show stacks, clusters and runs on a local, read-only web page.",
+        CLUSTERS,
+    ),
     "fabric": Command(
         "trainfleet.training.cli.fabric:fabric",
         "Check on two nodes that NCCL uses a pool's fabric, and how fast it is.",

@@ -45,6 +45,7 @@ NEEDS: dict[str, Needs] = {
     "runs": Needs((), ("extra-kuberay", *_CLOUD_TOOLS)),
     "dashboard": Needs(("extra-kuberay",), _CLOUD_TOOLS),
     "tune": Needs(("extra-train", "extra-tune"), (*_TRAINING, *_LAUNCHERS, *_CLOUD_TOOLS)),
+    "ui": Needs(("extra-ui",), ("extra-kuberay", *_CLOUD_TOOLS)),
     "evaluate": Needs(("extra-train",), (*_MODELS, *_MACHINE, *_LAUNCHERS, *_CLOUD_TOOLS)),
     "publish": Needs(("extra-train",), _MODELS),
     "predict": Needs(("extra-train",), (*_MODELS, *_MACHINE, *_LAUNCHERS, *_CLOUD_TOOLS)),

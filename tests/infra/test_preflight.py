@@ -184,9 +184,7 @@ def test_what_is_wrong_is_rejected_with_what_is_right(
 
 
 def test_topics_are_left_out_by_name(trainfleet: Trainfleet) -> None:
-    done = trainfleet(
-        "preflight", "gcp-prod", "--offline", "--skip", "names", "--skip", "caller", "--json"
-    )
+    done = trainfleet("preflight", "gcp-prod", "--offline", "--skip", "names", "--skip", "caller", "--json")
     topics = {each["topic"] for each in json.loads(done.stdout)["checks"]}
     assert {"quota", "zones"} <= topics <= set(TOPICS) - {"names", "caller"}
     refused = trainfleet("preflight", "gcp-prod", "--offline", "--skip", "nmaes")
