@@ -25,10 +25,10 @@ class BootstrapOutputs:
     secrets_provider: pulumi.Input[str]
     plan_identity: pulumi.Input[str]
     apply_identity: pulumi.Input[str]
-    break_glass_identity: pulumi.Input[str]
+    break_glass_identity: pulumi.Input[str] | pulumi.Output[str | None]
     others: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
 
-    def exports(self) -> Mapping[str, pulumi.Input[str]]:
+    def exports(self) -> Mapping[str, pulumi.Input[str] | pulumi.Output[str | None]]:
         """The stack's outputs by name."""
         return {
             "stateUrl": self.state_url,

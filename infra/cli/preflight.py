@@ -47,8 +47,8 @@ def main(
         list[str] | None,
         typer.Option(
             metavar="TOPIC",
-            help="Leave out this topic; repeatable: `names` for a platform that exists, `caller` with an identity"
-            " that does not apply.",
+            help="Leave out this topic; repeatable: `names` for a platform that exists, `caller` with an"
+            " identity that does not apply.",
         ),
     ] = None,
     as_json: Annotated[

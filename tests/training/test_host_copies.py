@@ -1,4 +1,4 @@
-"""Snapshots of weights on a GPU: copied beside the next forward pass, and before the next change. No GPU: stand-ins
+"""Snapshots of weights on a GPU: copied during the next forward pass, and before the next change. No GPU: stand-ins
 record the order of the calls.
 """
 

@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from trainfleet import __version__
 from trainfleet.errors import TrainfleetError
+from trainfleet.training.cli.runs_cost import GROUPS
 from trainfleet.training.runtime.progress import duration, number
 from trainfleet.ui.pages import run as run_page
 from trainfleet.ui.pages import runs as runs_page
@@ -54,8 +55,8 @@ class Console:
     def cost_page(self, request: Request) -> Response:
         """What the runs have cost."""
         by = request.query_params.get("by", "owner")
-        if by not in runs_page.GROUPS:
-            raise HTTPException(404, f"Costs are added up by {', '.join(runs_page.GROUPS)}.")
+        if by not in GROUPS:
+            raise HTTPException(404, f"Costs are added up by {', '.join(GROUPS)}.")
         return page("cost.html", "Cost", **runs_page.cost(self.runs, by))
 
     def run_page(self, request: Request) -> Response:

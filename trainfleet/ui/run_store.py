@@ -120,7 +120,7 @@ class Place:
 
     def _stored(self, name: str) -> ListedRun | None:
         info = _explained(lambda: read_stored(self.url, name), name, f"{self.url.rstrip('/')}/{name}")
-        return info and ListedRun(Key(self.index, name), info)
+        return ListedRun(Key(self.index, name), info) if info else None
 
     def _launched(self, name: str) -> ListedRun | None:
         key, folder = Key(self.index, name), Path(self.url)

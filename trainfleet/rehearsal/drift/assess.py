@@ -73,7 +73,7 @@ def assess(
     changed = {each.urn for each in found if not each.expected}
     names = {each.name for each in found if not each.expected}
     others = {urn: change for urn, change in (planned or {}).items() if urn not in changed}
-    below = set[str]().union(*(dependents(list(state), urn) for urn in changed)) if others else set()
+    below = set[str]().union(*(dependents(state, urn) for urn in changed)) if others else set()
     return DriftReport(
         log.project,
         log.stack,
