@@ -89,7 +89,7 @@ class GitLab(Part):
 
 
 class BreakGlass(Part):
-    """Who may apply when CI cannot, and who is notified when somebody does."""
+    """Who may apply when CI cannot, and who gets a message when somebody does."""
 
     people: tuple[str, ...] = Field(min_length=1)
     """Named people: ARNs of IAM users or roles (aws), e-mail addresses (gcp), object ids of users (azure)."""
@@ -185,7 +185,7 @@ def _rules(spec: BootstrapSpec) -> Iterator[Problem]:
         if spec.name == platform or spec.name.startswith(f"{platform}-"):
             yield Problem(
                 f"platforms[{index}]",
-                f"resources of `{platform}` have names like those of the bootstrap `{spec.name}`, "
+                f"resources of `{platform}` look like those of the bootstrap `{spec.name}`, "
                 "so CI could change its own permissions",
                 "give the bootstrap another name",
             )

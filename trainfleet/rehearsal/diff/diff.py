@@ -248,7 +248,7 @@ class _Prepared:
             result.notes += notes
             if base.pack and policy_changes.digest(base.pack) != policy_changes.digest(head.pack):
                 show.begin("checking the head against the base's policies, which differ")
-                self._checkwith_base(on, replace(head, policies_of=base.project.root), applied, result)
+                self._checkwith_base(on, replace(head, policies_of=base.project.checkout), applied, result)
         if result.violations_after and applied is not None and base is not None:
             show.begin("checking the base against its policies, because the head violates some")
             result.violations_before = self._violations(on, base, applied, prefix, options)
@@ -280,7 +280,7 @@ class _Prepared:
         packs = []
         for side in (base, head):
             try:
-                packs.append(policy_changes.read_pack(side.pack, side.project.root, side.settings))
+                packs.append(policy_changes.read_pack(side.pack, side.pack_root, side.settings))
             except policy_changes.UnreadablePackError as error:
                 return found, [f"{side.shown}: its policies cannot be compared: {error}"]
         return [*policy_changes.weakened(*packs), *found], []

@@ -67,7 +67,7 @@ class Side:
     @property
     def pack_root(self) -> Path:
         """The checkout from which the policy pack imports its modules."""
-        return self.policies_of or self.project.root
+        return self.policies_of or self.project.checkout
 
     @property
     def pack(self) -> Path | None:
@@ -218,7 +218,7 @@ class Session:
         entry = self.scratch / f"entry-{side.label}"
         entry.mkdir(exist_ok=True)
         (entry / "__main__.py").write_text(
-            _ENTRY.format(program=str(side.project.main), root=str(side.project.root))
+            _ENTRY.format(program=str(side.project.main), root=str(side.project.checkout))
         )
         box = self.boxes.enter_context(sandbox(replace(side.project, main=entry), side.settings))
         self._use(side.overlay)

@@ -33,6 +33,14 @@ class Project:
     settings: Path | None
     stack: str
 
+    @property
+    def checkout(self) -> Path:
+        """The folder whose code and policies the program uses: that of the project around it if it is below
+        that project's `stacks`, as the bootstrap is, else its own.
+        """
+        around = (each for each in self.root.parents if self.root.is_relative_to(each / "stacks"))
+        return next((each for each in around if (each / "Pulumi.yaml").is_file()), self.root)
+
 
 @dataclass(frozen=True)
 class Sandbox:
