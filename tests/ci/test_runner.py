@@ -34,7 +34,10 @@ VALUES: dict[str, Any] = {
         ("github.event.pull_request.head.repo.full_name == github.repository", True),
         ("contains(github.event.pull_request.labels.*.name, 'destructive-change')", True),
         ("!contains(github.event.pull_request.labels.*.name, 'other')", True),
-        ("needs.diff.outputs.code == '3' && !contains(github.event.pull_request.labels.*.name, 'bug')", False),
+        (
+            "needs.diff.outputs.code == '3' && !contains(github.event.pull_request.labels.*.name, 'bug')",
+            False,
+        ),
         ("vars.CONTRACTS_URL || vars.STATE_URL", "s3://state"),
         ("vars.SMOKE_TRAINING != 'no'", True),
         ("('a' == 'A') && 'it''s'", "it's"),
