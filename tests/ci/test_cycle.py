@@ -222,28 +222,35 @@ def engine_of(folder: Path) -> psutil.Process:
 
 def test_a_second_apply_is_rejected_and_a_killed_one_can_be_continued(host: Host, simulated: Clouds) -> None:
     stopped, runs = Stopped(simulated, "acme-audit"), []
-    thread = threading.Thread(target=lambda: runs.append(run_workflow(host, "apply", "push")))
+    thread = threading.Thread(target=lambda: runs.append(run_workflow(host, "apply", "push")), daemon=True)
     thread.start()
     assert stopped.reached.wait(300)
     second = run_workflow(host, "apply", "push")
     assert results(second)["dev / apply"] == "failure", logs(second)
     assert "is locked: created by" in second.jobs["dev / apply"].log
-    engine_of(host.folder).kill()
+    assert "clear-pending-creates" not in second.jobs["dev / apply"].log  # the first apply still runs
+    engine = engine_of(host.folder)
+    for process in [*engine.children(recursive=True), engine]:  # as when a runner is lost
+        process.kill()
     thread.join(300)
     stopped.released.set()
     assert results(runs[0])["dev / apply"] == "failure"
-    assert (
-        "pulumi cancel --stack dev --yes" in runs[0].jobs["dev / apply"].log + second.jobs["dev / apply"].log
-    )
+    killed = runs[0].jobs["dev / apply"].log
+    assert "was creating when an apply ended" in killed
+    assert "pulumi cancel --stack dev --yes" in killed
 
     def proceed(command: str) -> None:
         run = run_workflow(host, "continue", "workflow_dispatch", inputs={"stack": "dev", "command": command})
         assert set(results(run).values()) == {"success"}, logs(run)
 
-    third = run_workflow(host, "apply", "workflow_dispatch")
-    assert results(third)["dev / apply"] == "failure"
-    assert "`continue` with `clear-pending-creates`" in third.jobs["dev / apply"].log, logs(third)
+    def next_apply_says(text: str) -> None:
+        run = run_workflow(host, "apply", "workflow_dispatch")
+        assert results(run)["dev / apply"] == "failure"
+        assert text in run.jobs["dev / apply"].log, logs(run)
+
+    next_apply_says("`continue` with `cancel`")
     proceed("cancel")
+    next_apply_says("`continue` with `clear-pending-creates`")
     proceed("clear-pending-creates")
     applied(host)
     assert log_groups(simulated) == ALL

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainfleet.ci.locks import holders
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
 from trainfleet.rehearsal.diff.plan_file import digest_of, read_plan
 
@@ -63,36 +64,51 @@ def apply(stack: str, plan: Path, sha256: str, policy_packs: Sequence[Path] = ()
     """
     check_digest(plan, sha256)
     program = pulumi()
-    if problems := open_operations(program, stack):
+    if operations := open_operations(program, stack):
+        # NOTE: the state of a running apply has open operations, too: to forget them would lose resources.
+        if locks := _locks(program, stack, operations):
+            raise TrainfleetError(f"nothing was applied to {stack}", locks)
         raise TrainfleetError(
-            f"an earlier apply of {stack} was interrupted: nothing was applied now", problems
+            f"an earlier apply of {stack} was interrupted: nothing was applied now",
+            _problems(stack, operations),
         )
     packs = [argument for pack in policy_packs for argument in ("--policy-pack", str(pack))]
     command = [program, "up", "--stack", stack, "--plan", str(plan), "--yes", "--skip-preview", "--refresh"]
     code, output = _show([*command, "--non-interactive", *packs])
     if code:
-        problems = [*reasons(stack, output), *open_operations(program, stack)]
-        raise TrainfleetError(
-            f"the apply of {stack} failed; what is done stays done", problems or [_again(stack)]
-        )
+        summary = f"the apply of {stack} failed; what is done stays done"
+        raise TrainfleetError(summary, reasons(stack, output) or _left(program, stack) or [_again(stack)])
+
+
+def _left(program: str, stack: str) -> list[Problem]:
+    """Return what an engine that was killed leaves: its lock, and operations whose result is not known."""
+    operations = open_operations(program, stack)
+    return [*_locks(program, stack, operations), *_problems(stack, operations)]
+
+
+def _locks(program: str, stack: str, operations: Sequence[dict[str, Any]]) -> list[Problem]:
+    projects = {str(each["resource"]["urn"]).split("::")[1] for each in operations}
+    return [_locked(stack, each) for project in projects for each in holders(program, project, stack)]
 
 
 def reasons(stack: str, output: str) -> list[Problem]:
     """Return what the engine's output says about why nothing more was applied, with how to continue."""
     if _LOCKED in output:
         holder = re.search(r"created by .*", output)
-        return [
-            Problem(
-                stack,
-                f"is locked: {holder.group(0).strip() if holder else 'another apply runs'}",
-                f"wait for that apply; if its job is gone: pulumi cancel --stack {stack} --yes"
-                " (CI: the workflow `continue` with `cancel`), then plan again",
-            )
-        ]
+        return [_locked(stack, holder.group(0).strip() if holder else "another apply runs")]
     if _VIOLATES in output:
         fix = "plan and review again: start the workflow again, or pulumi preview --save-plan"
         return [Problem(stack, "changed since the plan was reviewed: the plan does not fit any more", fix)]
     return []
+
+
+def _locked(stack: str, holder: str) -> Problem:
+    return Problem(
+        stack,
+        f"is locked: {holder}",
+        f"wait for that apply; if its job is gone: pulumi cancel --stack {stack} --yes"
+        " (CI: the workflow `continue` with `cancel`), then plan again",
+    )
 
 
 def _again(stack: str) -> Problem:
@@ -100,8 +116,8 @@ def _again(stack: str) -> Problem:
     return Problem(stack, "is applied in part; the state has what exists", fix)
 
 
-def open_operations(program: str, stack: str) -> list[Problem]:
-    """Return the operations of an interrupted apply whose result is not known, with how to continue.
+def open_operations(program: str, stack: str) -> list[dict[str, Any]]:
+    """Return the operations that have begun, and whose result is not in the state.
 
     Raises:
         TrainfleetError: the state cannot be read.
@@ -118,7 +134,7 @@ def open_operations(program: str, stack: str) -> list[Problem]:
         fix = f"pulumi login, and once: pulumi stack init {stack}"
         raise TrainfleetError(f"cannot read the state of {stack}", [Problem(stack, last, fix)])
     deployment = json.loads(done.stdout).get("deployment") or {}
-    return list(_problems(stack, deployment.get("pending_operations") or ()))
+    return list(deployment.get("pending_operations") or ())
 
 
 def _problems(stack: str, operations: Iterable[dict[str, Any]]) -> Iterable[Problem]:
