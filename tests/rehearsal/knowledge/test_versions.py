@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainfleet import doctor
+from trainfleet.rehearsal.simulation import facts
 from trainfleet.rehearsal.simulation.knowledge_table import FOLDER, Row, Table, is_behind, write_table
 
 PACKAGES = ("aws", "azure-native", "gcp", "kubernetes")
@@ -47,3 +48,9 @@ def test_the_tables_that_ship_are_for_the_locked_sdks(root: Path, monkeypatch: p
     found = doctor.knowledge()
     assert found.status == "here", found.detail
     assert all(f"{package} " in found.detail for package in PACKAGES)
+
+
+def test_limits_of_another_minor_version_are_named() -> None:
+    assert facts.behind(metadata.version) == []
+    newer = facts.behind(lambda name: {"pulumi-aws": "8.0.0", "pulumi-gcp": ""}.get(name, ""))
+    assert newer == [f"limits of aws are for SDK {INSTALLED}, installed is 8.0.0; they come with Trainfleet"]
