@@ -16,26 +16,29 @@ SPEC_KEY = "trainfleet:platform"
 def project_root() -> Path:
     """Return the nearest parent folder with Pulumi.yaml and stacks, else this package's checkout.
 
-
     Raises:
         InputError: no such folder exists.
     """
-    here = Path.cwd()
-    for folder in (here, *here.parents, Path(__file__).resolve().parents[2]):
-        if (folder / "Pulumi.yaml").is_file() and (folder / "stacks").is_dir():
-            return folder
+    from trainfleet.infra.spec import stack_file
+
+    folder = stack_file.project_root()
+    if (folder / "Pulumi.yaml").is_file() and (folder / "stacks").is_dir():
+        return folder
     raise InputError(
         "not in a Trainfleet project",
-        [Problem(str(here), "no Pulumi.yaml with a stacks folder here or above", "cd into the project")],
+        [
+            Problem(
+                str(Path.cwd()), "no Pulumi.yaml with a stacks folder here or above", "cd into the project"
+            )
+        ],
     )
 
 
 def stack_names(root: Path | None = None) -> list[str]:
     """Return the names of the project's stacks."""
-    folder = (root or project_root()) / "stacks"
-    return sorted(
-        path.name.removeprefix("Pulumi.").removesuffix(".yaml") for path in folder.glob("Pulumi.*.yaml")
-    )
+    from trainfleet.infra.spec import stack_file
+
+    return stack_file.stack_names(root or project_root())
 
 
 def stack_settings(stack: str, root: Path, overrides: Sequence[str]) -> dict[str, Any] | None:

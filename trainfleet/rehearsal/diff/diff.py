@@ -23,6 +23,7 @@ from trainfleet.infra.spec.stack_file import PLATFORM_KEY, StackFile
 from trainfleet.rehearsal.diff import cache, compare, environments, policy_changes
 from trainfleet.rehearsal.diff.access import AccessChange, access_changes, planned_after, planned_before
 from trainfleet.rehearsal.diff.change import Change
+from trainfleet.rehearsal.diff.charts import chart_notes
 from trainfleet.rehearsal.diff.environments import Environments
 from trainfleet.rehearsal.diff.model import Diff
 from trainfleet.rehearsal.diff.planned_cost import applied_plan, costs, previewed_plan
@@ -232,6 +233,7 @@ class _Prepared:
         result.violations_after, result.policies_ran = outcome.violations, head.pack is not None
         state = applied.resources() if applied else []
         result.changes, result.unchanged = compare.changes(events, state)
+        result.notes += chart_notes(result.changes)
         result.sdk = self._sdk_changes(on, [*state, *events])
         replacing, notes = replacement_changes(
             {str(each["type"]) for each in (*state, *events)},

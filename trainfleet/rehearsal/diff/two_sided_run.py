@@ -30,9 +30,8 @@ from trainfleet.rehearsal.engine.sandbox import Project, Sandbox, sandbox
 from trainfleet.rehearsal.simulation import provider
 from trainfleet.rehearsal.simulation.state import Cloud
 from trainfleet.rehearsal.steps import diagnostics
-from trainfleet.rehearsal.steps.session import sigterm_as_interrupt
+from trainfleet.rehearsal.steps.session import APPLY, sigterm_as_interrupt
 
-APPLY = ("up", "--yes", "--skip-preview", "--suppress-outputs")
 _ENTRY = """import os, runpy, sys
 program, root = {program!r}, {root!r}
 sys.path[0] = program if os.path.isdir(program) else os.path.dirname(program)
