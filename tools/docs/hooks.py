@@ -5,7 +5,7 @@ from __future__ import annotations
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from pymdownx.slugs import slugify  # type: ignore[import-untyped]  # the package has no types
+from pymdownx.slugs import slugify
 
 from tools.docs.links import PROJECT_PAGES, ROOT, SOURCE, origin, page_text, place, source_text, targets
 

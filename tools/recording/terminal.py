@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 TOKEN = re.compile(
     r"\x1b\[(?P<arguments>[\d;?]*)(?P<command>[A-Za-z])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][A-Z0-9]"
@@ -130,7 +131,8 @@ def styled(style: Style, numbers: list[int]) -> Style:
             style = PLAIN
         elif number in switches:
             name = switches[number]
-            style = replace(style, **{name.removeprefix("-"): not name.startswith("-")})
+            changed: dict[str, Any] = {name.removeprefix("-"): not name.startswith("-")}
+            style = replace(style, **changed)
         elif number == 22:
             style = replace(style, bold=False, dim=False)
         elif number in (38, 48):

@@ -3,6 +3,7 @@
 - `[[accept]]` accepts a value, a property or a type that would be rejected or warned about.
 - `[[answer]]` answers a data source (`function`), or gives outputs to a resource or component (`type`).
 - `[[stack]]` gives outputs to a stack that a `StackReference` names, or names the program that has them.
+- `[[drift]]` accepts that a resource, or one of its properties, differs in the cloud (`trainfleet drift`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _KEYS: dict[str, dict[str, type | tuple[type, ...]]] = {
         "outputs": dict,
     },
     "stack": {"name": str, "outputs": dict, "program": str, "stack": str},
+    "drift": {"type": str, "name": str, "property": str, "reason": str, "until": (str, date)},
 }
 
 
@@ -54,6 +56,33 @@ class Accept:
             fnmatchcase(token, self.type)
             and (not self.path or fnmatchcase(name, self.path))
             and (self.value is None or str(self.value) == str(value))
+        )
+
+    @property
+    def expired(self) -> bool:
+        """Whether its last day has passed."""
+        return self.until is not None and self.until < today()
+
+
+@dataclass(frozen=True)
+class AcceptedDrift:
+    """Accepts that resources of a type (`*` is any text) differ in the cloud from the state."""
+
+    type: str
+    reason: str
+    name: str = ""
+    """The name of the resource; empty: any."""
+    path: str = ""
+    """The property, without list indexes, and all below it; empty: any, and a deleted resource too."""
+    until: date | None = None
+    """The last day on which it holds; None: no end."""
+
+    def matches(self, token: str, name: str, path: str) -> bool:
+        """Return whether it is about this property; the path of a deleted resource is empty."""
+        return (
+            fnmatchcase(token, self.type)
+            and (not self.name or fnmatchcase(name, self.name))
+            and (not self.path or fnmatchcase(path, self.path) or fnmatchcase(path, f"{self.path}.*"))
         )
 
     @property
@@ -91,6 +120,7 @@ class Accepted:
     accepts: tuple[Accept, ...] = ()
     answers: tuple[Answer, ...] = ()
     stacks: tuple[StackOutputs, ...] = ()
+    drift: tuple[AcceptedDrift, ...] = ()
 
     def accepting(self, token: str, name: str, value: Any) -> Accept | None:
         """Return the row that accepts a mistake: one that holds, else one that has expired, else None."""
@@ -151,13 +181,22 @@ def read(root: Path) -> Accepted:
             )
             for row in document.get("stack", ())
         ),
+        tuple(
+            AcceptedDrift(
+                row["type"], row["reason"], row.get("name", ""), row.get("property", ""), _until(row)
+            )
+            for row in document.get("drift", ())
+        ),
     )
 
 
 def _accept(row: dict[str, Any]) -> Accept:
+    return Accept(row["type"], row["reason"], row.get("property", ""), row.get("value"), _until(row))
+
+
+def _until(row: dict[str, Any]) -> date | None:
     written = row.get("until")
-    until = date.fromisoformat(written) if isinstance(written, str) else written
-    return Accept(row["type"], row["reason"], row.get("property", ""), row.get("value"), until)
+    return date.fromisoformat(written) if isinstance(written, str) else written
 
 
 def _answer(row: dict[str, Any]) -> Answer:
@@ -183,7 +222,7 @@ def _problems(file: Path, document: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _row_problems(table: str, row: dict[str, Any], root: Path) -> Iterator[tuple[str, str]]:
-    if table == "accept":
+    if table in ("accept", "drift"):
         yield from _accept_problems(row)
     elif table == "answer":
         yield from _answer_problems(row)

@@ -148,7 +148,8 @@ JsonAtEnd = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 StackHelp = (
-    "A platform: a file with its outputs, or the name of its Pulumi stack (also --platform, --outputs)."
+    "A platform: a file with its outputs, its URL in a bucket, or the name of its Pulumi stack"
+    " (also --platform, --outputs)."
 )
 Stack = Annotated[
     str | None,

@@ -48,10 +48,18 @@ class Rows:
         return [row for row in self.rows if row.get("kind") == kind]
 
 
-def read_rows(run_dir: Path) -> Rows:
-    """The rows of a run; none if nothing was written yet."""
+def read_rows(run_dir: Path, most_bytes: int | None = None) -> Rows:
+    """The rows of a run; none if nothing was written yet. With `most_bytes` only those in the end of the
+    file.
+    """
     try:
-        text = (run_dir / "metrics.jsonl").read_text(encoding="utf-8", errors="replace")
+        with (run_dir / "metrics.jsonl").open("rb") as file:
+            size = file.seek(0, 2)
+            skipped = 0 if most_bytes is None else max(0, size - most_bytes)
+            file.seek(skipped)
+            if skipped:
+                file.readline()  # a part of a row
+            text = file.read().decode("utf-8", errors="replace")
     except OSError:
         return Rows([], 0)
     return parse_rows(text)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from trainfleet.errors import InputError
+from trainfleet.infra.catalog.cost import CostLimits
 from trainfleet.rehearsal.diff.change import SECRET, UNKNOWN, Verb
 from trainfleet.rehearsal.diff.model import Diff, Verdict
 from trainfleet.rehearsal.diff.real_preview import diff_of
@@ -151,6 +152,40 @@ def test_drift_is_separate_from_the_update_that_follows() -> None:
     (drift,) = found.drift
     assert [(each.path, each.old, each.new) for each in drift.properties] == [("foo", "bar", "baz")]
     assert [change.name for change in found.changes] == ["resA"]
+
+
+# ---- costs
+
+
+def test_a_recording_has_the_costs_of_both_sides(tmp_path: Path) -> None:
+    machine = "aws:ec2/instance:Instance"
+    one = step("update", {"instanceType": "g5.xlarge"}, {"instanceType": "g5.12xlarge"}, machine)
+    found = digest(tmp_path, one)
+    assert found.before is not None
+    assert found.after is not None
+    assert (found.before.min_usd_per_hour, found.after.min_usd_per_hour) == pytest.approx(
+        (1.006, 5.672), rel=0.02
+    )
+    assert "/month" in found.blast_radius
+    assert any("no unchanged resources" in note for note in found.notes)
+    limited = diff_of(tmp_path / "preview.jsonl", limits=CostLimits(1000))
+    assert limited.exit_code == 4
+    deleted = digest(tmp_path, step("delete", {"instanceType": "g5.xlarge"}, None, machine))
+    assert deleted.after is not None
+    assert deleted.after.parts == ()
+
+
+def test_a_recording_without_prices_has_no_costs(tmp_path: Path) -> None:
+    found = digest(tmp_path, step("update", {"length": 8}, {"length": 9}, "random:index:RandomString"))
+    assert (found.before, found.after) == (None, None)
+
+
+def test_half_a_recording_has_no_costs(tmp_path: Path) -> None:
+    lines = (EXPORTS / "log-webserver-userdata.jsonl").read_text().splitlines()
+    whole = diff_of(write(tmp_path, "\n".join(lines)))
+    assert whole.after is not None
+    cut = diff_of(write(tmp_path, "\n".join(line for line in lines if "summaryEvent" not in line)))
+    assert cut.after is None
 
 
 # ---- damaged and noisy recordings

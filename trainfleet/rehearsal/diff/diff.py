@@ -27,6 +27,7 @@ from trainfleet.rehearsal.diff.environments import Environments
 from trainfleet.rehearsal.diff.model import Diff
 from trainfleet.rehearsal.diff.planned_cost import applied_plan, costs, previewed_plan
 from trainfleet.rehearsal.diff.policy_changes import Weakened
+from trainfleet.rehearsal.diff.replacement_changes import replacement_changes
 from trainfleet.rehearsal.diff.sdk_changes import SdkChange, sdk_changes
 from trainfleet.rehearsal.diff.settings import built_on, for_build, spec_changes, stack_file
 from trainfleet.rehearsal.diff.two_sided_run import Applied, Session, Side, session
@@ -232,6 +233,14 @@ class _Prepared:
         state = applied.resources() if applied else []
         result.changes, result.unchanged = compare.changes(events, state)
         result.sdk = self._sdk_changes(on, [*state, *events])
+        replacing, notes = replacement_changes(
+            {str(each["type"]) for each in (*state, *events)},
+            self.environments.upgrades,
+            self.roots,
+            result.sdk,
+        )
+        result.sdk += replacing
+        result.notes += notes
         granted = planned_before(state)
         result.access = access_changes(granted, planned_after(events, granted))
         if base is not None and applied is not None:

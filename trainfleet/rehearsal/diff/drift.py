@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from trainfleet.rehearsal.diff.change import Property
@@ -11,26 +11,28 @@ from trainfleet.rehearsal.diff.model import Drift
 
 
 def drift_of(events: Iterable[Mapping[str, Any]]) -> list[Drift]:
-    """Return the drift in the events of `pulumi refresh`, or of a command with `--refresh`.
+    """Return the drift in the events of `pulumi refresh`, or of a command with `--refresh`."""
+    found = [each for metadata in read_back(events) if (each := _drift(metadata)) is not None]
+    return sorted(found, key=lambda each: (not each.gone, each.token, each.name))
+
+
+def read_back(events: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield the metadata of each resource as a refresh read it: `old` is the state, `new` the cloud.
 
     A refresh announces each resource (`resourcePreEvent` with the operation `refresh`) and then reports what
     it read (`resOutputsEvent`), as `same`, `update` or `delete`, or as `refresh` if another command runs it.
     A later operation on the same resource is not drift.
     """
     waiting: set[tuple[str, str]] = set()
-    found = []
     for event in events:
         if pre := event.get("resourcePreEvent"):
             if pre["metadata"]["op"] == "refresh":
                 waiting.add(_key(pre["metadata"]))
         elif done := event.get("resOutputsEvent"):
             metadata = done["metadata"]
-            if _key(metadata) not in waiting:
-                continue
-            waiting.discard(_key(metadata))
-            if (each := _drift(metadata)) is not None:
-                found.append(each)
-    return sorted(found, key=lambda each: (not each.gone, each.token, each.name))
+            if _key(metadata) in waiting:
+                waiting.discard(_key(metadata))
+                yield metadata
 
 
 def _key(metadata: Mapping[str, Any]) -> tuple[str, str]:

@@ -7,7 +7,7 @@ resources with few dependents, whose effects are predictable.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +86,7 @@ def missing_rules(tokens: Iterable[str], rules: Mapping[str, Rule]) -> list[str]
     )
 
 
-def dependents(resources: list[dict[str, Any]], urn: str) -> set[str]:
+def dependents(resources: Sequence[Mapping[str, Any]], urn: str) -> set[str]:
     """Return the direct and transitive dependents of a resource."""
     found: set[str] = set()
     wave = {urn}

@@ -1,0 +1,55 @@
+"""`trainfleet ui`: a local, read-only web page of stacks, clusters and runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trainfleet.console import EXIT_CODES
+from trainfleet.training.cli.options import AliasedCommand, Json
+
+ui = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+
+@ui.command(cls=AliasedCommand, epilog=EXIT_CODES)
+def ui_command(
+    runs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--runs",
+            metavar="DIR|URL",
+            help="The runs below this folder or URL. May be repeated. By default those of runs/.",
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="The local port; 0 picks a free one. By default 8970, or the next that is free.",
+            show_default=False,
+        ),
+    ] = None,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser, on a terminal.")
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """Show runs on a local web page, until Ctrl-C. It changes nothing.
+
+    Only programs of this machine reach the page, with the token in the printed address.
+
+    [bold]Examples[/]
+
+    trainfleet ui
+
+    trainfleet ui --runs runs --runs s3://my-bucket/runs
+
+    trainfleet ui --port 9000 --no-browser --json
+    """
+    from trainfleet.ui.start import Shown, start
+
+    start(Shown(runs or []), port, browser=browser, as_json=as_json)
