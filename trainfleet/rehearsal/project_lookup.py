@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from trainfleet import yaml_limits
 from trainfleet.errors import InputError, Problem
 
 SPEC_KEY = "trainfleet:platform"
@@ -52,6 +51,6 @@ def stack_settings(stack: str, root: Path, overrides: Sequence[str]) -> dict[str
     spec = load_stack(stack, root, overrides)
     if not overrides:
         return None
-    document = yaml.safe_load((root / "stacks" / f"Pulumi.{stack}.yaml").read_text())
+    document = yaml_limits.load((root / "stacks" / f"Pulumi.{stack}.yaml").read_text())
     document["config"][SPEC_KEY] = spec.model_dump(mode="json")
     return dict(document)

@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from trainfleet import yaml_limits
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.report.cost import PoolCost, pool_costs
 from trainfleet.training.report.time_breakdown import shares, wall_seconds
@@ -122,7 +123,7 @@ class RunSummary:
     def settings(self) -> dict[str, Any]:
         """The recipe as a document; empty if it cannot be read."""
         try:
-            document = yaml.safe_load(self.recipe)
+            document = yaml_limits.load(self.recipe)
         except yaml.YAMLError:
             return {}
         return document if isinstance(document, dict) else {}

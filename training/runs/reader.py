@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from trainfleet import yaml_limits
 from trainfleet.training.runs.schema import MARKER, RunRecord
 
 __all__ = ["MARKER", "Rows", "last_lines", "last_sign", "parse_rows", "read_recipe", "read_rows", "read_run"]
@@ -28,7 +29,7 @@ def read_run(run_dir: Path) -> RunRecord:
 def read_recipe(run_dir: Path) -> dict[str, Any]:
     """recipe.yaml of the run's last start; empty if it does not exist or cannot be read."""
     try:
-        document = yaml.safe_load((run_dir / "recipe.yaml").read_text(encoding="utf-8"))
+        document = yaml_limits.load((run_dir / "recipe.yaml").read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         return {}
     return document if isinstance(document, dict) else {}

@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from trainfleet import yaml_limits
 from trainfleet.errors import InputError, Problem
 from trainfleet.rehearsal.engine.environment import Access, environment
 
@@ -202,8 +203,8 @@ def _without_ciphertext(config: dict[str, Any]) -> tuple[dict[str, Any], list[st
 
 def _yaml(file: Path) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(file.read_text())
-    except (OSError, yaml.YAMLError) as error:
+        document = yaml_limits.load(file.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(
             "a file cannot be read", [Problem(str(file), str(error).replace("\n", " "))]
         ) from error

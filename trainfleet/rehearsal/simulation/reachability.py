@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from trainfleet import yaml_limits
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.pulumi_values import plain, texts
 from trainfleet.rehearsal.simulation.refusal import Refusal
@@ -119,7 +120,7 @@ def _admits(rule: Mapping[str, Any], port: int) -> bool:
 def _host(kubeconfig: str) -> str:
     """The host of the current context's server; empty if the text is not a kubeconfig."""
     try:
-        document = yaml.safe_load(kubeconfig)
+        document = yaml_limits.load(kubeconfig)
         contexts = {each["name"]: each["context"]["cluster"] for each in document["contexts"]}
         clusters = {each["name"]: each["cluster"]["server"] for each in document["clusters"]}
         server = clusters[contexts[document["current-context"]]]
