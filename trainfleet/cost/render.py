@@ -72,7 +72,7 @@ def _budget(report: CostReport, budget: float) -> str:
 def _estimates(report: CostReport) -> Table:
     sides = [report.estimate, *([report.plan] if report.plan else [])]
     names = dict.fromkeys(part.name for bill in sides for part in bill.parts)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name in names:
         parts = [next((part for part in bill.parts if part.name == name), None) for bill in sides]
         what = next(part.what for part in parts if part is not None)
@@ -92,7 +92,7 @@ def _estimates(report: CostReport) -> Table:
 
 def _bill_tables(bill: BillReport) -> Iterator[Table]:
     if bill.compared:
-        rows = []
+        rows: list[tuple[str, ...]] = []
         for each in bill.compared:
             known = each.least is not None and each.most is not None
             estimate = f"{each.least:,.2f} – {each.most:,.2f}" if known else "–"
@@ -108,7 +108,7 @@ def _bill_tables(bill: BillReport) -> Iterator[Table]:
         if table and (len(table) > 1 or title != "By category of the charge"):
             yield Table(title, (title.split()[1], f">{bill.currency}"), _cut(table))
     if bill.runs:
-        run_rows = [
+        run_rows: list[tuple[str, ...]] = [
             (
                 each.run,
                 each.owner or "–",
