@@ -128,7 +128,7 @@ def _rows(file: Path, mistakes: _Mistakes) -> Iterator[tuple[int, Values]]:
                 raise _wrong(file, "is a ZIP archive", "unpack it, and pass the CSV or Parquet file")
             elif head[:2] == b"\x1f\x8b":
                 with gzip.open(stream) as inner:
-                    yield from _csv(file, inner, mistakes)  # type: ignore[arg-type] # a GzipFile reads bytes
+                    yield from _csv(file, inner, mistakes)
             else:
                 yield from _csv(file, stream, mistakes)
     except UnicodeDecodeError as error:
@@ -145,7 +145,7 @@ def _wrong(file: Path, what: str, fix: str = "") -> InputError:
 # ---- CSV
 
 
-def _csv(file: Path, stream: BinaryIO, mistakes: _Mistakes) -> Iterator[tuple[int, Values]]:
+def _csv(file: Path, stream: BinaryIO | gzip.GzipFile, mistakes: _Mistakes) -> Iterator[tuple[int, Values]]:
     csv.field_size_limit(_LONGEST)
     reader = csv.reader(io.TextIOWrapper(stream, encoding="utf-8-sig", newline=""), strict=True)
     try:

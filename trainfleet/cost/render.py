@@ -72,7 +72,7 @@ def _budget(report: CostReport, budget: float) -> str:
 def _estimates(report: CostReport) -> Table:
     sides = [report.estimate, *([report.plan] if report.plan else [])]
     names = dict.fromkeys(part.name for bill in sides for part in bill.parts)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name in names:
         parts = [next((part for part in bill.parts if part.name == name), None) for bill in sides]
         what = next(part.what for part in parts if part is not None)

@@ -85,7 +85,10 @@ def test_a_failing_pulumi_is_one_message(trainfleet: Trainfleet, folder: Path, t
     assert "Traceback" not in done.stderr
 
 
-def test_an_interrupt_cancels_pulumi_and_leaves_nothing(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_cancels_pulumi_and_leaves_nothing(
+    number: signal.Signals, folder: Path, tmp_path: Path
+) -> None:
     mark = tmp_path / "cancelled"
     own = pulumi(
         tmp_path, f"trap 'touch {mark}; exit 1' INT; touch {tmp_path}/began; while :; do sleep 0.1; done"
@@ -102,7 +105,7 @@ def test_an_interrupt_cancels_pulumi_and_leaves_nothing(folder: Path, tmp_path: 
         assert child.poll() is None
         time.sleep(0.05)
     below = psutil.Process(child.pid).children(recursive=True)
-    child.send_signal(signal.SIGINT)
+    child.send_signal(number)
     _, text = child.communicate(timeout=60)
     assert child.returncode == 130
     assert "nothing has changed" in text

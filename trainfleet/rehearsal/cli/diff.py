@@ -241,6 +241,7 @@ _DEPLOYED = "the base is what is deployed"
 
 
 def _computed(request: _Request) -> Diff:
+    from trainfleet.rehearsal.diff.all_stacks import chosen_stack
     from trainfleet.rehearsal.diff.diff import compute
     from trainfleet.rehearsal.diff.on_state import compute_on_state
     from trainfleet.rehearsal.project_lookup import project_root
@@ -252,24 +253,10 @@ def _computed(request: _Request) -> Diff:
         _refuse("with --state", options, ("base", "environments"), _DEPLOYED)
     if folder is None:
         _refuse_given([("--stack", request.stack)], "without DIR: the stack is the argument")
-    stack = _stack_of(folder, request.stack) if folder else _stack_of(project_root(), request.target)
+    stack = chosen_stack(folder, request.stack) if folder else chosen_stack(project_root(), request.target)
     run = compute if options.state is None else compute_on_state
     with _progress() as show:
         return run(stack, folder or project_root(), _engine, options, show)
-
-
-def _stack_of(root: Path, given: str) -> str:
-    """Return the given stack, or the only one of the project."""
-    from trainfleet.errors import InputError, Problem
-    from trainfleet.rehearsal.diff.all_stacks import stacks_in
-
-    if given:
-        return given
-    names = stacks_in(root)
-    if len(names) != 1:
-        fix = f"one of: {', '.join(names)}; or --all" if names else "add a Pulumi.STACK.yaml"
-        raise InputError("which stack?", [Problem(str(root), f"has {len(names)} stacks", fix)])
-    return names[0]
 
 
 def _refuse_given(given: Iterable[tuple[str, object]], why: str) -> None:

@@ -167,7 +167,7 @@ def _recorded(request: _Request, events: Path) -> DriftReport:
 
 
 def _one(request: _Request) -> DriftReport:
-    from trainfleet.rehearsal.cli.diff import _stack_of
+    from trainfleet.rehearsal.diff.all_stacks import chosen_stack
     from trainfleet.rehearsal.drift.all_stacks import drift_of_stack
     from trainfleet.rehearsal.drift.refresh import users_engine
     from trainfleet.rehearsal.project_lookup import project_root
@@ -175,7 +175,7 @@ def _one(request: _Request) -> DriftReport:
     if request.folder is None:
         _refuse([("--stack", request.stack)], "without DIR: the stack is the argument")
     root = request.folder or project_root()
-    stack = _stack_of(root, request.stack if request.folder else request.target)
+    stack = chosen_stack(root, request.stack if request.folder else request.target)
     with _progress(stack) as progress:
         return drift_of_stack(
             root, stack, users_engine(), program=not request.refresh_only, progress=progress

@@ -120,6 +120,21 @@ def stacks_in(root: Path) -> list[str]:
     )
 
 
+def chosen_stack(root: Path, given: str) -> str:
+    """Return the given stack, or the only one of the project.
+
+    Raises:
+        InputError: none is given, and the project has none or several.
+    """
+    if given:
+        return given
+    names = stacks_in(root)
+    if len(names) != 1:
+        fix = f"one of: {', '.join(names)}; or --all" if names else "add a Pulumi.STACK.yaml"
+        raise InputError("which stack?", [Problem(str(root), f"has {len(names)} stacks", fix)])
+    return names[0]
+
+
 def _changed(repository: Repository, base: Revision, head: Revision) -> list[str]:
     """Return the changed files, relative to the project."""
     tracked = repository.git(

@@ -5,7 +5,7 @@ Pure functions over a recording and, if it is known, the state.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainfleet.rehearsal.accepted import AcceptedDrift
@@ -57,7 +57,8 @@ def assess(
         state: the resources of `pulumi stack export`, which say what the program ignores; empty if unknown.
         seconds: how long the refresh took.
     """
-    read = [each for each in read_back(log.events) if _is_ours(each, state)]
+    external = {each["urn"] for each in state if each.get("external")}
+    read = [each for each in read_back(log.events) if _is_ours(each, external)]
     before = [{**each["old"], "urn": each["urn"], "type": each["type"]} for each in read if each.get("old")]
     expected = Expected(
         accepted, {each["urn"]: each.get("ignoreChanges") or () for each in state}, state or before
@@ -73,7 +74,7 @@ def assess(
     changed = {each.urn for each in found if not each.expected}
     names = {each.name for each in found if not each.expected}
     others = {urn: change for urn, change in (planned or {}).items() if urn not in changed}
-    below = set[str]().union(*(dependents(state, urn) for urn in changed)) if others else set()
+    below = dependents(state, *changed) if others else set()
     return DriftReport(
         log.project,
         log.stack,
@@ -84,7 +85,7 @@ def assess(
         pending=tuple(_words(change) for urn, change in others.items() if urn not in below),
         follows=tuple(_words(change) for urn, change in others.items() if urn in below),
         incomplete=tuple(log.incomplete),
-        notes=(*log.notes, *expected.notes(), *_notes(log, read, planned)),
+        notes=(*log.notes, *expected.notes(), *_notes(log, read, ruled=planned is None and bool(changed))),
         checked=len(read),
         seconds=seconds,
     )
@@ -95,12 +96,12 @@ def _words(change: Change) -> str:
     return f"{change.verb} {change.name}{f' (loses {kinds})' if change.destructive else ''}"
 
 
-def _is_ours(metadata: Mapping[str, Any], state: Sequence[State]) -> bool:
+def _is_ours(metadata: Mapping[str, Any], external: Container[str]) -> bool:
     """Return whether the stack manages a resource: not one that it only reads, no component, no provider."""
     old = metadata.get("old") or {}
     if not old.get("custom") or metadata["type"].startswith("pulumi:") or old.get("delete"):
         return False
-    return not any(each["urn"] == metadata["urn"] and each.get("external") for each in state)
+    return metadata["urn"] not in external
 
 
 def _planned(log: EventLog) -> dict[str, Change] | None:
@@ -120,12 +121,10 @@ def _access(read: Iterable[Mapping[str, Any]]) -> list[AccessChange]:
     return access_changes(planned_before(sides["old"]), planned_before(sides["new"]))
 
 
-def _notes(
-    log: EventLog, read: Sequence[Mapping[str, Any]], planned: Mapping[str, Change] | None
-) -> Iterator[str]:
+def _notes(log: EventLog, read: Sequence[Mapping[str, Any]], *, ruled: bool) -> Iterator[str]:
     if not read and not log.incomplete:
         yield "The recording contains no refresh: record `pulumi refresh --preview-only --event-log FILE`."
-    if planned is None and read:
+    if ruled:
         yield "The program did not run: what the next up does follows from the rules of the types."
 
 

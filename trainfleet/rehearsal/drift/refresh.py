@@ -24,6 +24,7 @@ from trainfleet.rehearsal.diff import event_log
 from trainfleet.rehearsal.diff.event_log import EventLog
 from trainfleet.rehearsal.engine.find import MINIMUM, Engine, find_engine, installed, version_of
 from trainfleet.rehearsal.engine.sandbox import uninterrupted
+from trainfleet.rehearsal.steps.session import sigterm_as_interrupt
 from trainfleet.toolchain import kill_tree, spawn
 
 POLL_S = 0.1
@@ -80,10 +81,10 @@ def refresh(
     Raises:
         NotDeployedError: there is no such stack, or it is empty.
         TrainfleetError: Pulumi failed: login, network, credentials, lock, or the program.
-        Interrupted: Ctrl-C; Pulumi was asked to cancel.
+        Interrupted: Ctrl-C or SIGTERM; Pulumi was asked to cancel.
     """
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="trainfleet-drift-") as folder:
+    with sigterm_as_interrupt(), tempfile.TemporaryDirectory(prefix="trainfleet-drift-") as folder:
         place = Path(folder)
         export = place / "export.json"
         _pulumi(engine, root, place, "stack", "export", "--stack", stack, "--file", str(export))

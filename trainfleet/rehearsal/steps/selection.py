@@ -86,10 +86,10 @@ def missing_rules(tokens: Iterable[str], rules: Mapping[str, Rule]) -> list[str]
     )
 
 
-def dependents(resources: Sequence[Mapping[str, Any]], urn: str) -> set[str]:
-    """Return the direct and transitive dependents of a resource."""
+def dependents(resources: Sequence[Mapping[str, Any]], *urns: str) -> set[str]:
+    """Return the direct and transitive dependents of resources, without these."""
     found: set[str] = set()
-    wave = {urn}
+    wave = set(urns)
     while wave:
         wave = {
             resource["urn"]
@@ -101,7 +101,7 @@ def dependents(resources: Sequence[Mapping[str, Any]], urn: str) -> set[str]:
             )
         }
         found |= wave
-    return found - {urn}
+    return found - set(urns)
 
 
 def _ordered(resources: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
