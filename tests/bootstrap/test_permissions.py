@@ -99,6 +99,18 @@ def test_ci_cannot_change_its_own_roles(action: str) -> None:
     assert not any(reaches(identity, action, f"{role}ci-{who}") for who in ("plan", "apply", "break-glass"))
 
 
+def test_ci_cannot_make_another_key_its_own_with_a_tag() -> None:
+    """Rights on keys follow their tag, so it may be set on new keys alone."""
+    for statement in documents.write(spec_of("aws"))["data"]["Statement"]:
+        if "kms:TagResource" in statement["Action"]:
+            conditions = statement["Condition"]
+            tag = documents.PLATFORM_TAG
+            assert conditions.get("Null") == {tag: "true"} or tag in conditions["StringEquals"]
+            continue
+        changes = [each for each in statement["Action"] if each.startswith("kms:Put")]
+        assert not changes or documents.PLATFORM_TAG in statement["Condition"]["StringEquals"]
+
+
 def test_ci_attaches_the_policies_that_platforms_attach() -> None:
     source = "".join(
         (ROOT / "infra" / "aws" / name).read_text(encoding="utf-8") for name in ("roles.py", "identity.py")

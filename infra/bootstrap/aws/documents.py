@@ -151,7 +151,8 @@ def _resources(spec: BootstrapSpec, service: str) -> list[pulumi.Input[str]]:
             "arn:{p}:eks:{r}:{a}:*/trainfleet-{n}/*",
         ),
         "logs": (
-            "arn:{p}:logs:{r}:{a}:log-group:/aws/*{n}*",
+            "arn:{p}:logs:{r}:{a}:log-group:/aws/eks/trainfleet-{n}/*",
+            "arn:{p}:logs:{r}:{a}:log-group:/aws/fsx/{n}-*",
             "arn:{p}:logs:{r}:{a}:log-group:{n}-*",
         ),
         "s3": ("arn:{p}:s3:::{n}-*",),
@@ -169,7 +170,7 @@ def _key_statements(spec: BootstrapSpec, actions: list[str]) -> list[Statement]:
     """Keys of the platforms, which only their tag tells apart. Aliases have names."""
     tag = {"StringEquals": {PLATFORM_TAG: list(spec.platforms)}}
     aliases = [each for each in actions if each.endswith("Alias")]
-    new = ["kms:CreateKey", "kms:TagResource"]
+    create, tagging = "kms:CreateKey", "kms:TagResource"
     grant = ["kms:CreateGrant"]
     facts = f"arn:{_partition(spec)}:kms:{spec.region}:{spec.account}"
     request = {
@@ -178,10 +179,13 @@ def _key_statements(spec: BootstrapSpec, actions: list[str]) -> list[Statement]:
             "aws:RequestTag/trainfleet:platform": list(spec.platforms),
         }
     }
-    rest = [each for each in actions if each not in {*aliases, *new, *grant}]
+    rest = [each for each in actions if each not in {*aliases, create, *grant}]
     names = [f"{facts}:alias/trainfleet/{platform}/*" for platform in spec.platforms]
     return [
-        statement("KmsNew", new, ["*"], when=request),
+        statement("KmsNew", [create], ["*"], when=request),
+        # A new key gets its tags from this. NOTE: without the second condition, CI could tag the key of the
+        # state as a platform's, and then change who uses it.
+        statement("KmsTags", [tagging], ["*"], when={**request, "Null": {PLATFORM_TAG: "true"}}),
         statement("KmsKeys", [*rest, *aliases], [f"{facts}:key/*"], when=tag),
         statement("KmsAliases", aliases, names),
         statement(

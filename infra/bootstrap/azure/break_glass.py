@@ -7,7 +7,8 @@ from __future__ import annotations
 import pulumi
 from pulumi_azure_native import authorization, monitor
 
-from trainfleet.infra.azure.permissions import role_definition
+from trainfleet.infra.azure.permissions import ROLES, role_definition
+from trainfleet.infra.bootstrap.azure.conditions import grants_only
 from trainfleet.infra.bootstrap.azure.identities import BLOBS, Identities
 from trainfleet.infra.bootstrap.azure.state import State
 from trainfleet.infra.bootstrap.schema import BootstrapSpec
@@ -35,19 +36,28 @@ class BreakGlass(SpecComponent[BootstrapSpec]):
         for index, person in enumerate(spec.break_glass.people):
             self._eligible(f"{index}-read", person, identities.read.id, everywhere)
             self._eligible(f"{index}-write", person, identities.write.id, everywhere)
+            only = grants_only(ROLES.values(), person)
+            self._eligible(f"{index}-grant", person, identities.grant.id, everywhere, only)
             self._eligible(f"{index}-state", person, state_role, state.data.id)
             self._eligible(f"{index}-secrets", person, identities.encrypt.id, state.data.id)
         self._alert(state)
         self.register_outputs({})
 
     def _eligible(
-        self, what: str, person: str, role: pulumi.Input[str], scope: pulumi.Input[str]
+        self,
+        what: str,
+        person: str,
+        role: pulumi.Input[str],
+        scope: pulumi.Input[str],
+        condition: str = "",
     ) -> authorization.PimRoleEligibilitySchedule:
         return authorization.PimRoleEligibilitySchedule(
             self.name(f"break-glass-{what}"),
             scope=scope,
             principal_id=person,
             role_definition_id=role,
+            condition=condition or None,
+            condition_version="2.0" if condition else None,
             justification="Trainfleet: apply when CI cannot",
             schedule_info={"expiration": {"type": "NoExpiration"}},
             opts=self.options(protect=True),

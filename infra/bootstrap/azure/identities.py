@@ -49,7 +49,17 @@ class Identities(SpecComponent[BootstrapSpec]):
         self.grant = self._role("grant", GRANTS)
         self.decrypt = self._role("decrypt", (), DECRYPT)
         self.encrypt = self._role("encrypt", (), ENCRYPT)
+        self.credentials: list[pulumi.Resource] = []
         self.plan, self.apply = self._identity("plan"), self._identity("apply")
+        # NOTE: `write` is of the whole subscription. Without the lock, CI could let other tokens become it.
+        authorization.ManagementLockByScope(
+            self.name("identities-lock"),
+            lock_name=self.name("identities"),
+            scope=self.group.id,
+            level=authorization.LockLevel.READ_ONLY,
+            notes="Identities of CI: a person removes the lock to change them",
+            opts=self.options(protect=True, depends_on=self.credentials),
+        )
         self._allow_plan()
         self._allow_apply()
         self.register_outputs({})
@@ -77,6 +87,7 @@ class Identities(SpecComponent[BootstrapSpec]):
                         opts=self.options(depends_on=previous),
                     )
                 ]
+        self.credentials += [identity, *previous]
         return identity
 
     def _role(

@@ -7,7 +7,7 @@ documentation, using a DIY backend).
 from __future__ import annotations
 
 import pulumi
-from pulumi_azure_native import managedidentity, operationalinsights, resources, storage
+from pulumi_azure_native import authorization, managedidentity, operationalinsights, resources, storage
 
 from trainfleet.infra.azure import layout, storage_accounts, vaults
 from trainfleet.infra.azure.permissions import grant, once_in_effect
@@ -85,6 +85,15 @@ class State(SpecComponent[BootstrapSpec]):
         self.container = self._container()
         blobs = pulumi.Output.concat(self.account.id, "/blobServices/default")
         diagnostics(self, "state", blobs, LOGGED, self.logs.id)
+        # NOTE: `apply` may delete the accounts and vaults of the subscription.
+        authorization.ManagementLockByScope(
+            self.name("state-lock"),
+            lock_name=self.name("state"),
+            scope=self.data.id,
+            level=authorization.LockLevel.CAN_NOT_DELETE,
+            notes="State of Pulumi and its keys",
+            opts=self.options(retain=True, depends_on=[self.container]),
+        )
         self.register_outputs({"account": self.account.name})
 
     def global_name(self, what: str) -> pulumi.Output[str]:

@@ -46,6 +46,13 @@ def _matches(trust: Trust, claims: Claims) -> str:
     return " && ".join(terms)
 
 
+def of_platforms(platforms: Sequence[str]) -> str:
+    """Objects of buckets that platforms own, by the beginning of the bucket's name."""
+    return " || ".join(
+        f"resource.name.startsWith('projects/_/buckets/{platform}-')" for platform in platforms
+    )
+
+
 def grants_only(roles: Sequence[str]) -> str:
     """A policy may be changed for these roles only (IAM documentation, limits on granting roles)."""
     listed = ", ".join(f"'{role}'" for role in roles)

@@ -17,6 +17,8 @@ from trainfleet.infra.bootstrap.trust import Trust, trusted
 from trainfleet.infra.component import SpecComponent
 from trainfleet.infra.gcp.layout import NODE_ROLES
 
+OBJECTS = "storage.objects."
+"""Permissions on objects, which are limited to the buckets of platforms."""
 GRANTS = "resourcemanager.projects.setIamPolicy"
 PROJECT_ROLES = (*NODE_ROLES.values(), "roles/container.admin", "roles/container.clusterViewer")
 """Roles that platforms grant on the project; CI can grant no others there."""
@@ -50,9 +52,11 @@ class Identities(SpecComponent[BootstrapSpec]):
         trusts = trusted(spec)
         self.providers = {each.system: self._oidc_provider(each, project_number) for each in trusts}
         read = needed("gcp", READ, spec.options)
-        write = [each for each in needed("gcp", WRITE, spec.options) if each != GRANTS]
+        write = needed("gcp", WRITE, spec.options)
+        objects = [each for each in write if each.startswith(OBJECTS)]
         self.read = self._custom_role("read", read)
-        self.write = self._custom_role("write", write)
+        self.write = self._custom_role("write", [each for each in write if each not in {GRANTS, *objects}])
+        self.objects = self._custom_role("objects", objects)
         self.grant = self._custom_role("grant", (GRANTS,))
         self.plan = self.account("plan", "reviews of pull requests")
         self.apply = self.account("apply", "applies of the protected branch")
@@ -141,6 +145,8 @@ class Identities(SpecComponent[BootstrapSpec]):
         """Let somebody apply every stack of the project."""
         self._on_project(f"{what}-reads", self.read.name, member)
         self._on_project(f"{what}-writes", self.write.name, member)
+        owned = conditions.of_platforms(self.spec.platforms)
+        self._on_project(f"{what}-objects", self.objects.name, member, owned)
         self._on_project(f"{what}-grants", self.grant.name, member, conditions.grants_only(PROJECT_ROLES))
         self.on_state(f"{what}-state", "roles/storage.objectUser", member)
         self.on_secrets(f"{what}-encrypts", ENCRYPTER, member)
@@ -154,8 +160,8 @@ class Identities(SpecComponent[BootstrapSpec]):
             role=role,
             member=member,
             condition={
-                "title": "roles of platforms only",
-                "description": "Grant what platforms need and nothing else",
+                "title": "platforms only",
+                "description": "Only what platforms need",
                 "expression": expression,
             }
             if expression
