@@ -50,8 +50,10 @@ class GitHub(Part):
     """
     branch: Branch = "main"
     """The protected branch from which stacks are applied."""
-    environment: Word = "production"
-    """The environment that a job must use to apply. Its reviewers and branch rule are set in GitHub."""
+    environments: tuple[Word, ...] = Field(("production",), min_length=1, examples=[["dev", "prod"]])
+    """The environments of which a job must use one to apply. `trainfleet init` generates workflows with one per
+    stack, of the stack's name. Their reviewers and branch rules are set in GitHub.
+    """
     subject: Literal["default", "protected-ref"] = "default"
     """default: GitHub's own subject. protected-ref: the repository adds the claim `ref_protected` to it,
     which azure requires, because it compares nothing but the subject (docs/bootstrap.md).
@@ -78,8 +80,8 @@ class GitLab(Part):
     """Address of the GitLab instance."""
     branch: Branch = "main"
     """The protected branch from which stacks are applied."""
-    environment: Word = "production"
-    """The protected environment that a job must use to apply; its deployment tier is production."""
+    environments: tuple[Word, ...] = Field(("production",), min_length=1, examples=[["dev", "prod"]])
+    """The protected environments of which a job must use one to apply; their deployment tier is production."""
     subject: Literal["default", "environment"] = "default"
     """default: GitLab's own subject. environment: the project adds the claims `environment_protected` and
     `deployment_tier` to it, which aws and azure require, because they see no other claim (docs/bootstrap.md).

@@ -22,13 +22,13 @@ class Trust:
     Attributes:
         system: `github` or `gitlab`.
         issuer: URL of the token's issuer.
-        apply: what a token must claim to apply: repository, branch and environment.
+        apply: what a token must claim to apply: repository, branch and environment; one of these is enough.
         plan: what it must claim to plan; one of these is enough.
     """
 
     system: str
     issuer: str
-    apply: Claims
+    apply: tuple[Claims, ...]
     plan: tuple[Claims, ...]
 
     @property
@@ -59,12 +59,15 @@ def github(repository: GitHub) -> Trust:
     return Trust(
         "github",
         GITHUB_ISSUER,
-        {
-            "sub": f"{prefix}:environment:{repository.environment}{apply_end}",
-            "ref": f"refs/heads/{repository.branch}",
-            "environment": repository.environment,
-            **ids,
-        },
+        tuple(
+            {
+                "sub": f"{prefix}:environment:{environment}{apply_end}",
+                "ref": f"refs/heads/{repository.branch}",
+                "environment": environment,
+                **ids,
+            }
+            for environment in repository.environments
+        ),
         (
             {"sub": f"{prefix}:pull_request{pull_request_end}", **ids},
             {"sub": f"{prefix}:ref:refs/heads/*", **ids},
@@ -83,14 +86,17 @@ def gitlab(project: GitLab) -> Trust:
     return Trust(
         "gitlab",
         project.url,
-        {
-            "sub": f"{branch}{project.branch}{end}",
-            "ref": project.branch,
-            "ref_type": "branch",
-            "ref_protected": "true",
-            "environment": project.environment,
-            "environment_protected": "true",
-            **ids,
-        },
+        tuple(
+            {
+                "sub": f"{branch}{project.branch}{end}",
+                "ref": project.branch,
+                "ref_type": "branch",
+                "ref_protected": "true",
+                "environment": environment,
+                "environment_protected": "true",
+                **ids,
+            }
+            for environment in project.environments
+        ),
         ({"sub": f"{branch}*", **ids},),
     )

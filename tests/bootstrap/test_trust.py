@@ -13,8 +13,8 @@ from trainfleet.infra.bootstrap.trust import trusted
 
 GITHUB, GITLAB = "github", "gitlab"
 APPLIES = {
-    GITHUB: Job(GITHUB, environment="production"),
-    GITLAB: Job(GITLAB, environment="production", tier="production"),
+    GITHUB: Job(GITHUB, environment="prod"),
+    GITLAB: Job(GITLAB, environment="prod", tier="production"),
 }
 REFUSED = {
     "another branch": {"ref": "feature", "protected": False},
@@ -61,7 +61,7 @@ def test_nobody_else_applies(cloud: str, system: str, why: str) -> None:
 def test_a_pull_request_plans_and_never_applies(cloud: str) -> None:
     spec = spec_of(cloud)
     assert identities(cloud, spec, Job(GITHUB, pull_request=True)) == {"plan"}
-    in_environment = Job(GITHUB, pull_request=True, environment="production")
+    in_environment = Job(GITHUB, pull_request=True, environment="prod")
     assert "apply" not in identities(cloud, spec, in_environment)
 
 
@@ -100,16 +100,17 @@ def test_an_immutable_subject_is_not_that_of_a_new_owner_of_the_name(cloud: str)
     github = spec_of(cloud).github
     assert github is not None
     spec = spec_of(cloud, github=github.model_dump() | {"subject_prefix": prefix}, gitlab=None)
-    ours = Job(GITHUB, repository=prefix.removeprefix("repo:"), environment="production")
+    ours = Job(GITHUB, repository=prefix.removeprefix("repo:"), environment="prod")
     assert "apply" in identities(cloud, spec, ours)
-    theirs = Job(GITHUB, repository="example-org@7/platforms@9", environment="production")
+    theirs = Job(GITHUB, repository="example-org@7/platforms@9", environment="prod")
     assert identities(cloud, spec, theirs) == set()
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_only_plan_accepts_a_pattern(cloud: str) -> None:
     for trust in trusted(spec_of(cloud)):
-        assert not [value for value in trust.apply.values() if "*" in value or "?" in value]
+        values = [value for claims in trust.apply for value in claims.values()]
+        assert not [value for value in values if "*" in value or "?" in value]
         for claims in trust.plan:
             patterns = [value for value in claims.values() if "*" in value]
             assert all(value.index("*") == len(value) - 1 for value in patterns)

@@ -65,7 +65,7 @@ def trust(trusts: Sequence[tuple[Trust, pulumi.Input[str]]], identity: str) -> D
     """
     statements = []
     for each, provider in trusts:
-        rules = each.plan if identity == "plan" else (each.apply,)
+        rules = each.plan if identity == "plan" else _distinct(each.apply, COMPARED[each.system])
         for index, claims in enumerate(rules):
             statements.append(
                 statement(
@@ -76,6 +76,11 @@ def trust(trusts: Sequence[tuple[Trust, pulumi.Input[str]]], identity: str) -> D
                 )
             )
     return document(*statements)
+
+
+def _distinct(rules: Sequence[Claims], compared: Sequence[str]) -> list[Claims]:
+    """The rules that differ in a claim that AWS compares."""
+    return list({tuple(each.get(claim, "") for claim in compared): each for each in rules}.values())
 
 
 def _conditions(trusted: Trust, claims: Claims) -> Mapping[str, Mapping[str, Any]]:

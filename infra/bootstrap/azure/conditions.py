@@ -21,7 +21,7 @@ def subjects(trust: Trust, identity: str, spec: BootstrapSpec) -> tuple[str, ...
         spec: for the protected branch.
     """
     if identity == "apply":
-        return (trust.apply["sub"],)
+        return tuple(dict.fromkeys(each["sub"] for each in trust.apply))
     if trust.system == "github":
         assert spec.github is not None
         branch = f"{spec.github.prefix}:ref:refs/heads/{spec.github.branch}:ref_protected:true"

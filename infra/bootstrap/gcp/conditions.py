@@ -23,12 +23,13 @@ COMPARED = {
 
 def accepts(trust: Trust) -> str:
     """Which tokens the provider accepts at all: those that may plan or apply."""
-    return " || ".join(f"({_matches(trust, claims)})" for claims in (trust.apply, *trust.plan))
+    return " || ".join(f"({_matches(trust, claims)})" for claims in (*trust.apply, *trust.plan))
 
 
 def subject(trust: Trust) -> str:
     """Who a token is: `<system>-apply` if it claims everything that an apply needs, else `<system>-plan`."""
-    return f"({_matches(trust, trust.apply)}) ? '{trust.system}-apply' : '{trust.system}-plan'"
+    applies = " || ".join(f"({_matches(trust, claims)})" for claims in trust.apply)
+    return f"({applies}) ? '{trust.system}-apply' : '{trust.system}-plan'"
 
 
 def _matches(trust: Trust, claims: Claims) -> str:
