@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -13,6 +14,7 @@ from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.part import Email, Name, Part, Range
 from trainfleet.pydantic_messages import explain
 
+BOOTSTRAP_KEY = "trainfleet:bootstrap"
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 """A name without a colon, a slash or a wildcard: the subject of a token joins names with colons."""
 Branch = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")]
@@ -156,6 +158,7 @@ def parse_bootstrap(data: Mapping[str, Any], source: str = "") -> BootstrapSpec:
     try:
         spec = BootstrapSpec.model_validate(dict(data))
     except ValidationError as error:
+        describe()
         problems = [explain(each, BootstrapSpec) for each in error.errors(include_url=False)]
     else:
         problems = list(_rules(spec))
@@ -164,6 +167,13 @@ def parse_bootstrap(data: Mapping[str, Any], source: str = "") -> BootstrapSpec:
     located = [Problem(f"{source} {each.where}".strip(), each.what, each.fix) for each in problems]
     count = "1 mistake" if len(located) == 1 else f"{len(located)} mistakes"
     raise InputError(f"the bootstrap spec has {count}", located)
+
+
+def describe() -> None:
+    """Use the docstrings of the fields as their descriptions, for messages and editors."""
+    from trainfleet.infra.spec.field_docs import describe_fields
+
+    describe_fields((sys.modules[__name__],))
 
 
 def _rules(spec: BootstrapSpec) -> Iterator[Problem]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+import yaml
+from jsonschema import Draft202012Validator
 
-from tests.bootstrap.specs import CLOUDS, ROOT, document, spec_of
+from tests.bootstrap.specs import CLOUDS, ROOT, STACKS, document, spec_of
 from trainfleet.errors import InputError
 from trainfleet.infra.bootstrap.schema import parse_bootstrap
 
@@ -72,6 +75,21 @@ def test_every_mistake_is_reported_at_once_with_the_file() -> None:
             {**document("azure"), "public_ranges": [], "platforms": ["ci"], "options": ["hyperpod"]}, "f"
         )
     assert all(each.where.startswith("f ") for each in error.value.problems)
+
+
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_an_editor_accepts_the_stacks_and_rejects_a_misspelt_key(cloud: str) -> None:
+    file = STACKS / "bootstrap.schema.json"
+    validator = Draft202012Validator(json.loads(file.read_text(encoding="utf-8")))
+    stack = yaml.safe_load((STACKS / f"Pulumi.bootstrap-{cloud}.yaml").read_text(encoding="utf-8"))
+    assert [each.message for each in validator.iter_errors(stack)] == []
+    stack["config"]["trainfleet:bootstrap"]["plattforms"] = []
+    assert any("plattforms" in each.message for each in validator.iter_errors(stack))
+
+
+def test_a_message_says_what_a_field_is_for() -> None:
+    with pytest.raises(InputError, match=r"github.repository_id: is missing \(`gh api repos/OWNER/NAME"):
+        spec_of("aws", github={"repository": "example-org/platforms"})
 
 
 def test_the_clouds_look_alike() -> None:

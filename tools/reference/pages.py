@@ -34,15 +34,18 @@ PAGES = {
 SCHEMAS = ("recipes/recipe.schema.json", f"{FOLDER}/recipe.schema.json")
 """Two copies: the recipes' modeline names the first, the documentation publishes the second."""
 
+BOOTSTRAP_SCHEMA = "stacks/bootstrap/bootstrap.schema.json"
+
 
 def contents() -> dict[str, str]:
     """Every generated file by its path below the root of the checkout."""
     from tools.reference.recipe_schema import schema_text
+    from trainfleet.infra.bootstrap.json_schema import schema_text as bootstrap_schema
 
     found = {f"{FOLDER}/README.md": _index()}
     for name, page in PAGES.items():
         found[f"{FOLDER}/{name}"] = importlib.import_module(f"tools.reference.{page.module}").markdown()
-    return found | dict.fromkeys(SCHEMAS, schema_text())
+    return found | dict.fromkeys(SCHEMAS, schema_text()) | {BOOTSTRAP_SCHEMA: bootstrap_schema()}
 
 
 def stale(root: Path) -> list[str]:
