@@ -97,6 +97,19 @@ def test_changes_of_the_program_are_not_drift(tmp_path: Path) -> None:
     assert (found.resources, found.pending, found.exit_code) == ((), ("update runs",), 0)
 
 
+def test_a_name_that_the_provider_generated_is_not_restored(tmp_path: Path) -> None:
+    old = state(BUCKET, "auto", {"bucket": "auto-1", "__defaults": ["bucket"]})
+    (each,) = report(tmp_path, *read(old, changed(old, bucket="by-hand"))).resources
+    assert each.next_up is NextUp.NOTHING
+
+
+def test_a_protected_resource_is_not_replaced(tmp_path: Path) -> None:
+    old = {**NET, "protect": True}
+    (each,) = report(tmp_path, *read(old, changed(old, cidrBlock="10.9.0.0/24"))).resources
+    assert each.next_up is NextUp.REPLACE
+    assert "an up refuses to replace it" in each.repair
+
+
 def test_what_depends_on_drift_is_not_a_change_of_the_program(tmp_path: Path) -> None:
     other = state(BUCKET, "other", {"tags": {}})
     exported = [RUNS, {**NET, "dependencies": [RUNS["urn"]]}, other]

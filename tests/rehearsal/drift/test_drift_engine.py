@@ -18,6 +18,7 @@ from trainfleet.rehearsal.drift.refresh import NotDeployedError
 from trainfleet.rehearsal.engine.find import Engine
 from trainfleet.rehearsal.engine.sandbox import read_project
 from trainfleet.rehearsal.simulation.pulumi_values import SECRET, SIGNATURE
+from trainfleet.rehearsal.steps.selection import dependents
 from trainfleet.rehearsal.steps.session import APPLY, Rehearsal, RehearsalOptions, rehearsal_session
 
 PROJECT = Path(__file__).with_name("project")
@@ -182,3 +183,48 @@ def test_a_program_that_fails_is_one_message_and_refresh_only_does_without_it(
 def test_an_unknown_stack_is_named_with_the_closest(stack: Rehearsal, engine: Engine) -> None:
     with pytest.raises(InputError, match="did you mean `one`"):
         drift_of_stack(stack.runner.sandbox.project, "onee", engine)
+
+
+@pytest.mark.deep
+def test_the_rules_agree_with_the_plan_for_every_resource_of_a_stack(
+    engine: Engine, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the program, what the next up does is the same as with it."""
+    with rehearsal_session(read_project(root, "aws-prod"), engine, RehearsalOptions()) as r:
+        assert r.runner.run(*APPLY).ok
+        for name, value in r.runner.environment.items():
+            monkeypatch.setenv(name, value)
+        state = r.resources()
+        for record in r.cloud.everything():
+            if dependents(state, record.urn):
+                continue  # what is replaced replaces its dependents, which no rule of their type says
+            names = [name for name, value in record.inputs.items() if isinstance(value, str)]
+            for name in names[: len(record.urn) % 3 + 1]:
+                r.cloud.drift(record.urn, lambda side, name=name: side.update({name: "by-hand"}))
+        project = r.runner.sandbox.project
+        # The program would replace a protected resource: the preview fails, and the rules are used.
+        refused = drift_of_stack(project, "aws-prod", engine)
+        assert not any(each.certain for each in refused.resources)
+        assert any("protected resource" in note for note in refused.notes)
+        assert any("an up refuses to replace it" in each.repair for each in refused.resources)
+        _remove_protection(r)
+        planned = {each.urn: each for each in drift_of_stack(project, "aws-prod", engine).resources}
+        ruled = {
+            each.urn: each for each in drift_of_stack(project, "aws-prod", engine, program=False).resources
+        }
+    assert len(planned) > 50
+    differ = {
+        urn: (planned[urn].next_up, ruled[urn].next_up, [one.path for one in ruled[urn].properties])
+        for urn in planned.keys() & ruled.keys()
+        if planned[urn].next_up != ruled[urn].next_up
+    }
+    assert differ == {}
+    assert planned.keys() == ruled.keys()
+
+
+def _remove_protection(r: Rehearsal) -> None:
+    state = r.runner.sandbox.state
+    document = json.loads(state.read_text())
+    for each in document["checkpoint"]["latest"]["resources"]:
+        each.pop("protect", None)
+    state.write_text(json.dumps(document))

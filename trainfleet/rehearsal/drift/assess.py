@@ -27,7 +27,7 @@ from trainfleet.rehearsal.simulation.property_paths import split_path
 from trainfleet.rehearsal.simulation.pulumi_values import is_secret, plain
 from trainfleet.rehearsal.simulation.replacement import Effect, effects, worst
 from trainfleet.rehearsal.simulation.schema import packages
-from trainfleet.rehearsal.steps.selection import dependents
+from trainfleet.rehearsal.steps.selection import dependents, model_of
 
 State = Mapping[str, Any]
 _COSMETIC = ("tags", "labels", "description", "annotations", "metadata.labels", "metadata.annotations")
@@ -172,7 +172,7 @@ def _assess(
         planned is not None,
         (*drifted, *(each for each in found if each.expected)),
         loss,
-        _repair(next_up, loss, loses=loses),
+        _repair(next_up, loss, loses=loses, protected=bool(metadata["old"].get("protect"))),
         why,
     )
 
@@ -230,14 +230,19 @@ def _predicted(metadata: Mapping[str, Any], drifted: Sequence[DriftedProperty]) 
     old, new = metadata["old"], metadata["new"]
     state, cloud = (plain(side.get("inputs") or {}) for side in (old, new))
     names = {split_path(each.path)[0] for each in drifted} & (state.keys() | cloud.keys())
+    names -= set(state.get("__defaults") or ())  # a provider keeps a name that it generated
     if not names:
         return NextUp.NOTHING
+    token = metadata["type"]
+    paths = [path for each in drifted if (path := split_path(each.path))[0] in names]
+    if any(model_of(token).always_replaces(token, path) for path in paths):
+        return NextUp.REPLACE
     outputs = plain(new.get("outputs") or {})
     for name in names:
         if cloud.get(name) == state.get(name) and name in outputs:
             cloud[name] = outputs[name]  # a provider that reads outputs only
     parts = [{name: side[name] for name in names if name in side} for side in (cloud, state)]
-    found = worst(effects(metadata["type"], *parts).values())
+    found = worst(effects(token, *parts).values())
     return {Effect.REPLACE: NextUp.REPLACE, Effect.UNKNOWN: NextUp.UNKNOWN}.get(found, NextUp.UPDATE)
 
 
@@ -274,9 +279,13 @@ def _repair_deleted(next_up: NextUp, loss: Loss | None) -> str:
     return f"`pulumi up --refresh` creates it again{', without what was in it' if lost else ''}"
 
 
-def _repair(next_up: NextUp, loss: Loss | None, *, loses: bool) -> str:
+def _repair(next_up: NextUp, loss: Loss | None, *, loses: bool, protected: bool) -> str:
     keep = "to keep the cloud's value, write it into the program"
     lost = f" and loses: {loss.why if loss else 'not known, review it'}" if loses else ""
+    if protected and next_up in (NextUp.REPLACE, NextUp.DELETE):
+        return (
+            f"it is protected: an up refuses to {next_up} it. Restore the value in the cloud by hand; {keep}"
+        )
     match next_up:
         case NextUp.UPDATE:
             interrupts = f"; it interrupts: {loss.why}" if loss else ""

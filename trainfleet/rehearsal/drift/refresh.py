@@ -39,6 +39,10 @@ class NotDeployedError(TrainfleetError):
     """Raised if the backend has no stack of this name, or the stack has no resources."""
 
 
+class ProtectedError(TrainfleetError):
+    """Raised if the preview ended because the program would replace or delete a protected resource."""
+
+
 @dataclass(frozen=True)
 class Refreshed:
     """What a refresh read."""
@@ -93,14 +97,28 @@ def refresh(
             raise NotDeployedError(
                 "nothing is deployed", [Problem(stack, "has no resources", f"pulumi up --stack {stack}")]
             )
-        log = place / "events.jsonl"
-        log.touch()
-        command = ("preview", "--refresh") if program else ("refresh", "--preview-only")
-        with _following(log, progress) as tick:
-            _pulumi(
-                engine, root, place, *command, "--stack", stack, "--event-log", str(log), log=log, tick=tick
-            )
-        return Refreshed(event_log.read(log), state, time.monotonic() - began)
+        notes = []
+        try:
+            log = _refreshed(root, stack, engine, place, progress, program=program)
+        except ProtectedError as error:
+            notes = [f"{error.summary}: the preview stopped there."]
+            log = _refreshed(root, stack, engine, place, progress, program=False)
+        found = event_log.read(log)
+        found.notes += notes
+        return Refreshed(found, state, time.monotonic() - began)
+
+
+def _refreshed(
+    root: Path, stack: str, engine: Engine, folder: Path, progress: Progress, *, program: bool
+) -> Path:
+    """Refresh a stack and return the event log."""
+    log = folder / f"events-{program}.jsonl"
+    log.touch()
+    command = ("preview", "--refresh") if program else ("refresh", "--preview-only")
+    arguments = (*command, "--stack", stack, "--event-log", str(log))
+    with _following(log, progress) as tick:
+        _pulumi(engine, root, folder, *arguments, log=log, tick=tick)
+    return log
 
 
 def _pulumi(
@@ -252,6 +270,8 @@ def explained(arguments: tuple[str, ...], output: str, details: list[str]) -> Tr
         found[1] for line in output.splitlines() if (found := re.match(r"\s*error:\s*(.+)", line))
     ]
     text = " ".join(" ".join(map(_without_traceback, lines) if lines else output.split()[-80:]).split())
+    if "marked for protection" in text:
+        return ProtectedError("An up would replace or delete a protected resource, and refuses")
     shown = _without_credentials(text)
     shown = shown if len(shown) <= 500 else f"{shown[:499]}…"
     where = f"pulumi {' '.join(arguments[:2])}"
