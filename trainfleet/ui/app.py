@@ -19,9 +19,14 @@ from trainfleet import __version__
 from trainfleet.errors import TrainfleetError
 from trainfleet.training.cli.runs_cost import GROUPS
 from trainfleet.training.runtime.progress import duration, number
+from trainfleet.ui.cluster_state import ClusterStates
+from trainfleet.ui.pages import clusters as clusters_page
 from trainfleet.ui.pages import run as run_page
 from trainfleet.ui.pages import runs as runs_page
+from trainfleet.ui.pages import stacks as stacks_page
+from trainfleet.ui.review_files import ReviewFiles
 from trainfleet.ui.run_store import ListedRun, RunStore
+from trainfleet.ui.stack_specs import StackSpecs
 
 STATIC = {"ui.css": "text/css", "ui.js": "text/javascript", "icon.svg": "image/svg+xml"}
 FIND_WAIT_S = 3.0
@@ -31,14 +36,24 @@ FIND_WAIT_S = 3.0
 class Console:
     """The application, and what it shows."""
 
-    def __init__(self, runs: RunStore) -> None:
-        self.runs = runs
+    def __init__(
+        self,
+        runs: RunStore,
+        stacks: StackSpecs | None = None,
+        reviews: ReviewFiles | None = None,
+        clusters: ClusterStates | None = None,
+    ) -> None:
+        self.runs, self.stacks = runs, stacks or StackSpecs(None)
+        self.reviews, self.clusters = reviews or ReviewFiles(None), clusters or ClusterStates([])
         self.app = Starlette(
             routes=[
                 Route("/", self.list_page),
                 Route("/cost", self.cost_page),
                 Route("/compare", self.compare_page),
                 Route("/runs/{place:int}/{folder}", self.run_page),
+                Route("/stacks", self.stacks_page),
+                Route("/stacks/{name}", self.stack_page),
+                Route("/clusters", self.clusters_page),
                 Route("/static/{name}", static),
             ],
             exception_handlers={HTTPException: _failed, TrainfleetError: _unreadable},
@@ -78,6 +93,22 @@ class Console:
             place, _, folder = each.partition("/")
             runs.append(self._run(int(place) if place.isdecimal() and len(place) < 6 else -1, folder))
         return page("compare.html", "Comparison", **run_page.compared(self.runs, runs))
+
+    def stacks_page(self, _request: Request) -> Response:
+        """The stacks of the project."""
+        return page("stacks.html", "Stacks", **stacks_page.contents(self.stacks, self.reviews))
+
+    def stack_page(self, request: Request) -> Response:
+        """One stack."""
+        name = request.path_params["name"]
+        found = stacks_page.one(name, self.stacks, self.reviews)
+        if found is None:
+            raise HTTPException(404, "There is no such stack in the project or in the files.")
+        return page("stack.html", name, **found)
+
+    def clusters_page(self, _request: Request) -> Response:
+        """The clusters that were named."""
+        return page("clusters.html", "Clusters", **clusters_page.contents(self.clusters))
 
     def _run(self, place: int, folder: str) -> ListedRun:
         found = self.runs.find(place, folder, FIND_WAIT_S)

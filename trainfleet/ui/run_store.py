@@ -298,13 +298,12 @@ def stamp_of_stored(url: str) -> Stamp:
 
 def link_outside(run_dir: Path) -> str:
     """A file of the run that is a link out of its folder, or the folder out of its parent; empty if none."""
-    if run_dir.resolve().parent != run_dir.parent.resolve():
+    if run_dir.is_symlink() and run_dir.resolve().parent != run_dir.parent.resolve():
         return run_dir.name
-    home = run_dir.resolve()
     for name in (*READ_FILES, "checkpoints", "profile"):
         path = run_dir / name
-        # As given by the links themselves: also one that leads nowhere, which may lead somewhere later.
-        if not path.resolve().is_relative_to(home):
+        # Also one that leads nowhere: it may lead somewhere later.
+        if path.is_symlink() and not path.resolve().is_relative_to(run_dir.resolve()):
             return f"{run_dir.name}/{name}"
     return ""
 

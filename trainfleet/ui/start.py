@@ -7,25 +7,31 @@ import signal
 import sys
 import threading
 import webbrowser
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainfleet.console import out, print_json
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.launch.find_run import RUNS
+from trainfleet.training.launch.platform_outputs import load_platform
 from trainfleet.training.stores import is_remote, parse
 from trainfleet.ui.access import Access
 from trainfleet.ui.app import Console
+from trainfleet.ui.cluster_state import ClusterStates
 from trainfleet.ui.guard import Guard
+from trainfleet.ui.review_files import ReviewFiles
 from trainfleet.ui.run_store import RunStore
 from trainfleet.ui.server import HOST, listen, server
+from trainfleet.ui.stack_specs import StackSpecs, project_here
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What the user asked to see: runs."""
+    """What the user asked to see: runs, platforms, and a folder of diffs."""
 
     runs: list[str]
+    stacks: list[str] = field(default_factory=list)
+    diffs: Path | None = None
 
     def places(self) -> list[str]:
         """The folders and URLs of runs.
@@ -41,6 +47,12 @@ class Shown:
             elif not Path(place).is_dir():
                 problems.append(Problem(f"--runs {each}", "is not a folder", "a folder that has run folders"))
             found.append(place)
+        if self.diffs is not None and not self.diffs.is_dir():
+            problems.append(Problem(f"--diffs {self.diffs}", "is not a folder", f"mkdir -p {self.diffs}"))
+        for stack in self.stacks:
+            # The outputs of a stack that is named are read later: that takes seconds.
+            if stack.endswith(".json") or Path(stack).is_file():
+                load_platform(stack)
         if problems:
             raise InputError("nothing to show there", problems)
         return found or [str(RUNS)]
@@ -53,7 +65,12 @@ def start(shown: Shown, port: int | None, *, browser: bool, as_json: bool) -> No
         InputError: a place does not exist, or the port is in use.
         KeyboardInterrupt: it was ended, and the port is closed.
     """
-    console = Console(RunStore(shown.places()))
+    console = Console(
+        RunStore(shown.places()),
+        StackSpecs(project_here()),
+        ReviewFiles(shown.diffs),
+        ClusterStates(list(dict.fromkeys(shown.stacks))),
+    )
     opened = listen(port)
     number = opened.getsockname()[1]
     access = Access()

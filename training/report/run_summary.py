@@ -222,6 +222,10 @@ class RunSummary:
 
     def time_shares(self) -> list[tuple[str, float]]:
         """Seconds per part of the time breakdown."""
+        return self._time_shares
+
+    @cached_property
+    def _time_shares(self) -> list[tuple[str, float]]:
         return shares(self.rows, self.launches, self.last_activity)
 
     def cost(self) -> list[PoolCost]:

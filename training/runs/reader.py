@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,14 @@ class Rows:
     unreadable: int
 
     def of(self, kind: str) -> list[dict[str, Any]]:
-        return [row for row in self.rows if row.get("kind") == kind]
+        return self._by_kind.get(kind, [])
+
+    @cached_property
+    def _by_kind(self) -> dict[str, list[dict[str, Any]]]:
+        found: dict[str, list[dict[str, Any]]] = {}
+        for row in self.rows:
+            found.setdefault(str(row.get("kind")), []).append(row)
+        return found
 
 
 def read_rows(run_dir: Path, most_bytes: int | None = None) -> Rows:

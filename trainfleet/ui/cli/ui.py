@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from trainfleet import completion
 from trainfleet.console import EXIT_CODES
 from trainfleet.training.cli.options import AliasedCommand, Json
 
@@ -13,13 +15,31 @@ ui = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exception
 
 
 @ui.command(cls=AliasedCommand, epilog=EXIT_CODES)
-def ui_command(
+def ui_command(  # noqa: PLR0917 - Typer passes options by name
     runs: Annotated[
         list[str] | None,
         typer.Option(
             "--runs",
             metavar="DIR|URL",
             help="The runs below this folder or URL. May be repeated. By default those of runs/.",
+        ),
+    ] = None,
+    stack: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--stack",
+            metavar="OUTPUTS.json|STACK",
+            help="Show the cluster of this platform: pools, queues and runs. May be repeated.",
+            autocompletion=completion.stacks,
+        ),
+    ] = None,
+    diffs: Annotated[
+        Path | None,
+        typer.Option(
+            "--diffs",
+            metavar="DIR",
+            help="Show the newest diff and drift of each stack, from the files that `trainfleet diff --json` "
+            "and `trainfleet drift --json` wrote there.",
         ),
     ] = None,
     port: Annotated[
@@ -38,7 +58,7 @@ def ui_command(
     ] = True,
     as_json: Json = False,
 ) -> None:
-    """Show runs on a local web page, until Ctrl-C. It changes nothing.
+    """Show stacks, clusters and runs on a local web page, until Ctrl-C. It changes nothing.
 
     Only programs of this machine reach the page, with the token in the printed address.
 
@@ -48,8 +68,10 @@ def ui_command(
 
     trainfleet ui --runs runs --runs s3://my-bucket/runs
 
+    trainfleet ui --stack outputs.json --diffs reviews
+
     trainfleet ui --port 9000 --no-browser --json
     """
     from trainfleet.ui.start import Shown, start
 
-    start(Shown(runs or []), port, browser=browser, as_json=as_json)
+    start(Shown(runs or [], stack or [], diffs), port, browser=browser, as_json=as_json)
