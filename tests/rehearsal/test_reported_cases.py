@@ -101,7 +101,7 @@ def test_a_file_system_that_grows_is_updated_in_place() -> None:
     assert (verdict(found), found.may_replace) == (Verdict.CHANGE, ())
 
 
-def test_a_database_with_another_engine_and_identifier_is_not_a_plain_update() -> None:
+def test_another_engine_and_identifier_of_a_database_may_replace() -> None:
     found = reviewed(
         "aws:rds/instance:Instance",
         {"engine": "mysql", "identifier": "a"},
@@ -201,5 +201,5 @@ def test_a_control_plane_for_both_halves_of_the_world_is_open() -> None:
     ],
     ids=["subnets", "security groups", "ranges", "policy"],
 )
-def test_another_order_is_not_a_change(token: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+def test_another_order_changes_nothing(token: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     assert reviewed(token, old, new) is None

@@ -47,7 +47,7 @@ def test_a_changed_chart_is_named_with_what_is_not_compared(found: Change, named
     ],
     ids=["another setting", "deleted", "no chart"],
 )
-def test_nothing_is_said_of_what_is_compared_whole(found: Change) -> None:
+def test_what_is_compared_in_full_has_no_note(found: Change) -> None:
     assert chart_notes([found]) == []
 
 
