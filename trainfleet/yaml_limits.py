@@ -14,7 +14,7 @@ import yaml
 DEEPEST = 100
 """Levels of nesting. A spec has six, a Kubernetes object about fifteen."""
 LARGEST = 200_000
-"""Values after every alias is replaced by what it stands for. A large stack file has 5,000."""
+"""Values after every alias is replaced by its value. A large stack file has 5,000."""
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -62,7 +62,7 @@ def check_limits(text: str) -> None:
 
 
 def _refused(what: str, event: yaml.Event) -> TooLargeError:
-    return TooLargeError(None, None, what, event.start_mark)
+    return TooLargeError(None, None, what, event.start_mark)  # type: ignore[arg-type]  # the C parser's mark is as good
 
 
 def load(text: str) -> Any:

@@ -53,7 +53,7 @@ class GitHub(Part):
     branch: Branch = "main"
     """The protected branch from which stacks are applied."""
     environments: tuple[Word, ...] = Field(("production",), min_length=1, examples=[["dev", "prod"]])
-    """The environments of which a job must use one to apply. `trainfleet init` generates workflows with one per
+    """The environments of which a job must use one to apply. The workflows of `trainfleet init` have one per
     stack, of the stack's name. Their reviewers and branch rules are set in GitHub.
     """
     subject: Literal["default", "protected-ref"] = "default"
@@ -83,7 +83,7 @@ class GitLab(Part):
     branch: Branch = "main"
     """The protected branch from which stacks are applied."""
     environments: tuple[Word, ...] = Field(("production",), min_length=1, examples=[["dev", "prod"]])
-    """The protected environments of which a job must use one to apply; their deployment tier is production."""
+    """The protected environments of which a job must use one to apply, of the tier production."""
     subject: Literal["default", "environment"] = "default"
     """default: GitLab's own subject. environment: the project adds the claims `environment_protected` and
     `deployment_tier` to it, which aws and azure require, because they see no other claim (docs/bootstrap.md).

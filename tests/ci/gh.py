@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 QUERIES = {
     ".[0].number": lambda found: found[0]["number"] if found else None,
@@ -44,6 +44,12 @@ def main() -> None:
     file = Path(os.environ["FORGE"])
     data = json.loads(file.read_text())
     body = Path(given.body_file).read_text() if given.body_file else ""
+    (issues if given.words[0] in ("issue", "label") else pull_requests)(given, data, body)
+    file.write_text(json.dumps(data, indent=1))
+
+
+def pull_requests(given: argparse.Namespace, data: dict[str, Any], body: str) -> None:
+    """`gh pr`, and `gh api` for the pull requests of a commit."""
     match given.words:
         case ["pr", "comment", number]:
             need("pull-requests", "write")
@@ -76,6 +82,13 @@ def main() -> None:
             printed(
                 [pull for pull in data["pulls"] if (pull["mergeCommit"] or {}).get("oid") == commit], given.jq
             )
+        case _:
+            refuse(given)
+
+
+def issues(given: argparse.Namespace, data: dict[str, Any], body: str) -> None:
+    """`gh issue` and `gh label`."""
+    match given.words:
         case ["issue", "list"]:
             need("issues", "read")
             found = [
@@ -108,8 +121,12 @@ def main() -> None:
             need("issues", "write")
             data["labels"] = sorted({*data["labels"], name})
         case _:
-            sys.exit(f"the harness has no `gh {' '.join(given.words)}`")
-    file.write_text(json.dumps(data, indent=1))
+            refuse(given)
+
+
+def refuse(given: argparse.Namespace) -> NoReturn:
+    """End with the words of a command that the harness does not have."""
+    sys.exit(f"the harness has no `gh {' '.join(given.words)}`")
 
 
 if __name__ == "__main__":
