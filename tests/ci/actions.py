@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.ci.clouds import NOWHERE, RefusedTokenError
 from tests.ci.forge import REPOSITORY, Forge, git
+from trainfleet.toolchain import cache_folder
 
 if TYPE_CHECKING:
     from tests.ci.runner import _Steps
@@ -116,14 +117,21 @@ def upload_sarif(job: _Steps, given: Given) -> None:
         raise ActionError("not SARIF 2.1.0")
 
 
+def restore_cache(job: _Steps, given: Given) -> None:
+    """Restore the engine: that of this machine."""
+    if given["path"] != "~/.cache/trainfleet":
+        raise ActionError(f"an unknown cache: {given['path']}")
+    job.exported["XDG_CACHE_HOME"] = str(cache_folder().parent)
+
+
 def nothing(_job: _Steps, _given: Given) -> None:
-    """Python and the engine are on this machine already."""
+    """Python is on this machine already."""
 
 
 ACTIONS: dict[str, Callable[[Any, Given], dict[str, str] | None]] = {
     "actions/checkout": check_out,
     "actions/setup-python": nothing,
-    "actions/cache": nothing,
+    "actions/cache": restore_cache,
     "actions/upload-artifact": upload,
     "actions/download-artifact": download,
     "pulumi/actions": install_pulumi,

@@ -43,11 +43,9 @@ def condition(text: Any, context: Context) -> bool:
 
 def shown(value: Any) -> str:
     """Return a value as GitHub writes it into a text."""
-    return (
-        {True: "true", False: "false", None: ""}.get(value, str(value))
-        if not isinstance(value, str)
-        else value
-    )
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def evaluate(source: str, context: Context) -> Any:

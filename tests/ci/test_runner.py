@@ -12,7 +12,7 @@ VALUES: dict[str, Any] = {
     "github": {
         "event": {
             "pull_request": {
-                "number": 7,
+                "number": 1,
                 "labels": [{"name": "bug"}, {"name": "destructive-change"}],
                 "head": {"repo": {"full_name": "acme/platform"}},
             }
@@ -41,12 +41,10 @@ VALUES: dict[str, Any] = {
         ("vars.CONTRACTS_URL || vars.STATE_URL", "s3://state"),
         ("vars.SMOKE_TRAINING != 'no'", True),
         ("('a' == 'A') && 'it''s'", "it's"),
-        ("github.event.pull_request.number == 7", True),
+        ("github.event.pull_request.number == '1'", True),
     ],
 )
 def test_an_expression_is_evaluated_as_by_github(source: str, expected: object) -> None:
-    if source.endswith("== 7"):
-        source = source.replace("7", "'7'")
     assert evaluate(source, Context(VALUES)) == expected
 
 
@@ -73,4 +71,4 @@ def test_a_condition_implies_success(text: str, failed: bool, expected: bool) ->
 
 def test_expressions_are_replaced_in_maps_and_lists() -> None:
     given = {"a": ["x-${{ needs.diff.outputs.code }}-${{ github.event.pull_request.number }}"], "b": False}
-    assert interpolate(given, Context(VALUES)) == {"a": ["x-3-7"], "b": False}
+    assert interpolate(given, Context(VALUES)) == {"a": ["x-3-1"], "b": False}
