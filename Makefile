@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The cache of locked packages is shared between checkouts, which saves three minutes in a fresh one.
 export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainfleet/mypy
 
-.PHONY: help setup knowledge stores demo test test-deep test-cluster test-cluster-deep lint format lock bench-smoke bench gpu-check clean
+.PHONY: help setup knowledge stores demo test test-deep test-cluster test-cluster-deep lint format lock docs docs-serve bench-smoke bench gpu-check clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -59,6 +59,12 @@ format: setup ## Format the code
 lock: setup ## Resolve requirements.lock again (hashes, no index)
 	@$(VENV)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --all-extras pyproject.toml -o requirements.lock --quiet
 
+docs: setup ## The documentation site in site/, without a network (open site/index.html)
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/python -m mkdocs build
+
+docs-serve: setup ## The site on this machine, built again after each change
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/python -m mkdocs serve --no-strict
+
 bench-smoke: setup ## The short form of each benchmark
 	@$(VENV)/python -m benchmarks.preview --smoke
 	@$(VENV)/python -m benchmarks.overhead --smoke
@@ -85,4 +91,4 @@ gpu-check: ## Train on this machine's GPUs and list the missed targets (20 min; 
 	@$(or $(wildcard $(VENV)/python),$(PYTHON)) -m benchmarks.gpu
 
 clean: ## Remove .venv and build and test leftovers (keeps runs/)
-	@rm -rf .venv .setup.lock .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
+	@rm -rf .venv .setup.lock .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build site

@@ -1,6 +1,6 @@
-"""PlatformComponent: the base class of a cloud's Network, Cluster, Storage and so on.
-
-It names resources `<platform>-<what>`, tags them, and sets the options that production needs.
+"""SpecComponent, the base class of every component: it names resources `<platform>-<what>`, tags them, and
+sets the options that production needs. PlatformComponent is that of a cloud's Network, Cluster, Storage and
+so on.
 """
 
 from __future__ import annotations
@@ -8,12 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import pulumi
 
+from trainfleet.infra.spec.named import Named
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.tags import labels, tags
+
+Spec = TypeVar("Spec", bound=Named)
 
 
 @dataclass(frozen=True)
@@ -23,13 +26,13 @@ class Existing:
     id: str
 
 
-class PlatformComponent(pulumi.ComponentResource):
-    """A component whose children are named `<platform>-<what>`."""
+class SpecComponent(pulumi.ComponentResource, Generic[Spec]):
+    """A component whose children are named `<name of the spec>-<what>`."""
 
     TYPE: ClassVar[str]
     """The Pulumi type token. It is part of every child's URN, so a released token must never change."""
 
-    def __init__(self, spec: PlatformSpec, what: str, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(self, spec: Spec, what: str, opts: pulumi.ResourceOptions | None = None) -> None:
         without_aliases = pulumi.ResourceOptions(transformations=[_without_versioned_aliases])
         super().__init__(
             self.TYPE, f"{spec.name}-{what}", None, pulumi.ResourceOptions.merge(opts, without_aliases)
@@ -76,6 +79,10 @@ class PlatformComponent(pulumi.ComponentResource):
             aliases=[pulumi.Alias(name=self.name(former)) for former in former_names] or None,
             **more,
         )
+
+
+class PlatformComponent(SpecComponent[PlatformSpec]):
+    """A component of a platform. Its children are named `<platform>-<what>`."""
 
 
 _VERSIONED = re.compile(r"/v\d{8}\w*:")

@@ -20,6 +20,10 @@ from trainfleet.kubernetes_support import SERVICES, versions_of
 Status = Literal["ok", "warning", "problem", "open", "not checked"]
 PLACES = ("laptop", "ci", "runner")
 """Where a stack is applied from, as in `trainfleet rehearse --from`."""
+TOPICS = (
+    "caller", "api-server", "version", "apis", "members", "quota", "zones", "reservation", "names", "budget",
+)  # fmt: skip
+"""What the checks are about."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +46,7 @@ class PreflightCheck:
     """One thing that must be true, with its result if the spec decides it."""
 
     topic: str
-    """What the check is about: caller, api-server, version, apis, members, quota, zones, reservation, names
-    or budget.
-    """
+    """What the check is about, one of TOPICS."""
     needs: str
     """What must be true."""
     request: str = ""

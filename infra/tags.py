@@ -10,13 +10,13 @@ import re
 
 import pulumi
 
-from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.spec.named import Named
 
 PLATFORM_TAG = "trainfleet:platform"
 REQUIRED_TAGS = (PLATFORM_TAG, "trainfleet:environment", "trainfleet:owner", "trainfleet:stack")
 
 
-def tags(spec: PlatformSpec, name: str) -> dict[str, str]:
+def tags(spec: Named, name: str) -> dict[str, str]:
     """All tags of the resource `name`. The platform's own tags override those of the spec."""
     return {
         **spec.tags,
@@ -28,7 +28,7 @@ def tags(spec: PlatformSpec, name: str) -> dict[str, str]:
     }
 
 
-def labels(spec: PlatformSpec, name: str) -> dict[str, str]:
+def labels(spec: Named, name: str) -> dict[str, str]:
     """The same as Google Cloud labels: at most 63 lower case letters, digits, `-` and `_`."""
     return {
         _label(key.replace("trainfleet:", "trainfleet-")): _label(value)

@@ -80,6 +80,16 @@ AZURE_ADMINISTRATORS = {
 ONE_RESOURCE = re.compile(r"(?i)/resourceGroups/[^/]+/providers/[^/]+/[^/]+/[^/]+")
 
 
+ONE_FEDERATED_SUBJECT = (
+    re.compile(r"system:serviceaccount:[^:*]+:[^:*]+"),
+    re.compile(r"repo:[^:*/]+/[^:*/]+:(pull_request|(environment|ref):[^:*]+)(:\w+:[^:*]*)*"),
+    re.compile(r"project_path:[^:*/]+(/[^:*/]+)+:ref_type:(branch|tag):ref:[^:*]+(:\w+:[^:*]*)*"),
+)
+"""Subjects of Kubernetes, GitHub Actions and GitLab CI that are one workload (GitHub: OpenID Connect
+reference; GitLab: ID token authentication). Further claims may follow.
+"""
+
+
 PUBLIC_MEMBERS = {"allUsers", "allAuthenticatedUsers"}
 
 
@@ -192,5 +202,8 @@ def federated_subject(resource: Resource) -> Iterable[Violation]:
     if audiences != ["api://AzureADTokenExchange"]:
         yield Violation("audiences is not `api://AzureADTokenExchange` alone")
     subject = str(resource.props.get("subject") or "")
-    if not re.fullmatch(r"system:serviceaccount:[^:*]+:[^:*]+", subject):
-        yield Violation(f"subject is `{subject}`, which is not a single service account in a namespace")
+    if not any(form.fullmatch(subject) for form in ONE_FEDERATED_SUBJECT):
+        yield Violation(
+            f"subject is `{subject}`, which is not a single service account in a namespace, nor an "
+            "environment, a branch or the pull requests of one repository"
+        )

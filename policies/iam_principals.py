@@ -43,6 +43,9 @@ with trust policy required by EKS Pod Identity", setting conditions).
 """
 ONE_SERVICE_ACCOUNT = re.compile(r"^system:serviceaccount:[^:*?]+:[^:*?]+$")
 
+ONE_REPOSITORY = re.compile(r"^(repo|project_path):[^:*?]+:")
+"""A subject of GitHub Actions or GitLab CI that names its repository. A pattern may follow."""
+
 
 def anonymous_principal(resource: Resource) -> Iterable[Violation]:
     """A public principal needs a condition that restricts who calls."""
@@ -136,5 +139,10 @@ def _federated(where: str, statement: Statement) -> Iterator[Violation]:
         )
     for subject in (each for values in subjects for each in values if each is not UNKNOWN):
         pods = str(subject).startswith("system:serviceaccount:")
-        if not fixed(subject) or (pods and not ONE_SERVICE_ACCOUNT.match(str(subject))):
+        pipeline = str(subject).startswith(("repo:", "project_path:"))
+        if (
+            not fixed(subject)
+            or (pods and not ONE_SERVICE_ACCOUNT.match(str(subject)))
+            or (pipeline and not ONE_REPOSITORY.match(str(subject)))
+        ):
             yield Violation(f"{where} accepts the subject `{subject}`, which is not a single one")

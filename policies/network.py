@@ -165,6 +165,17 @@ def _store_endpoint(resource: Resource) -> bool:
     return str(resource.props.get("serviceName") or "").endswith(".s3")
 
 
+def _not_for_nodes(account: Resource, resources: Sequence[Resource]) -> bool:
+    """Whether no node uses an account: it stores only logs, or the stack has no cluster and no network and
+    the account lists who connects, such as the runners that use the state of Pulumi.
+    """
+    listed_only = at(account.props, "networkRuleSet.defaultAction") == "Deny" and bool(
+        listed(at(account.props, "networkRuleSet.ipRules"))
+    )
+    alone = not any(one.kind in (AKS, VNET) for one in resources)
+    return (alone and listed_only) or stores_only_logs(account, resources)
+
+
 def default_outbound(resource: Resource) -> Iterable[Violation]:
     lent = resource.props.get("defaultOutboundAccess")
     if resource.props.get("natGateway") is None and not is_false(lent):
@@ -293,7 +304,7 @@ PRIVATE_STORES = Rule(
             ("azure-native:network:PrivateEndpoint",),
             "privateLinkServiceConnections",
             "the account has no private endpoint",
-            exempt=stores_only_logs,
+            exempt=_not_for_nodes,
         ),
     },
 )

@@ -20,7 +20,7 @@ from trainfleet.local_cluster.lock_file import blocks
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "images"
-EXTRAS = ("train", "hf", "speech", "vision", "tune", "mlflow", "wandb")
+EXTRAS = ("train", "hf", "speech", "vision", "float8", "tune", "mlflow", "wandb")
 ADDITIONAL = ("lightning-fabric", "uv")
 """Packages outside these extras: for Lightning Fabric's example, and the installer."""
 HEAD_EXTRAS = ("ray-up",)

@@ -65,6 +65,11 @@ COMMANDS: dict[str, Command] = {
         "Show what changed in the cloud outside Pulumi, and what the next up does about it.",
         PLATFORMS,
     ),
+    "ci": Command(
+        "trainfleet.ci.cli.ci:ci",
+        "Apply a reviewed plan, check an approval, and publish a platform's outputs.",
+        PLATFORMS,
+    ),
     "cost": Command(
         "trainfleet.cost.cli.cost:cost",
         "Show what a stack costs: the estimate, the plan, and the bill by owner, pool and run.",
@@ -122,6 +127,11 @@ COMMANDS: dict[str, Command] = {
     ),
     "dashboard": Command(
         "trainfleet.training.cli.dashboard:dashboard", "Open Ray's dashboard of a run in a cluster.", CLUSTERS
+    ),
+    "ui": Command(
+        "trainfleet.ui.cli.ui:ui",
+        "Show stacks, clusters and runs on a local, read-only web page.",
+        CLUSTERS,
     ),
     "fabric": Command(
         "trainfleet.training.cli.fabric:fabric",

@@ -19,6 +19,7 @@ _ENGINE = (CLOUD, "engine")
 _MACHINE = ("cpus", "memory", "shared-memory", "run-disk", "gpu")
 _TRACKERS = ("extra-mlflow", "extra-wandb")
 _MODELS = ("extra-hf", "extra-speech", "extra-vision")
+_TRAINING = (*_MODELS, "extra-float8", *_TRACKERS, *_MACHINE)
 _LAUNCHERS = ("extra-kuberay", "extra-sky", "extra-ray-up")
 _CLOUD_TOOLS = ("aws", "gke-gcloud-auth-plugin", "kubelogin")
 _REGISTRY_LOGINS = ("aws", "gcloud", "az")
@@ -31,20 +32,20 @@ NEEDS: dict[str, Needs] = {
     "rehearse": Needs(_ENGINE, ("engine-disk", "knowledge", "kubectl", "helm")),
     "diff": Needs((*_ENGINE, "git"), ("engine-disk", "knowledge")),
     "drift": Needs((), (CLOUD, "engine", "knowledge")),
+    "ci": Needs((), ("engine", "extra-train")),
     "cost": Needs((), (CLOUD, "engine", "extra-train")),
     "knowledge": Needs((), (CLOUD, "knowledge")),
     "kubeconfig": Needs((), ("extra-kuberay", *_CLOUD_TOOLS)),
     "data": Needs(("extra-train",), (*_MODELS, "run-disk")),
-    "train": Needs(("extra-train",), (*_MODELS, *_TRACKERS, *_MACHINE)),
-    "launch": Needs(("extra-train",), (*_MODELS, *_TRACKERS, *_MACHINE, *_LAUNCHERS, *_CLOUD_TOOLS)),
+    "train": Needs(("extra-train",), _TRAINING),
+    "launch": Needs(("extra-train",), (*_TRAINING, *_LAUNCHERS, *_CLOUD_TOOLS)),
     "plan": Needs(),
     "sky": Needs(("extra-sky", "kubectl", "socat", "nc", "rsync", "ssh"), _CLOUD_TOOLS),
     "fabric": Needs(("extra-kuberay",), _CLOUD_TOOLS),
     "runs": Needs((), ("extra-kuberay", *_CLOUD_TOOLS)),
     "dashboard": Needs(("extra-kuberay",), _CLOUD_TOOLS),
-    "tune": Needs(
-        ("extra-train", "extra-tune"), (*_MODELS, *_TRACKERS, *_MACHINE, *_LAUNCHERS, *_CLOUD_TOOLS)
-    ),
+    "tune": Needs(("extra-train", "extra-tune"), (*_TRAINING, *_LAUNCHERS, *_CLOUD_TOOLS)),
+    "ui": Needs(("extra-ui",), ("extra-kuberay", *_CLOUD_TOOLS)),
     "evaluate": Needs(("extra-train",), (*_MODELS, *_MACHINE, *_LAUNCHERS, *_CLOUD_TOOLS)),
     "publish": Needs(("extra-train",), _MODELS),
     "predict": Needs(("extra-train",), (*_MODELS, *_MACHINE, *_LAUNCHERS, *_CLOUD_TOOLS)),

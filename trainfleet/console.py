@@ -40,11 +40,13 @@ EXTRAS = {
     "kubernetes": "kuberay",
     "sky": "sky",
     "soundfile": "speech",
+    "starlette": "ui",
     "tensorboard": "train",
     "tokenizers": "train",
     "torch": "train",
     "torchmetrics": "train",
     "transformers": "hf",
+    "uvicorn": "ui",
 }
 """The extra that installs a module."""
 

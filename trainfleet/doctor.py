@@ -30,7 +30,7 @@ TIMEOUT_S = 20.0
 COLOURS = {"here": "green", "scarce": "yellow", "missing": "red"}
 EXIT_ZERO_COMMANDS = ("rehearse", "train")
 """The commands that must work for exit code 0."""
-EXTRAS_WITHOUT_CHECK = ("all", "dev", "pulumi")
+EXTRAS_WITHOUT_CHECK = ("all", "dev", "docs", "pulumi", "review")
 """Extras without a row: unions of others, the tools of contributors, and the base of every cloud."""
 
 
@@ -216,9 +216,10 @@ def usable_go(required: str) -> str:
 
 def knowledge() -> Check:
     """Check that what is known about the providers was generated for the SDKs that are installed."""
+    from trainfleet.rehearsal.simulation import facts
     from trainfleet.rehearsal.simulation.knowledge_table import behind, origins
 
-    if outdated := behind(version_of):
+    if outdated := [*behind(version_of), *facts.behind(version_of)]:
         fix = "trainfleet knowledge update"
         return Check("knowledge", "provider knowledge", "scarce", "; ".join(outdated), fix)
     return Check("knowledge", "provider knowledge", "here", ", ".join(origins()))

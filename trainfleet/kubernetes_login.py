@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from trainfleet import yaml_limits
 from trainfleet.errors import InputError, Problem
 
 CLOUD_LOGINS = {
@@ -78,7 +79,7 @@ def _own() -> list[dict[str, Any]]:
 
 def _parsed(text: str) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(text)
+        document = yaml_limits.load(text)
     except yaml.YAMLError:
         return {}
     return document if isinstance(document, dict) else {}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.infra.spec.named import Named
 from trainfleet.infra.spec.node_group import NodeGroup
 from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
@@ -129,7 +130,7 @@ def cluster_name(spec: PlatformSpec) -> str:
     return f"trainfleet-{spec.name}"
 
 
-def global_name(spec: PlatformSpec, what: str, seed: str) -> str:
+def global_name(spec: Named, what: str, seed: str) -> str:
     """A globally unique name for a storage account, vault or registry: 3 to 24 lower case letters and digits.
 
     `seed` is the resource group's name, which differs after the platform is recreated. NOTE: a deleted vault

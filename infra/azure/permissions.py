@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pulumi
 from pulumi_azure_native import authorization
 
-from trainfleet.infra.component import PlatformComponent
+from trainfleet.infra.component import SpecComponent
 
 ROLES = {
     "AcrPull": "7f951dda-4ed3-4680-a7ca-43fe172d538d",
@@ -58,7 +58,7 @@ def role_definition(subscription: str, role: str) -> str:
 
 
 def grant(
-    component: PlatformComponent,
+    component: SpecComponent[Any],
     what: str,
     role: str,
     scope: pulumi.Input[str],

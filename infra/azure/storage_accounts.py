@@ -5,17 +5,29 @@ key.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, Protocol
 
 import pulumi
-from pulumi_azure_native import resources, storage
+from pulumi_azure_native import keyvault, resources, storage
 
 from trainfleet.infra.azure import layout
 from trainfleet.infra.azure.identity import ManagedIdentity
-from trainfleet.infra.azure.keys import Keys
-from trainfleet.infra.component import PlatformComponent
+from trainfleet.infra.component import SpecComponent
 
 
-def encryption(keys: Keys, identity: ManagedIdentity) -> storage.EncryptionArgsDict:
+class DataKey(Protocol):
+    """The key that encrypts an account."""
+
+    @property
+    def vault(self) -> keyvault.Vault:
+        """Its vault."""
+
+    @property
+    def data_name(self) -> pulumi.Output[str]:
+        """Its name, known when storage may use it."""
+
+
+def encryption(keys: DataKey, identity: ManagedIdentity) -> storage.EncryptionArgsDict:
     """Encryption with the platform's data key."""
     return {
         "key_source": "Microsoft.Keyvault",
@@ -34,9 +46,9 @@ def encryption(keys: Keys, identity: ManagedIdentity) -> storage.EncryptionArgsD
 
 
 def account(
-    component: PlatformComponent,
+    component: SpecComponent[Any],
     what: str,
-    keys: Keys,
+    keys: DataKey,
     *,
     group: resources.ResourceGroup,
     name: pulumi.Input[str],

@@ -4,11 +4,12 @@ protection.
 
 from __future__ import annotations
 
-import pulumi
-from pulumi_azure_native import keyvault
+from typing import Any, Protocol
 
-from trainfleet.infra.azure.group import Group
-from trainfleet.infra.component import PlatformComponent
+import pulumi
+from pulumi_azure_native import keyvault, resources
+
+from trainfleet.infra.component import SpecComponent
 
 LOGGED = ("AuditEvent",)
 LONGEST_RECOVERY, SHORTEST_RECOVERY = 90, 7
@@ -19,10 +20,21 @@ documentation).
 """
 
 
+class DataGroup(Protocol):
+    """Where what outlives a stack is created."""
+
+    @property
+    def data(self) -> resources.ResourceGroup:
+        """The resource group."""
+
+    def global_name(self, what: str) -> pulumi.Output[str]:
+        """Return a globally unique name."""
+
+
 def vault(
-    component: PlatformComponent,
+    component: SpecComponent[Any],
     what: str,
-    group: Group,
+    group: DataGroup,
     tenant: pulumi.Input[str],
     *,
     open_to: tuple[str, ...] = (),
@@ -73,7 +85,12 @@ def vault(
 
 
 def key(
-    component: PlatformComponent, what: str, group: Group, vault: keyvault.Vault, *, rotates: bool = True
+    component: SpecComponent[Any],
+    what: str,
+    group: DataGroup,
+    vault: keyvault.Vault,
+    *,
+    rotates: bool = True,
 ) -> keyvault.Key:
     """Create a key.
 

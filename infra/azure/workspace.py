@@ -7,13 +7,14 @@ cluster of 100 GB a day.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pulumi
 from pulumi_azure_native import monitor, operationalinsights
 
 from trainfleet.infra.azure import layout
 from trainfleet.infra.azure.group import Group
-from trainfleet.infra.component import PlatformComponent
+from trainfleet.infra.component import PlatformComponent, SpecComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 
@@ -44,14 +45,23 @@ class Workspace(PlatformComponent):
     def send_diagnostics(
         self, component: PlatformComponent, what: str, resource: pulumi.Input[str], categories: Sequence[str]
     ) -> monitor.DiagnosticSetting:
-        """Send log categories of another component's resource to the workspace, into dedicated tables if they
-        exist.
-        """
-        return monitor.DiagnosticSetting(
-            component.name(f"{what}-logging"),
-            resource_uri=resource,
-            workspace_id=self.workspace.id,
-            log_analytics_destination_type="Dedicated",
-            logs=[{"category": category, "enabled": True} for category in categories],
-            opts=component.options(),
-        )
+        """Send log categories of another component's resource to the workspace."""
+        return diagnostics(component, what, resource, categories, self.workspace.id)
+
+
+def diagnostics(
+    component: SpecComponent[Any],
+    what: str,
+    resource: pulumi.Input[str],
+    categories: Sequence[str],
+    workspace_id: pulumi.Input[str],
+) -> monitor.DiagnosticSetting:
+    """Send log categories of a resource to a workspace, into dedicated tables if they exist."""
+    return monitor.DiagnosticSetting(
+        component.name(f"{what}-logging"),
+        resource_uri=resource,
+        workspace_id=workspace_id,
+        log_analytics_destination_type="Dedicated",
+        logs=[{"category": category, "enabled": True} for category in categories],
+        opts=component.options(),
+    )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainfleet import yaml_limits
 from trainfleet.console import EXIT_CODES
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def _refuse_to_overwrite(output: Path) -> None:
     if not output.exists():
         return
     try:
-        document = yaml.safe_load(output.read_text(encoding="utf-8"))
+        document = yaml_limits.load(output.read_text(encoding="utf-8"))
         ours = [user["name"] for user in document["users"]] == [USER]
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
         ours = False

@@ -31,6 +31,8 @@ The exit code is 1 if a result is a problem, and 3 without credentials.
   trainfleet preflight aws-prod
 
   trainfleet preflight gcp-prod --offline --from ci --json
+
+  trainfleet preflight aws-prod --skip names
 """
 
 
@@ -41,6 +43,14 @@ def main(
     place: Annotated[
         str, typer.Option("--from", metavar="PLACE", help="Where you apply from: laptop, ci or runner.")
     ] = "laptop",
+    skip: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC",
+            help="Leave out this topic; repeatable: `names` for a platform that exists, `caller` with an"
+            " identity that does not apply.",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document on stdout instead of the table.")
     ] = False,
@@ -48,15 +58,18 @@ def main(
     """See _HELP."""
     from trainfleet.console import print_json
     from trainfleet.errors import InputError, Problem
-    from trainfleet.infra.preflight import PLACES, decided_problems, preflight_checks
+    from trainfleet.infra.preflight import PLACES, TOPICS, decided_problems, preflight_checks
     from trainfleet.infra.preflight_requests import Answered, answer_checks, connect
     from trainfleet.infra.spec.load import load_stack
     from trainfleet.infra.spec.stack_file import project_root, read_stack
 
     if place not in PLACES:
         raise InputError("unknown place", [Problem("--from", f"{place!r} is not known", ", ".join(PLACES))])
+    if unknown := [each for each in skip or () if each not in TOPICS]:
+        problems = [Problem("--skip", f"{each!r} is not known", ", ".join(TOPICS)) for each in unknown]
+        raise InputError("unknown topic", problems)
     spec = load_stack(stack)
-    checks = preflight_checks(spec)
+    checks = tuple(each for each in preflight_checks(spec) if each.topic not in (skip or ()))
     rows = [Answered(each) for each in checks]
     asked = ""
     if checks and not offline:

@@ -4,10 +4,13 @@ production.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import pulumi
 import pulumi_gcp as gcp
 
-from trainfleet.infra.component import PlatformComponent
+from trainfleet.infra.component import PlatformComponent, SpecComponent
 from trainfleet.infra.gcp.keys import Keys
 from trainfleet.infra.gcp.layout import LOG_WRITER
 from trainfleet.infra.spec.schema import PlatformSpec
@@ -39,6 +42,47 @@ def lifecycle(noncurrent_days: int, expire_days: int | None) -> list[gcp.storage
     return rules
 
 
+def private_bucket(
+    component: SpecComponent[Any],
+    what: str,
+    key: pulumi.Input[str],
+    *,
+    keep_days: int,
+    versioned: bool,
+    expire_days: int | None = None,
+    logs: gcp.storage.Bucket | None = None,
+    after: Iterable[pulumi.Resource] = (),
+) -> gcp.storage.Bucket:
+    """Create a bucket: private, encrypted, retained in production.
+
+    Args:
+        component: the component that owns the bucket.
+        what: the bucket's purpose, which is part of its name.
+        key: ID of the key that encrypts it.
+        keep_days: how long deleted and overwritten objects can be restored.
+        versioned: whether overwritten objects are kept.
+        expire_days: delete objects after these days; None = never.
+        logs: the bucket that gets its access log.
+        after: what must exist first, such as the permission to use the key.
+    """
+    return gcp.storage.Bucket(
+        component.name(what),
+        location=component.spec.region.upper(),
+        storage_class="STANDARD",
+        uniform_bucket_level_access=True,
+        public_access_prevention="enforced",
+        encryption={"default_kms_key_name": key},
+        versioning={"enabled": versioned},
+        soft_delete_policy={"retention_duration_seconds": soft_delete_seconds(keep_days)},
+        lifecycle_rules=lifecycle(keep_days, expire_days),
+        logging={"log_bucket": logs.name, "log_object_prefix": ACCESS_LOG_PREFIX} if logs else None,
+        # Outside production, destroy deletes the content as well.
+        force_destroy=not component.spec.production,
+        labels=component.labels(what),
+        opts=component.options(retain=True, depends_on=after),
+    )
+
+
 class Storage(PlatformComponent):
     """The buckets of a platform: `bucket` and `logs`."""
 
@@ -46,9 +90,15 @@ class Storage(PlatformComponent):
 
     def __init__(self, spec: PlatformSpec, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "storage", opts)
-        self.keys = keys
-        self.logs = self._bucket(
-            "access-logs", versioned=True, expire_days=spec.kubernetes.log_retention_days
+        keep_days = spec.storage.retention_days
+        self.logs = private_bucket(
+            self,
+            "access-logs",
+            keys.data.id,
+            keep_days=keep_days,
+            versioned=True,
+            expire_days=spec.kubernetes.log_retention_days,
+            after=keys.ready,
         )
         writer = gcp.storage.BucketIAMMember(
             self.name("access-logs-writer"),
@@ -57,36 +107,15 @@ class Storage(PlatformComponent):
             member=LOG_WRITER,
             opts=self.options(retain=True),
         )
-        self.bucket = self._bucket(
-            "bucket", versioned=spec.storage.versioning, logs=self.logs, after=[writer]
+        self.bucket = private_bucket(
+            self,
+            "bucket",
+            keys.data.id,
+            keep_days=keep_days,
+            versioned=spec.storage.versioning,
+            logs=self.logs,
+            after=[*keys.ready, writer],
         )
         self.url = pulumi.Output.concat("gs://", self.bucket.name, "/", RUNS_PREFIX.rstrip("/"))
         """Where runs are stored: the only prefix that training may write."""
         self.register_outputs({"bucket": self.bucket.name})
-
-    def _bucket(
-        self,
-        what: str,
-        *,
-        versioned: bool,
-        expire_days: int | None = None,
-        logs: gcp.storage.Bucket | None = None,
-        after: list[gcp.storage.BucketIAMMember] | None = None,
-    ) -> gcp.storage.Bucket:
-        keep_days = self.spec.storage.retention_days
-        return gcp.storage.Bucket(
-            self.name(what),
-            location=self.spec.region.upper(),
-            storage_class="STANDARD",
-            uniform_bucket_level_access=True,
-            public_access_prevention="enforced",
-            encryption={"default_kms_key_name": self.keys.data.id},
-            versioning={"enabled": versioned},
-            soft_delete_policy={"retention_duration_seconds": soft_delete_seconds(keep_days)},
-            lifecycle_rules=lifecycle(keep_days, expire_days),
-            logging={"log_bucket": logs.name, "log_object_prefix": ACCESS_LOG_PREFIX} if logs else None,
-            # Outside production, destroy deletes the content as well.
-            force_destroy=not self.spec.production,
-            labels=self.labels(what),
-            opts=self.options(retain=True, depends_on=[*self.keys.ready, *(after or [])]),
-        )

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from trainfleet import yaml_limits
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.suggestions import did_you_mean
@@ -47,7 +48,7 @@ def find_cluster(spec: PlatformSpec, path: Path) -> KubeCluster:
             )
         return KubeCluster(spec.kubernetes.context, {})
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml_limits.load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise _refused(
             Problem(where, f"{path} cannot be read: {str(error).splitlines()[0]}", "a kubeconfig in YAML")

@@ -6,7 +6,6 @@ version is rejected.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from trainfleet import json_documents
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.migrations import MIGRATIONS, Migration
 from trainfleet.pydantic_messages import explain, shown
@@ -226,12 +226,12 @@ def load_outputs(path: Path) -> PlatformOutputs:
         InputError: no such file, not JSON, or not readable outputs.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json_documents.parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(
             "cannot read a platform's outputs", [Problem(str(path), error.strerror or str(error), _HOW)]
         ) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InputError(
             "cannot read a platform's outputs", [Problem(str(path), f"is not JSON: {error}", _HOW)]
         ) from error
@@ -340,7 +340,7 @@ def _opened(envelope: Mapping[str, Any], where: str) -> Any:
     plaintext = envelope.get("plaintext")
     if isinstance(plaintext, str):
         try:
-            return _plain(json.loads(plaintext), where)
+            return _plain(json_documents.parse(plaintext), where)
         except ValueError as error:
             raise _refused("holds a secret that cannot be read", _HOW, where) from error
     if "value" in envelope:

@@ -11,6 +11,7 @@ from functools import cache
 from inspect import cleandoc
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 from trainfleet.infra.spec import identities, pod_template, ray, receivers, schema, topology
 from trainfleet.infra.spec.part import Part
@@ -20,11 +21,13 @@ MODULES = (identities, pod_template, ray, receivers, topology, schema)
 
 
 @cache
-def describe_fields() -> None:
-    """Set the description of every field of the spec. Runs once per process."""
+def describe_fields(modules: tuple[ModuleType, ...] = MODULES) -> None:
+    """Set the description of every field of the spec, or of the parts in other modules. Runs once per
+    process.
+    """
     parsed_modules = (
         (module, parsed)
-        for module in MODULES
+        for module in modules
         for parsed in ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8")).body
     )
     for module, parsed in parsed_modules:

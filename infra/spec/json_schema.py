@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from pydantic import BaseModel
+
 from trainfleet.infra.cloud_support import all_supports
 from trainfleet.infra.spec.field_docs import describe_fields
 from trainfleet.infra.spec.schema import PlatformSpec
@@ -20,21 +22,27 @@ _TEXT = {"type": "string"}
 def stack_schema() -> dict[str, Any]:
     """The schema of a stack file, as a JSON-like document."""
     describe_fields()
-    platform = PlatformSpec.model_json_schema(ref_template="#/$defs/{model}")
-    definitions = platform.pop("$defs")
+    purpose = "Pulumi.<env>.yaml: the configuration of one stack, with one platform."
+    return file_schema(PLATFORM_KEY, PlatformSpec, "Trainfleet stack file", purpose)
+
+
+def file_schema(key: str, model: type[BaseModel], title: str, purpose: str) -> dict[str, Any]:
+    """The schema of a stack file whose setting `key` is a `model`."""
+    spec = model.model_json_schema(ref_template="#/$defs/{model}")
+    definitions = spec.pop("$defs")
     return {
         "$schema": DIALECT,
-        "title": "Trainfleet stack file",
-        "description": "Pulumi.<env>.yaml: the configuration of one stack, with one platform.",
+        "title": title,
+        "description": purpose,
         "type": "object",
         "properties": {
             "config": {
                 "title": "Config",
                 "description": "The stack's configuration: the platform, and settings of Pulumi providers.",
                 "type": "object",
-                "properties": {PLATFORM_KEY: {"$ref": "#/$defs/PlatformSpec"}, **_provider_settings()},
+                "properties": {key: {"$ref": f"#/$defs/{model.__name__}"}, **_provider_settings()},
                 "patternProperties": {f"^({_packages()}):": {"description": "A setting of a provider."}},
-                "required": [PLATFORM_KEY],
+                "required": [key],
                 "additionalProperties": False,
             },
             "environment": {"description": "Pulumi ESC environments that this stack imports."},
@@ -50,7 +58,7 @@ def stack_schema() -> dict[str, Any]:
         },
         "required": ["config"],
         "additionalProperties": False,
-        "$defs": {**definitions, "PlatformSpec": platform},
+        "$defs": {**definitions, model.__name__: spec},
     }
 
 

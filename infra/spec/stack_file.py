@@ -21,14 +21,11 @@ from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.pydantic_messages import Path as KeyPath
 from trainfleet.pydantic_messages import annotation_at, path_text, shown
 from trainfleet.suggestions import nearest
+from trainfleet.yaml_limits import TooLargeError, check_limits
 
 PLATFORM_KEY = "trainfleet:platform"
 PLATFORM_PATH: KeyPath = ("config", PLATFORM_KEY)
 
-DEEPEST = 100
-"""Levels of nesting; a spec has six. NOTE: PyYAML recurses in C and crashes the process somewhere below
-100,000.
-"""
 _SHALLOW = "a platform is nested at most six levels deep: look for unclosed brackets"
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -111,11 +108,7 @@ def read_stack_file(file: Path) -> StackFile:
     except UnicodeDecodeError as error:
         raise InputError("cannot read a stack file", [Problem(shown_as, "is not UTF-8 text")]) from error
     try:
-        if deep := _too_deep(text):
-            raise InputError(
-                "cannot read a stack file",
-                [Problem(f"{shown_as}:{deep}", f"is nested more than {DEEPEST} deep", _SHALLOW)],
-            )
+        check_limits(text)
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
@@ -123,6 +116,11 @@ def read_stack_file(file: Path) -> StackFile:
             document = loader.construct_document(node) if node is not None else None
         finally:
             loader.dispose()
+    except TooLargeError as error:
+        where = f"{shown_as}:{error.problem_mark.line + 1}" if error.problem_mark else shown_as
+        raise InputError(
+            "cannot read a stack file", [Problem(where, str(error.problem), _SHALLOW)]
+        ) from error
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         column = f", column {error.problem_mark.column + 1}" if error.problem_mark else ""
@@ -188,30 +186,10 @@ def _value(path: KeyPath, text: str) -> Any:
     if annotation_at(PlatformSpec, path) is str:
         return text
     try:
-        return text if _too_deep(text) else yaml.safe_load(text)
+        check_limits(text)
+        return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):
         return text
-
-
-def _too_deep(text: str) -> int:
-    """The line where `text` is nested too deeply, or 0. Reads events only, which needs no recursion.
-
-    Raises:
-        YAMLError: not YAML.
-    """
-    loader, depth = _Loader(text), 0
-    try:
-        while loader.check_event():
-            event = loader.get_event()
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-                if depth > DEEPEST:
-                    return event.start_mark.line + 1 if event.start_mark else 1
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
-    finally:
-        loader.dispose()
-    return 0
 
 
 def _put(document: dict[str, Any], path: KeyPath, value: Any) -> str:

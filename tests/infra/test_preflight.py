@@ -13,7 +13,7 @@ import pytest
 
 from trainfleet.dates import as_of
 from trainfleet.infra.aws.preflight import quota_name
-from trainfleet.infra.preflight import PLACES, api_server, decided_problems, preflight_checks
+from trainfleet.infra.preflight import PLACES, TOPICS, api_server, decided_problems, preflight_checks
 from trainfleet.infra.spec.load import load_stack
 from trainfleet.infra.spec.schema import Access, PlatformSpec
 from trainfleet.kubernetes_support import versions_of
@@ -181,3 +181,12 @@ def test_what_is_wrong_is_rejected_with_what_is_right(
     done = trainfleet("preflight", *arguments)
     assert done.returncode == 2
     assert says in done.stderr
+
+
+def test_topics_are_left_out_by_name(trainfleet: Trainfleet) -> None:
+    done = trainfleet("preflight", "gcp-prod", "--offline", "--skip", "names", "--skip", "caller", "--json")
+    topics = {each["topic"] for each in json.loads(done.stdout)["checks"]}
+    assert {"quota", "zones"} <= topics <= set(TOPICS) - {"names", "caller"}
+    refused = trainfleet("preflight", "gcp-prod", "--offline", "--skip", "nmaes")
+    assert refused.returncode == 2
+    assert "nmaes" in refused.stderr

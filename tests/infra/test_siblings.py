@@ -38,6 +38,7 @@ OWN = {
     Cloud.AWS: {
         "addons",
         "asg_lookup",
+        "buckets",
         "hyperpod",
         "hyperpod_request",
         "iam_documents",

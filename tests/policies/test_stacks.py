@@ -15,11 +15,13 @@ from trainfleet.policies.engine.rule import Resource, evaluate_stack
 from trainfleet.policies.naming import TAGGABLE
 from trainfleet.policies.resource_types import (
     AWS_BUDGET,
+    AZURE_STORAGE,
     EKS_NODES,
     LAUNCH_TEMPLATE,
     S3,
     S3_BLOCK,
     S3_ENCRYPTION,
+    VNET,
     VPC,
 )
 
@@ -113,6 +115,18 @@ def test_a_companion_that_does_not_do_its_work_does_not_count() -> None:
         {"vpcId": ("urn:n",)},
     )
     assert len(evaluate_stack(BY_NAME["private-way-to-stores"], [network, other])) == 1
+
+
+@pytest.mark.parametrize(
+    ("kinds", "ranges", "found"), [((), ["192.0.2.1"], 0), ((), [], 1), ((VNET,), ["192.0.2.1"], 1)]
+)
+def test_an_account_without_nodes_needs_no_private_endpoint_if_it_lists_who_connects(
+    kinds: tuple[str, ...], ranges: list[str], found: int
+) -> None:
+    rules = {"defaultAction": "Deny", "ipRules": [{"iPAddressOrRange": each} for each in ranges]}
+    account = Resource(AZURE_STORAGE, "a", {"kind": "StorageV2", "networkRuleSet": rules}, "urn:a")
+    others = [Resource(kind, kind, {}, f"urn:{kind}") for kind in kinds]
+    assert len(evaluate_stack(BY_NAME["private-way-to-stores"], [account, *others])) == found
 
 
 @pytest.mark.parametrize(

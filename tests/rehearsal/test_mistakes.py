@@ -131,11 +131,13 @@ def mistakes_of(package: str, name: str, args: dict[str, Any], style: str) -> li
     except (TypeError, AttributeError, ValueError, AssertionError) as error:
         return [str(error)]
     installed = packages()[package]
-    return [
-        str(mistake)
+    found = [
+        mistake
         for item in sent
         for mistake in CLOUD_MODELS[package].check(installed, item.token, item.inputs)
     ]
+    assert [str(mistake) for mistake in found if not mistake.source] == [], "a rejection names its source"
+    return [str(mistake) for mistake in found]
 
 
 def plainly(text: str) -> str:

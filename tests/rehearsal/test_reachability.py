@@ -85,8 +85,10 @@ def test_a_cluster_that_is_not_reachable_is_named_with_the_reason(
     host: str, place: str, records: list[CloudObject], reason: str
 ) -> None:
     found = reachability.why_unreachable(kubeconfig(host), place, records)
-    assert found.startswith("dial tcp: i/o timeout: ")
-    assert reason in found
+    assert found is not None
+    assert found.what.startswith("dial tcp: i/o timeout: ")
+    assert reason in found.what
+    assert "documentation" in found.source or "user guide" in found.source
 
 
 @pytest.mark.parametrize(

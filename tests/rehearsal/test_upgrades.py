@@ -133,6 +133,7 @@ def test_on_gke_an_apply_upgrades_the_control_plane_and_gke_the_nodes(root: Path
         assert upgraded(r) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("stack", "pool"), [("aws-dev", "l4"), ("azure-dev", "a10")])
 def test_a_pool_is_held_back_and_follows_later(root: Path, engine: Engine, stack: str, pool: str) -> None:
     with applied(root, engine, stack) as r:
@@ -144,6 +145,7 @@ def test_a_pool_is_held_back_and_follows_later(root: Path, engine: Engine, stack
         assert upgraded(r) == [("GPU pools", f"dev-{pool}")]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stack", STACKS)
 def test_an_upgrade_that_skips_a_minor_version_is_refused(root: Path, engine: Engine, stack: str) -> None:
     """The whole program asks for it: the control plane is refused first, and nothing else is touched."""
@@ -158,6 +160,7 @@ def test_an_upgrade_that_skips_a_minor_version_is_refused(root: Path, engine: En
         assert [each.verb for each in r.cloud.operations[before:]] == ["refuse"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stack", ["aws-dev", "azure-dev"])
 def test_nodes_that_are_newer_than_the_control_plane_are_refused(
     root: Path, engine: Engine, stack: str

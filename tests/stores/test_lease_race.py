@@ -76,6 +76,7 @@ def test_one_of_eight_racing_launches_starts(store_server: Running, prefix: str)
         check_one_holds(holders, refusals, open_store(url, QUICK))
 
 
+@pytest.mark.sampled(1)
 @every
 def test_one_of_eight_racing_launches_takes_over_a_stale_lease(store_server: Running, prefix: str) -> None:
     url = store_server.url(prefix)

@@ -104,9 +104,9 @@ class Launched:
         """Wait until every process that was seen has ended."""
         wait_for(lambda: not running(self.seen), f"left behind: {running(self.seen)}", 60)
 
-    def finish(self) -> tuple[int, str, str]:
+    def finish(self, limit_s: float = LIMIT_S) -> tuple[int, str, str]:
         """Wait for the end; returns code, stdout, stderr."""
-        stdout, stderr = self.process.communicate(timeout=LIMIT_S)
+        stdout, stderr = self.process.communicate(timeout=limit_s)
         return self.process.returncode, stdout, stderr
 
 

@@ -65,6 +65,7 @@ def train_until_hung(
     return codes, json.loads((folder / "report.json").read_text())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("hung", [1, 0])
 def test_a_stopped_rank_is_named_and_all_ranks_end(
     tmp_path: Path, tiny: Make, cache: Path, hung: int

@@ -44,6 +44,7 @@ def test_ranks_that_measure_differently_save_after_the_same_steps(
     assert len(saved) > 2
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_rank_that_waits_for_its_data_is_named(
     tmp_path: Path, tiny: Make, run_ranks: RunRanks, strategy: str
@@ -76,6 +77,7 @@ def test_a_rank_that_waits_for_its_data_is_named(
     assert any("slowest_backward_seconds" in row for row in train) == (strategy == "ddp")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_lora_run_of_two_ranks_resumes_on_one(
     tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks, strategy: str

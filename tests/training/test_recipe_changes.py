@@ -83,6 +83,7 @@ CHANGES = {
     "ema, another decay": Changed(("ema.decay=0.9",), ("ema",), ("ema.decay=0.5",)),
     "ema, dropped": Changed(("ema.decay=null",), ("ema",), ("ema.decay=0.5",)),
     "reduce_precision": Changed(("reduce_precision=bf16",), ("reduce_precision",)),
+    "float8": Changed(("float8.scaling=rowwise", "float8.emulate=true"), ("float8",), ("precision=bf16",)),
     "strategy": Changed(("strategy=fsdp",), ("strategy",)),
     "activation_checkpointing": Changed(("activation_checkpointing=full",), ("activation_checkpointing",)),
     "loss_chunk": Changed(("workload.model.loss_chunk=24",), ("workload.model.loss_chunk",)),

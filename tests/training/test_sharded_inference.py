@@ -30,6 +30,7 @@ def build(recipe: Recipe, on_meta: bool = False) -> Any:
     return empty_sharded_model(workload, recipe, "cpu")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("reshard", "gathers"), [(True, 3), (False, 0)])
 def test_reshard_decides_whether_each_pass_gathers_the_weights(
     tiny: Callable[..., Recipe], tmp_path: Path, reshard: bool, gathers: int
@@ -63,6 +64,7 @@ def test_replicas_of_hsdp_are_copies_of_the_model(tiny: Callable[..., Recipe], t
     assert on_ranks(shapes, 2, tmp_path) == [[[8, 8], [4, 8]]] * 2
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("on_meta", [False, True])
 def test_shards_that_are_offloaded_stay_in_host_memory(
     tiny: Callable[..., Recipe], tmp_path: Path, on_meta: bool

@@ -22,6 +22,7 @@ class Page(NamedTuple):
 PAGES = {
     "spec.md": Page("spec", "Every key of the platform spec, with an example."),
     "recipe.md": Page("recipe", "Every key of a recipe, for each built-in workload."),
+    "recipes.md": Page("recipes", "The included recipes: purpose, model, data, strategy, GPUs, command."),
     "cli.md": Page("cli", "Every command of `trainfleet`: usage, options, examples, exit codes."),
     "environment.md": Page("environment", "Every environment variable that Trainfleet reads."),
     "policies.md": Page("policies", "Every policy, with its reason, remedy and sources."),
@@ -33,15 +34,18 @@ PAGES = {
 SCHEMAS = ("recipes/recipe.schema.json", f"{FOLDER}/recipe.schema.json")
 """Two copies: the recipes' modeline names the first, the documentation publishes the second."""
 
+BOOTSTRAP_SCHEMA = "stacks/bootstrap/bootstrap.schema.json"
+
 
 def contents() -> dict[str, str]:
     """Every generated file by its path below the root of the checkout."""
     from tools.reference.recipe_schema import schema_text
+    from trainfleet.infra.bootstrap.json_schema import schema_text as bootstrap_schema
 
     found = {f"{FOLDER}/README.md": _index()}
     for name, page in PAGES.items():
         found[f"{FOLDER}/{name}"] = importlib.import_module(f"tools.reference.{page.module}").markdown()
-    return found | dict.fromkeys(SCHEMAS, schema_text())
+    return found | dict.fromkeys(SCHEMAS, schema_text()) | {BOOTSTRAP_SCHEMA: bootstrap_schema()}
 
 
 def stale(root: Path) -> list[str]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from trainfleet import __version__
 from trainfleet.infra.spec.json_schema import schema_text
+from trainfleet.init.actions import ACTIONS, PULUMI
 from trainfleet.init.answers import CLOUDS, Answers
 from trainfleet.init.requirement import Requirement
 
@@ -29,6 +30,21 @@ def _in_cloud(answers: Answers) -> bool:
     return answers.cloud != "local"
 
 
+def _on_github(answers: Answers) -> bool:
+    return answers.ci == "github"
+
+
+def _applies_on_github(answers: Answers) -> bool:
+    return _on_github(answers) and _in_cloud(answers)
+
+
+def _applies_on_gitlab(answers: Answers) -> bool:
+    return answers.ci == "gitlab" and _in_cloud(answers)
+
+
+CHECKING = ("check", "review", "update")
+APPLYING = ("apply", "apply-stack", "continue", "drift", "drift-stack")
+"""Workflows with an identity of the cloud."""
 FILES = (
     File("README.md.j2", "README.md"),
     File("AGENTS.md.j2", "AGENTS.md"),
@@ -48,10 +64,18 @@ FILES = (
     File("test_rules.py.j2", "tests/test_rules.py"),
     File("test_workload.py.j2", "tests/test_workload.py"),
     File("CODEOWNERS.j2", "CODEOWNERS", lambda answers: answers.ci == "gitlab"),
-    File("CODEOWNERS.j2", ".github/CODEOWNERS", lambda answers: answers.ci == "github"),
-    File("github/check.yml.j2", ".github/workflows/check.yml", lambda answers: answers.ci == "github"),
-    File("github/review.yml.j2", ".github/workflows/review.yml", lambda answers: answers.ci == "github"),
+    File("CODEOWNERS.j2", ".github/CODEOWNERS", _on_github),
+    *(File(f"github/{name}.yml.j2", f".github/workflows/{name}.yml", _on_github) for name in CHECKING),
+    *(
+        File(f"github/{name}.yml.j2", f".github/workflows/{name}.yml", _applies_on_github)
+        for name in APPLYING
+    ),
+    File("github/connect.yml.j2", ".github/actions/connect/action.yml", _applies_on_github),
     File("gitlab/gitlab-ci.yml.j2", ".gitlab-ci.yml", lambda answers: answers.ci == "gitlab"),
+    *(
+        File(f"gitlab/{name}.yml.j2", f".gitlab/{name}.yml", _applies_on_gitlab)
+        for name in ("apply", "drift")
+    ),
 )
 
 
@@ -76,6 +100,8 @@ def render(answers: Answers, requirement: Requirement) -> dict[str, str]:
         "cloud": CLOUDS[answers.cloud],
         "requirement": requirement,
         "version": __version__,
+        "actions": ACTIONS,
+        "pulumi": PULUMI,
     }
     files = {
         file.target: environment.get_template(file.template.format(cloud=answers.cloud)).render(values)

@@ -12,7 +12,7 @@ import json
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -165,6 +165,8 @@ def read(root: Path) -> Accepted:
         return Accepted()
     try:
         document = tomllib.loads(file.read_text())
+    except RecursionError as error:
+        raise InputError("a file cannot be read", [Problem(str(file), "is nested too deeply")]) from error
     except (OSError, ValueError) as error:
         raise InputError("a file cannot be read", [Problem(str(file), str(error))]) from error
     if problems := list(_problems(file, document)):
@@ -213,10 +215,13 @@ def _problems(file: Path, document: dict[str, Any]) -> Iterator[Problem]:
             continue
         for index, row in enumerate(rows):
             where = f"{file}: {table}[{index}]"
+            if not isinstance(row, dict):
+                yield Problem(where, f"is {row!r}, not a row", f"[[{table}]]")
+                continue
             for key, value in row.items():
                 if key not in _KEYS[table]:
                     yield Problem(f"{where}.{key}", "is not a key", did_you_mean(key, _KEYS[table]))
-                elif not isinstance(value, _KEYS[table][key]):
+                elif not isinstance(value, _KEYS[table][key]) or isinstance(value, datetime):
                     yield Problem(f"{where}.{key}", f"has the wrong type: {value!r}")
             yield from (Problem(where, what, fix) for what, fix in _row_problems(table, row, file.parent))
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from trainfleet import yaml_limits
 from trainfleet.errors import InputError, Problem
 
 SPEC_KEY = "trainfleet:platform"
@@ -16,26 +15,29 @@ SPEC_KEY = "trainfleet:platform"
 def project_root() -> Path:
     """Return the nearest parent folder with Pulumi.yaml and stacks, else this package's checkout.
 
-
     Raises:
         InputError: no such folder exists.
     """
-    here = Path.cwd()
-    for folder in (here, *here.parents, Path(__file__).resolve().parents[2]):
-        if (folder / "Pulumi.yaml").is_file() and (folder / "stacks").is_dir():
-            return folder
+    from trainfleet.infra.spec import stack_file
+
+    folder = stack_file.project_root()
+    if (folder / "Pulumi.yaml").is_file() and (folder / "stacks").is_dir():
+        return folder
     raise InputError(
         "not in a Trainfleet project",
-        [Problem(str(here), "no Pulumi.yaml with a stacks folder here or above", "cd into the project")],
+        [
+            Problem(
+                str(Path.cwd()), "no Pulumi.yaml with a stacks folder here or above", "cd into the project"
+            )
+        ],
     )
 
 
 def stack_names(root: Path | None = None) -> list[str]:
     """Return the names of the project's stacks."""
-    folder = (root or project_root()) / "stacks"
-    return sorted(
-        path.name.removeprefix("Pulumi.").removesuffix(".yaml") for path in folder.glob("Pulumi.*.yaml")
-    )
+    from trainfleet.infra.spec import stack_file
+
+    return stack_file.stack_names(root or project_root())
 
 
 def stack_settings(stack: str, root: Path, overrides: Sequence[str]) -> dict[str, Any] | None:
@@ -49,6 +51,6 @@ def stack_settings(stack: str, root: Path, overrides: Sequence[str]) -> dict[str
     spec = load_stack(stack, root, overrides)
     if not overrides:
         return None
-    document = yaml.safe_load((root / "stacks" / f"Pulumi.{stack}.yaml").read_text())
+    document = yaml_limits.load((root / "stacks" / f"Pulumi.{stack}.yaml").read_text())
     document["config"][SPEC_KEY] = spec.model_dump(mode="json")
     return dict(document)

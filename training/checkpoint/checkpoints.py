@@ -104,7 +104,7 @@ class Checkpoints:
         self.on_failed_save, self.failures = on_failed_save, FailedSaves(config.tolerate)
         self.loop_ranks = Ranks()
         self._writer_ranks = Ranks()
-        self._staging = Staging(self.loop_ranks)
+        self.staging = Staging(self.loop_ranks)
         self._pending: _Save | None = None
         self._catalog = Catalog(store, config)
 
@@ -193,7 +193,7 @@ class Checkpoints:
             return None
         earlier = self.finish()
         save = _Save(step, time.monotonic())
-        staged = self._staging.copy(tensors)
+        staged = self.staging.copy(tensors)
         failpoints.hit("staged", step)
         work = threading.Thread(
             target=self._write,
@@ -306,6 +306,7 @@ class Checkpoints:
             share: Share | None = None
             failure: TrainfleetError | None = None
             try:
+                self.staging.copies.wait()
                 share = as_trainfleet_error(
                     lambda: write_share(self.store, name, self._writer_ranks.rank, staged)
                 )
@@ -364,7 +365,7 @@ class Checkpoints:
         failed = next((each for _, _, each in written if each is not None), None)
         if failed is not None:
             raise unpack_error(failed)
-        plan = self._staging.plan
+        plan = self.staging.plan
         assert plan is not None
         assert plan.metadata is not None
         self.before_commit()

@@ -6,7 +6,8 @@ Replicas are divided among ranks, so with DDP each rank copies and writes only i
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+import threading
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.tensor import DTensor
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.training.checkpoint.host_copies import Copy, HostCopies
 from trainfleet.training.runtime.collectives import Ranks
 
 Staged = list[tuple[WriteItem, torch.Tensor | bytes]]
@@ -33,42 +35,86 @@ class Plan:
 
 
 class Staging:
-    """Copies a state to host memory. Plans again only if names, sizes or types changed."""
+    """Copies a state to host memory. Plans and allocates again only if names, sizes or types changed.
+
+    Attributes:
+        plan: of the latest state.
+        copies: what is copied from a GPU.
+        changed_in_forward: names of the tensors that a forward pass changes in place.
+    """
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
         self.plan: Plan | None = None
+        self.copies = HostCopies()
+        self.changed_in_forward: Collection[str] = ()
         self._buffers: dict[Any, torch.Tensor] = {}
+        self._allocating: threading.Thread | None = None
+
+    def prepare(self, tensors: Mapping[str, Any]) -> None:
+        """Plan, and allocate the buffers in a thread, so that the first snapshot takes no longer than later
+        ones. Collective.
+        """
+        planner = self._planner(tensors)
+        assert self.plan is not None
+        missing = [
+            (item.index, data)
+            for item in self.plan.items
+            if item.index not in self._buffers
+            and not isinstance(data := planner.resolve_data(item), io.BytesIO)
+        ]
+        self._allocating = threading.Thread(
+            target=self._allocate, args=(missing,), daemon=True, name="checkpoint-buffers"
+        )
+        self._allocating.start()
 
     def copy(self, tensors: Mapping[str, Any]) -> Staged:
-        """Snapshot of this rank's share of the state. Collective.
+        """Snapshot of this rank's share of the state; what is on a GPU is complete after `copies.wait()`.
+        Collective.
 
         NOTE: the next call overwrites the buffers, so a pending save must finish before.
         """
+        planner = self._planner(tensors)
+        assert self.plan is not None
+        staged: Staged = []
+        on_gpu: list[Copy] = []
+        for item in self.plan.items:
+            data = planner.resolve_data(item)
+            if isinstance(data, io.BytesIO):
+                staged.append((item, data.getvalue()))
+                continue
+            data = data.detach()
+            buffer = self._buffers.get(item.index)
+            if buffer is None:
+                buffer = self._buffers[item.index] = _buffer_of(data)
+            if data.is_cuda:
+                on_gpu.append(Copy(buffer, data, item.index.fqn in self.changed_in_forward))
+            else:
+                buffer.copy_(data)
+            staged.append((item, buffer))
+        self.copies.start(on_gpu)
+        return staged
+
+    def _planner(self, tensors: Mapping[str, Any]) -> DefaultSavePlanner:
+        """The planner of a state that `plan` fits."""
+        if self._allocating is not None:
+            self._allocating.join()
+            self._allocating = None
         planner = DefaultSavePlanner()
         planner.set_up_planner(dict(tensors), is_coordinator=self._ranks.rank == 0)
         shape = shape_of(planner.state_dict)
         if self._ranks.any(self.plan is None or self.plan.shape != shape):
             self.plan = _agree(planner, shape, self._ranks)
             self._buffers.clear()
-        assert self.plan is not None
-        staged: Staged = []
-        on_gpu = False
-        for item in self.plan.items:
-            data = planner.resolve_data(item)
-            if isinstance(data, io.BytesIO):
-                staged.append((item, data.getvalue()))
-                continue
-            on_gpu = on_gpu or data.is_cuda
-            buffer = self._buffers.get(item.index)
-            if buffer is None:
-                buffer = torch.empty(data.shape, dtype=data.dtype, pin_memory=data.is_cuda)
-                self._buffers[item.index] = buffer
-            buffer.copy_(data.detach(), non_blocking=data.is_cuda)
-            staged.append((item, buffer))
-        if on_gpu:
-            torch.cuda.current_stream().synchronize()  # before the next step changes the weights
-        return staged
+        return planner
+
+    def _allocate(self, missing: Sequence[tuple[Any, torch.Tensor]]) -> None:
+        for index, data in missing:
+            self._buffers[index] = _buffer_of(data).zero_()  # written to, so that it has pages
+
+
+def _buffer_of(data: torch.Tensor) -> torch.Tensor:
+    return torch.empty(data.shape, dtype=data.dtype, pin_memory=data.is_cuda)
 
 
 def shape_of(flat: Mapping[str, Any]) -> list[tuple[Any, ...]]:

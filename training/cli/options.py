@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from trainfleet import completion
+from trainfleet import completion, yaml_limits
 from trainfleet.errors import InputError, Problem
 
 ALIASES = {"--platform": "--stack", "--outputs": "--stack"}
@@ -56,7 +56,7 @@ def key_values(flag: str, texts: Sequence[str]) -> dict[str, Any]:
     for each in texts:
         key, equals, text = each.partition("=")
         try:
-            values[key.strip()] = yaml.safe_load(text)
+            values[key.strip()] = yaml_limits.load(text)
         except yaml.YAMLError:
             equals = ""
         if not equals or not key.strip():
@@ -148,7 +148,8 @@ JsonAtEnd = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 StackHelp = (
-    "A platform: a file with its outputs, or the name of its Pulumi stack (also --platform, --outputs)."
+    "A platform: a file with its outputs, its URL in a bucket, or the name of its Pulumi stack"
+    " (also --platform, --outputs)."
 )
 Stack = Annotated[
     str | None,

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import yaml
 
+from trainfleet import yaml_limits
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.launch.ignore_rules import IgnoreRules, rules_above
 from trainfleet.training.recipe.schema import Recipe
@@ -222,7 +223,7 @@ def _last_digest(before: Mapping[str, Any]) -> str:
 def _module_of(recipe: str, overrides: Sequence[str]) -> str:
     """The module of the recipe's workload; empty if it names none. The recipe is validated later."""
     try:
-        document = yaml.safe_load(Path(recipe).read_text(encoding="utf-8"))
+        document = yaml_limits.load(Path(recipe).read_text(encoding="utf-8"))
         workload = document["workload"]["name"]
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
         return ""

@@ -12,6 +12,7 @@ from typing import Any
 
 from trainfleet.errors import InputError, MissingToolError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs, load_outputs, partly_known, read_outputs
+from trainfleet.training.stores import NotFoundError, is_remote, open_store
 
 __all__ = [
     "POOL_FACTS",
@@ -60,12 +61,15 @@ class NamedPlatform:
 
 
 def load_platform(text: str) -> NamedPlatform:
-    """The platform of `--stack TEXT`: a file with outputs, or the name of a Pulumi stack.
+    """The platform of `--stack TEXT`: a file with outputs, its URL, or the name of a Pulumi stack.
 
     Raises:
-        InputError: no such file, not outputs, an unsupported version, or a stack that was never applied.
+        InputError: no such file or object, not outputs, an unsupported version, or a stack
+            that was never applied.
         MissingToolError: TEXT is a stack's name, and pulumi is not installed.
     """
+    if is_remote(text):
+        return NamedPlatform(read_outputs(_published(text)), Path(text.rpartition("/")[2]))
     path = Path(text)
     if path.is_file():
         return NamedPlatform(load_outputs(path), path)
@@ -109,6 +113,21 @@ def external_cluster(context: str, namespace: str, image: str, storage: str) -> 
 def _named(text: str, problem: Problem) -> Problem:
     where = problem.where if text in problem.where else f"{text} {problem.where}".strip()
     return Problem(where, problem.what, problem.fix)
+
+
+def _published(url: str) -> dict[str, Any]:
+    """The outputs that `trainfleet ci publish` wrote to a bucket."""
+    folder, _, name = url.rpartition("/")
+    try:
+        found = json.loads(open_store(folder).read(name))
+    except NotFoundError as error:
+        fix = "write it with: trainfleet ci publish STACK --to BUCKET"
+        raise InputError(UNREADABLE, [Problem(url, "there is no such object", fix)]) from error
+    except ValueError as error:
+        raise InputError(UNREADABLE, [Problem(url, f"is not JSON: {error}")]) from error
+    if not isinstance(found, dict):
+        raise InputError(UNREADABLE, [Problem(url, "is not the outputs of a platform")])
+    return found
 
 
 def _stack_outputs(stack: str) -> dict[str, object]:

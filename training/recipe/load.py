@@ -15,6 +15,7 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.suggestions import did_you_mean
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.recipe.validation import KeyPath, check
+from trainfleet.yaml_limits import check_limits
 
 ENVIRONMENT = "TRAINFLEET_"
 SECRET_SECTION = "notifications"
@@ -57,8 +58,9 @@ def load_recipe(
     origins: dict[KeyPath, str] = {}
     for keys, text, origin in [*_from_environment(env or {}), *_from_overrides(overrides, problems)]:
         try:
+            check_limits(text)
             _set(document, keys, yaml.safe_load(text))
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError, RecursionError):
             fix = f"""quote text: '{".".join(keys)}="{text}"'"""
             if keys[0] == SECRET_SECTION:
                 problems.append(Problem(_shown(keys, origin), "is not valid YAML", "a variable's name"))
@@ -113,6 +115,8 @@ class _UniqueKeyLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be text", key.start_mark)
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"duplicate key `{key.value}`", key.start_mark
@@ -123,7 +127,9 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        document = yaml.load(file.read_text(encoding="utf-8"), _UniqueKeyLoader)
+        text = file.read_text(encoding="utf-8")
+        check_limits(text)
+        document = yaml.load(text, _UniqueKeyLoader)
     except OSError as error:
         problem = Problem(str(file), error.strerror or "cannot be read")
         raise InputError("cannot read the recipe", [problem]) from error
@@ -135,8 +141,9 @@ def _read(file: Path) -> dict[str, Any]:
         raise InputError(
             "the recipe is not valid YAML", [Problem(where, error.problem or "cannot be read")]
         ) from error
-    except yaml.YAMLError as error:
-        raise InputError("the recipe is not valid YAML", [Problem(str(file), "cannot be read")]) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        what = f"cannot be read: {' '.join(str(error).split())}"
+        raise InputError("the recipe is not valid YAML", [Problem(str(file), what)]) from error
     if not isinstance(document, dict):
         problem = Problem(str(file), "must contain `name:`, `workload:` and so on")
         raise InputError("the recipe is empty or not a mapping", [problem])

@@ -78,6 +78,19 @@ class Ema(Section):
     )
 
 
+class Float8(Section):
+    """Matrix products of the blocks' linear layers in float8; needs `precision: bf16` and torchao."""
+
+    scaling: Literal["none", "tensorwise", "rowwise"] = Field(
+        "none",
+        description="`tensorwise`: one scale per tensor, the fastest; `rowwise`: one per row, more exact. "
+        "They need compute capability 8.9 (L4, L40S) and 9.0 (H100).",
+    )
+    emulate: bool = Field(
+        False, description="Round in the same way on any device, and multiply in bf16: slow, to try it."
+    )
+
+
 class Batch(Section):
     """Samples per optimizer step over all workers, and per forward pass of one worker. Gradient accumulation
     follows from both.
@@ -313,6 +326,7 @@ class Recipe(Section):
         "fp32",
         description="Type in which workers exchange gradients; bf16 halves the bytes and rounds to 8 bits.",
     )
+    float8: Float8 = Float8()
     deterministic: bool | Literal["auto"] = Field(
         "auto",
         description="Reject operations that are not deterministic; auto: on CPUs. On GPUs some losses (CTC) "

@@ -96,6 +96,7 @@ def _broken_rules(recipe: Recipe) -> Iterator[tuple[list[KeyPath], str, str]]:
         _loading_rules,
         _sharding_rules,
         _optimizer_rules,
+        _float8_rules,
         _checkpoint_rules,
         _profile_rules,
         _storage_rules,
@@ -173,6 +174,19 @@ def _optimizer_rules(recipe: Recipe) -> Iterable[BrokenRule]:
     if optimizer.name != "muon" and optimizer.momentum != MOMENTUM:
         what = f"`{optimizer.name}` has no momentum of this kind"
         yield "optimizer.momentum optimizer.name", what, "optimizer.name=muon, or leave it out"
+
+
+def _float8_rules(recipe: Recipe) -> Iterable[BrokenRule]:
+    used = recipe.float8.scaling != "none"
+    if used and recipe.precision != "bf16":
+        what = f"the other operations are in bf16, not in {recipe.precision}"
+        yield "float8.scaling precision", what, "precision=bf16, or float8.scaling=none"
+    if recipe.float8.emulate and not used:
+        yield (
+            "float8.emulate float8.scaling",
+            "emulates nothing",
+            "float8.scaling=tensorwise, or leave it out",
+        )
 
 
 def _checkpoint_rules(recipe: Recipe) -> Iterable[BrokenRule]:

@@ -188,7 +188,7 @@ def _line(series: Series) -> dict[str, Any]:
     )
     return {
         "type": "scatter",
-        "name": series.name,
+        "name": html.escape(series.name),
         "x": [x for x, _ in series.points],
         "y": [y for _, y in series.points],
         "mode": "lines+markers" if dots else "lines",

@@ -6,7 +6,6 @@ All runs are compared by the first run's main metric. A run without it is named 
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,30 +35,37 @@ def write_comparison(places: Sequence[str | Path], target: Path) -> list[RunSumm
 
 def comparison(summaries: Sequence[RunSummary], overall: Sequence[tuple[str, str]] = ()) -> str:
     """The page as HTML, with figures of all runs together by name."""
+    charts = [(chart, draw(chart)) for chart in charts_of(summaries)]
+    return fill(
+        "compare.html",
+        any(drawing for _, drawing in charts),
+        charts=[
+            (chart.title, markup(drawing), chart.wide) for chart, drawing in charts if drawing or chart.wide
+        ],
+        overall=overall,
+        **contents(summaries),
+    )
+
+
+def contents(summaries: Sequence[RunSummary]) -> dict[str, Any]:
+    """What the page of a comparison shows besides its charts, by the names of its template."""
     figure, names = _figure(summaries), labels(summaries)
-    charts = [(chart, draw(chart)) for chart in _charts(summaries, names, figure)]
     without = [
         name
         for name, summary in zip(names, summaries, strict=True)
         if not summary.curve(f"validation/{figure.name}", "validation")
     ]
-    return fill(
-        "compare.html",
-        any(drawing for _, drawing in charts),
-        name=f"{len(summaries)} runs compared",
-        runs=[
+    return {
+        "name": f"{len(summaries)} runs compared",
+        "runs": [
             (name, summary.status(), _colour(index))
             for index, (name, summary) in enumerate(zip(names, summaries, strict=True))
         ],
-        charts=[
-            (chart.title, markup(drawing), chart.wide) for chart, drawing in charts if drawing or chart.wide
-        ],
-        figures=_figures(summaries, figure),
-        overall=overall,
-        differences=differences(summaries),
-        times=[(name, time_bar(summary)) for name, summary in zip(names, summaries, strict=True)],
-        notes=[f"{name} has no validation result for {figure.words} yet." for name in without],
-    )
+        "figures": _figures(summaries, figure),
+        "differences": differences(summaries),
+        "times": [(name, time_bar(summary)) for name, summary in zip(names, summaries, strict=True)],
+        "notes": [f"{name} has no validation result for {figure.words} yet." for name in without],
+    }
 
 
 def labels(summaries: Sequence[RunSummary]) -> list[str]:
@@ -92,12 +98,14 @@ def _figure(summaries: Sequence[RunSummary]) -> Figure:
     )
 
 
-def _charts(summaries: Sequence[RunSummary], names: Sequence[str], figure: Figure) -> list[Chart]:
+def charts_of(summaries: Sequence[RunSummary]) -> list[Chart]:
+    """The charts of a comparison in page order; a chart can be empty."""
+    figure, names = _figure(summaries), labels(summaries)
     key, title = f"validation/{figure.name}", figure.words[:1].upper() + figure.words[1:]
 
     def lines(of: Any, style: str = "") -> list[Series]:
         return [
-            Series(html.escape(name), of(summary), style, _colour(index))
+            Series(name, of(summary), style, _colour(index))
             for index, (name, summary) in enumerate(zip(names, summaries, strict=True))
         ]
 

@@ -49,24 +49,31 @@ def render(summary: RunSummary) -> str:
     return fill(
         "report.html",
         any(drawing for _, drawing in charts),
-        name=summary.name,
-        status=summary.status(),
-        tiles=_tiles(summary),
         charts=[
             (chart.title, markup(drawing), chart.wide) for chart, drawing in charts if drawing or chart.wide
         ],
-        time=time_bar(summary),
         stack=markup(stack),
-        happened=_happened(summary),
-        decided=_decided(summary),
-        facts=_facts(summary),
-        checkpoints=_checkpoints(summary),
-        profiles=_profiles(summary),
-        cost=summary.cost(),
-        cost_note=_cost_note(summary),
-        recipe=summary.recipe,
-        notes=_notes(summary),
+        **contents(summary),
     )
+
+
+def contents(summary: RunSummary) -> dict[str, Any]:
+    """What the page of a run shows besides its charts, by the names of its template."""
+    return {
+        "name": summary.name,
+        "status": summary.status(),
+        "tiles": _tiles(summary),
+        "time": time_bar(summary),
+        "happened": _happened(summary),
+        "decided": _decided(summary),
+        "facts": _facts(summary),
+        "checkpoints": _checkpoints(summary),
+        "profiles": _profiles(summary),
+        "cost": summary.cost(),
+        "cost_note": _cost_note(summary),
+        "recipe": summary.recipe,
+        "notes": _notes(summary),
+    }
 
 
 def fill(template: str, charted: bool, **values: Any) -> str:

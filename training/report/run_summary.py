@@ -12,11 +12,13 @@ import math
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from trainfleet import yaml_limits
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.report.cost import PoolCost, pool_costs
 from trainfleet.training.report.time_breakdown import shares, wall_seconds
@@ -117,11 +119,11 @@ class RunSummary:
     def last_step(self) -> int:
         return max((row["step"] for row in self.rows.rows), default=int(self.run.get("step", 0)))
 
-    @property
+    @cached_property
     def settings(self) -> dict[str, Any]:
         """The recipe as a document; empty if it cannot be read."""
         try:
-            document = yaml.safe_load(self.recipe)
+            document = yaml_limits.load(self.recipe)
         except yaml.YAMLError:
             return {}
         return document if isinstance(document, dict) else {}
@@ -220,6 +222,10 @@ class RunSummary:
 
     def time_shares(self) -> list[tuple[str, float]]:
         """Seconds per part of the time breakdown."""
+        return self._time_shares
+
+    @cached_property
+    def _time_shares(self) -> list[tuple[str, float]]:
         return shares(self.rows, self.launches, self.last_activity)
 
     def cost(self) -> list[PoolCost]:
@@ -272,21 +278,27 @@ class RunSummary:
         return found
 
 
-def read_run_summary(place: str | Path) -> RunSummary:
+def read_run_summary(place: str | Path, *, most_bytes: int | None = None, stored: bool = True) -> RunSummary:
     """Read a run from its folder or URL.
+
+    Args:
+        place: the folder or URL.
+        most_bytes: read at most this much of the end of metrics.jsonl; None reads all of it.
+        stored: whether to ask the run's store for checkpoints and profiles.
 
     Raises:
         InputError: there is no run.
         StoreError: the store does not respond.
     """
     if not is_remote(str(place)):
-        return _read(Path(str(place).removeprefix("file://")), str(place))
-    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(str(place).removeprefix("file://"))
+        return _read(folder, str(place), most_bytes=most_bytes, stored=stored)
+    with tempfile.TemporaryDirectory() as temporary:
         store = open_store(str(place), REPORT_RETRY)
         for name in ("run.json", "recipe.yaml", "metrics.jsonl"):
             with contextlib.suppress(NotFoundError):
-                store.fetch(name, Path(folder, name))
-        return _read(Path(folder), str(place), remote=True)
+                store.fetch(name, Path(temporary, name))
+        return _read(Path(temporary), str(place), remote=True, most_bytes=most_bytes, stored=stored)
 
 
 def number_in(row: Mapping[str, Any], key: str) -> float | None:
@@ -299,13 +311,15 @@ def number_in(row: Mapping[str, Any], key: str) -> float | None:
     )
 
 
-def _read(folder: Path, place: str, *, remote: bool = False) -> RunSummary:
+def _read(
+    folder: Path, place: str, *, remote: bool = False, most_bytes: int | None, stored: bool
+) -> RunSummary:
     if not folder.is_dir():
         raise InputError(
             "no such run",
             [Problem(place, "is not a folder", "use a run's folder, such as runs/lm-small, or its URL")],
         )
-    run, rows = read_run(folder), read_rows(folder)
+    run, rows = read_run(folder), read_rows(folder, most_bytes)
     if not run and not rows.rows:
         fix = "use a run's folder, such as runs/lm-small, or its URL"
         raise InputError("no run found", [Problem(place, "holds neither run.json nor metrics.jsonl", fix)])
@@ -314,7 +328,7 @@ def _read(folder: Path, place: str, *, remote: bool = False) -> RunSummary:
     except OSError:
         recipe = ""
     home = place if remote else _home(folder)
-    saved = _checkpoints(home)
+    saved = _checkpoints(home) if stored else None
     words = next(last_lines(folder / "launch.log"), "")
     return RunSummary(
         place,

@@ -177,15 +177,19 @@ def list_storage(
     """
     names = [each.name for each in open_store(url, RETRY).entries().values() if each.folder]
 
-    def read(name: str) -> RunInfo | None:
-        store = open_store(f"{url.rstrip('/')}/{name}", RETRY)
-        try:
-            held = store.local and is_locked(Path(store.url))
-            return read_info(store, name, held, wait)
-        except StoreError as error:
-            return RunInfo(name, store.url, "unknown", message=_reason(error))
+    return in_order(read_all(lambda name: read_stored(url, name, wait), names, progress))
 
-    return in_order(read_all(read, names, progress))
+
+def read_stored(url: str, name: str, wait: Callable[[float], Any] = time.sleep) -> RunInfo | None:
+    """The run of this name below a folder or URL; None if there is none. A run whose storage does not
+    respond is `unknown`, with the reason.
+    """
+    store = open_store(f"{url.rstrip('/')}/{name}", RETRY)
+    try:
+        held = store.local and is_locked(Path(store.url))
+        return read_info(store, name, held, wait)
+    except StoreError as error:
+        return RunInfo(name, store.url, "unknown", message=_reason(error))
 
 
 def list_folder(
@@ -199,19 +203,21 @@ def list_folder(
     """
     names = sorted(path.parent.name for path in folder.glob("*/run.json"))
 
-    def read(name: str) -> RunInfo | None:
-        run_dir = folder / name
-        here = read_info(open_store(str(run_dir), RETRY), name, is_locked(run_dir), wait)
-        home = home_of(here.launch, run_dir) if here else ""
-        if here is None or here.state == "finished" or not is_remote(home):
-            return here
-        try:
-            there = read_info(open_store(home, RETRY), name, wait=wait)
-        except TrainfleetError as error:
-            return replace(here, home=home, state="unknown", message=_reason(error))
-        return _merged(here, there, home)
+    return in_order(read_all(lambda name: read_launched(folder, name, wait), names, progress))
 
-    return in_order(read_all(read, names, progress))
+
+def read_launched(folder: Path, name: str, wait: Callable[[float], Any] = time.sleep) -> RunInfo | None:
+    """The run of this name that was launched into a folder of this machine; None if there is none."""
+    run_dir = folder / name
+    here = read_info(open_store(str(run_dir), RETRY), name, is_locked(run_dir), wait)
+    home = home_of(here.launch, run_dir) if here else ""
+    if here is None or here.state == "finished" or not is_remote(home):
+        return here
+    try:
+        there = read_info(open_store(home, RETRY), name, wait=wait)
+    except TrainfleetError as error:
+        return replace(here, home=home, state="unknown", message=_reason(error))
+    return _merged(here, there, home)
 
 
 def home_of(launch: Mapping[str, Any], run_dir: Path) -> str:

@@ -6,11 +6,13 @@ import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from trainfleet import yaml_limits
 from trainfleet.training.runs.schema import MARKER, RunRecord
 
 __all__ = ["MARKER", "Rows", "last_lines", "last_sign", "parse_rows", "read_recipe", "read_rows", "read_run"]
@@ -28,7 +30,7 @@ def read_run(run_dir: Path) -> RunRecord:
 def read_recipe(run_dir: Path) -> dict[str, Any]:
     """recipe.yaml of the run's last start; empty if it does not exist or cannot be read."""
     try:
-        document = yaml.safe_load((run_dir / "recipe.yaml").read_text(encoding="utf-8"))
+        document = yaml_limits.load((run_dir / "recipe.yaml").read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         return {}
     return document if isinstance(document, dict) else {}
@@ -45,13 +47,28 @@ class Rows:
     unreadable: int
 
     def of(self, kind: str) -> list[dict[str, Any]]:
-        return [row for row in self.rows if row.get("kind") == kind]
+        return self._by_kind.get(kind, [])
+
+    @cached_property
+    def _by_kind(self) -> dict[str, list[dict[str, Any]]]:
+        found: dict[str, list[dict[str, Any]]] = {}
+        for row in self.rows:
+            found.setdefault(str(row.get("kind")), []).append(row)
+        return found
 
 
-def read_rows(run_dir: Path) -> Rows:
-    """The rows of a run; none if nothing was written yet."""
+def read_rows(run_dir: Path, most_bytes: int | None = None) -> Rows:
+    """The rows of a run; none if nothing was written yet. With `most_bytes` only those in the end of the
+    file.
+    """
     try:
-        text = (run_dir / "metrics.jsonl").read_text(encoding="utf-8", errors="replace")
+        with (run_dir / "metrics.jsonl").open("rb") as file:
+            size = file.seek(0, 2)
+            skipped = 0 if most_bytes is None else max(0, size - most_bytes)
+            file.seek(skipped)
+            if skipped:
+                file.readline()  # a part of a row
+            text = file.read().decode("utf-8", errors="replace")
     except OSError:
         return Rows([], 0)
     return parse_rows(text)

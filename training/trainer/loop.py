@@ -97,6 +97,7 @@ class _Run:
         self.saves = SaveSchedule(recipe.checkpoint, recipe.validation.every, context.machines, context.rank)
         parts = (self.strategy, self.optimizer, self.interval, data, self.controllers, self.guards)
         self.state = RunState(recipe, *parts, saves=self.saves, assets=dict(self.workload.assets()))
+        self.state.protect(self.checkpoints.staging)
         self.state.frozen_source = agreed_source(self.workload, self.strategy.module, context)
         self.stepper = Stepper(recipe, context, self.workload, self.strategy)
         loader = self.stepper.loader
@@ -137,8 +138,10 @@ class _Run:
                 began = time.perf_counter()
                 with self.profiler.step(state.step + 1):
                     result, known = self._step()
-                if graphs is not None and state.step == resumed_from + 1:
-                    self._log_event(*graphs.describe())
+                if state.step == resumed_from + 1:
+                    self.checkpoints.staging.prepare(state.tensors())
+                    if graphs is not None:
+                        self._log_event(*graphs.describe())
                 if self._due(recipe.log.every):
                     self._log_interval(known[-1].grad_norm, eta.estimate(state.step, self._planned_steps()))
                 self._on_saved(self.checkpoints.poll(all(each.writing for each in known)))
@@ -247,8 +250,7 @@ class _Run:
 
     def _log_event(self, what: str, text: str) -> None:
         if self.writer is not None:
-            row: EventRow = {"kind": "event", "step": self.state.step, "what": what, "text": text}
-            self.writer.write_row(row)
+            self.writer.write_row(EventRow(kind="event", step=self.state.step, what=what, text=text))
         self._event(what, text)
 
     def _log_interval(self, grad_norm: float, eta_seconds: float) -> None:
@@ -356,11 +358,8 @@ class _Run:
     def _open_writer(self, resumed_from: int, baseline: dict[str, float]) -> RunWriter | None:
         """Open the run's writer on rank 0; a failure is raised on all ranks."""
         opened: list[RunWriter] = []
-        facts = run_facts(self.recipe, self.context, self.workload, self.strategy) | {
-            "steps": self.steps,
-            "train_samples": self.order.size,
-            "baseline": baseline,
-        }
+        more = {"steps": self.steps, "train_samples": self.order.size, "baseline": baseline}
+        facts = run_facts(self.recipe, self.context, self.workload, self.strategy) | more
         for kind, text in describe_left_out(facts):
             self._event(kind, text)
 

@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.checkpoint import Checkpoints
+from trainfleet.training.checkpoint.plan import Staging
 from trainfleet.training.checkpoint.rank_values import read_rank_values
 from trainfleet.training.checkpoint.schedule import SaveSchedule
 from trainfleet.training.recipe.changes import FIXED_KEYS, differences
@@ -79,6 +80,12 @@ class RunState:
         """The model, the optimizer and the average of the weights, sharded over ranks. Collective."""
         average = {AVERAGE: dict(self.average.tensors)} if self.average.enabled else {}
         return self.strategy.state_dict(self.optimizer, trained_only=self.frozen_source is not None) | average
+
+    def protect(self, staging: Staging) -> None:
+        """Let each change of the weights and of their state wait for the copies of a snapshot."""
+        self.optimizer.register_step_pre_hook(lambda *_: staging.copies.before_change())
+        self.average.before_exchange = staging.copies.before_change
+        staging.changed_in_forward = {f"model.{name}" for name, _ in self.strategy.module.named_buffers()}
 
     def rank_values(self) -> dict[str, Any]:
         """This rank's plain values."""

@@ -6,7 +6,7 @@ the module, and with it the hooks and process groups of FSDP2.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -22,10 +22,12 @@ class WeightAverage:
 
     Attributes:
         tensors: by the parameter's name, like the weights: tensors, or DTensors with fsdp and hsdp.
+        before_exchange: called before weights and average are exchanged in place.
     """
 
     def __init__(self, settings: Ema, module: nn.Module) -> None:
         self._decay, self._module = settings.decay, module
+        self.before_exchange: Callable[[], None] = lambda: None
         self._weights = {name: each for name, each in module.named_parameters() if each.requires_grad}
         self.tensors: dict[str, torch.Tensor] = {}
         if self._decay is not None:
@@ -75,6 +77,7 @@ class WeightAverage:
     @torch.no_grad()
     def _exchange(self) -> None:
         """Exchange weights and average in place, one tensor at a time."""
+        self.before_exchange()
         for mine, weight in zip(*self._local(), strict=True):
             kept = weight.clone()
             weight.copy_(mine)

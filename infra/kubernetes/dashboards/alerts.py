@@ -1,4 +1,4 @@
-"""Alert rules, each with what to do.
+"""Alert rules, each with what to do and its runbook in docs/runbooks/.
 
 An alert on an absent metric never fires. So a failed head is detected by `up`, which Prometheus keeps for
 every discovered target, and by a pod that is not ready.
@@ -24,6 +24,8 @@ ALLOCATED = f'DCGM_FI_DEV_GPU_UTIL{{exported_namespace="{TRAINING_NAMESPACE}"}}'
 class Annotations:
     summary: str
     description: str
+    runbook: str
+    """The page of Trainfleet's documentation on this alert."""
 
 
 @document
@@ -67,7 +69,8 @@ def alert_rules(platform: Platform, features: LayerFeatures) -> RulesSpec:
 def _rule(name: str, expression: str, lasting: str, severity: str, *texts: str) -> Rule:
     """A rule; the texts are what is wrong, in one line, and what to do."""
     summary, what_to_do = texts
-    return Rule(name, expression, lasting, Labels(severity), Annotations(summary, what_to_do))
+    annotations = Annotations(summary, what_to_do, f"docs/runbooks/{name}.md")
+    return Rule(name, expression, lasting, Labels(severity), annotations)
 
 
 _XIDS = " and ".join(f"DCGM_FI_DEV_XID_ERRORS != {number}" for number in ("0", *XIDS_OF_PROGRAMS.split("|")))

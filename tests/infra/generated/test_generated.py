@@ -241,6 +241,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
 def test_one_mistake_in_any_spec_is_answered_before_the_engine_and_at_its_place(mistake: Mistake) -> None:
     @settings(FEW, max_examples=30)

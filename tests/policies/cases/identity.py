@@ -217,6 +217,33 @@ LOGINS = [
         {"subject": "system:serviceaccount:training:*"},
         "not a single service account",
     ),
+    *(
+        Case(
+            "trust-names-its-subject",
+            "azure-native:managedidentity:FederatedIdentityCredential",
+            {"subject": subject},
+            "the pull requests of one repository",
+        )
+        for subject in ("repo:org/*:environment:production", "repo:org/repo:*", "project_path:org:ref:main")
+    ),
+    *(
+        Case(
+            "trust-names-its-subject",
+            AWS_ROLE,
+            {
+                TRUST: document(
+                    {
+                        "Effect": "Allow",
+                        "Principal": {"Federated": "arn:oidc"},
+                        "Action": "sts:AssumeRoleWithWebIdentity",
+                        "Condition": {"StringLike": {"token.actions.githubusercontent.com:sub": subject}},
+                    }
+                )
+            },
+            "not a single one",
+        )
+        for subject in ("repo:org/*", "repo:org/*:ref:refs/heads/main", "repo:org/repo*")
+    ),
     Case(
         "trust-names-its-subject",
         "azure-native:managedidentity:FederatedIdentityCredential",

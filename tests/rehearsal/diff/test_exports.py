@@ -147,7 +147,7 @@ def test_an_export_is_moved_to_another_project_and_stack(tmp_path: Path) -> None
         ('{"version": 9, "deployment": {"resources": [{}]}}', "reads 1 to 4"),
         ('{"version": 3, "deployment": {"resources": []}}', "contains no resources"),
         ('{"version": 3, "deployment": null}', "contains no resources"),
-        ('{"version": 3, "deployment": {"resources": [{"id": "a"}]}}', r"resources[0]: has no urn"),
+        ('{"version": 3, "deployment": {"resources": [{"id": "a"}]}}', r"resources[0].urn: is missing"),
     ],
 )
 def test_other_files_are_refused(tmp_path: Path, content: str, what: str) -> None:

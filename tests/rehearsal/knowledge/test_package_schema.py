@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from trainfleet.errors import InputError
+from trainfleet.rehearsal.cli.knowledge import knowledge
 from trainfleet.rehearsal.knowledge.package_schema import from_schema
 from trainfleet.rehearsal.knowledge.update import schema_file, update
 from trainfleet.rehearsal.simulation.knowledge_table import (
@@ -21,7 +24,9 @@ from trainfleet.rehearsal.simulation.knowledge_table import (
     write_table,
 )
 from trainfleet.rehearsal.simulation.replacement import Effect, Rules, effects
+from trainfleet.toolchain import ENGINE, find_go, run_go
 
+NEWEST_ENGINE = Path(__file__).parents[1] / "newest_engine"
 TOKEN = "aws:shop/disk:Disk"
 SCHEMA: dict[str, Any] = {
     "name": "aws",
@@ -120,8 +125,37 @@ def test_a_table_is_what_was_written(tmp_path: Path) -> None:
     assert read_table(tmp_path / "aws.json") == BEFORE
 
 
+@pytest.fixture(scope="module")
+def real_schema() -> Path:
+    """The schema of pulumi-tls 4.10.0, as `pulumi package get-schema` prints it. The engine's module has it."""
+    module, go = ENGINE, str(find_go(print))
+    run_go([go, "mod", "download", module], NEWEST_ENGINE, print)
+    command = [go, "list", "-m", "-f", "{{.Dir}}", module]
+    found = subprocess.run(command, cwd=NEWEST_ENGINE, capture_output=True, text=True, check=True)
+    return Path(found.stdout.strip()) / "codegen" / "testing" / "utils" / "schemas" / "tls-4.10.0.json"
+
+
+@pytest.mark.deep
+def test_a_project_reads_the_rules_of_a_real_schema(
+    real_schema: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A private key has no rule before, and is replaced afterwards, as the provider does."""
+    monkeypatch.chdir(tmp_path)
+    key = "tls:index/privateKey:PrivateKey"
+    change = ({"algorithm": "RSA", "rsaBits": 2048}, {"algorithm": "RSA", "rsaBits": 4096})
+    assert list(effects(key, *change).values()) == [Effect.UNKNOWN]
+    done = CliRunner().invoke(knowledge, ["update", "--schema", str(real_schema)])
+    assert done.exit_code == 0, done.output
+    assert list(effects(key, *change).values()) == [Effect.REPLACE]
+    row = tables()["tls"].types[key]
+    assert set(row.replace) == {"algorithm", "ecdsaCurve", "rsaBits"}
+    certificate = tables()["tls"].types["tls:index/selfSignedCert:SelfSignedCert"]
+    assert "subject" in certificate.replace
+    assert "earlyRenewalHours" not in certificate.replace
+
+
 @pytest.mark.skipif(
-    "PULUMI_PACKAGE_SCHEMA" not in os.environ, reason="needs the file of a real package schema"
+    "PULUMI_PACKAGE_SCHEMA" not in os.environ, reason="needs the file of a package that a table ships for"
 )
 def test_a_real_schema_agrees_with_the_table_that_ships() -> None:
     """At least 97 of 100 properties that a provider's own schema marks are marked in the table."""

@@ -45,6 +45,7 @@ def test_a_partial_evaluation_is_not_reused_for_the_whole_split(run_copy: Path) 
     assert stored(found.checkpoint, found.step, "test") is None
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_metrics_do_not_depend_on_the_number_of_ranks(run_copy: Path, tmp_path: Path, ranks: int) -> None:
     job = {

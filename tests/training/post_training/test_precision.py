@@ -136,6 +136,7 @@ def opened(settings: LmSettings, folder: Path) -> OpenedRun:
     return OpenedRun(recipe, workload, 1, str(folder), checkpoints, "step-00000001", None)
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(300)
 def test_loading_takes_the_memory_of_the_model_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anonymous memory at its peak, in sizes of the fp32 model (150 MB), without mapped pages of files."""

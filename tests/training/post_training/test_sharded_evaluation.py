@@ -86,6 +86,7 @@ def on_ranks(run: Path, ranks: int, out: Path, **job: Any) -> list[dict[str, Any
     return [json.loads((out / f"rank{number}.json").read_text()) for number in range(ranks)]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ranks", [2, 3])  # 4 + 4 + 4 + 1 samples: 2 and 2 batches, or 2, 1 and 1
 def test_metrics_are_those_of_one_process(trained: Callable[..., Path], tmp_path: Path, ranks: int) -> None:
     run = trained({"layers": 3}, ema={"decay": 0.9})
@@ -95,6 +96,7 @@ def test_metrics_are_those_of_one_process(trained: Callable[..., Path], tmp_path
         assert (found["samples"], found["workers"]) == (13, ranks)
 
 
+@pytest.mark.deep
 def test_a_rank_allocates_and_reads_its_share(trained: Callable[..., Path], tmp_path: Path) -> None:
     run = trained(LARGE, steps=1, batch={"global_batch": 4, "micro_batch": 2})
     alone = evaluate(str(run), "test", "newest", samples=13)

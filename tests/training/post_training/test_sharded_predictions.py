@@ -63,6 +63,7 @@ def lines(output: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
 
+@pytest.mark.deep
 def test_the_texts_of_shards_are_those_of_the_whole_model(
     trained: Callable[..., Path],  # noqa: F811 - the fixture
     prompts: Path,

@@ -64,6 +64,7 @@ TRAINED = {
 """By the settings of the model, which weights are trained."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("model", TRAINED)
 @pytest.mark.parametrize("make", [models.vit, models.resnet])
 def test_a_model_is_trained_resumed_exported_and_loaded_by_transformers(

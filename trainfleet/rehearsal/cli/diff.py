@@ -93,6 +93,7 @@ def main(  # noqa: PLR0917 - one per flag
     of: flags.StackOfFolder = "",
     jobs: flags.Jobs = 0,
     events: flags.Events = None,
+    plan: flags.PlanFile = None,
     accept_other_stack: flags.AcceptOtherStack = False,
     accept_unknown: flags.AcceptUnknown = False,
     usage: flags.UsageFile = None,
@@ -118,7 +119,7 @@ def main(  # noqa: PLR0917 - one per flag
         accept_other_stack=accept_other_stack,
     )
     form = "json" if as_json else form
-    request = _Request(stack, of, options, events, every, jobs, form, output, usage)
+    request = _Request(stack, of, options, events, every, jobs, form, output, usage, plan)
     code = run(lambda: found.append(_diff(request)))
     if code == 0 and found:
         code = found[0].exit_code
@@ -137,6 +138,7 @@ class _Request(NamedTuple):
     form: str
     output: Path | None
     usage: Path | None
+    plan: Path | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -173,6 +175,10 @@ def _diff(request: _Request) -> Diff | Report:
     if request.events is not None:
         _refuse_given(given, "with --events: a recording is of one stack")
         found: Diff | Report = _recorded(request)
+    elif request.plan is not None:
+        raise InputError(
+            "conflicting options", [Problem("--plan", "belongs to a recording", "add --events FILE")]
+        )
     elif request.every:
         found = _every(request)
     else:
@@ -224,6 +230,7 @@ def _recorded(request: _Request) -> Diff:
         events,
         request.target,
         accept_unknown=options.accept_unknown,
+        plan=request.plan,
         usage=options.usage,
         limits=options.limits,
     )

@@ -63,6 +63,15 @@ Events = Annotated[
         " project.",
     ),
 ]
+PlanFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--plan",
+        metavar="FILE",
+        help="With --events: the plan that the same preview saved (`--save-plan`). Shows its SHA-256, which"
+        " `trainfleet ci apply` verifies.",
+    ),
+]
 AcceptOtherStack = Annotated[
     bool,
     typer.Option(

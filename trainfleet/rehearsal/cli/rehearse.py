@@ -235,12 +235,19 @@ def _subject(
                 "--set changes a platform spec",
                 [Problem(target, "is not a stack of this project", "omit --set")],
             )
-        return read_project(folder.resolve(), stack), None, [], folder.resolve().name
+        project = read_project(folder.resolve(), stack)
+        packs = _packs(project.checkout) if project.checkout != project.root else []
+        return project, None, packs, folder.resolve().name
     root = project_root()
     project = read_project(root, target)
     settings = stack_settings(target, root, overrides)
+    return project, settings, _packs(root), target
+
+
+def _packs(root: Path) -> list[Path]:
+    """The policy packs that check a project by default."""
     pack = root / "policies"
-    return project, settings, [pack] if (pack / "PulumiPolicy.yaml").is_file() else [], target
+    return [pack] if (pack / "PulumiPolicy.yaml").is_file() else []
 
 
 def _engine() -> Engine:

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from trainfleet import yaml_limits
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.infra.spec.stack_file import PLATFORM_KEY
 from trainfleet.rehearsal.diff.diff import DiffOptions, compute, sides
@@ -145,7 +146,7 @@ def _changed(repository: Repository, base: Revision, head: Revision) -> list[str
 
 def _settings_folder(root: Path) -> str:
     try:
-        document = yaml.safe_load((root / "Pulumi.yaml").read_text())
+        document = yaml_limits.load((root / "Pulumi.yaml").read_text())
     except (OSError, yaml.YAMLError) as error:
         raise InputError(
             "not a Pulumi program", [Problem(str(root), "has no readable Pulumi.yaml")]
@@ -169,7 +170,7 @@ def _stack_of(path: str, folder: str) -> str:
 
 def _cloud(folder: Path, stack: str) -> str:
     try:
-        document = yaml.safe_load((folder / f"Pulumi.{stack}.yaml").read_text())
+        document = yaml_limits.load((folder / f"Pulumi.{stack}.yaml").read_text())
         return str(document["config"][PLATFORM_KEY]["cloud"])
     except (OSError, yaml.YAMLError, KeyError, TypeError):
         return ""

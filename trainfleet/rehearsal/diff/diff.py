@@ -23,10 +23,12 @@ from trainfleet.infra.spec.stack_file import PLATFORM_KEY, StackFile
 from trainfleet.rehearsal.diff import cache, compare, environments, policy_changes
 from trainfleet.rehearsal.diff.access import AccessChange, access_changes, planned_after, planned_before
 from trainfleet.rehearsal.diff.change import Change
+from trainfleet.rehearsal.diff.charts import chart_notes
 from trainfleet.rehearsal.diff.environments import Environments
 from trainfleet.rehearsal.diff.model import Diff
 from trainfleet.rehearsal.diff.planned_cost import applied_plan, costs, previewed_plan
 from trainfleet.rehearsal.diff.policy_changes import Weakened
+from trainfleet.rehearsal.diff.replacement_changes import replacement_changes
 from trainfleet.rehearsal.diff.sdk_changes import SdkChange, sdk_changes
 from trainfleet.rehearsal.diff.settings import built_on, for_build, spec_changes, stack_file
 from trainfleet.rehearsal.diff.two_sided_run import Applied, Session, Side, session
@@ -231,7 +233,16 @@ class _Prepared:
         result.violations_after, result.policies_ran = outcome.violations, head.pack is not None
         state = applied.resources() if applied else []
         result.changes, result.unchanged = compare.changes(events, state)
+        result.notes += chart_notes(result.changes)
         result.sdk = self._sdk_changes(on, [*state, *events])
+        replacing, notes = replacement_changes(
+            {str(each["type"]) for each in (*state, *events)},
+            self.environments.upgrades,
+            self.roots,
+            result.sdk,
+        )
+        result.sdk += replacing
+        result.notes += notes
         granted = planned_before(state)
         result.access = access_changes(granted, planned_after(events, granted))
         if base is not None and applied is not None:
@@ -239,7 +250,7 @@ class _Prepared:
             result.notes += notes
             if base.pack and policy_changes.digest(base.pack) != policy_changes.digest(head.pack):
                 show.begin("checking the head against the base's policies, which differ")
-                self._checkwith_base(on, replace(head, policies_of=base.project.root), applied, result)
+                self._checkwith_base(on, replace(head, policies_of=base.project.checkout), applied, result)
         if result.violations_after and applied is not None and base is not None:
             show.begin("checking the base against its policies, because the head violates some")
             result.violations_before = self._violations(on, base, applied, prefix, options)
@@ -271,7 +282,7 @@ class _Prepared:
         packs = []
         for side in (base, head):
             try:
-                packs.append(policy_changes.read_pack(side.pack, side.project.root, side.settings))
+                packs.append(policy_changes.read_pack(side.pack, side.pack_root, side.settings))
             except policy_changes.UnreadablePackError as error:
                 return found, [f"{side.shown}: its policies cannot be compared: {error}"]
         return [*policy_changes.weakened(*packs), *found], []

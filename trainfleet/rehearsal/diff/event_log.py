@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainfleet import json_documents
 from trainfleet.errors import InputError, Problem
+from trainfleet.rehearsal.diff import recorded_shapes
 from trainfleet.rehearsal.engine.engine_cli import Outcome, Violation, parse_event
 
 _KINDS = (
@@ -121,7 +123,7 @@ def _why(text: str) -> str:
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json_documents.parse(text)
     except ValueError:
         return None
 
@@ -130,42 +132,65 @@ def _json(text: str) -> Any:
 
 
 def _lines(text: str) -> EventLog | None:
-    log, other = EventLog(), list[tuple[int, str]]()
     document = _json(text)
     if isinstance(document, dict) and isinstance(document.get("events"), list):
-        log.events = [event for event in document["events"] if _is_event(event)]
-        if document.get("continuationToken"):
-            log.incomplete.append("the document is one page of several (it has a continuationToken)")
+        log = _page(document)
     else:
-        lines = text.splitlines()
-        for number, line in enumerate(lines, 1):
-            event = _json(line)
-            if _is_event(event):
-                log.events.append(event)
-            elif line.strip() and not (isinstance(event, dict) and "sequence" in event):
-                other.append((number, line))
-        if other and other[-1][0] == len(lines) and other[-1][1].lstrip().startswith('{"sequence'):
-            number, line = other.pop()
-            log.incomplete.append(f"line {number} ends in the middle: the log is truncated")
+        log = _event_lines(text.splitlines())
     if not log.events:
         return None
-    if other:
-        number, line = other[0]
-        count = "1 line is" if len(other) == 1 else f"{len(other)} lines are"
-        log.notes.append(f"{count} not JSON and ignored, the first is line {number}: {line.strip()[:120]}")
     if not log.incomplete and not any("summaryEvent" in event for event in log.events):
         log.incomplete.append("the log has no summary: it is truncated, or the command was interrupted")
     return log
 
 
+def _page(document: Mapping[str, Any]) -> EventLog:
+    """Return the events of a document of Pulumi Cloud's API."""
+    log = EventLog([event for event in document["events"] if _is_event(event)])
+    if broken := sum(_names_event(each) and not _is_event(each) for each in document["events"]):
+        log.incomplete.append(f"{_count(broken)} of the document cannot be read")
+    if document.get("continuationToken"):
+        log.incomplete.append("the document is one page of several (it has a continuationToken)")
+    return log
+
+
+def _event_lines(lines: list[str]) -> EventLog:
+    """Return the events of a log with one event a line."""
+    log, broken, other = EventLog(), list[int](), list[tuple[int, str]]()
+    for number, line in enumerate(lines, 1):
+        event = _json(line)
+        if _is_event(event):
+            log.events.append(event)
+        elif _names_event(event):
+            broken.append(number)
+        elif line.strip() and not (isinstance(event, dict) and "sequence" in event):
+            other.append((number, line))
+    if broken:
+        log.incomplete.append(f"{_count(len(broken))} cannot be read, the first in line {broken[0]}")
+    if other and other[-1][0] == len(lines) and other[-1][1].lstrip().startswith('{"sequence'):
+        number, line = other.pop()
+        log.incomplete.append(f"line {number} ends in the middle: the log is truncated")
+    if other:
+        number, line = other[0]
+        count = "1 line is" if len(other) == 1 else f"{len(other)} lines are"
+        log.notes.append(f"{count} not JSON and ignored, the first is line {number}: {line.strip()[:120]}")
+    return log
+
+
+def _names_event(value: Any) -> bool:
+    """Whether a value has the name of an event, also if its parts are not those of one."""
+    return isinstance(value, dict) and any(name in _KINDS or str(name).startswith("policy") for name in value)
+
+
 def _is_event(value: Any) -> bool:
-    if not isinstance(value, dict):
+    if not _names_event(value) or not recorded_shapes.is_event(value):
         return False
-    for name in ("resourcePreEvent", "resOutputsEvent"):
-        if name in value:
-            metadata = (value[name] or {}).get("metadata")
-            return isinstance(metadata, dict) and {"op", "urn", "type"} <= set(metadata)
-    return any(name in value for name in _KINDS) or any(str(name).startswith("policy") for name in value)
+    operations = [value[name] for name in ("resourcePreEvent", "resOutputsEvent") if name in value]
+    return all(each and recorded_shapes.is_urn(each["metadata"]["urn"]) for each in operations)
+
+
+def _count(events: int) -> str:
+    return "1 event" if events == 1 else f"{events} events"
 
 
 # ---- the digest
@@ -177,8 +202,9 @@ def _digest(text: str) -> EventLog | None:
         return None
     log = EventLog(form="digest")
     try:
-        document, end = json.JSONDecoder().raw_decode(text[start:])
-    except ValueError:
+        _, end = json.JSONDecoder().raw_decode(text[start:])
+        document = json_documents.parse(text[start : start + end])
+    except (ValueError, RecursionError):
         steps = list(_steps_of_truncated(text[start:]))
         if not steps:
             return None
@@ -194,7 +220,7 @@ def _digest(text: str) -> EventLog | None:
     log.events = [{"resourcePreEvent": {"metadata": _metadata(step)}} for step in document.get("steps") or ()]
     log.events += [
         {"diagnosticEvent": {"severity": each.get("severity"), "message": each.get("message", "")}}
-        for each in document.get("diagnostics") or ()
+        for each in _diagnostics(document)
     ]
     if any(step["op"] == "refresh" for step in log.steps):
         log.notes.append(
@@ -208,9 +234,19 @@ def _is_digest(document: Mapping[str, Any]) -> bool:
     steps = document.get("steps")
     if steps is None:
         return "changeSummary" in document and "deployment" not in document
-    return isinstance(steps, list) and all(
-        isinstance(step, dict) and {"op", "urn"} <= set(step) for step in steps
+    return isinstance(steps, list) and all(map(_is_step, steps))
+
+
+def _is_step(step: Any) -> bool:
+    return not recorded_shapes.problems(recorded_shapes.DigestStep, step) and recorded_shapes.is_urn(
+        step["urn"]
     )
+
+
+def _diagnostics(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found, shape = document.get("diagnostics"), recorded_shapes.Diagnostic
+    listed = found if isinstance(found, list) else []
+    return [each for each in listed if not recorded_shapes.problems(shape, each)]
 
 
 def _document_start(text: str) -> int:
@@ -234,9 +270,9 @@ def _steps_of_truncated(text: str) -> Iterator[dict[str, Any]]:
             place += 1
         try:
             step, place = decoder.raw_decode(text, place)
-        except ValueError:
+        except (ValueError, RecursionError):
             return
-        if not isinstance(step, dict) or not {"op", "urn"} <= set(step):
+        if not _is_step(step):
             return
         yield step
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainfleet import json_documents
 from trainfleet.errors import InputError, Problem
+from trainfleet.rehearsal.diff import recorded_shapes
 from trainfleet.rehearsal.simulation.deployed import HIDDEN
 from trainfleet.rehearsal.simulation.pulumi_values import SECRET, SIGNATURE
 from trainfleet.rehearsal.simulation.schema import packages
@@ -75,21 +77,19 @@ def read(file: Path) -> Export:
     document = _document(file)
     version = document.get("version")
     deployment = _deployment(document)
-    if deployment is None or not isinstance(version, int):
+    if deployment is None or not isinstance(version, int) or isinstance(version, bool):
         raise InputError("not a stack export", [Problem(str(file), _why(document), _EXPORT)])
     if not 1 <= version <= NEWEST:
         what = f"has version {version}; this engine reads 1 to {NEWEST}"
         raise InputError(
             "the export cannot be read", [Problem(f"{file}: version", what, "upgrade Trainfleet")]
         )
-    found = [_with_old_defaults(each) for each in deployment.get("resources") or () if isinstance(each, dict)]
-    wrong = [
-        Problem(f"{file}: resources[{index}]", "has no urn or no type")
-        for index, each in enumerate(found)
-        if not isinstance(each.get("urn"), str) or not isinstance(each.get("type"), str)
-    ]
+    wrong = recorded_shapes.problems(recorded_shapes.Deployment, deployment, f"{file}: deployment")
+    for index, each in enumerate([] if wrong else deployment.get("resources") or ()):
+        wrong += recorded_shapes.problems(recorded_shapes.Resource, each, f"{file}: resources[{index}]")
     if wrong:
         raise InputError("the export is damaged", wrong[:20])
+    found = [_with_old_defaults(each) for each in deployment.get("resources") or ()]
     if not found:
         raise InputError(
             "nothing is deployed",
@@ -102,6 +102,7 @@ def read(file: Path) -> Export:
         for each in deployment.get("pending_operations") or ()
         if isinstance(each.get("resource"), dict)
     ]
+    features = document.get("features")
     kept, left_out = _evaluated(_parents_first(found))
     hidden: list[str] = []
     for each in kept:
@@ -120,7 +121,7 @@ def read(file: Path) -> Export:
         pending,
         list(dict.fromkeys(hidden)),
         left_out,
-        list(document.get("features") or ()),
+        [str(each) for each in features] if isinstance(features, list) else [],
     )
 
 
@@ -149,7 +150,7 @@ def _document(file: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise InputError("not a stack export", [Problem(str(file), "is not UTF-8 text", _EXPORT)]) from error
     try:
-        document = json.loads(text)
+        document = json_documents.parse(text)
     except ValueError as error:
         what = "is empty" if not text.strip() else f"is not JSON: {error}"
         raise InputError("not a stack export", [Problem(str(file), what, _EXPORT)]) from error
@@ -160,7 +161,8 @@ def _document(file: Path) -> dict[str, Any]:
 
 def _deployment(document: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the deployment of an export, or of a state file, whose `latest` some commands capitalize."""
-    checkpoint = document.get("checkpoint") or {}
+    checkpoint = document.get("checkpoint")
+    checkpoint = checkpoint if isinstance(checkpoint, dict) else {}
     found = document.get("deployment") or checkpoint.get("latest") or checkpoint.get("Latest")
     if found is None and ("deployment" in document or "stack" in checkpoint):
         return {}
@@ -204,24 +206,27 @@ def _parents_first(resources: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the resources in an order that the engine accepts: old exports list children before parents."""
     by_urn = {each["urn"]: each for each in resources}
     placed: set[int] = set()
+    done: set[int] = set()
     found: list[dict[str, Any]] = []
 
-    def place(each: dict[str, Any]) -> None:
-        if id(each) in placed:
-            return
-        placed.add(id(each))
-        needed = [
-            each.get("parent"),
-            str(each.get("provider") or "").rpartition("::")[0],
-            *(each.get("dependencies") or ()),
-        ]
-        for urn in needed:
-            if urn in by_urn:
-                place(by_urn[urn])
-        found.append(each)
-
     for each in resources:
-        place(each)
+        waiting = [each]
+        while waiting:  # no recursion: a chain of parents may be as long as the file
+            top = waiting[-1]
+            if id(top) not in placed:
+                placed.add(id(top))
+                needed = [
+                    top.get("parent"),
+                    str(top.get("provider") or "").rpartition("::")[0],
+                    *(top.get("dependencies") or ()),
+                ]
+                known = [by_urn[urn] for urn in needed if urn in by_urn]
+                waiting += [above for above in reversed(known) if id(above) not in placed]
+                continue
+            waiting.pop()
+            if id(top) not in done:
+                done.add(id(top))
+                found.append(top)
     return found
 
 
@@ -291,7 +296,7 @@ def _converted(value: Any, form: str) -> Any:
     if value.get(SIGNATURE) != SECRET:
         return {key: _converted(item, form) for key, item in value.items()}
     try:
-        return _secret(json.loads(value["plaintext"]), form)
+        return _secret(json_documents.parse(value["plaintext"]), form)
     except (KeyError, ValueError, TypeError):
         return _secret(HIDDEN, form)
 

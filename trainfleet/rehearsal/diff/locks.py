@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from trainfleet import yaml_limits
+
 BY_TOOLCHAIN = {"uv": "uv.lock", "poetry": "poetry.lock"}
 FILES = ("requirements.lock", "requirements.txt", "uv.lock", "poetry.lock", "pyproject.toml")
 _REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*(?P<spec>[^;#]*)")
@@ -61,7 +63,7 @@ def read_lock(root: Path, prefix: str = "") -> Lock:
 
 def _toolchain(root: Path) -> str:
     try:
-        runtime = (yaml.safe_load((root / "Pulumi.yaml").read_text()) or {}).get("runtime")
+        runtime = (yaml_limits.load((root / "Pulumi.yaml").read_text()) or {}).get("runtime")
     except (OSError, yaml.YAMLError, AttributeError):
         return ""
     options = runtime.get("options") if isinstance(runtime, dict) else None

@@ -113,6 +113,8 @@ class Diff:
     """What a refresh found changed outside Pulumi."""
     settings_file: str = ""
     """The settings file of the stack, relative to the project; empty if there is none."""
+    plan_sha256: str = ""
+    """The digest of the engine's plan that a recorded preview saved; empty if none was given."""
 
     def of(self, verb: Verb) -> list[Change]:
         """Return the changes with one verb, sorted by name."""
@@ -267,6 +269,7 @@ class Diff:
             "drift": [each.as_json() for each in self.drift],
             "procedure": [vars(step) for step in procedure(self.changes)],
             "incomplete": list(self.incomplete),
+            "plan_sha256": self.plan_sha256 or None,
             "notes": list(self.notes),
             "seconds": round(self.seconds, 2),
             "base_from_cache": self.base_from_cache,

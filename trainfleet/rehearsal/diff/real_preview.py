@@ -13,6 +13,7 @@ from trainfleet.rehearsal.diff import compare, event_log
 from trainfleet.rehearsal.diff.drift import drift_of
 from trainfleet.rehearsal.diff.event_log import EventLog
 from trainfleet.rehearsal.diff.model import Diff, Failing
+from trainfleet.rehearsal.diff.plan_file import check_same_preview, read_plan
 from trainfleet.rehearsal.diff.planned_cost import applied_plan, previewed_plan
 from trainfleet.rehearsal.diff.worktrees import Revision
 
@@ -22,6 +23,7 @@ def diff_of(
     stack: str = "",
     *,
     accept_unknown: bool = False,
+    plan: Path | None = None,
     usage: Usage | None = None,
     limits: CostLimits | None = None,
 ) -> Diff:
@@ -31,42 +33,29 @@ def diff_of(
         file: an event log or a digest, see `event_log`.
         stack: the stack that it has to be of; empty: any.
         accept_unknown: whether an incomplete recording counts as a whole one.
+        plan: the plan that the same preview saved; its digest is shown.
         usage: what is used, on both sides of the cost.
         limits: what the stack may cost.
 
     Raises:
-        InputError: the file is not a recording, or of another stack.
+        InputError: the file is not a recording, or of another stack, or the plan is of another preview.
     """
     began = time.monotonic()
     log = event_log.read(file)
     if stack and log.stack and stack != log.stack:
-        raise InputError(
-            "the preview is of another stack",
-            [
-                Problem(
-                    str(file),
-                    f"is of the stack `{log.stack}`, not `{stack}`",
-                    f"trainfleet diff --events {file}",
-                )
-            ],
-        )
+        what = f"is of the stack `{log.stack}`, not `{stack}`"
+        fix = f"trainfleet diff --events {file}"
+        raise InputError("the preview is of another stack", [Problem(str(file), what, fix)])
+    saved = read_plan(plan) if plan else None
+    if saved:
+        check_same_preview(saved, log.steps, file)
     changes, unchanged = compare.changes(log.steps, log.before, real_preview=True)
     failing = tuple(
         Failing(each.policy, each.urn.rsplit("::", 1)[-1], each.message, each.level)
         for each in log.violations
     )
-    imported = sum(step["op"] in ("import", "import-replacement") for step in log.steps)
     before, after = _bills(log, usage)
-    notes = [*log.notes, "Computed by the real providers. A recording has no settings."]
-    if after is not None and log.form == "digest" and not any(step["op"] == "same" for step in log.steps):
-        notes.append(
-            "The document has no unchanged resources (--show-sames): their cost is not in the totals of"
-            " either side."
-        )
-    if failing:
-        notes.append("A recording has no base: all policy violations are listed, not only new ones.")
-    if imported:
-        notes.append(f"{imported} existing resources are imported into the stack.")
+    notes = [f"Plan: {saved.path.name}, SHA-256 {saved.sha256}"] if saved else []
     return Diff(
         stack=log.stack or stack or "(no resources)",
         base=Revision("deployed state", "", ""),
@@ -77,14 +66,29 @@ def diff_of(
         after=after,
         newly_failing=failing,
         policies_ran=bool(failing) or any("policyAnalyzeSummaryEvent" in event for event in log.events),
-        notes=tuple(notes),
+        notes=(*notes, *_notes(log, priced=after is not None)),
         seconds=time.monotonic() - began,
         unchanged=unchanged,
         accept_unknown=accept_unknown,
         limits=limits or CostLimits(),
         incomplete=tuple(log.incomplete),
         drift=tuple(drift_of(log.events)),
+        plan_sha256=saved.sha256 if saved else "",
     )
+
+
+def _notes(log: EventLog, priced: bool) -> list[str]:
+    notes = [*log.notes, "Computed by the real providers. A recording has no settings."]
+    if priced and log.form == "digest" and not any(step["op"] == "same" for step in log.steps):
+        notes.append(
+            "The document has no unchanged resources (--show-sames): their cost is not in the totals of"
+            " either side."
+        )
+    if log.violations:
+        notes.append("A recording has no base: all policy violations are listed, not only new ones.")
+    if imported := sum(step["op"] in ("import", "import-replacement") for step in log.steps):
+        notes.append(f"{imported} existing resources are imported into the stack.")
+    return notes
 
 
 def _bills(log: EventLog, usage: Usage | None) -> tuple[Bill | None, Bill | None]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from trainfleet import yaml_limits
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.infra.catalog.cost import Bill, bill
 from trainfleet.infra.spec.schema import Kubernetes, PlatformSpec
@@ -48,7 +49,7 @@ def stack_file(root: Path, stack: str, shown_as: str) -> StackFile | None:
 
 def _settings_folder(root: Path) -> str:
     try:
-        document = yaml.safe_load((root / "Pulumi.yaml").read_text())
+        document = yaml_limits.load((root / "Pulumi.yaml").read_text())
     except (OSError, yaml.YAMLError):
         return "."
     folder = document.get("stackConfigDir") if isinstance(document, dict) else None

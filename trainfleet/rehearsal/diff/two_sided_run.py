@@ -30,9 +30,8 @@ from trainfleet.rehearsal.engine.sandbox import Project, Sandbox, sandbox
 from trainfleet.rehearsal.simulation import provider
 from trainfleet.rehearsal.simulation.state import Cloud
 from trainfleet.rehearsal.steps import diagnostics
-from trainfleet.rehearsal.steps.session import sigterm_as_interrupt
+from trainfleet.rehearsal.steps.session import APPLY, sigterm_as_interrupt
 
-APPLY = ("up", "--yes", "--skip-preview", "--suppress-outputs")
 _ENTRY = """import os, runpy, sys
 program, root = {program!r}, {root!r}
 sys.path[0] = program if os.path.isdir(program) else os.path.dirname(program)
@@ -67,7 +66,7 @@ class Side:
     @property
     def pack_root(self) -> Path:
         """The checkout from which the policy pack imports its modules."""
-        return self.policies_of or self.project.root
+        return self.policies_of or self.project.checkout
 
     @property
     def pack(self) -> Path | None:
@@ -218,7 +217,7 @@ class Session:
         entry = self.scratch / f"entry-{side.label}"
         entry.mkdir(exist_ok=True)
         (entry / "__main__.py").write_text(
-            _ENTRY.format(program=str(side.project.main), root=str(side.project.root))
+            _ENTRY.format(program=str(side.project.main), root=str(side.project.checkout))
         )
         box = self.boxes.enter_context(sandbox(replace(side.project, main=entry), side.settings))
         self._use(side.overlay)

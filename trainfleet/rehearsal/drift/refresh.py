@@ -234,7 +234,7 @@ _REASONS = (
         "log in: aws sso login, gcloud auth application-default login, or az login",
     ),
     _Reason(
-        r"AccessDenied|[Nn]ot authorized|AuthorizationFailed|[Pp]ermission(s)? denied|UnauthorizedOperation"
+        r"AccessDenied|(?i:not authorized)|AuthorizationFailed|[Pp]ermission(s)? denied|UnauthorizedOperation"
         r"|\b403\b|Forbidden",
         "the login may not read a resource",
         "use an identity that may read the whole stack, such as the plan identity of the CI",

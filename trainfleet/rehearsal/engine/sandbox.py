@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from trainfleet import yaml_limits
 from trainfleet.errors import InputError, Problem
 from trainfleet.rehearsal.engine.environment import Access, environment
 
@@ -32,6 +33,14 @@ class Project:
     main: Path
     settings: Path | None
     stack: str
+
+    @property
+    def checkout(self) -> Path:
+        """The folder whose code and policies the program uses: that of the project around it if it is below
+        that project's `stacks`, as the bootstrap is, else its own.
+        """
+        around = (each for each in self.root.parents if self.root.is_relative_to(each / "stacks"))
+        return next((each for each in around if (each / "Pulumi.yaml").is_file()), self.root)
 
 
 @dataclass(frozen=True)
@@ -194,8 +203,8 @@ def _without_ciphertext(config: dict[str, Any]) -> tuple[dict[str, Any], list[st
 
 def _yaml(file: Path) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(file.read_text())
-    except (OSError, yaml.YAMLError) as error:
+        document = yaml_limits.load(file.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(
             "a file cannot be read", [Problem(str(file), str(error).replace("\n", " "))]
         ) from error

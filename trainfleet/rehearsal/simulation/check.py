@@ -19,6 +19,7 @@ from trainfleet.rehearsal.simulation.schema import Kind, Property, ResourceType,
 from trainfleet.suggestions import did_you_mean, nearest
 
 TYPES, DOCUMENTATION = "the SDK's types", "the SDK's documentation"
+VALIDATION = "the validation of the Kubernetes API (pkg/apis/*/validation)"
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,11 @@ class Mistake:
         return f"{self.path}: {self.what}" + (f" ({self.fix})" if self.fix else "")
 
 
+def sourced(mistakes: Iterable[Mistake], source: str) -> list[Mistake]:
+    """Return the mistakes, with this source where they have none."""
+    return [mistake if mistake.source else replace(mistake, source=source) for mistake in mistakes]
+
+
 def at_path(value: Any, path: str) -> Any:
     """Return the value at a mistake's path in plain inputs, or None."""
     for quoted, index, name in re.findall(r'\["([^"]+)"\]|\[(\d+)\]|([^.\[\]]+)', path):
@@ -69,14 +75,13 @@ def check_inputs(resource: ResourceType, inputs: dict[str, Any], *, strict: bool
 
     `strict` rejects a string that spells a number.
     """
-    found = _Check(strict).object("", inputs, resource.inputs)
-    return [mistake if mistake.source else replace(mistake, source=TYPES) for mistake in found]
+    return sourced(_Check(strict).object("", inputs, resource.inputs), TYPES)
 
 
 def check_object(path: str, value: Any, cls: type, *, strict: bool = False) -> list[Mistake]:
     """Return every mistake in a plain value that should be a `cls` (an SDK input class)."""
     found = _Check(strict).value(path, value, Property(Kind("object", cls=cls), required=True))
-    return [mistake if mistake.source else replace(mistake, source=TYPES) for mistake in found]
+    return sourced(found, TYPES)
 
 
 @dataclass(frozen=True)
@@ -293,7 +298,7 @@ def _slip(text: str, values: tuple[str, ...]) -> bool:
 
 def _counted(path: str, number: int, limits: Limits) -> Iterator[Mistake]:
     if not _within(number, limits):
-        yield Mistake(path, f"has {number} entries", _between(*limits), documented=True)
+        yield Mistake(path, f"has {number} entries", _between(*limits), documented=True, source=DOCUMENTATION)
 
 
 def _within(number: float, limits: Limits) -> bool:
@@ -352,7 +357,9 @@ def _number(path: str, value: Any, docs: Documented) -> Iterator[Mistake]:
     elif shown not in docs.mentioned and (
         (low is not None and number < low) or (high is not None and number > high)
     ):
-        yield Mistake(path, f"{shown} is out of range", _between(low, high), documented=True)
+        yield Mistake(
+            path, f"{shown} is out of range", _between(low, high), documented=True, source=DOCUMENTATION
+        )
 
 
 def _between(low: float | None, high: float | None, what: str = "") -> str:

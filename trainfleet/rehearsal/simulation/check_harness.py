@@ -21,6 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from trainfleet.rehearsal.simulation.functions import in_types
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, from_struct, plain
 from trainfleet.rehearsal.simulation.schema import Kind, Package, outputs_of
 
@@ -35,6 +36,8 @@ class Sent:
     token: str
     name: str
     inputs: dict[str, Any]
+    checked: bool = True
+    """Whether a provider sees it: not a component that the program's own language builds."""
 
 
 def capture(build: Callable[[], None]) -> list[Sent]:
@@ -109,7 +112,8 @@ def _monitor(sent: list[Sent]) -> Any:
         def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - the protocol's name
             urn = self.make_urn(request.parent, request.type, request.name)
             if request.type != "pulumi:pulumi:Stack":
-                sent.append(Sent(request.type, request.name, _marked(plain(from_struct(request.object)))))
+                inputs = _marked(plain(from_struct(request.object)))
+                sent.append(Sent(request.type, request.name, inputs, request.custom or request.remote))
             return resource_pb2.RegisterResourceResponse(urn=urn, id="")
 
     return Monitor(_mocks())
@@ -143,6 +147,7 @@ def _functions_answered() -> Iterator[None]:
 
 
 def _unknown_answer(answer: type, args: dict[str, Any]) -> dict[str, Any]:
+    args = in_types(answer, args)
     return {
         name: args[name] if name in args else _unknown(item.kind) for name, item in outputs_of(answer).items()
     } | {"id": UNKNOWN_TEXT}

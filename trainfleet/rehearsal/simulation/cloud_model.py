@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trainfleet.rehearsal.simulation.check import Mistake, check_inputs
+from trainfleet.rehearsal.simulation.check import TYPES, Mistake, check_inputs
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, plain
 from trainfleet.rehearsal.simulation.rules import broken, softened, unusual
@@ -43,6 +43,7 @@ class CloudModel:
                     "type",
                     f"{token} is not a type of pulumi-{package.name} {package.version}",
                     did_you_mean(token, package.classes),
+                    source=TYPES,
                 )
             ]
         taken = softened(package.name, token)

@@ -345,6 +345,9 @@ _LENGTHS = (
 )
 
 
+_OF_SOME = re.compile(r"\s*(?:Windows|Linux)\b")
+
+
 def _length(text: str) -> tuple[int | None, int | None]:
     """Return the widest limits on the length of the text."""
     if re.search(
@@ -357,6 +360,8 @@ def _length(text: str) -> tuple[int | None, int | None]:
     lows: list[int] = []
     highs: list[int] = []
     for match in _all(_LENGTHS, text):
+        if _OF_SOME.match(text[: match.start()].rsplit(". ", 1)[-1]):
+            continue  # a limit of some resources of the type must not reject the others
         groups = match.groupdict()
         lows.append(int(groups.get("low") or 0))
         highs.append(int(groups["high"].replace(",", "")))

@@ -40,6 +40,7 @@ def result(  # noqa: PLR0917 - one per part of the question
     Raises:
         LookupError: the arguments match no resource, or several.
     """
+    given = in_types(result_class(package, token), given)
     if (written := cloud.accepted.answer(token, given)) is not None:
         return {**_plausible(package, model, token, given, region), **written}
     if finder := model.finders.get(token):
@@ -52,6 +53,23 @@ def result(  # noqa: PLR0917 - one per part of the question
         return {**plausible, **known, "id": found.id}
     cloud.missing_answer(token, {"function": token, "args": given, "result": _shown(plausible, given)})
     return plausible
+
+
+def in_types(cls: type | None, given: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments in the types of the result that repeats them, as a bridged provider converts them."""
+    declared = outputs_of(cls) if cls is not None else {}
+    return {
+        name: _in_type(declared[name].kind.name if name in declared else "", value)
+        for name, value in given.items()
+    }
+
+
+def _in_type(kind: str, value: Any) -> Any:
+    if kind == "boolean" and value in ("true", "false"):
+        return value == "true"
+    if kind == "integer" and isinstance(value, str) and value.lstrip("-").isdigit():
+        return int(value)
+    return str(value) if kind == "string" and type(value) in (int, float) else value
 
 
 def resource_token(package: Package, token: str) -> str:

@@ -142,10 +142,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
             row = self.cloud.accepted.accepting(request.type, mistake.property, value)
             if row is None or row.expired:
                 ended = f"accepted until {row.until}, which has passed" if row else ""
-                reported = replace(
-                    mistake, source=mistake.source or f"the API's rules for {self.package.name}"
-                )
-                reported = replace(reported, fix="; ".join(filter(None, (mistake.fix, ended))))
+                reported = replace(mistake, fix="; ".join(filter(None, (mistake.fix, ended))))
                 if mistake.open:
                     self.cloud.warn(request.urn, reported.with_source)
                 else:

@@ -2,8 +2,6 @@
 
 A program that creates a cluster installs objects on it in the same run, through the address in the provider's
 kubeconfig. A private address answers only inside the cluster's network and in networks connected to it.
-Sources: EKS user guide, cluster endpoint access control; GKE documentation, network isolation; AKS
-documentation, private clusters and authorized IP ranges.
 """
 
 from __future__ import annotations
@@ -14,8 +12,10 @@ from typing import Any
 
 import yaml
 
+from trainfleet import yaml_limits
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.pulumi_values import plain, texts
+from trainfleet.rehearsal.simulation.refusal import Refusal
 
 PLACES: Mapping[str, str] = {
     "laptop": "a laptop on the internet",
@@ -30,8 +30,8 @@ EKS, GKE, AKS = (
 )
 
 
-def why_unreachable(kubeconfig: str, place: str, records: Iterable[CloudObject]) -> str:
-    """Return why the API server in a kubeconfig cannot be reached from a place; empty if it can, or if no
+def why_unreachable(kubeconfig: str, place: str, records: Iterable[CloudObject]) -> Refusal | None:
+    """Return why the API server in a kubeconfig cannot be reached from a place; None if it can, or if no
     simulated cluster has this address.
 
     Args:
@@ -45,8 +45,8 @@ def why_unreachable(kubeconfig: str, place: str, records: Iterable[CloudObject])
         check = _CHECKS.get(cluster.token)
         if check is not None and host and host in _hosts(plain(cluster.outputs)):
             reason = check(plain(cluster.inputs), host, place != "runner", cluster, everything)
-            return f"dial tcp: i/o timeout: {reason}" if reason else ""
-    return ""
+            return Refusal(f"dial tcp: i/o timeout: {reason}", _SOURCES[cluster.token]) if reason else None
+    return None
 
 
 def _eks(
@@ -100,6 +100,11 @@ _CHECKS: Mapping[str, Callable[[dict[str, Any], str, bool, CloudObject, list[Clo
     GKE: _gke,
     AKS: _aks,
 }
+_SOURCES: Mapping[str, str] = {
+    EKS: "EKS user guide, cluster endpoint access control",
+    GKE: "GKE documentation, network isolation",
+    AKS: "AKS documentation, private clusters and authorized IP ranges",
+}
 
 
 def _admits(rule: Mapping[str, Any], port: int) -> bool:
@@ -115,7 +120,7 @@ def _admits(rule: Mapping[str, Any], port: int) -> bool:
 def _host(kubeconfig: str) -> str:
     """The host of the current context's server; empty if the text is not a kubeconfig."""
     try:
-        document = yaml.safe_load(kubeconfig)
+        document = yaml_limits.load(kubeconfig)
         contexts = {each["name"]: each["context"]["cluster"] for each in document["contexts"]}
         clusters = {each["name"]: each["cluster"]["server"] for each in document["clusters"]}
         server = clusters[contexts[document["current-context"]]]

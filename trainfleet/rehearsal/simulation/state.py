@@ -22,6 +22,12 @@ from trainfleet.rehearsal.simulation.deployed import Deployed
 from trainfleet.rehearsal.simulation.fault_injection import FailOnce, FaultInjector, InjectedFaultError
 from trainfleet.rehearsal.simulation.pulumi_values import digested
 from trainfleet.rehearsal.simulation.reachability import why_unreachable
+from trainfleet.rehearsal.simulation.refusal import (
+    AlreadyExistsError,
+    Refusal,
+    RefusedError,
+    RejectedError,
+)
 from trainfleet.rehearsal.simulation.stateful_rules import cloud_refuses, name_refused, version_of_nodes
 from trainfleet.rehearsal.simulation.values import digest
 from trainfleet.rehearsal.simulation.waits import Waits
@@ -37,14 +43,6 @@ class Operation:
     id: str
     of: str = ""
     """The verb that failed or was refused, if `verb` is `fail` or `refuse`."""
-
-
-class RefusedError(Exception):
-    """Raised if the cloud refuses an operation because of what else exists."""
-
-
-class AlreadyExistsError(RefusedError):
-    """Raised if a physical name is taken."""
 
 
 @dataclass
@@ -103,7 +101,7 @@ class Cloud:
         Raises:
             InjectedFaultError: the active fault makes this create fail.
             AlreadyExistsError: the physical name is taken.
-            RefusedError: a stateful rule of the cloud forbids it.
+            RejectedError: a stateful rule of the cloud forbids it.
         """
         with self._lock:
             if self.waits:
@@ -119,9 +117,10 @@ class Cloud:
             )
             if taken is not None:
                 owner = f" (made by {taken.urn.rsplit('::', 1)[-1]})"
-                raise AlreadyExistsError(
+                what = (
                     f"{record.unique.split('|', 1)[1]} already exists{owner}: physical names must be unique"
                 )
+                raise AlreadyExistsError(Refusal(what, f"names of {record.token} are unique"))
             self._check_rules("create", record)
             self.perform("create", record)
             record.version = version_of_nodes(record, self.records.values())
@@ -154,7 +153,7 @@ class Cloud:
         Raises:
             InjectedFaultError: the active fault makes this update fail.
             KeyError: the resource does not exist.
-            RefusedError: a stateful rule of the cloud forbids it.
+            RejectedError: a stateful rule of the cloud forbids it.
         """
         with self._lock:
             record = self.records.get((token, resource_id, place))
@@ -174,7 +173,7 @@ class Cloud:
 
         Raises:
             InjectedFaultError: the active fault makes this delete fail.
-            RefusedError: another resource still uses it.
+            RejectedError: another resource still uses it.
         """
         with self._lock:
             record = self.records.get((token, resource_id, place)) or CloudObject(
@@ -200,20 +199,20 @@ class Cloud:
             reason = reason or name_refused(record, self.deleted)
         if reason:
             self.operations.append(Operation("refuse", record.urn, record.token, record.id, verb))
-            raise RefusedError(reason)
+            raise RejectedError(reason)
 
     def check_reachable(self, kubeconfig: str) -> None:
         """Check that the API server in a kubeconfig can be reached from where the program is applied.
 
         Raises:
-            RefusedError: it cannot.
+            RejectedError: it cannot.
         """
         if not self.applied_from:
             return
         with self._lock:
             reason = why_unreachable(kubeconfig, self.applied_from, self.records.values())
         if reason:
-            raise RefusedError(reason)
+            raise RejectedError(reason)
 
     def _inject(self, verb: str, record: CloudObject, timeout: float = 0.0) -> None:
         try:
@@ -295,3 +294,6 @@ class Cloud:
                 for record in self.records.values()
             ]
         write_whole(path, json.dumps(document, indent=1, sort_keys=True))
+
+
+__all__ = ["AlreadyExistsError", "Cloud", "Operation", "RefusedError", "RejectedError"]

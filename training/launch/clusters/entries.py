@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from trainfleet import yaml_limits
 from trainfleet.errors import InputError, Problem
 from trainfleet.pydantic_messages import explain
 from trainfleet.suggestions import did_you_mean
@@ -126,10 +127,10 @@ def located(name: str, problems: Iterable[Problem]) -> list[Problem]:
 
 def _from_file(path: Path) -> list[ClusterEntry]:
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml_limits.load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(UNREADABLE, [Problem(str(path), error.strerror or str(error))]) from error
-    except yaml.YAMLError as error:
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(
             UNREADABLE, [Problem(str(path), f"is not YAML: {str(error).splitlines()[0]}")]
         ) from error

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from trainfleet import yaml_limits
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.pod_patches import CONTAINER, DIRECTIVE, MERGE_KEYS, patch_problems
@@ -64,7 +65,7 @@ def load(file: str | None) -> PodTemplate:
     if file is None:
         return PodTemplate()
     try:
-        document = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        document = yaml_limits.load(Path(file).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = str(getattr(error, "strerror", None) or error).splitlines()[0]
         raise InputError("cannot read the pod template", [Problem(file, reason)]) from error

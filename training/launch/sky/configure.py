@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from trainfleet import yaml_limits
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
 from trainfleet.infra.outputs.contract import PlatformOutputs
@@ -240,7 +241,7 @@ def _text(file: Path) -> str | None:
 
 def _document(file: Path, text: str | None, part: str = "kubernetes", kind: type = dict) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(text or "") or {}
+        document = yaml_limits.load(text or "") or {}
     except yaml.YAMLError as error:
         raise InputError(
             "cannot read SkyPilot's configuration",
@@ -255,7 +256,7 @@ def _document(file: Path, text: str | None, part: str = "kubernetes", kind: type
 
 
 def _shown(text: str | None) -> str:
-    document = yaml.safe_load(text or "")
+    document = yaml_limits.load(text or "")
     return masked(document) if isinstance(document, dict) and "users" in document else (text or "")
 
 

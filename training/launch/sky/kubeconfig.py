@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from trainfleet import yaml_limits
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs
 from trainfleet.infra.outputs.launcher_token import cluster_address
@@ -49,7 +50,7 @@ def read_kubeconfig(path: Path) -> dict[str, Any]:
         InputError: the file is not a kubeconfig.
     """
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        document = yaml_limits.load(path.read_text(encoding="utf-8")) or {}
     except FileNotFoundError:
         document = {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

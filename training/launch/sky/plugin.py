@@ -22,6 +22,8 @@ import sky
 import yaml
 from sky.server import plugins
 
+from trainfleet import yaml_limits
+
 ANSWER_S = 2.0
 LOG = logging.getLogger(__name__)
 
@@ -87,7 +89,7 @@ def addresses(env: Any, allowed: list[str] | None) -> Iterator[tuple[str, int]]:
     ]
     for file in files:
         try:
-            document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+            document = yaml_limits.load(file.read_text(encoding="utf-8")) or {}
             clusters = {each["name"]: each["cluster"]["server"] for each in document.get("clusters") or []}
             selected = [
                 each["context"]["cluster"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from trainfleet import yaml_limits
 from trainfleet.errors import Problem, TrainfleetError
 from trainfleet.infra.outputs.contract import PlatformOutputs
 from trainfleet.training.launch.sky.config import context_config, context_name
@@ -110,7 +111,7 @@ def configuration_problems(outputs: PlatformOutputs, env: Mapping[str, str]) -> 
     """How SkyPilot's configuration differs from the platform's outputs."""
     file, context, fix = config_path(env), context_name(outputs), "trainfleet sky setup"
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        document = yaml_limits.load(file.read_text(encoding="utf-8")) or {}
         kubernetes = document.get("kubernetes") or {}
     except FileNotFoundError:
         return [Problem(str(file), "does not exist: SkyPilot is not configured for the platform", fix)]
@@ -133,7 +134,7 @@ def outdated_certificates(outputs: PlatformOutputs, env: Mapping[str, str]) -> l
     if tls is None or not tls.signer:
         return []
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document = yaml_limits.load(file.read_text(encoding="utf-8"))
         pod = document["kubernetes"]["context_configs"][context]["pod_config"]["spec"]
         secrets = [each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each]
     except (OSError, LookupError, TypeError, yaml.YAMLError):

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import yaml
 
+from trainfleet import yaml_limits
 from trainfleet.errors import MissingToolError, Problem, TrainfleetError
 from trainfleet.training.launch.sky.server_leftovers import end_leftovers
 
@@ -44,7 +45,7 @@ def remote_endpoint(env: Mapping[str, str], config: Path) -> str:
     """The address of a team's server, as `sky api login` sets it; empty for the one on this machine."""
     configured = ""
     with contextlib.suppress(OSError, yaml.YAMLError, AttributeError):
-        document = yaml.safe_load(config.read_text(encoding="utf-8")) or {}
+        document = yaml_limits.load(config.read_text(encoding="utf-8")) or {}
         configured = str((document.get("api_server") or {}).get("endpoint") or "")
     found = (env.get("SKYPILOT_API_SERVER_ENDPOINT") or configured).rstrip("/")
     local = [f"http://{host}:{local_port(env)}" for host in ("127.0.0.1", "localhost", "0.0.0.0")]

@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunContext
 from trainfleet.training.trainer.strategies.base import Strategy
+from trainfleet.training.trainer.strategies.float8 import use_float8
 from trainfleet.training.trainer.strategies.init_weights import build
 from trainfleet.training.trainer.strategies.wrap import compile_blocks, find_blocks, recompute
 
@@ -33,6 +34,7 @@ class DdpStrategy(Strategy):
         super().__init__(module)
         self.not_drawn = built.not_drawn
         blocks = find_blocks(module, recipe.sharding.blocks)
+        use_float8(recipe.float8, blocks, context.device)
         recompute(blocks, recipe.activation_checkpointing)
         if recipe.compile:
             compile_blocks(module, blocks)

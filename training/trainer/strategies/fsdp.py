@@ -29,6 +29,7 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunContext
 from trainfleet.training.trainer.strategies.base import Strategy
+from trainfleet.training.trainer.strategies.float8 import use_float8
 from trainfleet.training.trainer.strategies.init_weights import build
 from trainfleet.training.trainer.strategies.wrap import compile_blocks, find_blocks, recompute
 
@@ -48,6 +49,7 @@ class FsdpStrategy(Strategy):
         super().__init__(built.model)
         self.not_drawn = built.not_drawn
         blocks = find_blocks(built.model, settings.blocks)
+        use_float8(recipe.float8, blocks, context.device)
         recompute(blocks, recipe.activation_checkpointing)
         if recipe.compile:
             compile_blocks(built.model, blocks)

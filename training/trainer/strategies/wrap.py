@@ -78,7 +78,7 @@ def _recomputed(forward: Callable[..., Any], more: Mapping[str, Any]) -> Callabl
     return recomputed
 
 
-SAVED = ("mm", "addmm", "bmm", "baddbmm", "_scaled_dot_product_", "convolution")
+SAVED = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_scaled_dot_product_", "convolution")
 """Operations that are expensive to recompute, by the start of their name."""
 
 

@@ -12,6 +12,7 @@ import functools
 import importlib.util
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,27 @@ def _fact(entry: dict[str, Any], source: str) -> Fact:
         source,
         tuple(entry.get("also", ())),
     )
+
+
+def behind(version_of: Callable[[str], str]) -> list[str]:
+    """Return a line for each package whose limits are from another minor version than the installed SDK.
+
+    Args:
+        version_of: the installed version of a distribution, or an empty text.
+    """
+    found = {
+        match.groups()
+        for file in sorted(FACTS.glob("*/*.json"))
+        if (match := _OF_SDK.search(_read(file).get("source", "")))
+    }
+    return [
+        f"limits of {name} are for SDK {known}, installed is {installed}; they come with Trainfleet"
+        for name, known in sorted(found)
+        if (installed := version_of(f"pulumi-{name}")) and known.split(".")[:2] != installed.split(".")[:2]
+    ]
+
+
+_OF_SDK = re.compile(r"documentation of pulumi-([\w-]+) (\d+\.\d+[\d.]*)")
 
 
 def _limits(pair: list[float | None] | None) -> Limits:

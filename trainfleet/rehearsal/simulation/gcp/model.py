@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from trainfleet.rehearsal.simulation.check import Mistake
+from trainfleet.rehearsal.simulation.check import Mistake, sourced
 from trainfleet.rehearsal.simulation.cloud_model import CloudModel
 from trainfleet.rehearsal.simulation.gcp.answers import ANSWERS, FINDERS
 from trainfleet.rehearsal.simulation.gcp.ids import HOSTS, IDS, LOCAL, NAMES, PROJECT, REGION, short, zones
@@ -44,10 +44,7 @@ _ZONES = (
 
 
 def elsewhere(inputs: dict[str, Any]) -> list[Mistake]:
-    """Return the zones in plain inputs that are outside the resource's region.
-
-    Source: cloud.google.com/compute/docs/regions-zones.
-    """
+    """Return the zones in plain inputs that are outside the resource's region."""
     at = next(
         (match for key in ("region", "location") if (match := _REGION.fullmatch(str(inputs.get(key) or "")))),
         None,
@@ -60,7 +57,7 @@ def elsewhere(inputs: dict[str, Any]) -> list[Mistake]:
             if at and where and where[2] and where[1] != at[1]:
                 path = f"{name}[{index}]" if isinstance(given, list) else name
                 found.append(Mistake(path, f"{zone!r} is not in {at[1]}", f"a zone of it is like {at[1]}-a"))
-    return found
+    return sourced(found, "cloud.google.com/compute/docs/regions-zones")
 
 
 class GcpModel(CloudModel):

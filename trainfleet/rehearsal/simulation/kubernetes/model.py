@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from trainfleet.rehearsal.simulation.check import Mistake, check_object
+from trainfleet.rehearsal.simulation.check import TYPES, VALIDATION, Mistake, check_object, sourced
 from trainfleet.rehearsal.simulation.cloud_model import CloudModel
 from trainfleet.rehearsal.simulation.custom_resources import definition_mistakes, schema_mistakes, schemas_of
 from trainfleet.rehearsal.simulation.facts.custom import custom_kinds
@@ -80,15 +80,16 @@ class KubernetesModel(CloudModel):
                 or _shipped().get(group_version_kind(token))
                 or _gathered(token)
             )
-            return _check_custom(package, token, inputs, schema)
+            return sourced(_check_custom(package, token, inputs, schema), VALIDATION)
         found = super().check(package, token, inputs)
         if is_object(token):
             wrong = {mistake.path for mistake in found}
             kind = token.rsplit(":", 1)[-1]
-            found += [mistake for mistake in object_mistakes(kind, inputs) if mistake.path not in wrong]
+            more = [mistake for mistake in object_mistakes(kind, inputs) if mistake.path not in wrong]
             if kind == "CustomResourceDefinition":
-                found += definition_mistakes(inputs)
+                more += definition_mistakes(inputs)
                 self.definitions |= schemas_of(inputs)
+            found += sourced(more, VALIDATION)
         return found
 
     def with_name(
@@ -244,9 +245,8 @@ def _check_custom(
         other.rsplit(":", 1)[-1] for other in package.classes if group_version(other) == group_version(token)
     ]
     if siblings:
-        return [
-            Mistake("kind", f"{kind!r} is not a kind of {group_version(token)}", did_you_mean(kind, siblings))
-        ]
+        what = f"{kind!r} is not a kind of {group_version(token)}"
+        return [Mistake("kind", what, did_you_mean(kind, siblings), source=TYPES)]
     mistakes = [
         Mistake(name, "missing required property") for name in ("apiVersion", "kind") if not inputs.get(name)
     ]
@@ -268,7 +268,7 @@ def _check_custom(
         if kinds and kind not in kinds:
             mistakes.append(Mistake("kind", f"{kind!r} is not a kind of {group}", did_you_mean(kind, kinds)))
         return mistakes
-    mistakes += schema_mistakes(schema, inputs)
+    mistakes += sourced(schema_mistakes(schema, inputs), f"the CustomResourceDefinition of {kind}")
     return mistakes + [
         mistake
         for path, template in _templates("spec", inputs.get("spec"))

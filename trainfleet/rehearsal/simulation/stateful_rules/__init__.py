@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.rehearsal.simulation.pulumi_values import plain
+from trainfleet.rehearsal.simulation.refusal import Refusal
 from trainfleet.rehearsal.simulation.stateful_rules.agreements import AGREEMENT_CHECKS, AGREEMENT_KINDS
 from trainfleet.rehearsal.simulation.stateful_rules.kept_names import (
     KEPT_NAME_KINDS,
@@ -90,8 +91,8 @@ def rules() -> Rows:
 
 def cloud_refuses(
     verb: str, record: CloudObject, others: Iterable[CloudObject], quotas: Mapping[str, int]
-) -> str:
-    """Return why a cloud refuses to create, update or delete a resource; empty if it does not."""
+) -> Refusal | None:
+    """Return why a cloud refuses to create, update or delete a resource; None if it does not."""
     rest, before = [], None
     for other in others:
         if (other.token, other.id) != (record.token, record.id):
@@ -105,15 +106,23 @@ def cloud_refuses(
         or _zones(record, rest)
         or _agents(record, rest)
         or _skew(record, rest)
-        or (_change(before, record, rest) if verb == "update" and before is not None else "")
-        or (_version(record) or _quota(record, rest, quotas) if verb == "create" else "")
+        or (_change(before, record, rest) if verb == "update" and before is not None else None)
+        or (_version(record) or _quota(record, rest, quotas) if verb == "create" else None)
     )
 
 
-def name_refused(record: CloudObject, deleted: Iterable[CloudObject]) -> str:
-    """Return why a new resource cannot have its name, which a deleted one had; empty if it can."""
-    rows = rules()["kept_name"].get(record.token, ())
-    return next(filter(None, (name_kept(row, record, deleted) for row in rows)), "")
+def name_refused(record: CloudObject, deleted: Iterable[CloudObject]) -> Refusal | None:
+    """Return why a new resource cannot have its name, which a deleted one had; None if it can."""
+    return _first((row, name_kept(row, record, deleted)) for row in _rows("kept_name", record))
+
+
+def _rows(kind: str, record: CloudObject) -> list[dict[str, Any]]:
+    return rules()[kind].get(record.token, [])
+
+
+def _first(found: Iterable[tuple[dict[str, Any], str]]) -> Refusal | None:
+    """Return the first reason with the source of its row."""
+    return next((Refusal(reason, row["source"]) for row, reason in found if reason), None)
 
 
 def is_name_kept(record: CloudObject) -> bool:
@@ -122,7 +131,7 @@ def is_name_kept(record: CloudObject) -> bool:
     return any(keeps_name(row, record) for row in rows if "unless_same" not in row)
 
 
-def _in_use(record: CloudObject, others: list[CloudObject]) -> str:
+def _in_use(record: CloudObject, others: list[CloudObject]) -> Refusal | None:
     known = names_of(record)
     for row in rules()["in_use"].get(record.token, ()):
         if row.get("unless") and plain(record.inputs).get(row["unless"]):
@@ -131,56 +140,55 @@ def _in_use(record: CloudObject, others: list[CloudObject]) -> str:
             token, path = user.split(" ")
             for other in others:
                 if other.token == token and known & set(texts(other, path)):
-                    return f"{record.id} is still in use by {logical_name(other)} ({path})"
+                    what = f"{record.id} is still in use by {logical_name(other)} ({path})"
+                    return Refusal(what, row["source"])
+    return None
+
+
+def _ranges(record: CloudObject, others: list[CloudObject]) -> Refusal | None:
+    return _first((row, _outside(row, record, others)) for row in _rows("inside", record))
+
+
+def _outside(row: dict[str, Any], record: CloudObject, others: list[CloudObject]) -> str:
+    """Return which range is outside its network or overlaps another one; empty if none is."""
+    own = [network for path in row["ranges"] for network in _networks(record, path)]
+    token, path = row["network"].split(" ")
+    home = next(
+        (other for other in others if other.token == token and names_of(other) & set(texts(record, path))),
+        None,
+    )
+    if home is None:
+        return ""
+    space = [network for each in row["of"] for network in _networks(home, each)]
+    for extra in row.get("more", ()):
+        kind, reference, what = extra.split(" ")
+        space += [
+            n
+            for other in others
+            if other.token == kind and names_of(home) & set(texts(other, reference))
+            for n in _networks(other, what)
+        ]
+    for network in own:
+        if space and not any(_is_inside(network, whole) for whole in space):
+            return f"{network} is not inside {', '.join(map(str, space))} of {logical_name(home)}"
+    for other in others:
+        if other.token == record.token and names_of(home) & set(texts(other, path)):
+            there = [network for each in row["ranges"] for network in _networks(other, each)]
+            if clash := next(((a, b) for a in own for b in there if a.overlaps(b)), None):
+                return f"{clash[0]} overlaps {clash[1]} of {logical_name(other)}"
     return ""
 
 
-def _ranges(record: CloudObject, others: list[CloudObject]) -> str:
-    for row in rules()["inside"].get(record.token, ()):
-        own = [network for path in row["ranges"] for network in _networks(record, path)]
-        token, path = row["network"].split(" ")
-        home = next(
-            (
-                other
-                for other in others
-                if other.token == token and names_of(other) & set(texts(record, path))
-            ),
-            None,
-        )
-        if home is None:
-            continue
-        space = [network for each in row["of"] for network in _networks(home, each)]
-        for extra in row.get("more", ()):
-            kind, reference, what = extra.split(" ")
-            space += [
-                n
-                for other in others
-                if other.token == kind and names_of(home) & set(texts(other, reference))
-                for n in _networks(other, what)
-            ]
-        for network in own:
-            if space and not any(_is_inside(network, whole) for whole in space):
-                return f"{network} is not inside {', '.join(map(str, space))} of {logical_name(home)}"
-        for other in others:
-            if other.token == record.token and names_of(home) & set(texts(other, path)):
-                there = [network for each in row["ranges"] for network in _networks(other, each)]
-                if clash := next(((a, b) for a in own for b in there if a.overlaps(b)), None):
-                    return f"{clash[0]} overlaps {clash[1]} of {logical_name(other)}"
-    return ""
-
-
-def _zones(record: CloudObject, others: list[CloudObject]) -> str:
-    for row in rules()["zones"].get(record.token, ()):
+def _zones(record: CloudObject, others: list[CloudObject]) -> Refusal | None:
+    for row in _rows("zones", record):
         zones = zones_at(row, record, others)
         if zones and len(zones) < row["least"]:
-            return (
-                f"{row['places']} must be in at least {row['least']} zones, and all are in"
-                f" {', '.join(sorted(zones))}"
-            )
-    return ""
+            what = f"{row['places']} must be in at least {row['least']} zones, and all are in"
+            return Refusal(f"{what} {', '.join(sorted(zones))}", row["source"])
+    return None
 
 
-def _agents(record: CloudObject, others: list[CloudObject]) -> str:
+def _agents(record: CloudObject, others: list[CloudObject]) -> Refusal | None:
     checks = (
         ("critical_pods", critical_pods),
         ("empty_pools", resources_of_empty_pools),
@@ -188,30 +196,27 @@ def _agents(record: CloudObject, others: list[CloudObject]) -> str:
         *AGREEMENT_CHECKS.items(),
         *NAMESPACE_CHECKS.items(),
     )
-    found = (
-        check(row, record, others) for kind, check in checks for row in rules()[kind].get(record.token, ())
-    )
-    return next(filter(None, found), "")
+    return _first((row, check(row, record, others)) for kind, check in checks for row in _rows(kind, record))
 
 
-def _skew(record: CloudObject, others: list[CloudObject]) -> str:
-    for row in rules()["skew"].get(record.token, ()):
+def _skew(record: CloudObject, others: list[CloudObject]) -> Refusal | None:
+    for row in _rows("skew", record):
         named = set(texts(record, row["by"]))
         for other in others:
             if other.token == row["of"] and names_of(other) & named and (why := skewed(row, record, other)):
-                return why
-    return ""
+                return Refusal(why, row["source"])
+    return None
 
 
-def _change(before: CloudObject, record: CloudObject, others: list[CloudObject]) -> str:
-    moves = (moved(row, before, record, others) for row in rules()["same_zones"].get(record.token, ()))
-    return next(filter(None, moves), "") or _upgrade(before, record, others)
+def _change(before: CloudObject, record: CloudObject, others: list[CloudObject]) -> Refusal | None:
+    moves = ((row, moved(row, before, record, others)) for row in _rows("same_zones", record))
+    return _first(moves) or _upgrade(before, record, others)
 
 
-def _upgrade(before: CloudObject, record: CloudObject, others: list[CloudObject]) -> str:
-    rows = rules()["upgrade"].get(record.token, ())
-    steps = (wrong_step(row, before, record) for row in rows)
-    return next(filter(None, steps), "") or (left_behind(record, skews(), others) if rows else "")
+def _upgrade(before: CloudObject, record: CloudObject, others: list[CloudObject]) -> Refusal | None:
+    rows = _rows("upgrade", record)
+    left = ((row, left_behind(record, [row], others)) for row in (skews() if rows else ()))
+    return _first((row, wrong_step(row, before, record)) for row in rows) or _first(left)
 
 
 def skews() -> list[dict[str, Any]]:
@@ -224,21 +229,19 @@ def version_of_nodes(record: CloudObject, others: Iterable[CloudObject]) -> str:
     return first_version(record, skews(), list(others))
 
 
-def _version(record: CloudObject) -> str:
-    rows = rules()["supported"].get(record.token, ())
-    return next(filter(None, (unsupported(row, record) for row in rows)), "")
+def _version(record: CloudObject) -> Refusal | None:
+    return _first((row, unsupported(row, record)) for row in _rows("supported", record))
 
 
-def _quota(record: CloudObject, others: list[CloudObject], quotas: Mapping[str, int]) -> str:
-    most = quotas.get(
-        record.token, next((row["most"] for row in rules()["quota"].get(record.token, ())), None)
-    )
+def _quota(record: CloudObject, others: list[CloudObject], quotas: Mapping[str, int]) -> Refusal | None:
+    row: Mapping[str, Any] = next(iter(_rows("quota", record)), {"most": None, "source": ""})
+    most, source = row["most"], row["source"]
+    if record.token in quotas:
+        most, source = quotas[record.token], "--quota"
     there = sum(other.token == record.token for other in others)
-    return (
-        f"the quota is {most} of {record.token}, and {there} exist"
-        if most is not None and there >= most
-        else ""
-    )
+    if most is None or there < most:
+        return None
+    return Refusal(f"the quota is {most} of {record.token}, and {there} exist", source)
 
 
 def _networks(record: CloudObject, path: str) -> list[Network]:

@@ -1,0 +1,1 @@
+"""The bootstrap of an Azure subscription."""

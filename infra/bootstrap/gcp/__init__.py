@@ -1,0 +1,1 @@
+"""The bootstrap of a Google Cloud project."""

@@ -1,0 +1,89 @@
+"""The sdist and the wheel: complete, nothing else in them, and the same bytes each time."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tools.release import build
+from trainfleet import __version__
+
+EPOCH = 1_790_000_000
+
+
+@pytest.fixture(scope="module")
+def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> build.Distributions:
+    return build.build(root, tmp_path_factory.mktemp("built"), EPOCH)
+
+
+def test_both_have_every_file_of_the_package_and_nothing_else(root: Path, built: build.Distributions) -> None:
+    files = build.package_files(root)
+    for needed in (
+        "trainfleet/infra/spec/schema.py",
+        "trainfleet/infra/aws/prices.toml",
+        "trainfleet/policies/PulumiPolicy.yaml",
+        "trainfleet/recipes/lm-small.yaml",
+        "trainfleet/rehearsal/diff/templates/diff.html",
+    ):
+        assert needed in files
+    assert build.content_problems(built, files) == []
+    assert [name for name in build.members(built.wheel) if name.startswith(("tests/", "tools/"))] == []
+
+
+def test_the_metadata_is_what_an_index_accepts(built: build.Distributions) -> None:
+    assert build.metadata_problems(built, __version__) == []
+    (problem, other) = build.metadata_problems(built, "9.9.9")
+    assert f"its version is {__version__}" in problem.what
+    assert other.where == built.sdist.name
+
+
+def test_the_unpacked_sdist_and_the_checkout_give_the_same_bytes(
+    root: Path, built: build.Distributions, tmp_path: Path
+) -> None:
+    with tarfile.open(built.sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.iterdir()
+    (unpacked / "PKG-INFO").unlink()
+    for path in unpacked.rglob("*.py"):
+        path.touch()
+    again = build.build(unpacked, tmp_path / "again", EPOCH)
+    assert again.sdist.read_bytes() == built.sdist.read_bytes()
+    assert again.wheel.read_bytes() == built.wheel.read_bytes()
+    assert build.build_wheel(root, tmp_path / "straight", EPOCH).read_bytes() == built.wheel.read_bytes()
+
+
+def test_what_is_missing_and_what_does_not_belong_is_named(tmp_path: Path) -> None:
+    wheel, sdist = tmp_path / "trainfleet-1-py3-none-any.whl", tmp_path / "trainfleet-1.tar.gz"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name in (
+            "trainfleet/cli.py",
+            "trainfleet/a.pyc",
+            "tests/test_x.py",
+            "trainfleet-1.dist-info/METADATA",
+        ):
+            archive.writestr(name, "")
+    with tarfile.open(sdist, "w:gz") as archive:
+        for name in ("trainfleet/cli.py", "PKG-INFO", "notes.txt"):
+            archive.addfile(tarfile.TarInfo(f"trainfleet-1/{name}"))
+    expected = {"trainfleet/cli.py", "trainfleet/infra/spec.py", "trainfleet/a.pyc"}
+    found = build.content_problems(build.Distributions(sdist, wheel), expected)
+    assert [(each.where.rpartition(".")[2], each.what) for each in found] == [
+        ("whl", "trainfleet/infra/spec.py is missing"),
+        ("whl", "tests/test_x.py does not belong to it"),
+        ("whl", "trainfleet/a.pyc is a leftover of a run"),
+        ("gz", "trainfleet/a.pyc is missing"),
+        ("gz", "trainfleet/infra/spec.py is missing"),
+        ("gz", "notes.txt does not belong to it"),
+    ]
+
+
+def test_a_build_that_fails_is_one_error_with_its_last_lines(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        "[project]\nname = 'x'\n[build-system]\nrequires = []\nbuild-backend = 'hatchling.build'\n"
+    )
+    with pytest.raises(build.ReleaseError) as caught:
+        build.build_wheel(tmp_path, tmp_path / "out", EPOCH)
+    assert "the build failed" in str(caught.value)

@@ -1,0 +1,1 @@
+"""Records a command in a terminal and draws the recording: `python -m tools.recording` (docs/demo.md)."""

@@ -1,0 +1,1 @@
+"""Builds and verifies a release: `python -m tools.release` (docs/release.md)."""
