@@ -1,4 +1,4 @@
-"""Text of others in Markdown: names and values from a cloud or a bill stay text, whatever they contain.
+"""Text of others in Markdown and on terminals: names and values from a cloud or a bill stay text.
 
 GitHub and GitLab render links, images, HTML and mentions, so that who may tag a resource could write them
 into an issue.
@@ -43,3 +43,8 @@ def _kept(part: str) -> str:
 def without_ticks(text: str) -> str:
     """Return a text of others that can be part of one for `with_code`."""
     return text.replace("`", "'")
+
+
+def printable(text: str) -> str:
+    """Return a text for a terminal: without the control characters by which it would be steered."""
+    return "".join(each if each.isprintable() or each == "\n" else "\ufffd" for each in text)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from trainfleet.cost.bill import largest
 from trainfleet.cost.report import BillReport, CostReport, month_of
 from trainfleet.infra.catalog.cost import Bill
-from trainfleet.markdown import code_span, plain_text
+from trainfleet.markdown import code_span, plain_text, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -189,7 +189,7 @@ def as_table(report: CostReport, console: Console) -> None:
         for head in each.heads:
             grid.add_column(head.removeprefix(">"), justify="right" if head.startswith(">") else "left")
         for row in each.rows:
-            grid.add_row(*map(escape, row))
+            grid.add_row(*(escape(printable(cell)) for cell in row))
         console.print(grid)
     for note in notes(report):
         console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from trainfleet.markdown import code_span, plain_text, with_code, without_ticks
+from trainfleet.markdown import code_span, plain_text, printable, with_code, without_ticks
 from trainfleet.rehearsal.diff.change import Property
 from trainfleet.rehearsal.diff.presentation import arrow, short, some
 from trainfleet.rehearsal.drift.model import (
@@ -105,7 +105,7 @@ def as_table(report: DriftReport, console: Console) -> None:
             cells = (
                 f"[{_COLOURS[each.severity]}]{each.severity}[/]",
                 f"{escape(each.name)}\n[dim]{escape(each.token)}[/]",
-                escape("\n".join(_what(each))),
+                escape(printable("\n".join(_what(each)))),
                 escape(_next(each)),
                 escape(f"{each.repair.replace('`', '')}.{lost}"),
             )
@@ -113,7 +113,7 @@ def as_table(report: DriftReport, console: Console) -> None:
         console.print(table)
     took = f"{report.checked} resources were read in {report.seconds:.0f} s."
     for line in (*_access(report), *_expected(report), *_notes(report), took):
-        console.print(f"[dim]{escape(line)}[/]", soft_wrap=True)
+        console.print(f"[dim]{escape(printable(line))}[/]", soft_wrap=True)
 
 
 def _access(report: DriftReport) -> list[str]:
