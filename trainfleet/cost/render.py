@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from trainfleet.cost.bill import largest
 from trainfleet.cost.report import BillReport, CostReport, month_of
 from trainfleet.infra.catalog.cost import Bill
+from trainfleet.markdown import code_span, plain_text, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -188,7 +189,7 @@ def as_table(report: CostReport, console: Console) -> None:
         for head in each.heads:
             grid.add_column(head.removeprefix(">"), justify="right" if head.startswith(">") else "left")
         for row in each.rows:
-            grid.add_row(*map(escape, row))
+            grid.add_row(*(escape(printable(cell)) for cell in row))
         console.print(grid)
     for note in notes(report):
         console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
@@ -196,18 +197,15 @@ def as_table(report: CostReport, console: Console) -> None:
 
 def as_markdown(report: CostReport) -> str:
     """Return the costs as Markdown."""
-    parts = [f"## Costs of `{report.stack}`\n\n", *(f"- {_plain(line)}\n" for line in summary(report))]
+    parts = [
+        f"## Costs of {code_span(report.stack)}\n\n",
+        *(f"- {plain_text(line)}\n" for line in summary(report)),
+    ]
     for each in tables(report):
         heads = " | ".join(head.removeprefix(">") for head in each.heads)
         rule = "|".join("--:" if head.startswith(">") else "---" for head in each.heads)
         parts.append(f"\n### {each.title}\n\n| {heads} |\n|{rule}|\n")
-        parts += ["| " + " | ".join(map(_plain, row)) + " |\n" for row in each.rows]
+        parts += ["| " + " | ".join(map(plain_text, row)) + " |\n" for row in each.rows]
     if found := notes(report):
-        parts += ["\n", *(f"<sub>{_plain(note)}</sub>  \n" for note in found)]
+        parts += ["\n", *(f"<sub>{plain_text(note)}</sub>  \n" for note in found)]
     return "".join(parts)
-
-
-def _plain(text: str) -> str:
-    for character in "\\`*_|<":
-        text = text.replace(character, f"\\{character}")
-    return text.replace("\n", " ")

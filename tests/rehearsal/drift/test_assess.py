@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from markdown_it import MarkdownIt
 
 from tests.rehearsal.drift.recordings import (
     BUCKET,
@@ -260,6 +262,29 @@ def test_all_stacks_are_one_issue_with_the_worst_first(tmp_path: Path) -> None:
     failed = replace(found, failed=(NotChecked("ap", "no login"),))
     assert (failed.exit_code, failed.digest == found.digest) == (1, False)
     assert DriftReports("fleet", (none,)).exit_code == 0
+
+
+HOSTILE = "a` ``b``` | @team [x](http://example.com) ![y](http://example.com) <img src=x> --> http://example.com *z*"
+
+
+def test_values_of_the_cloud_are_text_in_the_issue(tmp_path: Path) -> None:
+    """Who may tag a resource could otherwise write links, images and mentions into the issue."""
+    cloud = changed(RUNS, tags={"team": "ml", HOSTILE: HOSTILE})
+    group = changed(WEB, ingress=ingress(HOSTILE))
+    grown = changed(RUNS, tags={HOSTILE: HOSTILE})
+    other = {**grown, "urn": urn(BUCKET, "other")}
+    row = AcceptedDrift(BUCKET, "known", name="other")
+    old = {**RUNS, "urn": other["urn"]}
+    events = [*read(RUNS, cloud), *read(WEB, group), *read(old, other)]
+    text = as_markdown(report(tmp_path, *events, accepted=[row]))
+    parsed = MarkdownIt("commonmark").enable("table").parse(text)
+    inline = [child for token in parsed for child in token.children or ()]
+    assert not [each for each in inline if each.type in ("link_open", "image", "em_open")]
+    html = {each.content for each in inline if each.type == "html_inline"}
+    assert html == {"<br>", "<sub>", "</sub>"}
+    assert not [each for each in inline if each.type == "text" and re.search(r"(?<!\w)@\w", each.content)]
+    columns = {len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("| **")}
+    assert len(columns) == 1
 
 
 def test_an_incomplete_recording_is_not_proof(tmp_path: Path) -> None:

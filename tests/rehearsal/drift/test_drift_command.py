@@ -123,12 +123,13 @@ def test_options_that_have_no_meaning_are_refused(trainfleet: Trainfleet, tmp_pa
 
 
 def test_a_recording_needs_no_pulumi_and_no_project(trainfleet: Trainfleet, tmp_path: Path) -> None:
-    file = write(tmp_path, *read(RUNS, changed(RUNS, tags={"team": "other"})))
+    file = write(tmp_path, *read(RUNS, changed(RUNS, tags={"team": "other", "x\x1b[2J": "\x1b]0;y\x07"})))
     done = trainfleet(
         "drift", "--events", str(file), "--markdown", "issue.md", cwd=tmp_path, TRAINFLEET_PULUMI="/none"
     )
     assert done.returncode == 3, done.stderr
     assert "tags.team: ml → other" in done.stdout
+    assert not {"\x1b", "\x07"} & set(done.stdout)
     assert "tags.team" in (tmp_path / "issue.md").read_text()
     other = trainfleet("drift", "dev", "--events", str(file), cwd=tmp_path)
     assert other.returncode == 2

@@ -7,10 +7,12 @@ tells whether the drift is still the same.
 
 from __future__ import annotations
 
-import html
+import re
+import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from trainfleet.markdown import code_span, plain_text, printable, with_code, without_ticks
 from trainfleet.rehearsal.diff.change import Property
 from trainfleet.rehearsal.diff.presentation import arrow, short, some
 from trainfleet.rehearsal.drift.model import (
@@ -103,7 +105,7 @@ def as_table(report: DriftReport, console: Console) -> None:
             cells = (
                 f"[{_COLOURS[each.severity]}]{each.severity}[/]",
                 f"{escape(each.name)}\n[dim]{escape(each.token)}[/]",
-                escape("\n".join(_what(each))),
+                escape(printable("\n".join(_what(each)))),
                 escape(_next(each)),
                 escape(f"{each.repair.replace('`', '')}.{lost}"),
             )
@@ -111,7 +113,7 @@ def as_table(report: DriftReport, console: Console) -> None:
         console.print(table)
     took = f"{report.checked} resources were read in {report.seconds:.0f} s."
     for line in (*_access(report), *_expected(report), *_notes(report), took):
-        console.print(f"[dim]{escape(line)}[/]", soft_wrap=True)
+        console.print(f"[dim]{escape(printable(line))}[/]", soft_wrap=True)
 
 
 def _access(report: DriftReport) -> list[str]:
@@ -122,7 +124,7 @@ def _expected(report: DriftReport) -> list[str]:
     """Return a line for each resource that differs as expected."""
     found = []
     for each in report.expected:
-        paths = some([one.path for one in each.properties])
+        paths = without_ticks(some([one.path for one in each.properties]))
         found.append(f"Expected: {each.name}{f' ({paths})' if paths else ' (deleted)'}: {each.expected}.")
     return found
 
@@ -158,10 +160,15 @@ def as_markdown(found: DriftReport | DriftReports, limit: int = MARKDOWN_LIMIT) 
     blocks = [f"## Drift of {found.project}: {len(drifted)} of {len(found.reports)} stacks\n\n"]
     blocks.append("| stack | severity | what |\n|---|---|---|\n")
     blocks += [
-        _cells(f"`{each.stack}`", each.severity or "–", _plain(headline(each))) for each in found.reports
+        _cells(code_span(each.stack), each.severity or "–", plain_text(headline(each)))
+        for each in found.reports
     ]
-    blocks += [_cells(f"`{each.stack}`", "**error**", _plain(short(each.why, 400))) for each in found.failed]
-    blocks += [_cells(f"`{each.stack}`", "skipped", _plain(short(each.why, 200))) for each in found.skipped]
+    blocks += [
+        _cells(code_span(each.stack), "**error**", plain_text(short(each.why, 400))) for each in found.failed
+    ]
+    blocks += [
+        _cells(code_span(each.stack), "skipped", plain_text(short(each.why, 200))) for each in found.skipped
+    ]
     order = list(Severity)
     for each in sorted(drifted, key=lambda one: order.index(one.severity or Severity.LOW)):
         blocks += ["\n", *_blocks(each, "###")]
@@ -172,36 +179,36 @@ def _blocks(report: DriftReport, level: str) -> list[str]:
     title = (
         f"Drift of `{report.project}/{report.stack}`" if report.resources else f"No drift in `{report.stack}`"
     )
-    blocks = [f"{level} {title}\n\n**{_plain(headline(report))}**\n\n{_plain(report.source)}\n"]
+    blocks = [f"{level} {title}\n\n**{plain_text(headline(report))}**\n\n{plain_text(report.source)}\n"]
     if report.resources:
         heads = ("severity", "resource", "state → cloud", "next `up --refresh`", "lost", "repair")
         blocks.append(f"\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}\n")
         for each in report.resources:
-            name = f"`{each.name}`<br><sub>{each.token}</sub>"
-            what = "<br>".join(_code(line) for line in _what(each))
+            name = f"{code_span(each.name)}<br><sub>{plain_text(each.token)}</sub>"
+            what = "<br>".join(code_span(line) for line in _what(each))
             loud = "**high**" if each.severity is Severity.HIGH else each.severity
-            blocks.append(_cells(loud, name, what, _next(each), _plain(_loss(each)), _ticks(each.repair)))
+            blocks.append(
+                _cells(loud, name, what, _next(each), plain_text(_loss(each)), with_code(each.repair))
+            )
     if report.access:
         blocks.append("\n| access | what |\n|---|---|\n")
-        blocks += [_cells(each.change, _plain(each.text)) for each in report.access]
+        blocks += [_cells(each.change, plain_text(each.text)) for each in report.access]
     if report.resources:
         blocks.append(_commands(report))
-    blocks += [f"\n<sub>{_ticks(line)}</sub>  " for line in (*_expected(report), *_notes(report))]
+    blocks += [f"\n<sub>{with_code(line)}</sub>  " for line in (*_expected(report), *_notes(report))]
     return [*blocks, "\n"]
 
 
 def _commands(report: DriftReport) -> str:
     """Return how to restore, keep or accept. Targets leave out what the program changes otherwise."""
-    command = f"pulumi up --refresh --stack {report.stack}"
+    command = f"pulumi up --refresh --stack {shlex.quote(report.stack)}"
     if report.pending:
         restored = [each for each in report.resources if each.next_up is not NextUp.NOTHING]
-        command += "".join(f" \\\n  --target '{each.urn}'" for each in restored[:20])
+        command += "".join(f" \\\n  --target {shlex.quote(each.urn)}" for each in restored[:20])
         command += " \\\n  --target-dependents" if _replaced(report) else ""
     warning = ""
     if names := _replaced(report):
-        warning = (
-            f"**This replaces {', '.join(f'`{name}`' for name in names)}: read what is lost first.**\n\n"
-        )
+        warning = f"**This replaces {', '.join(map(code_span, names))}: read what is lost first.**\n\n"
     restore = f"\nTo restore what the program says:\n\n{warning}```sh\n{command}\n```\n\n"
     refresh = f"`pulumi refresh --stack {report.stack}`"
     keep = f"To keep what is in the cloud: change the program to it, then {refresh}."
@@ -224,19 +231,5 @@ def _within(blocks: Iterable[str], limit: int) -> str:
 
 
 def _cells(*cells: str) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |\n"
-
-
-def _code(text: str) -> str:
-    fence = "``" if "`" in text else "`"
-    return f"{fence}{text}{fence}"
-
-
-def _plain(text: str) -> str:
-    return html.escape(text, quote=False).replace("*", "\\*").replace("_", "\\_")
-
-
-def _ticks(text: str) -> str:
-    """Return a text with its code spans kept and everything else escaped."""
-    parts = text.split("`")
-    return "`".join(part if index % 2 else _plain(part) for index, part in enumerate(parts))
+    """Return a row; a bar in code is escaped too."""
+    return "| " + " | ".join(re.sub(r"(?<!\\)\|", r"\\|", cell) for cell in cells) + " |\n"
