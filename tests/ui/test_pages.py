@@ -264,3 +264,12 @@ def _bytes_read() -> int:
     found = re.search(r"rchar: (\d+)", text)
     assert found
     return int(found[1])
+
+
+def test_the_page_of_a_run_that_has_just_started_is_found(runs: Path, a_run: MakeRun) -> None:
+    store = RunStore([str(runs)])
+    assert store.listed(20) == []
+    a_run("new")
+    found = store.find(0, "new", 20)
+    assert found is not None
+    assert found.info.name == "new"

@@ -30,13 +30,20 @@ from trainfleet.ui.server import listen, server
 class Running:
     """A server in a thread."""
 
-    def __init__(self, runs: Path) -> None:
+    def __init__(self, console: Console) -> None:
         self.socket = listen(0)
         self.port = self.socket.getsockname()[1]
         self.access = Access()
-        self.server = server(Guard(Console(RunStore([str(runs)])).app, self.access, self.port))
+        self.server = server(Guard(console.app, self.access, self.port))
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]})
         self.thread.start()
+
+    def end(self) -> None:
+        """End the server, which must close all connections."""
+        self.server.should_exit = True
+        self.thread.join(20)
+        self.socket.close()
+        assert not self.thread.is_alive()
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=20)
@@ -69,12 +76,9 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def running(runs: Path, limits: None) -> Iterator[Running]:
-    found = Running(runs)
+    found = Running(Console(RunStore([str(runs)])))
     yield found
-    found.server.should_exit = True
-    found.thread.join(20)
-    found.socket.close()
-    assert not found.thread.is_alive()
+    found.end()
 
 
 def test_only_this_machine_reaches_it(running: Running) -> None:

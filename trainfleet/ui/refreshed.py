@@ -26,16 +26,16 @@ class Refreshed(Generic[Value]):
         self._idle.set()
         self._tried: float | None = None
 
-    def get(self, wait_s: float) -> Value:
-        """The newest value; waits for a new one for `wait_s` at most if it is old."""
-        self.refresh()
+    def get(self, wait_s: float, *, force: bool = False) -> Value:
+        """The newest value; waits for a new one for `wait_s` at most if it is old, or with `force`."""
+        self.refresh(force=force)
         self._idle.wait(wait_s)
         return self.value
 
-    def refresh(self) -> None:
-        """Start a computation if the last one is too old."""
+    def refresh(self, *, force: bool = False) -> None:
+        """Start a computation if the last one is too old, or with `force`."""
         with self._lock:
-            recent = self._tried is not None and time.monotonic() - self._tried < self._every_s
+            recent = not force and self._tried is not None and time.monotonic() - self._tried < self._every_s
             if recent or not self._idle.is_set():
                 return
             self._idle.clear()

@@ -181,7 +181,7 @@ class RunStore:
         if not 0 <= place < len(self.places):
             return None
         if folder not in self.places[place].runs:
-            self._lists[place].get(wait_s)
+            self._lists[place].get(wait_s, force=True)  # it may be new
         return self.places[place].runs.get(folder)
 
     def summary(self, run: ListedRun) -> RunSummary:
