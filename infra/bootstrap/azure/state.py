@@ -37,19 +37,7 @@ class State(SpecComponent[BootstrapSpec]):
             tags=self.tags("state"),
             opts=self.options(retain=True),
         )
-        self.logs = operationalinsights.Workspace(
-            self.name("logs"),
-            resource_group_name=self.data.name,
-            location=spec.region,
-            sku={"name": "PerGB2018"},
-            retention_in_days=layout.log_retention(LOG_DAYS),
-            # No shared keys: all access has an identity.
-            features={"disable_local_auth": True, "enable_log_access_using_only_resource_permissions": True},
-            public_network_access_for_ingestion="Enabled",
-            public_network_access_for_query="Enabled",
-            tags=self.tags("logs"),
-            opts=self.options(retain=True),
-        )
+        self.logs = self._workspace()
         self.vault = vaults.vault(self, "keys", self, tenant, open_to=ranges)
         diagnostics(self, "keys", self.vault.id, vaults.LOGGED, self.logs.id)
         state_key = vaults.key(self, "state", self, self.vault)
@@ -99,6 +87,21 @@ class State(SpecComponent[BootstrapSpec]):
     def global_name(self, what: str) -> pulumi.Output[str]:
         """A globally unique name, which differs after a bootstrap is recreated."""
         return self.data.name.apply(lambda seed: layout.global_name(self.spec, what, seed))
+
+    def _workspace(self) -> operationalinsights.Workspace:
+        return operationalinsights.Workspace(
+            self.name("logs"),
+            resource_group_name=self.data.name,
+            location=self.spec.region,
+            sku={"name": "PerGB2018"},
+            retention_in_days=layout.log_retention(LOG_DAYS),
+            # No shared keys: all access has an identity.
+            features={"disable_local_auth": True, "enable_log_access_using_only_resource_permissions": True},
+            public_network_access_for_ingestion="Enabled",
+            public_network_access_for_query="Enabled",
+            tags=self.tags("logs"),
+            opts=self.options(retain=True),
+        )
 
     def _container(self) -> storage.BlobContainer:
         soft_delete: storage.DeleteRetentionPolicyArgsDict = {
