@@ -32,6 +32,10 @@ def _computed(what: str) -> str:
         from trainfleet.policies.catalogue import RULES
 
         return str(len(RULES))
+    if what.startswith("public_programs"):
+        from tools import public_programs
+
+        return public_programs.figures(public_programs.results())[what]
     return _held_out()[what]
 
 

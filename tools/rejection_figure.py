@@ -78,6 +78,7 @@ def messages(package: str, name: str, arguments: dict[str, Any]) -> list[str]:
         str(mistake)
         for item in sent
         for mistake in CLOUD_MODELS[package].check(packages()[package], item.token, item.inputs)
+        if not mistake.open  # a warning
     ]
 
 

@@ -234,12 +234,15 @@ def _version(record: CloudObject) -> Refusal | None:
 
 
 def _quota(record: CloudObject, others: list[CloudObject], quotas: Mapping[str, int]) -> Refusal | None:
-    row: Mapping[str, Any] = next(iter(_rows("quota", record)), {"most": None, "source": ""})
-    most, source = row["most"], row["source"]
+    rows = _rows("quota", record)
     if record.token in quotas:
         most, source = quotas[record.token], "--quota"
+    elif rows:
+        most, source = int(rows[0]["most"]), str(rows[0]["source"])
+    else:
+        return None
     there = sum(other.token == record.token for other in others)
-    if most is None or there < most:
+    if there < most:
         return None
     return Refusal(f"the quota is {most} of {record.token}, and {there} exist", source)
 
