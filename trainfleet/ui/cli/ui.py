@@ -72,6 +72,9 @@ def ui_command(  # noqa: PLR0917 - Typer passes options by name
 
     trainfleet ui --port 9000 --no-browser --json
     """
+    # First: jinja2, which the page needs too, is part of other extras, and would be named by those.
+    import starlette  # noqa: F401
+
     from trainfleet.ui.start import Shown, start
 
     start(Shown(runs or [], stack or [], diffs), port, browser=browser, as_json=as_json)
