@@ -156,11 +156,12 @@ def check(folder: Path) -> Report:
 @functools.cache
 def _import_sdks() -> None:
     """Import what every program needs, once for all of them."""
-    from trainfleet.rehearsal.simulation import check_harness, provider, schema
+    from trainfleet.rehearsal.simulation.other_packages import OTHER_MODELS
+from trainfleet.rehearsal.simulation import check_harness, provider, schema
 
     assert check_harness.capture is not None
     for package in schema.packages().values():
-        if package.name in provider.OTHER_MODELS or package.name in _PACKAGES:
+        if package.name in OTHER_MODELS or package.name in _PACKAGES:
             importlib.import_module(package.module)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -16,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
 from tests.ui.conftest import MakeRun
 from trainfleet.errors import InputError
@@ -30,7 +33,7 @@ from trainfleet.ui.server import listen, server
 class Running:
     """A server in a thread."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console | SlowPage) -> None:
         self.socket = listen(0)
         self.port = self.socket.getsockname()[1]
         self.access = Access()
@@ -128,9 +131,37 @@ def test_many_waiting_connections_keep_nobody_out(running: Running, monkeypatch:
             each.sendall(b"GET / HTTP/1.1\r\n")
         assert running.ask().startswith(b"HTTP/1.1 200")
         assert len(running.server.server_state.connections) <= 9
+        closed = 0
+        for each in waiting[:30]:
+            each.settimeout(5)
+            closed += received(each) == b""
+        assert closed == 30, "the oldest are closed, not only forgotten"
     finally:
         for each in waiting:
             each.close()
+
+
+class SlowPage:
+    """An application whose page takes a time."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(self.seconds)
+        await PlainTextResponse("done")(scope, receive, send)
+
+
+@pytest.mark.parametrize(("seconds", "answered"), [(1.2, True), (20.0, False)])
+def test_a_page_may_take_longer_than_a_request_but_not_for_ever(
+    limits: None, monkeypatch: pytest.MonkeyPatch, seconds: float, answered: bool
+) -> None:
+    monkeypatch.setattr(serving, "RESPONSE_S", 4.0)
+    running = Running(SlowPage(seconds))
+    try:
+        assert running.ask().endswith(b"done") == answered
+    finally:
+        running.end()
 
 
 @pytest.mark.parametrize(
@@ -220,3 +251,15 @@ def test_a_wrong_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         Shown(["s3://"]).places()
     assert Shown([]).places() == ["runs"]
+
+
+def test_without_the_extra_the_command_names_it() -> None:
+    missing = "sys.modules |= dict.fromkeys(('jinja2', 'starlette', 'uvicorn'))"
+    script = (
+        f"import sys; {missing}; sys.argv = ['trainfleet', 'ui']; from trainfleet.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 3
+    assert "trainfleet[ui]" in done.stderr.replace("\n", "")

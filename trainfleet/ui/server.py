@@ -6,6 +6,7 @@ import asyncio
 import errno
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 import uvicorn
@@ -114,8 +115,21 @@ def listen(port: int | None) -> socket.socket:
     raise InputError("no free port", [Problem("--port", what, "--port 0 takes a free one")])
 
 
-def server(app: ASGIApp) -> uvicorn.Server:
-    """A server of the application; `run(sockets=[...])` serves until SIGINT or SIGTERM."""
+class AnnouncedServer(uvicorn.Server):
+    """Calls `ready` once it answers and handles signals: one that arrives before would leave a traceback."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], object]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to answer."""
+        await super().startup(sockets)
+        self._ready()
+
+
+def server(app: ASGIApp, ready: Callable[[], object] = lambda: None) -> uvicorn.Server:
+    """A server of the application; `run(sockets=[...])` calls `ready`, and serves until SIGINT or SIGTERM."""
     config = uvicorn.Config(
         app,
         http=LimitedConnection,
@@ -133,4 +147,4 @@ def server(app: ASGIApp) -> uvicorn.Server:
         timeout_graceful_shutdown=2,
         h11_max_incomplete_event_size=LARGEST_HEAD,
     )
-    return uvicorn.Server(config)
+    return AnnouncedServer(config, ready)

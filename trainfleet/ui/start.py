@@ -74,17 +74,24 @@ def start(shown: Shown, port: int | None, *, browser: bool, as_json: bool) -> No
     opened = listen(port)
     number = opened.getsockname()[1]
     access = Access()
-    address = f"http://{HOST}:{number}/"
-    serving = server(Guard(console.app, access, number))
-    if as_json:
-        print_json({"url": f"{address}?token={access.token}", "port": number, "pid": os.getpid()})
-    else:
-        out().print(f"{address}?token={access.token}", markup=False, soft_wrap=True)
-        out().print("Ctrl-C ends it. Anyone on this machine who has the address can read the page.")
-        if browser and sys.stdout.isatty():
-            link = f"{address}?token={access.opening}"
-            threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
+
+    def ready() -> None:
+        _announce(number, access, browser=browser, as_json=as_json)
+
     # SIGTERM ends it as Ctrl-C does: files with keys, which the Kubernetes client writes, are removed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with opened:
-        serving.run(sockets=[opened])
+        server(Guard(console.app, access, number), ready).run(sockets=[opened])
+
+
+def _announce(port: int, access: Access, *, browser: bool, as_json: bool) -> None:
+    """Print the address with its token, and open it on a terminal."""
+    address = f"http://{HOST}:{port}/"
+    if as_json:
+        print_json({"url": f"{address}?token={access.token}", "port": port, "pid": os.getpid()})
+        return
+    out().print(f"{address}?token={access.token}", markup=False, soft_wrap=True)
+    out().print("Ctrl-C ends it. Anyone on this machine who has the address can read the page.")
+    if browser and sys.stdout.isatty():
+        link = f"{address}?token={access.opening}"
+        threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()

@@ -18,11 +18,7 @@ ui = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exception
 def ui_command(  # noqa: PLR0917 - Typer passes options by name
     runs: Annotated[
         list[str] | None,
-        typer.Option(
-            "--runs",
-            metavar="DIR|URL",
-            help="The runs below this folder or URL. May be repeated. By default those of runs/.",
-        ),
+        typer.Option(metavar="DIR|URL", help="The runs below this place; repeatable. By default runs/."),
     ] = None,
     stack: Annotated[
         list[str] | None,
@@ -72,6 +68,9 @@ def ui_command(  # noqa: PLR0917 - Typer passes options by name
 
     trainfleet ui --port 9000 --no-browser --json
     """
+    # First: jinja2, which the page needs too, is part of other extras, and would be named by those.
+    import starlette  # noqa: F401
+
     from trainfleet.ui.start import Shown, start
 
     start(Shown(runs or [], stack or [], diffs), port, browser=browser, as_json=as_json)
