@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.draw or options.check:
         cast = read(CAST.read_text(encoding="utf-8"))
     else:
-        cast = record([sys.executable, "tools/demo.py"], SHOWN, hidden())
+        cast = read(record([sys.executable, "tools/demo.py"], SHOWN, hidden()).text())
         if cast.exit_code:
             print(f"the demo ended with exit code {cast.exit_code}; nothing was written", file=sys.stderr)
             return 1
