@@ -34,6 +34,7 @@ on AWS without an account, trains a small language model with two workers, kills
 and writes a report. This is a recording of that command, which took {minutes} min {seconds} s. The picture
 plays once and shortens pauses to {pause} s; [demo.cast](images/demo.cast) has the real times, for
 [asciinema](https://docs.asciinema.org). Only the path of the checkout was replaced, by `{checkout}`.
+Redraws of a progress line within a second are merged.
 
 ![Recording of the demo](images/demo.svg)
 
