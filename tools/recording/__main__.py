@@ -34,6 +34,7 @@ on AWS without an account, trains a small language model with two workers, kills
 and writes a report. This is a recording of that command, which took {minutes} min {seconds} s. The picture
 plays once and shortens pauses to {pause} s; [demo.cast](images/demo.cast) has the real times, for
 [asciinema](https://docs.asciinema.org). Only the path of the checkout was replaced, by `{checkout}`.
+Redraws of a progress line within a second are merged.
 
 ![Recording of the demo](images/demo.svg)
 
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.draw or options.check:
         cast = read(CAST.read_text(encoding="utf-8"))
     else:
-        cast = record([sys.executable, "tools/demo.py"], SHOWN, hidden())
+        cast = read(record([sys.executable, "tools/demo.py"], SHOWN, hidden()).text())
         if cast.exit_code:
             print(f"the demo ended with exit code {cast.exit_code}; nothing was written", file=sys.stderr)
             return 1
