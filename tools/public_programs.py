@@ -157,7 +157,8 @@ def check(folder: Path) -> Report:
 def _import_sdks() -> None:
     """Import what every program needs, once for all of them."""
     from trainfleet.rehearsal.simulation.other_packages import OTHER_MODELS
-from trainfleet.rehearsal.simulation import check_harness, provider, schema
+    from trainfleet.rehearsal.simulation import check_harness, schema
+    from trainfleet.rehearsal.simulation.other_packages import OTHER_MODELS
 
     assert check_harness.capture is not None
     for package in schema.packages().values():
