@@ -156,7 +156,6 @@ def check(folder: Path) -> Report:
 @functools.cache
 def _import_sdks() -> None:
     """Import what every program needs, once for all of them."""
-    from trainfleet.rehearsal.simulation.other_packages import OTHER_MODELS
     from trainfleet.rehearsal.simulation import check_harness, schema
     from trainfleet.rehearsal.simulation.other_packages import OTHER_MODELS
 
