@@ -14,7 +14,7 @@ import yaml
 DEEPEST = 100
 """Levels of nesting. A spec has six, a Kubernetes object about fifteen."""
 LARGEST = 200_000
-"""Values after every alias is replaced by what it stands for. A large stack file has 5,000."""
+"""Values after every alias is replaced by its value. A large stack file has 5,000."""
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

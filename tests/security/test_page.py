@@ -81,6 +81,6 @@ def test_the_page_has_every_rule_that_the_layer_gives_to_people_and_pods() -> No
         for rule in role["rules"]:
             names = "".join(f"`{each}`" for each in rule.get("resourceNames") or [])
             resources = ", ".join(rule["resources"]) + (f" (only {names})" if names else "")
-            wanted = (resources, rule["apiGroups"][0] or "core", ", ".join(rule["verbs"]))
+            expected = (resources, rule["apiGroups"][0] or "core", ", ".join(rule["verbs"]))
             name = f"`{role['metadata']['name']}`"
-            assert any(name in row[0] and row[1:] == wanted for row in rows), (name, wanted)
+            assert any(name in row[0] and row[1:] == expected for row in rows), (name, expected)
