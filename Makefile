@@ -50,6 +50,7 @@ lint: setup ## Ruff, mypy (strict), import boundaries, spelling, vocabulary, gen
 	@git ls-files -z | xargs -0 $(VENV)/codespell
 	@$(VENV)/python -m tools.vocabulary
 	@$(VENV)/python -m tools.reference --check
+	@$(VENV)/python -m tools.security --check
 	@$(VENV)/python -m tools.heldout
 
 format: setup ## Format the code

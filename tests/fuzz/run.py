@@ -34,7 +34,7 @@ def run(target: Target, inputs: int, number: int) -> Tried:
     Raises:
         AssertionError: an input opened a file, wrote outside its folder, or took too much memory.
         LimitExceeded: an input took too long.
-        Exception: whatever else the reader raised that is not a rejection.
+        Exception: any other exception of the reader.
     """
     tried, began = Tried(), time.monotonic()
 

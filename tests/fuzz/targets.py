@@ -264,12 +264,25 @@ def _event_files() -> st.SearchStrategy[bytes]:
 TARGETS: dict[str, Target] = {
     "spec": Target("a stack file", lambda: hostile.yaml_files(*_stacks()), _spec),
     "spec-setting": Target("`--set` of a stack", lambda: _settings(SPEC_PATHS), _spec_setting),
-    "recipe": Target("a recipe", lambda: hostile.yaml_files(*_recipes()), _recipe),
+    "recipe": Target(
+        "a recipe",
+        lambda: hostile.yaml_files(*_recipes()),
+        _recipe,
+        examples=(hostile.LAUGHS.encode(), b"a: 2026-99-99", b"? [a, b]\n: c\n"),
+    ),
     "recipe-setting": Target(
         "`key=value` and variables of a recipe", lambda: _settings(RECIPE_PATHS), _recipe_setting
     ),
     "contract": Target("a platform's outputs", lambda: hostile.json_files(*_contracts()), _contract),
     "export": Target("the state for `diff --state`", lambda: hostile.json_files(*_exports()), _export),
-    "events": Target("the recording for `diff --events`", _event_files, _events),
+    "events": Target(
+        "the recording for `diff --events`",
+        _event_files,
+        _events,
+        examples=(
+            _as_lines([EVENTS[0], {"policyEvent": {**POLICY, "resourceUrn": None}}]),
+            b'{"sequence": 1, "resourcePreEvent": -1}',
+        ),
+    ),
     "rehearsal-toml": Target("`rehearsal.toml`", _toml_files, _rehearsal_toml),
 }

@@ -18,7 +18,6 @@ SHORT, LONG = 25, int(os.environ.get("TRAINFLEET_FUZZ_INPUTS", "3000"))
 def test_input_is_accepted_or_rejected_with_a_message(name: str) -> None:
     tried = run(TARGETS[name], SHORT, 1)
     assert tried.rejected
-    assert tried.accepted + len(TARGETS[name].examples) > 0
 
 
 @pytest.mark.deep

@@ -102,7 +102,7 @@ def test_a_file_is_named_from_here_where_it_lies_below(
     [
         ("config:\n  a: [1\n", "stacks/Pulumi.demo.yaml:3", "is not YAML"),
         ("config:\n\tx: 1\n", "stacks/Pulumi.demo.yaml:2", "is not YAML"),
-        ("a: &a [*a]\n", "stacks/Pulumi.demo.yaml:1 a", "is not a key of a Pulumi stack file"),
+        ("a: &a [*a]\n", "stacks/Pulumi.demo.yaml:1", "`*a` contains itself"),
         ("a: !!python/object:x {}\n", "stacks/Pulumi.demo.yaml:1", "is not YAML"),
         ("", "stacks/Pulumi.demo.yaml", "is empty"),
         ("- 1\n", "stacks/Pulumi.demo.yaml", "is not a group of keys"),

@@ -225,6 +225,12 @@ TESTING = Group(
             "`0`",
         ),
         Variable(
+            "TRAINFLEET_FUZZ_INPUTS",
+            "How many inputs the long fuzz tests try per reader.",
+            "the test suite",
+            "`3000`",
+        ),
+        Variable(
             "TRAINFLEET_TEST_CLUSTER",
             "Name of a running cluster of `trainfleet cluster up`. Cluster tests use it and leave it "
             "running.",

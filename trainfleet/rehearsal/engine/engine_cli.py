@@ -187,12 +187,12 @@ def parse_event(event: dict[str, Any], outcome: Outcome, progress: Progress | No
         outcome.failed.append(failed["metadata"]["urn"])
     elif diagnostic := event.get("diagnosticEvent"):
         if diagnostic.get("severity") == "error":
-            outcome.errors.append((diagnostic.get("urn", ""), _plain_text(diagnostic["message"])))
+            outcome.errors.append((diagnostic.get("urn") or "", _plain_text(diagnostic["message"])))
     elif policy := event.get("policyEvent"):
         outcome.violations.append(
             Violation(
                 policy["policyName"],
-                policy.get("resourceUrn", ""),
+                policy.get("resourceUrn") or "",
                 _without_description(_plain_text(policy["message"])),
                 policy["enforcementLevel"],
             )
