@@ -181,7 +181,7 @@ def _registered(folder: Path) -> dict[str, Any]:
     document = yaml.safe_load((folder / "Pulumi.yaml").read_text(encoding="utf-8"))
     config = yaml.safe_load((folder / f"Pulumi.{STACK}.yaml").read_text(encoding="utf-8"))["config"]
     main = (folder / str(document.get("main") or ".")).resolve()
-    os.environ.setdefault("USER", "somebody")
+    os.environ |= {"USER": "somebody", **os.environ}
     isolation.hide_other_processes()
     isolation.without_network()
     os.chdir(main)
