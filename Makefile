@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The cache of locked packages is shared between checkouts, which saves three minutes in a fresh one.
 export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainfleet/mypy
 
-.PHONY: help setup knowledge stores demo test test-deep test-cluster test-cluster-deep lint format lock docs docs-serve bench-smoke bench gpu-check clean
+.PHONY: help setup release knowledge stores demo test test-deep test-cluster test-cluster-deep lint format lock docs docs-serve bench-smoke bench gpu-check clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -90,6 +90,9 @@ bench: stores ## Every benchmark in full (an hour or more); record the figures i
 
 gpu-check: ## Train on this machine's GPUs and list the missed targets (20 min; in small without a GPU); needs torch, no set-up
 	@$(or $(wildcard $(VENV)/python),$(PYTHON)) -m benchmarks.gpu
+
+release: setup ## Build and check sdist, wheel, SBOM, hashes and provenance in dist/ (DRAFT=yes: of any checkout)
+	@$(VENV)/python -m tools.release $(if $(filter yes,$(DRAFT)),--draft)
 
 clean: ## Remove .venv and build and test leftovers (keeps runs/)
 	@rm -rf .venv .setup.lock .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build site
