@@ -24,14 +24,15 @@ def write_sbom(file: Path, version: str) -> list[dict[str, Any]]:
     uv = Path(sys.executable).with_name("uv")
     with tempfile.TemporaryDirectory(prefix="trainfleet-sbom-") as folder:
         python = Path(folder, "bin", "python")
-        for command in (
+        commands: tuple[list[str | Path], ...] = (
             [uv, "venv", "--quiet", folder],
             [uv, "pip", "install", "--quiet", "--python", python, "--require-hashes", "-r", LOCK],
             [
                 *(Path(folder, "bin", "cyclonedx-py"), "environment", "--output-reproducible"),
                 *("--of", "JSON", "-o", file, sys.executable),
             ],
-        ):
+        )
+        for command in commands:
             subprocess.run(command, check=True, capture_output=True, text=True)
     document = json.loads(file.read_text(encoding="utf-8"))
     own = {"trainfleet", "trainfleet-api-facts"}
