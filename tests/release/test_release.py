@@ -90,9 +90,9 @@ def test_a_draft_has_every_file_and_its_digests(root: Path, tmp_path: Path) -> N
     sums = dict(line.split("  ")[::-1] for line in files["SHA256SUMS"].read_text().splitlines())
     assert set(sums) == set(files) - {"SHA256SUMS"}
     assert all(hashlib.sha256(files[name].read_bytes()).hexdigest() == sums[name] for name in sums)
-    statement = json.loads(files["provenance.intoto.json"].read_text())
+    statement = json.loads(files["provenance.json"].read_text())
     subjects = {each["name"]: each["digest"]["sha256"] for each in statement["subject"]}
-    assert subjects == {name: sums[name] for name in sums if name != "provenance.intoto.json"}
+    assert subjects == {name: sums[name] for name in sums if name != "provenance.json"}
     bom = json.loads(files[f"trainfleet-{__version__}.cdx.json"].read_text())
     assert bom["bomFormat"] == "CycloneDX"
     assert {"torch", "pulumi"} <= {each["name"] for each in bom["components"]}

@@ -111,7 +111,7 @@ def _write_provenance(root: Path, folder: Path, version: str) -> None:
             "runDetails": {"builder": {"id": "make release"}},
         },
     }
-    (folder / "provenance.intoto.json").write_text(json.dumps(statement, indent=1) + "\n", encoding="utf-8")
+    (folder / "provenance.json").write_text(json.dumps(statement, indent=1) + "\n", encoding="utf-8")
 
 
 def _write_sums(folder: Path) -> None:
