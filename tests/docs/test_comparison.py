@@ -40,3 +40,10 @@ def test_a_link_to_a_file_on_github_names_its_commit(name: str) -> None:
     assert [
         link for link in links if link[0] not in MOVING and not re.fullmatch(r"[0-9a-f]{40}", link[1])
     ] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_sources_are_projects_and_not_package_registries(name: str) -> None:
+    """What a registry shows of a version can be a mirror's, and says less than the project's own tag."""
+    hosts = set(re.findall(r"https://([^/)\s]+)", (FOLDER / name).read_text()))
+    assert [host for host in hosts if re.search(r"pypi|npmjs|crates|registry|rubygems", host)] == []
