@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pulumi.runtime.proto import provider_pb2 as pb
 
+from tests.rehearsal.diff.test_data_loss import NOT_SETTINGS
 from trainfleet.policies.catalogue import RULES
 from trainfleet.policies.engine.rule import Resource, evaluate
 from trainfleet.rehearsal.diff.change import Change
@@ -112,24 +113,7 @@ def test_another_engine_and_identifier_of_a_database_may_replace() -> None:
     assert verdict(found) is not Verdict.CHANGE
 
 
-@pytest.mark.parametrize(
-    "token",
-    [
-        "aws:ec2/capacityBlockReservation:CapacityBlockReservation",
-        "aws:s3/directoryBucket:DirectoryBucket",
-        "aws:kms/replicaKey:ReplicaKey",
-        "aws:kms/externalKey:ExternalKey",
-        "aws:autoscaling/group:Group",
-        "gcp:compute/snapshot:Snapshot",
-        "gcp:compute/image:Image",
-        "gcp:compute/regionDisk:RegionDisk",
-        "gcp:compute/instanceGroupManager:InstanceGroupManager",
-        "azure-native:storage:Table",
-        "azure-native:storage:Queue",
-        "azure-native:storage:Blob",
-        "kubernetes:postgresql.cnpg.io/v1:Cluster",
-    ],
-)
+@pytest.mark.parametrize("token", NOT_SETTINGS)
 def test_a_deletion_of_what_holds_data_or_capacity_is_destructive(token: str) -> None:
     (found,) = deletions([{"urn": urn(token), "type": token, "custom": True, "id": "x"}])
     assert verdict(found) is Verdict.DESTRUCTIVE
