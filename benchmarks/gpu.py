@@ -52,22 +52,23 @@ MFU_TARGETS = {("lm-1b", "H100"): (">=", 0.45)}
 
 @dataclass(frozen=True)
 class Case:
-    """A recipe to measure: `changes` of it, steps in a row of each loop, how many such blocks, and the time
-    limits of the parts in seconds.
+    """A recipe to measure: `changes` of it, steps in a row of each loop, how many such blocks, how many
+    checkpoints, and the time limits of the parts in seconds.
     """
 
     recipe: str
     changes: tuple[str, ...] = ()
     block: int = 5
     blocks: int = 7
+    saves: int = 5
     speed_s: float = 600.0
     train_s: float = 600.0
     resume_s: float = 300.0
 
 
 CASES = {
-    "lm-124m": Case("lm-124m", (), 10, 8, 200.0, 110.0, 60.0),
-    "lm-1b": Case("lm-1b", (), 5, 7, 330.0, 240.0, 100.0),
+    "lm-124m": Case("lm-124m", (), 10, 8, 5, 160.0, 100.0, 50.0),
+    "lm-1b": Case("lm-1b", (), 5, 7, 3, 250.0, 370.0, 150.0),
 }
 SMALL = ("workload.model.layers=2", "precision=bf16", "compile=true", "deterministic=false")
 SHARDED = ("strategy=fsdp", "sharding.meta_init=true", "activation_checkpointing=selective")
@@ -154,11 +155,19 @@ class Check:
         changes = self.changes(accumulation=2)
         return {
             "recipe": self.case.recipe,
-            "overrides": gpu_parts.overrides(self.world_size, self.gpus > 0, changes),
+            "overrides": gpu_parts.overrides(self.world_size, self.gpus > 0, self.case.saves, changes),
+            "stop_at": self.stop_at,
             "folder": folder,
             "use_gpu": self.gpus > 0,
             "backend": self.backend,
         }
+
+    @property
+    def stop_at(self) -> int:
+        """The step at which the run with saves stops."""
+        from benchmarks import gpu_parts
+
+        return gpu_parts.SAVE_EVERY * self.case.saves
 
     @property
     def backend(self) -> str:
@@ -197,7 +206,7 @@ class Check:
         began = time.time()
         found = ranks.start(gpu_parts.resume, self.world_size, self.settings(folder), limit_s)
         seconds = max(each["first_step_at"] for each in found) - began
-        what = f"start of processes to the first step after a resume (step {gpu_parts.STOP_AT}), s"
+        what = f"start of processes to the first step after a resume (step {self.stop_at}), s"
         return [Row(self.name, what, round(seconds, 2), f"{seconds:.1f}")]
 
 

@@ -12,6 +12,7 @@ import re
 import resource
 import statistics
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,13 +24,13 @@ from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import Recipe
 
 SAVE_EVERY = 5
-SAVES = 5
-STOP_AT = SAVE_EVERY * SAVES
 RESUMED_STEPS = 2
 PROFILED = (3, 4)
 """Steps that are recorded: compiled, not logged, and before the first save."""
 WAIT_S = 120.0
 """For the write of one checkpoint."""
+WRITER = "checkpoint"
+"""The name of the thread that writes a checkpoint."""
 BLOCKING = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cuStreamSynchronize", "cuCtxSynchronize")
 """Calls that wait until the device has finished what is queued. `cudaEventSynchronize` is not one: the loop
 waits with it for the values of an earlier step.
@@ -38,8 +39,8 @@ PAGEABLE = re.compile(r"Memcpy .*Pageable")
 """Copies from or to memory that is not pinned, for which the host waits."""
 
 
-def overrides(world_size: int, use_gpu: bool, changes: Iterable[str]) -> list[str]:
-    """Changes of the recipe for a run that saves, is stopped, and is resumed."""
+def overrides(world_size: int, use_gpu: bool, saves: int, changes: Iterable[str]) -> list[str]:
+    """Changes of the recipe for a run that saves `saves` times, is stopped, and is resumed."""
     return [
         "validation.every=100000",
         "validation.samples=8",
@@ -48,7 +49,7 @@ def overrides(world_size: int, use_gpu: bool, changes: Iterable[str]) -> list[st
         "checkpoint.keep_best=false",
         "log.tensorboard=false",
         f"log.every={SAVE_EVERY}",
-        f"steps={STOP_AT + RESUMED_STEPS}",
+        f"steps={SAVE_EVERY * saves + RESUMED_STEPS}",
         "optimizer.warmup=1",
         f"profile.steps={PROFILED[0]}-{PROFILED[1]}",
         f"scaling.workers={world_size}",
@@ -58,7 +59,7 @@ def overrides(world_size: int, use_gpu: bool, changes: Iterable[str]) -> list[st
 
 
 def train_and_stop(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, Any]:
-    """Train to step STOP_AT, and save and end there.
+    """Train to step `stop_at`, and save and end there.
 
     Returns:
         graphs: unique graphs after the first logged step, which also computes metrics, and at the end, and
@@ -69,11 +70,11 @@ def train_and_stop(rank: int, world_size: int, settings: dict[str, Any]) -> dict
         stalls: seconds for which each save but the last has held up the loop.
         copy_seconds: of a plain copy to pinned memory of the bytes that this rank saves.
     """
-    from trainfleet.training.stores import open_store
     from trainfleet.training.trainer.loop import train
 
     recipe = load_recipe(settings["recipe"], settings["overrides"])
     context, folder = _context(rank, world_size, settings), Path(settings["folder"])
+    stop_at = settings["stop_at"]
     graphs: dict[int, tuple[int, int]] = {}
     stalls: list[float] = []
     peak = 0
@@ -87,25 +88,27 @@ def train_and_stop(rank: int, world_size: int, settings: dict[str, Any]) -> dict
             peak = _peak_bytes(context.device)
 
     def should_stop() -> bool:
-        """Before a save, wait until the previous one is written: a run saves far less often."""
+        """Before a save, wait until the previous one is written and its predecessor removed: a run saves far
+        less often.
+        """
         if steps and (steps + 1) % SAVE_EVERY == 0:
-            ends, store = time.monotonic() + WAIT_S, open_store(str(folder / "checkpoints"))
-            while _writing(store, steps):
+            ends = time.monotonic() + WAIT_S
+            while _writing():
                 if time.monotonic() > ends:
                     raise TrainfleetError(f"a checkpoint was not written within {WAIT_S:g} s")
                 time.sleep(0.05)
-        return steps + 1 >= STOP_AT
+        return steps + 1 >= stop_at
 
     context.on_step, context.should_stop = on_step, should_stop
     context.on_interval = lambda row: stalls.append(row["checkpoint_seconds"])
     result = train(recipe, context)
-    if result.status != "stopped" or result.step != STOP_AT:
-        raise TrainfleetError(f"the run is {result.status} at step {result.step}, not stopped at {STOP_AT}")
+    if result.status != "stopped" or result.step != stop_at:
+        raise TrainfleetError(f"the run is {result.status} at step {result.step}, not stopped at {stop_at}")
     parameters = _parameters(recipe)
     recorded = list(folder.glob(f"profile/rank-{rank}-*.trace.json.gz"))
     return {
         "parameters": parameters,
-        "graphs": {"first": graphs[SAVE_EVERY][0], "all": graphs[STOP_AT][0], "breaks": graphs[STOP_AT][1]},
+        "graphs": {"first": graphs[SAVE_EVERY][0], "all": graphs[stop_at][0], "breaks": graphs[stop_at][1]},
         "reasons": _break_reasons(),
         "waits": read_waits(recorded[0]) if recorded else None,
         "peak_bytes": peak,
@@ -125,13 +128,9 @@ def _parameters(recipe: Recipe) -> int:
     return sum(each.numel() for each in model.parameters())
 
 
-def _writing(store: Any, steps: int) -> bool:
-    """Whether the save that was due last is not committed yet."""
-    from trainfleet.training.checkpoint import step_name
-    from trainfleet.training.checkpoint.files import committed
-
-    due = steps // SAVE_EVERY * SAVE_EVERY
-    return due > 0 and step_name(due) not in committed(store)
+def _writing() -> bool:
+    """Whether this process still writes a checkpoint, or removes older ones."""
+    return any(each.name == WRITER for each in threading.enumerate())
 
 
 def resume(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, Any]:
@@ -142,18 +141,18 @@ def resume(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, An
         step: the last step.
 
     Raises:
-        TrainfleetError: the run did not resume from step STOP_AT.
+        TrainfleetError: the run did not resume from step `stop_at`.
     """
     from trainfleet.training.trainer.loop import train
 
     recipe = load_recipe(settings["recipe"], settings["overrides"])
-    context = _context(rank, world_size, settings)
+    context, stop_at = _context(rank, world_size, settings), settings["stop_at"]
     done: dict[int, float] = {}
     context.on_step = lambda step, _steps: done.setdefault(step, time.time())
     result = train(recipe, context)
-    if result.resumed_from != STOP_AT or min(done) != STOP_AT + 1:
-        raise TrainfleetError(f"the run resumed from step {result.resumed_from}, not from {STOP_AT}")
-    return {"first_step_at": done[STOP_AT + 1], "step": result.step}
+    if result.resumed_from != stop_at or min(done) != stop_at + 1:
+        raise TrainfleetError(f"the run resumed from step {result.resumed_from}, not from {stop_at}")
+    return {"first_step_at": done[stop_at + 1], "step": result.step}
 
 
 def _context(rank: int, world_size: int, settings: Mapping[str, Any]) -> Any:
