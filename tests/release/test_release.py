@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tools.release import environments
 from tools.release.checkout import checkout_problems, version_of
 from tools.release.licences import licence_problems
 from trainfleet import __version__
@@ -117,9 +118,12 @@ def test_each_licence_is_accepted_or_explained(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_draft_has_every_file_and_its_digests(root: Path, tmp_path: Path) -> None:
+    pythons = {each: environments.find(each) for each in environments.supported(root)}
+    absent = [each for each, path in pythons.items() if path is None]
     command = [sys.executable, "-m", "tools.release", "--draft", "--to", str(tmp_path / "dist")]
+    command += [word for each in absent for word in ("--without", each)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     files = {each.name: each for each in (tmp_path / "dist").iterdir()}
@@ -129,6 +133,10 @@ def test_a_draft_has_every_file_and_its_digests(root: Path, tmp_path: Path) -> N
     statement = json.loads(files["provenance.json"].read_text())
     subjects = {each["name"]: each["digest"]["sha256"] for each in statement["subject"]}
     assert subjects == {name: sums[name] for name in sums if name != "provenance.json"}
+    parameters = statement["predicate"]["buildDefinition"]["internalParameters"]
+    assert parameters["untestedPythons"] == absent
+    tested = [each.rpartition(".")[0] for each in parameters["testedPythons"]]
+    assert sorted(tested + absent) == environments.supported(root)
     bom = json.loads(files[f"trainfleet-{__version__}.cdx.json"].read_text())
     assert bom["bomFormat"] == "CycloneDX"
     assert {"torch", "pulumi"} <= {each["name"] for each in bom["components"]}
