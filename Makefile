@@ -91,8 +91,8 @@ bench: stores ## Every benchmark in full (an hour or more); record the figures i
 gpu-check: ## Train on this machine's GPUs and list the missed targets (20 min; in small without a GPU); needs torch, no set-up
 	@$(or $(wildcard $(VENV)/python),$(PYTHON)) -m benchmarks.gpu
 
-release: setup ## Build and check sdist, wheel, SBOM, hashes and provenance in dist/ (DRAFT=yes: of any checkout)
-	@$(VENV)/python -m tools.release $(if $(filter yes,$(DRAFT)),--draft)
+release: setup ## Build and check sdist, wheel, SBOM, hashes and provenance in dist/ (DRAFT=yes, WITHOUT="3.13": docs/versioning.md)
+	@$(VENV)/python -m tools.release $(if $(filter yes,$(DRAFT)),--draft) $(addprefix --without ,$(WITHOUT))
 
 clean: ## Remove .venv and build and test leftovers (keeps runs/)
 	@rm -rf .venv .setup.lock .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build site

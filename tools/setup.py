@@ -27,6 +27,12 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 LOCK = ROOT / "requirements.lock"
 API_FACTS = ROOT / "packages" / "api-facts"
+PROJECT_FILES = (
+    ROOT / "pyproject.toml",
+    ROOT / "trainfleet" / "__init__.py",
+    API_FACTS / "pyproject.toml",
+)
+"""What the metadata of the editable installs is made of; the version is in `__init__.py`."""
 STAMP = VENV / "trainfleet-setup.json"
 OLDEST, NEWEST = (3, 11), (3, 13)
 
@@ -48,7 +54,7 @@ def main() -> int:
         with one_at_a_time():
             step("environment", environment_key(), make_environment)
             step("packages", digest(LOCK), install_packages)
-            step("project", digest(ROOT / "pyproject.toml", API_FACTS / "pyproject.toml"), install_project)
+            step("project", digest(*PROJECT_FILES), install_project)
         if not arguments.no_engine:
             say("engine", time.monotonic(), run_engine())
     except SetupError as error:

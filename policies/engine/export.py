@@ -6,9 +6,9 @@ The folder holds copies of the rules and of what they import, and needs nothing 
 from __future__ import annotations
 
 import re
-from importlib import metadata
 from pathlib import Path
 
+from trainfleet import __version__
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
 
@@ -55,7 +55,7 @@ def export(folder: Path) -> list[Path]:
                 "the pack cannot be exported", [Problem(str(folder), "is not empty", "a new folder")]
             )
         files = {
-            "PulumiPolicy.yaml": PROJECT.format(version=metadata.version("trainfleet")),
+            "PulumiPolicy.yaml": PROJECT.format(version=__version__),
             "__main__.py": MAIN,
             "requirements.txt": "".join(f"{each}\n" for each in REQUIREMENTS),
             ".gitignore": "venv/\n__pycache__/\n",

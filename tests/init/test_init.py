@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.init.conftest import CLOUDS, Init, options
+from trainfleet import __version__
 from trainfleet.errors import InputError
 from trainfleet.init.answers import Answers, complete
 from trainfleet.init.render import render
@@ -180,8 +181,8 @@ def test_a_wheel_comes_along(tmp_path: Path) -> None:
             {"url": "https://example.com/t.whl", "archive_info": {}},
             "trainfleet[aws] @ https://example.com/t.whl",
         ),
-        ({"url": "file:///gone/t.whl", "archive_info": {}}, "trainfleet[aws]==0.1.0"),
-        ({"url": "file:///checkout", "dir_info": {"editable": True}}, "trainfleet[aws]==0.1.0"),
+        ({"url": "file:///gone/t.whl", "archive_info": {}}, "trainfleet[aws]==" + __version__),
+        ({"url": "file:///checkout", "dir_info": {"editable": True}}, "trainfleet[aws]==" + __version__),
     ],
 )
 def test_the_requirement_repeats_where_trainfleet_came_from(

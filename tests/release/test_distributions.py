@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -87,3 +90,28 @@ def test_a_build_that_fails_is_one_error_with_its_last_lines(tmp_path: Path) -> 
     with pytest.raises(build.ReleaseError) as caught:
         build.build_wheel(tmp_path, tmp_path / "out", EPOCH)
     assert "the build failed" in str(caught.value)
+
+
+@pytest.mark.deep
+def test_every_distribution_has_the_version_of_the_one_place(root: Path, tmp_path: Path) -> None:
+    """Also without tags and history: in a shallow clone, and from the sdist."""
+    source = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{root}", source], check=True)
+    file = source / "trainfleet" / "__init__.py"
+    file.write_text(file.read_text().replace(f'"{__version__}"', '"9.8.7"'))
+    made = build.build(source, tmp_path / "built", EPOCH)
+    assert (made.sdist.name, made.wheel.name) == (
+        "trainfleet-9.8.7.tar.gz",
+        "trainfleet-9.8.7-py3-none-any.whl",
+    )
+    assert build.metadata_problems(made, "9.8.7") == []
+    environment = os.environ | {"PYTHONPATH": str(made.wheel)}
+    for code in (
+        "import trainfleet.cli; trainfleet.cli.main()",
+        "import trainfleet; print(trainfleet.__version__)",
+    ):
+        command = [sys.executable, "-c", code, *(["--version"] if "cli" in code else [])]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split()[-1] == "9.8.7"

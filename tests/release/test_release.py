@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tools.release.checkout import checkout_problems
+from tools.release import environments
+from tools.release.checkout import checkout_problems, version_of
 from tools.release.licences import licence_problems
 from trainfleet import __version__
 
@@ -28,12 +29,20 @@ nvidia- = {licence = "LicenseRef-NVIDIA-Proprietary", reason = "of torch"}
 
 def checkout(folder: Path, version: str = __version__, tag: str = f"v{__version__}") -> Path:
     """A repository with a release commit."""
-    (folder / "pyproject.toml").write_text(f'[project]\nversion = "{version}"\n')
+    for name in ("trainfleet", "policies"):
+        (folder / name).mkdir()
+    (folder / "trainfleet" / "__init__.py").write_text(f'"""Text."""\n\n__version__ = "{version}"\n')
+    (folder / "policies" / "PulumiPolicy.yaml").write_text(f"description: Rules\nversion: {version}\n")
     (folder / "CHANGELOG.md").write_text(f"# Changelog\n\n## {version} - 2026-11-26\n\nText.\n")
-    user = ("-c", "user.name=a", "-c", "user.email=a@example.com")
-    for command in (["init", "-q"], ["add", "-A"], [*user, "commit", "-qm", "Release"], ["tag", tag]):
-        subprocess.run(["git", *command], cwd=folder, check=True)
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    commit(folder, tag)
     return folder
+
+
+def commit(folder: Path, tag: str) -> None:
+    user = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    for command in (["add", "-A"], [*user, "commit", "-qm", "Release"], ["tag", tag]):
+        subprocess.run(["git", *command], cwd=folder, check=True)
 
 
 def test_a_release_has_one_version_everywhere_and_no_changes(tmp_path: Path) -> None:
@@ -50,11 +59,39 @@ def test_a_release_has_one_version_everywhere_and_no_changes(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("version", "tag", "where"),
-    [("9.9.9", "v9.9.9", "trainfleet/__init__.py"), (__version__, "v0.0.1", "git")],
+    [("9.9.9", "v9.9.9", None), (__version__, "v0.0.1", "git"), ("0.2.0rc1", "v0.2.0rc1", None)],
 )
-def test_a_version_that_differs_is_named(tmp_path: Path, version: str, tag: str, where: str) -> None:
-    (problem,) = checkout_problems(checkout(tmp_path, version, tag))
-    assert problem.where == where
+def test_the_tag_must_be_that_of_the_version(
+    tmp_path: Path, version: str, tag: str, where: str | None
+) -> None:
+    assert [each.where for each in checkout_problems(checkout(tmp_path, version, tag))] == [where] * bool(
+        where
+    )
+
+
+def test_the_policy_pack_has_the_version_too(tmp_path: Path) -> None:
+    folder = checkout(tmp_path)
+    (folder / "policies" / "PulumiPolicy.yaml").write_text("version: 0.0.9\n")
+    problem = checkout_problems(folder)[0]
+    assert (problem.where, problem.what) == ("policies/PulumiPolicy.yaml", "has 0.0.9")
+
+
+def test_a_version_below_an_earlier_tag_is_refused(tmp_path: Path) -> None:
+    folder = checkout(tmp_path, "0.10.0", "v0.10.0")
+    for name in ("trainfleet/__init__.py", "policies/PulumiPolicy.yaml", "CHANGELOG.md"):
+        (folder / name).write_text((folder / name).read_text().replace("0.10.0", "0.9.1"))
+    commit(folder, "v0.9.1")
+    (problem,) = checkout_problems(folder)
+    assert (problem.where, problem.what) == (
+        "trainfleet/__init__.py",
+        "has 0.9.1, and v0.10.0 was tagged before",
+    )
+
+
+def test_this_checkout_has_one_version_everywhere(root: Path) -> None:
+    assert version_of(root) == __version__
+    problems = checkout_problems(root)
+    assert [each for each in problems if each.what.startswith("has ")] == []
 
 
 def component(name: str, *licences: dict[str, Any]) -> dict[str, Any]:
@@ -81,9 +118,12 @@ def test_each_licence_is_accepted_or_explained(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_draft_has_every_file_and_its_digests(root: Path, tmp_path: Path) -> None:
+    pythons = {each: environments.find(each) for each in environments.supported(root)}
+    absent = [each for each, path in pythons.items() if path is None]
     command = [sys.executable, "-m", "tools.release", "--draft", "--to", str(tmp_path / "dist")]
+    command += [word for each in absent for word in ("--without", each)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     files = {each.name: each for each in (tmp_path / "dist").iterdir()}
@@ -93,6 +133,10 @@ def test_a_draft_has_every_file_and_its_digests(root: Path, tmp_path: Path) -> N
     statement = json.loads(files["provenance.json"].read_text())
     subjects = {each["name"]: each["digest"]["sha256"] for each in statement["subject"]}
     assert subjects == {name: sums[name] for name in sums if name != "provenance.json"}
+    parameters = statement["predicate"]["buildDefinition"]["internalParameters"]
+    assert parameters["untestedPythons"] == absent
+    tested = [each.rpartition(".")[0] for each in parameters["testedPythons"]]
+    assert sorted(tested + absent) == environments.supported(root)
     bom = json.loads(files[f"trainfleet-{__version__}.cdx.json"].read_text())
     assert bom["bomFormat"] == "CycloneDX"
     assert {"torch", "pulumi"} <= {each["name"] for each in bom["components"]}

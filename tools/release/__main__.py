@@ -1,8 +1,9 @@
 """Builds and checks a release in dist/: `make release`.
 
 Refuses a checkout whose version, changelog and tag differ or that has changes, unless `--draft`. Builds the
-sdist and the wheel twice and compares the bytes, checks contents and metadata, writes the bill of materials,
-checks every package's licence, and writes SHA256SUMS and a provenance statement. Nothing is published.
+sdist and the wheel twice and compares the bytes, checks contents and metadata, uses both in clean
+environments with every supported Python, writes the bill of materials, checks every package's licence, and
+writes SHA256SUMS and a provenance statement. Nothing is published.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.release import build
+from tools.release import build, environments
 from tools.release.checkout import checkout_problems, git, version_of
 from tools.release.licences import licence_problems
 from tools.release.sbom import LOCK, write_sbom
@@ -32,9 +33,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make release", description=__doc__.splitlines()[0])
     parser.add_argument("--draft", action="store_true", help="build although the checkout is not a release")
     parser.add_argument("--to", type=Path, default=ROOT / "dist", help="the folder, which is replaced")
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        choices=environments.supported(ROOT),
+        help="a Python that need not be installed here; it is named in the provenance as not tested",
+    )
     given = parser.parse_args()
     try:
-        release(ROOT, given.to, draft=given.draft)
+        release(ROOT, given.to, draft=given.draft, without=given.without)
     except TrainfleetError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -44,13 +52,15 @@ def main() -> int:
     return 0
 
 
-def release(root: Path, folder: Path, draft: bool) -> None:
+def release(root: Path, folder: Path, draft: bool, without: Sequence[str] = ()) -> None:
     """Build a release into a folder, which appears when everything is in it.
 
     Raises:
         ReleaseError: it must not be published.
     """
     _require(checkout_problems(root), "the checkout is not a release", only_report=draft)
+    pythons = {each: environments.find(each) for each in environments.supported(root)}
+    _require(environments.missing_problems(pythons, without), "not every supported Python can be tested")
     version, epoch = version_of(root), int(git(root, "log", "-1", "--format=%ct"))
     with tempfile.TemporaryDirectory(prefix="trainfleet-release-") as made:
         first, second = Path(made, "first"), Path(made, "second")
@@ -63,12 +73,16 @@ def release(root: Path, folder: Path, draft: bool) -> None:
         problems += build.content_problems(found, build.package_files(root))
         problems += build.metadata_problems(found, version)
         _require(problems, "the distributions are not right")
+        measured, problems = environments.check_all(root, found, pythons, Path(made, "environments"))
+        _require(problems, "the distributions do not work in a clean environment")
+        for python in (each for each, path in pythons.items() if path is None):
+            print(f"  Python {python}: NOT TESTED, it is not installed here", flush=True)
         components = write_sbom(first / f"trainfleet-{version}.cdx.json", version)
         _require(licence_problems(components), "a licence is neither accepted nor explained")
         print(
             f"{len(components)} packages in the bill of materials, each with an accepted licence", flush=True
         )
-        _write_provenance(root, first, version)
+        _write_provenance(root, first, version, measured, pythons)
         _write_sums(first)
         if folder.exists():
             shutil.rmtree(folder)
@@ -90,7 +104,13 @@ def digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _write_provenance(root: Path, folder: Path, version: str) -> None:
+def _write_provenance(
+    root: Path,
+    folder: Path,
+    version: str,
+    measured: Sequence[environments.Installed],
+    pythons: Mapping[str, Path | None],
+) -> None:
     """An in-toto statement with a SLSA provenance predicate, unsigned: what was built, from which commit."""
     statement: dict[str, Any] = {
         "_type": "https://in-toto.io/Statement/v1",
@@ -102,6 +122,10 @@ def _write_provenance(root: Path, folder: Path, version: str) -> None:
             "buildDefinition": {
                 "buildType": "make release",
                 "externalParameters": {"version": version},
+                "internalParameters": {
+                    "testedPythons": sorted({each.python for each in measured}),
+                    "untestedPythons": [each for each, path in pythons.items() if path is None],
+                },
                 "resolvedDependencies": [
                     {"name": "source", "digest": {"gitCommit": git(root, "rev-parse", "HEAD")}},
                     {"name": "requirements.lock", "digest": {"sha256": digest(root / "requirements.lock")}},
