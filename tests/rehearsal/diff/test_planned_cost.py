@@ -110,3 +110,25 @@ def test_a_resource_that_is_retained_or_deleted_is_not_billed_after() -> None:
     assert [each.name for each in previewed_plan(events, {}).resources] == ["key", "other"]
     applied = applied_plan([resource, {**new, "delete": True}, {**new, "external": True}])
     assert [each.name for each in applied.resources] == ["key"]
+
+
+def test_a_recording_prices_unchanged_nodes_as_the_state_does() -> None:
+    """The engine announces a resource that stays without its id, and nodes name their template by its id."""
+    template = {
+        "urn": "urn:pulumi:s::p::t::template", "type": "aws:ec2/launchTemplate:LaunchTemplate", "custom": True,
+        "inputs": {"blockDeviceMappings": [{"ebs": {"volumeSize": 100, "volumeType": "gp3"}}]}, "id": "lt-1",
+    }  # fmt: skip
+    nodes = {
+        "urn": "urn:pulumi:s::p::t::nodes", "type": "aws:eks/nodeGroup:NodeGroup", "custom": True, "id": "n-1",
+        "inputs": {
+            "instanceTypes": ["g6.12xlarge"], "launchTemplate": {"id": "lt-1"},
+            "scalingConfig": {"minSize": 1, "maxSize": 2, "desiredSize": 1},
+        },
+    }  # fmt: skip
+    events = [
+        {"op": op, "urn": each["urn"], "old": each, "new": {**each, "id": ""}}
+        for op, each in (("same", template), ("update", nodes))
+    ]
+    after = bill_of_plan(previewed_plan(events, {}))
+    assert after.unknown == ()
+    assert after.parts == bill_of_plan(applied_plan([template, nodes])).parts

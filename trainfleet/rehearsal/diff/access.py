@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from trainfleet.rehearsal.diff.grants import aws, azure, gcp, kubernetes
+from trainfleet.rehearsal.diff.grants.federation import EXCHANGE
 from trainfleet.rehearsal.diff.grants.model import Grant, Index, Kind, Planned
 from trainfleet.rehearsal.simulation.pulumi_values import plain
 
@@ -27,7 +28,7 @@ _READ = re.compile(
     r"^(get|list|describe|head|batchget|query|scan|select|watch|lookup|search|view|read)", re.I
 )
 _USE = re.compile(r"^(encrypt|decrypt|reencrypt|generatedatakey|generatemac|sign|verify)", re.I)
-_ASSUME = ("sts:assumerole", "sts:tagsession", "sts:setsourceidentity")
+_ASSUME = ("sts:assumerole", "sts:tagsession", "sts:setsourceidentity", EXCHANGE)
 _GONE = {"delete", "delete-replaced", "discard", "discard-replaced", "read-discard"}
 _STAYS = {"same", "update", "refresh", "read"}
 _MOST = 8

@@ -22,6 +22,7 @@ AGREEMENT = 0.02
 """By how much an estimate from a spec may differ from its plan."""
 _GONE = ("delete", "read-discard", "discard", "replace", "remove-pending-replace")
 """Steps after which the resource does not exist, or that only announce other steps."""
+_STAYS = ("same", "update", "refresh")
 Dependencies = Mapping[str, Mapping[str, tuple[str, ...]]]
 """By URN and input: the URNs of the resources that the input's value comes from."""
 
@@ -51,10 +52,15 @@ def applied_plan(resources: Iterable[Mapping[str, Any]]) -> Plan:
 
 
 def previewed_plan(events: Iterable[Mapping[str, Any]], depends: Dependencies) -> Plan:
-    """Return the resources that exist after the steps of a preview."""
+    """Return the resources that exist after the steps of a preview.
+
+    A resource that stays keeps its id: the engine announces it without one. Others refer to it by the id.
+    """
     after: dict[str, Planned] = {}
     for event in events:
         new = event.get("new")
+        if new and event["op"] in _STAYS and not new.get("id"):
+            new = {**new, "id": (event.get("old") or {}).get("id")}
         if new and new.get("custom") and not event["op"].startswith(_GONE) and event["op"] != "read":
             after[event["urn"]] = _planned(new, depends.get(event["urn"], {}))
     return Plan(tuple(after.values()))

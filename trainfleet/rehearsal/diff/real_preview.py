@@ -14,7 +14,7 @@ from trainfleet.rehearsal.diff.drift import drift_of
 from trainfleet.rehearsal.diff.event_log import EventLog
 from trainfleet.rehearsal.diff.model import Diff, Failing
 from trainfleet.rehearsal.diff.plan_file import check_same_preview, read_plan
-from trainfleet.rehearsal.diff.planned_cost import applied_plan, previewed_plan
+from trainfleet.rehearsal.diff.planned_cost import Dependencies, applied_plan, dependencies, previewed_plan
 from trainfleet.rehearsal.diff.worktrees import Revision
 
 
@@ -33,7 +33,7 @@ def diff_of(
         file: an event log or a digest, see `event_log`.
         stack: the stack that it has to be of; empty: any.
         accept_unknown: whether an incomplete recording counts as a whole one.
-        plan: the plan that the same preview saved; its digest is shown.
+        plan: the plan that the same preview saved; its digest is shown, and the cost follows its dependencies.
         usage: what is used, on both sides of the cost.
         limits: what the stack may cost.
 
@@ -54,7 +54,7 @@ def diff_of(
         Failing(each.policy, each.urn.rsplit("::", 1)[-1], each.message, each.level)
         for each in log.violations
     )
-    before, after = _bills(log, usage)
+    before, after = _bills(log, dependencies(saved.path) if saved else {}, usage)
     notes = [f"Plan: {saved.path.name}, SHA-256 {saved.sha256}"] if saved else []
     return Diff(
         stack=log.stack or stack or "(no resources)",
@@ -91,7 +91,7 @@ def _notes(log: EventLog, priced: bool) -> list[str]:
     return notes
 
 
-def _bills(log: EventLog, usage: Usage | None) -> tuple[Bill | None, Bill | None]:
+def _bills(log: EventLog, depends: Dependencies, usage: Usage | None) -> tuple[Bill | None, Bill | None]:
     """Return the costs before and after; None if the recording is incomplete, or nothing has a price."""
     if log.incomplete:
         return None, None
@@ -104,5 +104,5 @@ def _bills(log: EventLog, usage: Usage | None) -> tuple[Bill | None, Bill | None
     ]
     types = {step["urn"]: step["type"] for step in log.steps}
     before = bill_of_plan(applied_plan({**each, "type": types[each["urn"]]} for each in log.before), usage)
-    after = bill_of_plan(previewed_plan(steps, {}), usage)
+    after = bill_of_plan(previewed_plan(steps, depends), usage)
     return (before, after) if before.parts or after.parts else (None, None)

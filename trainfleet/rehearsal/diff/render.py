@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 MARKDOWN_LIMIT = 60_000
 """GitHub and GitLab limit a comment to 65,536 characters; this leaves space for text added by a bot."""
+LONGEST_CELL = 800
+"""A condition of access is longer than 400 characters, and what changed may be at its end."""
 _COLOURS = {
     Verdict.NONE: "green",
     Verdict.CHANGE: "yellow",
@@ -89,7 +91,7 @@ def as_table(diff: Diff, console: Console) -> None:
     for part in tables(diff):
         table = _grid(part.title, *part.heads)
         for row in part.rows:
-            table.add_row(*(escape(short(cell, 300)) for cell in row))
+            table.add_row(*(escape(short(cell, LONGEST_CELL)) for cell in row))
         console.print(table)
     if diff.spec:
         table = _grid("Settings", "setting", "before", "after", "where")
@@ -216,7 +218,7 @@ def as_markdown(diff: Diff, limit: int = MARKDOWN_LIMIT) -> str:
     for part in tables(diff):
         heads, rule = " | ".join(part.heads), "---|" * len(part.heads)
         blocks.append(f"\n#### {part.title}\n\n| {heads} |\n|{rule}\n")
-        blocks += [_cells(*(_plain(short(cell, 400)) for cell in row)) for row in part.rows]
+        blocks += [_cells(*(_plain(short(cell, LONGEST_CELL)) for cell in row)) for row in part.rows]
     if diff.spec:
         blocks.append("\n#### Settings\n\n| setting | before | after | where |\n|---|---|---|---|\n")
         blocks += [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainfleet.rehearsal.diff.grants.federation import CREDENTIAL, of_credential
 from trainfleet.rehearsal.diff.grants.model import ANYWHERE, Grant, Index, Kind, Planned, listed, port_range
 
 ROLES = {
@@ -52,6 +53,8 @@ def grants(resource: Planned, index: Index) -> Iterator[Grant]:
             yield from _network(resource, properties.get("networkAcls"), "value", index, properties)
     elif kind == "ManagedCluster":
         yield from _cluster(resource, index)
+    elif resource.token == CREDENTIAL:
+        yield from of_credential(resource, index)
 
 
 def _assignment(inputs: Mapping[str, Any], index: Index) -> Grant:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from trainfleet.rehearsal.diff.grants.federation import POOL_PROVIDER, of_pool_provider
 from trainfleet.rehearsal.diff.grants.model import (
     ANYWHERE,
     LATER,
@@ -34,6 +35,8 @@ def grants(resource: Planned, index: Index) -> Iterator[Grant]:
         yield from _firewall(resource, index)
     elif resource.token == "gcp:container/cluster:Cluster":
         yield from _cluster(resource, index)
+    elif resource.token == POOL_PROVIDER:
+        yield from of_pool_provider(resource, index)
 
 
 def _iam(resource: Planned, of: str, form: str, index: Index) -> Iterator[Grant]:
