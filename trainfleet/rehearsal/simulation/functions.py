@@ -5,7 +5,6 @@ A function without an answer gets a plausible result, so that one run finds all 
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import re
@@ -16,7 +15,7 @@ from typing import Any
 from trainfleet.rehearsal.simulation.cloud_model import CloudModel
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.pulumi_values import plain
-from trainfleet.rehearsal.simulation.schema import Package, outputs_of
+from trainfleet.rehearsal.simulation.schema import Package, outputs_of, sdk_module
 from trainfleet.rehearsal.simulation.state import Cloud
 from trainfleet.rehearsal.simulation.values import Identity, digest, made
 
@@ -81,6 +80,11 @@ def resource_token(package: Package, token: str) -> str:
     return next((each for each in candidates if each in package.classes), "")
 
 
+def listed_token(package: Package, token: str) -> str:
+    """Return the type whose resources a function lists (`getSubnets`: `ec2/subnet:Subnet`); empty if none."""
+    return resource_token(package, token.removesuffix("s")) if token.endswith("s") else ""
+
+
 def _existing(
     package: Package, token: str, args: dict[str, Any], records: list[CloudObject]
 ) -> CloudObject | None:
@@ -133,8 +137,11 @@ def _plausible(
     name = str(args.get("name") or seed[:8])
     own_id = str(args.get("id") or (model.make_id(kind, args, name, seed) if kind else seed[:17]))
     identity = Identity(token, name, own_id, region, model.account, {})
+    values = made(cls, identity)
+    if isinstance(values.get("ids"), list) and (each := listed_token(package, token)):
+        values["ids"] = [model.make_id(each, args, name, seed)]
     return {
-        **made(cls, identity),
+        **values,
         **{key: value for key, value in args.items() if value is not None},
         "id": own_id,
     }
@@ -152,10 +159,7 @@ def result_class(package: Package, token: str) -> type | None:
     _, path, function = token.split(":")
     folder = path.split("/")[0] if package.name != "azure-native" else path.replace("/", ".")
     try:
-        module = importlib.import_module(
-            package.module if folder == "index" else f"{package.module}.{folder}"
-        )
-        getattr(module, "outputs", None)  # loads a module that the SDK imports on first use
+        module = sdk_module(package.module if folder == "index" else f"{package.module}.{folder}")
         own = next(
             name for name in dir(module) if name.replace("_", "").lower() == function.lower() and "_" in name
         )
