@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import re
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from trainfleet.rehearsal.simulation import functions
+from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 from trainfleet.rehearsal.simulation.pulumi_values import SIGNATURE, UNKNOWN
 from trainfleet.rehearsal.simulation.schema import packages, sdk_module
@@ -108,3 +110,88 @@ def test_threads_never_see_a_module_of_an_sdk_half_loaded(
         thread.join()
     monkeypatch.delitem(sys.modules, "slow_sdk")
     assert found == [True] * 4
+
+
+VPC, SUBNETS, SUBNET = "aws:ec2/getVpc:getVpc", "aws:ec2/getSubnets:getSubnets", "aws:ec2/getSubnet:getSubnet"
+
+
+def test_an_account_has_a_default_vpc_with_a_subnet_in_each_zone() -> None:
+    cloud = Cloud()
+    vpc = answer(VPC, {"default": True}, cloud)
+    assert answer(VPC, {"filters": [{"name": "is-default", "values": ["true"]}]}, cloud)["id"] == vpc["id"]
+    assert answer(VPC, {"id": vpc["id"]}, cloud)["cidrBlock"] == vpc["cidrBlock"] == "172.31.0.0/16"
+    ids = answer(SUBNETS, {"filters": [{"name": "vpc-id", "values": [vpc["id"]]}]}, cloud)["ids"]
+    subnets = [answer(SUBNET, {"id": each}, cloud) for each in ids]
+    assert sorted(each["availabilityZone"] for each in subnets) == ["us-east-2a", "us-east-2b", "us-east-2c"]
+    ranges = [ipaddress.ip_network(each["cidrBlock"]) for each in subnets]
+    assert all(each.subnet_of(ipaddress.ip_network("172.31.0.0/16")) for each in ranges)
+    assert {each["vpcId"] for each in subnets} == {vpc["id"]}
+    assert not cloud.missing
+
+
+@pytest.mark.parametrize(
+    ("token", "args"),
+    [
+        (VPC, {"id": "vpc-0123456789abcdef0"}),
+        (
+            VPC,
+            {
+                "default": True,
+                "filters": [{"name": "tag:team", "values": ["a"]}, {"name": "x", "values": []}],
+            },
+        ),
+        (SUBNETS, {"filters": [{"name": "vpc-id", "values": ["vpc-0123456789abcdef0"]}]}),
+        (SUBNETS, {"filters": [{"name": "tag:tier", "values": ["private"]}]}),
+        (SUBNET, {"id": "subnet-0123456789abcdef0"}),
+    ],
+)
+def test_what_only_the_real_account_knows_is_still_asked_for(token: str, args: dict[str, Any]) -> None:
+    cloud = Cloud()
+    answer(token, args, cloud)
+    assert len(cloud.missing) == 1
+
+
+def test_subnets_of_a_vpc_of_the_program_are_listed() -> None:
+    cloud = Cloud()
+    inputs = {"vpcId": "vpc-0aaaaaaaaaaaaaaaa"}
+    cloud.create(CloudObject("urn::a", "aws:ec2/subnet:Subnet", "subnet-1", "", inputs, inputs), 0)
+    asked = {"filters": [{"name": "vpc-id", "values": ["vpc-0aaaaaaaaaaaaaaaa"]}]}
+    assert answer(SUBNETS, asked, cloud)["ids"] == ["subnet-1"]
+
+
+def test_registries_answer_with_credentials() -> None:
+    token = answer("aws:ecr/getAuthorizationToken:getAuthorizationToken", {})
+    assert base64.b64decode(token["authorizationToken"]).decode() == f"AWS:{token['password']}"
+    held = answer("azure-native:containerregistry:listRegistryCredentials", {"registryName": "team"})
+    assert held["username"] == "team"
+    assert [each["name"] for each in held["passwords"]] == ["password", "password2"]
+
+
+def test_a_project_is_found_by_its_filter() -> None:
+    token = "gcp:projects/getProject:getProject"
+    (project,) = answer(token, {"filter": "name:team-a", "project": "other"})["projects"]
+    assert project["projectId"] == "team-a"
+    assert answer(token, {"filter": "labels.a:b", "project": "other"})["projects"][0]["projectId"] == "other"
+
+
+MANIFEST = """
+kind: Pod
+apiVersion: v1
+---
+---
+kind: List
+items:
+- {kind: Secret}
+- {kind: Service}
+"""
+
+
+def test_a_manifest_is_decoded() -> None:
+    found = answer("kubernetes:yaml:decode", {"text": MANIFEST})["result"]
+    assert [each["kind"] for each in found] == ["Pod", "Secret", "Service"]
+
+
+@pytest.mark.parametrize("text", ["a: [", "- a", "text"])
+def test_what_is_not_a_manifest_is_an_error(text: str) -> None:
+    with pytest.raises(LookupError, match="the manifest"):
+        answer("kubernetes:yaml:decode", {"text": text})

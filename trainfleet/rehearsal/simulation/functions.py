@@ -42,14 +42,15 @@ def result(  # noqa: PLR0917 - one per part of the question
     given = in_types(result_class(package, token), given)
     if (written := cloud.accepted.answer(token, given)) is not None:
         return {**_plausible(package, model, token, given, region), **written}
-    if finder := model.finders.get(token):
-        return finder(given, region, cloud.everything())
+    finder = model.finders.get(token)
+    if finder and (found := finder(given, region, cloud.everything())) is not None:
+        return {**_plausible(package, model, token, given, region), **found}
     if answer := model.answers.get(token):
         return answer(given, region)
     plausible = _plausible(package, model, token, given, region)
-    if (found := _existing(package, token, given, cloud.everything())) is not None:
-        known = {name: value for name, value in found.outputs.items() if not plausible or name in plausible}
-        return {**plausible, **known, "id": found.id}
+    if (own := _existing(package, token, given, cloud.everything())) is not None:
+        known = {name: value for name, value in own.outputs.items() if not plausible or name in plausible}
+        return {**plausible, **known, "id": own.id}
     cloud.missing_answer(token, {"function": token, "args": given, "result": _shown(plausible, given)})
     return plausible
 

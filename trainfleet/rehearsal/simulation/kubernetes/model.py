@@ -17,6 +17,7 @@ from trainfleet.rehearsal.simulation.check import TYPES, VALIDATION, Mistake, ch
 from trainfleet.rehearsal.simulation.cloud_model import CloudModel
 from trainfleet.rehearsal.simulation.custom_resources import definition_mistakes, schema_mistakes, schemas_of
 from trainfleet.rehearsal.simulation.facts.custom import custom_kinds
+from trainfleet.rehearsal.simulation.kubernetes.manifests import decoded
 from trainfleet.rehearsal.simulation.kubernetes.metadata import metadata_mistakes
 from trainfleet.rehearsal.simulation.kubernetes.outputs import stored
 from trainfleet.rehearsal.simulation.kubernetes.pods import template_mistakes
@@ -70,6 +71,7 @@ class KubernetesModel(CloudModel):
     account = ""
 
     strict = True
+    answers = {"kubernetes:yaml:decode": decoded}
 
     def __init__(self) -> None:
         self.definitions: dict[str, dict[str, Any]] = {}
