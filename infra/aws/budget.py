@@ -5,13 +5,13 @@ from __future__ import annotations
 import pulumi
 import pulumi_aws as aws
 
+from trainfleet.api_limits import limit
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import Budget as BudgetSpec
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.tags import PLATFORM_TAG
 
-MOST_ALERTS = 5
-"""AWS allows five notifications per budget."""
+MOST_ALERTS: int = limit("aws.budget_notifications", "maxItems")
 
 
 def alerts(budget: BudgetSpec, owner: str) -> list[aws.budgets.BudgetNotificationArgsDict]:

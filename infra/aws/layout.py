@@ -10,6 +10,7 @@ import hashlib
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 
+from trainfleet.api_limits import limit
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.spec.node_group import NodeGroup
 from trainfleet.infra.spec.node_groups import node_groups
@@ -82,30 +83,7 @@ HYPERPOD_REGIONS = {
 """Regions of HyperPod on EKS, and the account that publishes its health agent's image there
 (aws/sagemaker-hyperpod-cli, chart health-monitoring-agent, templates/_helpers.tpl at 0ae955c).
 """
-LOG_RETENTION_DAYS = (
-    1,
-    3,
-    5,
-    7,
-    14,
-    30,
-    60,
-    90,
-    120,
-    150,
-    180,
-    365,
-    400,
-    545,
-    731,
-    1096,
-    1827,
-    2192,
-    2557,
-    2922,
-    3288,
-    3653,
-)
+LOG_RETENTION_DAYS = tuple(days for days in limit("aws.log_retention_days", "enum") if days)
 """What CloudWatch Logs accepts (API PutRetentionPolicy)."""
 
 

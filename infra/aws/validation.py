@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
+from trainfleet.api_limits import limit
 from trainfleet.infra.aws import validation_pools
 from trainfleet.infra.aws.layout import (
     LOG_RETENTION_DAYS,
@@ -25,7 +26,8 @@ from trainfleet.infra.validation.pools import CLOUD, pools_with_machine
 from trainfleet.pydantic_messages import Path
 from trainfleet.suggestions import nearest
 
-LUSTRE_STEP_GIB, LUSTRE_SMALLEST_GIB, LUSTRE_LARGEST_GIB = 2400, 1200, 100800
+_SMALLEST, _LARGER = limit("aws.lustre_ssd_gib", "anyOf")
+LUSTRE_SMALLEST_GIB, LUSTRE_STEP_GIB, LUSTRE_LARGEST_GIB = _SMALLEST["enum"][0], _LARGER["multipleOf"], 100800
 PARTITIONS = {
     "cn-": "AWS China (partition `aws-cn`)",
     "us-gov-": "AWS GovCloud (partition `aws-us-gov`)",

@@ -10,14 +10,14 @@ from datetime import date
 import pulumi
 from pulumi_azure_native import consumption
 
+from trainfleet.api_limits import limit
 from trainfleet.dates import today
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import Budget as BudgetSpec
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.tags import PLATFORM_TAG
 
-MOST_ALERTS = 5
-"""Azure allows five notifications per budget."""
+MOST_ALERTS: int = limit("azure.budget_notifications", "maxProperties")
 
 
 def alerts(budget: BudgetSpec, owner: str) -> dict[str, consumption.NotificationArgsDict]:

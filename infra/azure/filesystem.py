@@ -15,6 +15,7 @@ from trainfleet.infra.azure import layout, storage_accounts, vaults
 from trainfleet.infra.azure.foundation import Foundation
 from trainfleet.infra.azure.keys import ENCRYPTS
 from trainfleet.infra.azure.permissions import grant, once_in_effect
+from trainfleet.infra.azure.sizes import LONGEST_RECOVERY
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import SharedVolume
 from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
@@ -120,7 +121,6 @@ class LustreDriver(PlatformComponent):
 
 
 SHARE = "shared"
-LONGEST_RECOVERY = 365
 
 
 class Nfs(PlatformComponent):

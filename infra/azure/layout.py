@@ -10,6 +10,7 @@ import hashlib
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 
+from trainfleet.api_limits import limit
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.spec.named import Named
 from trainfleet.infra.spec.node_group import NodeGroup
@@ -98,7 +99,8 @@ POD_RANGES = ("10.244.0.0/14", "172.20.0.0/14")
 SERVICE_RANGES = ("172.24.0.0/16", "10.100.0.0/16")
 KEPT_ADDRESSES = 5
 """Addresses of every subnet that Azure reserves (Virtual Network FAQ)."""
-SHORTEST_LOGS, LONGEST_LOGS = 30, 730
+SHORTEST_LOGS: int = limit("azure.log_retention_days", "minimum")
+LONGEST_LOGS: int = limit("azure.log_retention_days", "maximum")
 """Days for which a Log Analytics workspace keeps logs interactively."""
 PRIVATE_ZONES = {
     "blob": "privatelink.blob.core.windows.net",

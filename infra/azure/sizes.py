@@ -4,6 +4,7 @@ Imports no SDK.
 
 from __future__ import annotations
 
+from trainfleet.api_limits import limit
 from trainfleet.infra.catalog.machines import Machine
 
 TEMPORARY_DISK_GIB = {
@@ -29,10 +30,14 @@ UNRESERVABLE = ("Standard_ND", "Standard_NC40ads_H100", "Standard_NC80adis_H100"
 """Series without capacity reservations (Azure, on-demand capacity reservation, limitations, 2026-02-17)."""
 LARGEST_DISK_GIB = 2048
 """The largest root disk that AKS gives a node (AKS agent pools, osDiskSizeGB)."""
-LUSTRE_STEPS_TIB = {125: 16, 250: 8, 500: 4}
+LUSTRE_STEPS_TIB: dict[int, int] = {
+    speed: limit(f"azure.lustre_tib.{speed}", "multipleOf") for speed in (125, 250, 500)
+}
 """By MB/s for each TiB: the step in which capacity is sold, and its least (Managed Lustre documentation,
 throughput and sizes).
 """
+LONGEST_RECOVERY: int = limit("azure.blob_recovery_days", "maximum")
+"""Days for which deleted objects and files can be restored."""
 LUSTRE_MOST_TIB = 128
 NFS_MOST_GIB = 102400
 DRAIN_MINUTES = 30

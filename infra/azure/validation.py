@@ -22,7 +22,13 @@ from trainfleet.infra.azure.layout import (
     plan,
     pool_zones,
 )
-from trainfleet.infra.azure.sizes import INLINE_NODES, LUSTRE_MOST_TIB, LUSTRE_STEPS_TIB, NFS_MOST_GIB
+from trainfleet.infra.azure.sizes import (
+    INLINE_NODES,
+    LONGEST_RECOVERY,
+    LUSTRE_MOST_TIB,
+    LUSTRE_STEPS_TIB,
+    NFS_MOST_GIB,
+)
 from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.validation.existing_network import EXISTING, in_own_network
@@ -36,8 +42,6 @@ MOST_RANGES = 100
 """Container Registry service tiers: public IP rules of a registry. The API server accepts 200."""
 NOT_INTEGRATED = ("qatarcentral",)
 """Regions without API Server VNet Integration (AKS documentation; Microsoft Q&A 5865050, 2026-04-20)."""
-LONGEST_RECOVERY = 365
-"""Storage, soft delete for blobs: 1 to 365 days."""
 _AKS_OWN = tuple(map(IPv4Network, ("172.30.0.0/16", "172.31.0.0/16")))
 
 

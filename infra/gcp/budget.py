@@ -10,6 +10,7 @@ from __future__ import annotations
 import pulumi
 import pulumi_gcp as gcp
 
+from trainfleet.api_limits import limit
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.gcp.apis import Apis
 from trainfleet.infra.gcp.foundation import Foundation
@@ -17,7 +18,7 @@ from trainfleet.infra.gcp.layout import short_name
 from trainfleet.infra.spec.schema import Budget as BudgetSpec
 from trainfleet.infra.spec.schema import PlatformSpec
 
-MOST_CHANNELS = 5
+MOST_CHANNELS: int = limit("gcp.budget_channels", "maxItems")
 """A budget has at most five channels (Budget API, monitoringNotificationChannels)."""
 PLATFORM_LABEL = "trainfleet-platform"
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
+from trainfleet.api_limits import limit
 from trainfleet.infra.gcp import layout, validation_pools
 from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import PlatformSpec
@@ -17,15 +18,18 @@ from trainfleet.infra.validation.pools import CLOUD, pools, pools_with_machine
 from trainfleet.pydantic_messages import Path
 from trainfleet.suggestions import nearest
 
-MOST_LOG_DAYS = 3650
-MOST_CHANNELS = 5
-MOST_LABELS = 64
+MOST_LOG_DAYS: int = limit("gcp.log_retention_days", "maximum")
+MOST_CHANNELS: int = limit("gcp.budget_channels", "maxItems")
+MOST_LABELS: int = limit("gcp.labels", "maxProperties")
 OWN_LABELS = ("name", "trainfleet-platform", "trainfleet-environment", "trainfleet-owner", "trainfleet-stack")
 """Labels that the platform sets on every resource (infra/tags.py)."""
-LUSTRE_STEP_GIB = {1000: 9000, 500: 18000, 250: 36000, 125: 72000}
+_SPEEDS = (1000, 500, 250, 125)
+LUSTRE_STEP_GIB: dict[int, int] = {each: limit(f"gcp.lustre_gib.{each}", "multipleOf") for each in _SPEEDS}
 """By MB/s per TiB: the smallest capacity and the step."""
-LUSTRE_LARGEST_GIB = {1000: 954_000, 500: 1_908_000, 250: 3_816_000, 125: 7_632_000}
-FILESTORE_STEPPED_FROM_GIB, FILESTORE_STEP_GIB, FILESTORE_LARGEST_GIB = 10240, 2560, 102_400
+LUSTRE_LARGEST_GIB: dict[int, int] = {each: limit(f"gcp.lustre_gib.{each}", "maximum") for each in _SPEEDS}
+FILESTORE_STEPPED_FROM_GIB, FILESTORE_STEP_GIB = 10240, 2560
+FILESTORE_SMALLEST_GIB: int = limit("gcp.filestore_gib", "minimum")
+FILESTORE_LARGEST_GIB: int = limit("gcp.filestore_gib", "maximum")
 SERVICES_PREFIX = {"lustre": 20, "nfs": 24}
 _RESERVED_ADDRESSES = 4
 """Addresses of each subnet that Google reserves (VPC guide, subnets)."""
@@ -230,7 +234,8 @@ def gcp_filesystem_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
         )
     else:
         step = FILESTORE_STEP_GIB if size >= FILESTORE_STEPPED_FROM_GIB else 1
-        smallest, largest, what = 1, FILESTORE_LARGEST_GIB, f"Filestore is not sold with {size} GiB"
+        smallest, largest = FILESTORE_SMALLEST_GIB, FILESTORE_LARGEST_GIB
+        what = f"Filestore is not sold with {size} GiB"
     if size % step or not smallest <= size <= largest:
         offered = min(max(-(-size // step) * step, smallest), largest)
         more = f", and more in steps of {step}" if step > 1 else ""

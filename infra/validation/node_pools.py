@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainfleet.api_limits import limit
 from trainfleet.infra.catalog.machines import Machine, catalogue, machines_of, sells_machines
 from trainfleet.infra.catalog.regions import known_in, offered_in
 from trainfleet.infra.cloud_support import ReservationId, support
@@ -20,8 +21,9 @@ FACTS = "instance_type and its facts in `machine`"
 RESERVED_NAMES = ("system",)
 """Names of pools that every platform has."""
 RESERVED_LABELS = ("kubernetes.io", "k8s.io", "nvidia.com", "skypilot.co", "trainfleet.io")
-_LABEL_NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
-_LABEL_PREFIX = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
+_LABEL_NAME: str = limit("kubernetes.label", "pattern")
+_LABEL_PREFIX: str = limit("kubernetes.label_prefix", "pattern")
+_LONGEST_LABEL_PREFIX: int = limit("kubernetes.label_prefix", "maxLength")
 
 
 def kind_is_offered(spec: PlatformSpec) -> Iterator[Finding]:
@@ -278,7 +280,7 @@ def labels_are_free(spec: PlatformSpec) -> Iterator[Finding]:
                 what = f"labels of {owner} are set by the platform"
                 yield Finding(where, what, "a domain of your own, or none")
             elif not re.fullmatch(_LABEL_NAME, name) or (
-                prefixed and not re.fullmatch(_LABEL_PREFIX, domain)
+                prefixed and (len(domain) > _LONGEST_LABEL_PREFIX or not re.fullmatch(_LABEL_PREFIX, domain))
             ):
                 fix = "[domain/]name, the name of letters, digits, `-`, `_` and `.`, at most 63"
                 yield Finding(where, "is not a valid label key", fix)

@@ -88,12 +88,15 @@ def test_a_resource_is_laid_next_to_the_operation_that_makes_it() -> None:
     gatherer = Gatherer([Model("lambda", MODEL)], "lambda_")
     gatherer.resource(resource.args, "Function")
     found = {name: entry for (_, name), (_, entry) in gatherer.found.items()}
-    assert found["name"] == {"length": [1, 64], "pattern": "[a-z]+"}
+    assert found["name"] == {"minLength": 1, "maxLength": 64, "pattern": "[a-z]+"}
     assert found["memorySize"] == {}, "the provider's documentation goes further than this model"
-    assert found["timeout"] == {"range": [1, 900]}
-    assert found["packageType"] == {"values": ["Image", "Zip"]}
-    assert found["layers"]["count"] == [None, 5]
-    assert gatherer.found["FunctionEphemeralStorageArgs", "size"][1] in ({}, {"range": [128, 10240]})
+    assert found["timeout"] == {"minimum": 1, "maximum": 900}
+    assert found["packageType"] == {"enum": ["Image", "Zip"]}
+    assert found["layers"]["maxItems"] == 5
+    assert gatherer.found["FunctionEphemeralStorageArgs", "size"][1] in (
+        {},
+        {"minimum": 128, "maximum": 10240},
+    )
 
 
 def refused(token: str, inputs: dict[str, object]) -> list[Mistake]:
@@ -139,8 +142,8 @@ def test_only_an_expression_that_python_reads_alike_is_used(pattern: str, good: 
 
 
 def test_an_id_may_be_shortened_but_not_an_account() -> None:
-    entry = {"length": [20, 40], "pattern": r"subnet-[0-9a-f]{17}"}
-    assert relaxed("subnetId", entry) == {"length": [None, 40], "pattern": "subnet-[0-9a-f]+"}
+    entry = {"minLength": 20, "maxLength": 40, "pattern": r"subnet-[0-9a-f]{17}"}
+    assert relaxed("subnetId", entry) == {"maxLength": 40, "pattern": "subnet-[0-9a-f]+"}
     assert relaxed("name", entry) == entry
     assert relaxed("roleArn", {"pattern": r"arn:aws:iam::\d{12}:.{0,9}x+"})["pattern"].count(r"\d{12}") == 1
 
@@ -148,9 +151,10 @@ def test_an_id_may_be_shortened_but_not_an_account() -> None:
 def test_prose_of_a_model_is_read() -> None:
     assert text("<p>Valid: <code>a | b</code></p><ul><li>one</li></ul>") == "Valid: `a` | `b`\n\n\n* one"
     assert promised("<p>Constraints:</p><ul><li>Must be a value from 0 to 35</li></ul>", "number") == {
-        "range": [0, 35]
+        "minimum": 0,
+        "maximum": 35,
     }
-    assert promised("<p>Valid values: <code>standard | gp2 | io1</code></p>", "text")["values"] == [
+    assert promised("<p>Valid values: <code>standard | gp2 | io1</code></p>", "text")["enum"] == [
         "gp2",
         "io1",
         "standard",

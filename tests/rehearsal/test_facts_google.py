@@ -37,7 +37,7 @@ def test_versions_of_an_api_are_taken_together(tmp_path: Path) -> None:
         (tmp_path / f"things.{version}.json").write_text(json.dumps(document(version, *values)))
     (api,) = read_apis(tmp_path, ["things", "none"])
     entries = [schemas["Thing"] for schemas in api.versions]
-    assert facts([entry["mode"] for entry in entries], number=False) == {"values": ["A", "B"]}
+    assert facts([entry["mode"] for entry in entries], number=False) == {"enum": ["A", "B"]}
     assert "pattern" in facts([entry["ttl"] for entry in entries], number=False)
     assert api.ids[0] == {"Thing": {"thingid": "`[a-z]{3,9}`"}}
     assert (normal("allow_policies"), normal("Addresses"), normal("status")) == (
@@ -59,11 +59,11 @@ def test_versions_of_an_api_are_taken_together(tmp_path: Path) -> None:
                 "* Must contain only lowercase letters, numbers, and hyphens. * Must start with a letter. *"
                 " Must be between 1-40 characters. * Must end with a number."
             ),
-            {"pattern": "[a-z](?:[a-z0-9-]*[a-z0-9])?", "length": [1, 40]},
+            {"pattern": "[a-z](?:[a-z0-9-]*[a-z0-9])?", "minLength": 1, "maxLength": 40},
         ),
         (
             "This value should be 4-63 characters, and valid characters are /a-z-/.",
-            {"pattern": "[a-z0-9-][a-z0-9-]*", "length": [4, 63]},
+            {"pattern": "[a-z0-9-][a-z0-9-]*", "minLength": 4, "maxLength": 63},
         ),
         ("Letters, numbers and hyphens, like in an e-mail address, are allowed.", {}),
         ("The name of the thing.", {}),

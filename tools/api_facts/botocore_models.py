@@ -10,7 +10,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from tools.api_facts.gather import Entry, anchored, usable
+from tools.api_facts.gather import anchored, usable
+from tools.api_facts.keywords import ITEMS, LENGTHS, NUMBERS, Entry, limits
 from tools.api_facts.prose import promised
 
 Shape = dict[str, Any]
@@ -126,18 +127,18 @@ class Model:
         low, high = shape.get("min"), shape.get("max")
         if shape["type"] == "string":
             if shape.get("enum"):
-                entry["values"] = sorted(set(shape["enum"]))
+                entry["enum"] = sorted(set(shape["enum"]))
             else:
                 if (low or 0) > 0 or high:
-                    entry["length"] = [low or None, high]
+                    entry |= limits(LENGTHS, low or None, high)
                 if (pattern := anchored(shape.get("pattern", ""))) and usable(pattern):
                     entry["pattern"] = pattern
         elif KINDS.get(shape["type"]) == "number" and (low is not None or high is not None):
-            entry["range"] = [low, high]
+            entry |= limits(NUMBERS, low, high)
         if holder and holder.get("max"):
-            entry["count"] = [None, holder["max"]]
+            entry |= limits(ITEMS, None, holder["max"])
         kind = KINDS.get(shape["type"], "")
-        if not set(entry) - {"count"} and (
+        if not set(entry) - {"maxItems"} and (
             documented := promised(document or shape.get("documentation", ""), kind)
         ):
             entry |= documented

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tools.api_facts.keywords import LENGTHS, NUMBERS, limits
 from trainfleet.rehearsal.simulation.docstrings import read
 
 Schemas = dict[str, dict[str, dict[str, Any]]]
@@ -19,8 +20,8 @@ FORMATS: dict[str, dict[str, Any]] = {
     "google-duration": {"pattern": r"-?\d+(\.\d{1,9})?s"},
     "google-datetime": {"pattern": r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)"},
     "date": {"pattern": r"\d{4}-\d\d-\d\d"},
-    "uint32": {"range": [0, 2**32 - 1]},
-    "uint64": {"range": [0, None]},
+    "uint32": {"minimum": 0, "maximum": 2**32 - 1},
+    "uint64": {"minimum": 0},
 }
 """The facts of a format. Source: developers.google.com/discovery/v1/type-format."""
 
@@ -102,10 +103,10 @@ def facts(entries: list[dict[str, Any]], *, number: bool) -> dict[str, Any]:
     """Return the facts on which all versions of one property agree."""
     plain = [inner(entry) for entry in entries]
     if plain and all(entry.get("enum") for entry in plain):
-        return {"values": sorted({str(value) for entry in plain for value in entry["enum"]})}
+        return {"enum": sorted({str(value) for entry in plain for value in entry["enum"]})}
     formats = {str(entry.get("format")) for entry in plain}
     found: dict[str, Any] = {}
-    if len(formats) == 1 and ("range" in FORMATS.get(one := formats.pop(), {})) == number:
+    if len(formats) == 1 and ("minimum" in FORMATS.get(one := formats.pop(), {})) == number:
         found |= FORMATS.get(one, {})
     patterns = {entry["pattern"] for entry in plain if "pattern" in entry}
     if len(patterns) == 1 and not number:
@@ -119,14 +120,14 @@ def _described(entries: list[dict[str, Any]], *, number: bool) -> dict[str, Any]
         return {}
     found: dict[str, Any] = {}
     if number and all(one.numbers != (None, None) for one in docs):
-        found["range"] = list(_widest([one.numbers for one in docs]))
+        found |= limits(NUMBERS, *_widest([one.numbers for one in docs]))
     if not number and all(one.length != (None, None) for one in docs):
-        found["length"] = list(_widest([one.length for one in docs]))
+        found |= limits(LENGTHS, *_widest([one.length for one in docs]))
     if not number and all(one.values and one.closed for one in docs):
         values = {value for one in docs for value in (*one.values, *_words(one.mentioned))}
         # Other words in prose are often only examples.
         if all(re.fullmatch(r"[A-Z][A-Z0-9_]+", value) for value in values):
-            found["values"] = sorted(values)
+            found["enum"] = sorted(values)
     return found
 
 

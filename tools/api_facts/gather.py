@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tools.api_facts.keywords import ITEMS, LENGTHS, NUMBERS, Entry, Pair, pair, whole, without
 from tools.api_facts.places import folder_of
 from trainfleet.rehearsal.simulation.schema import Kind, Property
-
-Entry = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -57,24 +56,22 @@ def scalar(kind: Kind) -> str:
 def agreed(name: str, declared: Property, entry: Entry) -> Entry:
     """Return the part of an entry that fits the property's type and does not contradict its documentation."""
     kind, docs, kept = scalar(declared.kind), declared.docs, relaxed(name, entry)
-    for key in {"text": ("range", "also"), "number": ("length", "pattern")}.get(kind, tuple(kept)):
-        kept.pop(key, None)
+    foreign = {"text": NUMBERS, "number": (*LENGTHS, "pattern")}.get(kind, (*kept, *NUMBERS))
+    kept = without(kept, *foreign)
     if declared.kind.name != "list":
-        kept.pop("count", None)
-    if values := kept.get("values"):
+        kept = without(kept, *ITEMS)
+    if values := kept.get("enum"):
         lower = {value.lower() for value in values}
         words = [*map(str, declared.kind.values), *docs.values]
         if words and not lower & {word.lower() for word in words}:
-            kept.pop("values")
-    if (limits := kept.get("range")) and not _covers(limits, docs.numbers):
-        kept.pop("range")
-        kept.pop("also", None)
-    if (limits := kept.get("length")) and not _covers(limits, docs.length):
-        kept.pop("length")
+            kept.pop("enum")
+    for keywords, documented in ((NUMBERS, docs.numbers), (LENGTHS, docs.length)):
+        if not _covers(pair(kept, keywords), documented):
+            kept = without(kept, *keywords)
     return kept
 
 
-def _covers(limits: list[float | None], docs: tuple[float | None, float | None]) -> bool:
+def _covers(limits: Pair, docs: Pair) -> bool:
     low, high = limits
     return not (
         (low is not None and docs[0] is not None and docs[0] < low)
@@ -96,9 +93,7 @@ def relaxed(name: str, entry: Entry) -> Entry:
     """Return the entry of an id without its exact length, because people shorten ids."""
     if not re.search(r"(?<!ccount)(Id|Arn|Identifier)s?$|^(id|arn)s?$", name):
         return entry
-    found = dict(entry)
-    if (limits := found.pop("length", None)) and limits[1] is not None:
-        found["length"] = [None, limits[1]]
+    found = without(entry, "minLength")
     if pattern := found.pop("pattern", ""):
         loose = _DIGITS.sub(lambda digits: digits[1] + ("*" if digits[2] == "0" else "+"), pattern)
         if usable(loose):
@@ -126,6 +121,11 @@ def usable(pattern: str) -> bool:
     except re.error:
         return False
     return not (expression.fullmatch("~!#% \u00e9\n") and expression.fullmatch("a"))
+
+
+def final(entry: Entry) -> Entry:
+    """Return an entry as it is written: with a pattern for the whole text."""
+    return {**entry, "pattern": whole(entry["pattern"])} if "pattern" in entry else entry
 
 
 def write(
@@ -169,7 +169,7 @@ def _text(source: str, items: list[GatheredFact], rules: dict[str, list[dict[str
             number = 1
             while (name := item.shape if number == 1 else f"{item.shape}.{number}") in shapes:
                 number += 1
-            names[key], shapes[name] = name, item.entry
+            names[key], shapes[name] = name, final(item.entry)
         types[item.cls][item.name] = names[key]
     lines = [f'{{"source": {json.dumps(source)},', '"shapes": {']
     lines += [

@@ -26,7 +26,8 @@ from tools.api_facts.botocore_models import (
     schema,
 )
 from tools.api_facts.conflicts import exclusive
-from tools.api_facts.gather import Entry, GatheredFact, agreed, scalar, write
+from tools.api_facts.gather import GatheredFact, agreed, scalar, write
+from tools.api_facts.keywords import ITEMS, LENGTHS, NUMBERS, Entry, joined, split, without
 from tools.api_facts.places import OPTIONAL
 from trainfleet.rehearsal.simulation.schema import Kind, Package, Property, inputs_of, packages
 
@@ -179,7 +180,7 @@ class Gatherer:
             ):
                 members = {member for form in forms(plain(name))[:2] for member in model.words.get(form, ())}
                 entries = [model.entry(member) for member in sorted(members)]
-                texts = [entry.get("values") for _, entry, kind in entries if kind == "text"]
+                texts = [entry.get("enum") for _, entry, kind in entries if kind == "text"]
                 if texts and all(texts) and len({tuple(values or ()) for values in texts}) == 1:
                     self.take(model, args, name, declared, sorted(members)[0])
 
@@ -203,7 +204,7 @@ class Gatherer:
             return
         key = (args.__name__, name)
         if not model.shapes[leaf].get("enum") and _FREE.fullmatch(name):
-            entry.pop("values", None)  # prose lists only some of the valid values
+            entry.pop("enum", None)  # prose lists only some of the valid values
         kept = agreed(name, declared, entry)
         if key not in self.found:
             self.found[key] = (leaf, kept)
@@ -228,24 +229,16 @@ def _wraps(member: str, structure: str) -> bool:
 
 def _both(one: Entry, other: Entry) -> Entry:
     """Return the widest limits of two entries."""
+    (one, also), (other, more) = split(one), split(other)
     found: Entry = {}
-    for key in sorted(set(one) & set(other)):
-        if key == "values":
-            found[key] = sorted({*one[key], *other[key]})
-        elif key == "pattern":
-            if one[key] == other[key]:
-                found[key] = one[key]
-        elif key == "also":
-            found[key] = sorted({*one[key], *other[key]})
-        elif key in ("range", "length", "count"):
-            (low, high), (least, most) = one[key], other[key]
-            limits = [
-                None if low is None or least is None else min(low, least),
-                None if high is None or most is None else max(high, most),
-            ]
-            if limits != [None, None]:
-                found[key] = limits
-    return found
+    if "enum" in one and "enum" in other:
+        found["enum"] = sorted({*one["enum"], *other["enum"]})
+    if "pattern" in one and one["pattern"] == other.get("pattern"):
+        found["pattern"] = one["pattern"]
+    for low, high in (NUMBERS, LENGTHS, ITEMS):
+        found |= {key: min(one[key], other[key]) for key in (low,) if key in one and key in other}
+        found |= {key: max(one[key], other[key]) for key in (high,) if key in one and key in other}
+    return joined(found, sorted({*also, *more}) if also and more else ())
 
 
 def _counterpart(members: dict[str, Member], name: str, noun: str, structure: str) -> Member | None:
@@ -297,11 +290,7 @@ def gather(models: dict[str, Model], package: Package, settings: dict[str, Any])
         for (cls, name), (shape, entry) in gatherer.found.items():
             key = f"{cls}.{name}"
             facts = left_out.get(key, []) if key in left_out else []
-            kept = (
-                {}
-                if key in left_out and facts is None
-                else {what: value for what, value in entry.items() if what not in (facts or ())}
-            )
+            kept = {} if key in left_out and facts is None else without(entry, *(facts or ()))
             if kept:
                 yield GatheredFact(place, cls, name, shape, kept)
 

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from tools.api_facts.discovery import Api, facts, inner, normal, read_apis
+from tools.api_facts.gather import final
+from tools.api_facts.keywords import LENGTHS, NUMBERS, Entry, without
 from tools.api_facts.naming import name_rule
 from tools.api_facts.places import folder_of
 from trainfleet.rehearsal.simulation.schema import Kind, Property, documents_of, inputs_of, packages
@@ -44,8 +46,6 @@ _ANYWHERE = frozenset(
     )
 )
 _SCALARS = {"string": False, "enum": False, "integer": True, "number": True}
-
-Entry = dict[str, Any]
 
 
 @dataclass
@@ -174,16 +174,14 @@ class Documents:
             return
         if docs.closed and docs.values:
             return  # the provider accepts what it documents
-        values = found.get("values", [])
+        values = found.get("enum", [])
         known = {*docs.values, *map(str, declared.kind.values)}
         if values and known and not known & set(values):
             return  # the provider's names differ from the API's
-        if "range" in found and (
-            docs.numbers != (None, None) or scalar(declared.kind) not in ("integer", "number")
-        ):
-            found = {key: value for key, value in found.items() if key != "range"}
-        if "length" in found and docs.length != (None, None):
-            found = {key: value for key, value in found.items() if key != "length"}
+        if docs.numbers != (None, None) or scalar(declared.kind) not in ("integer", "number"):
+            found = without(found, *NUMBERS)
+        if docs.length != (None, None):
+            found = without(found, *LENGTHS)
         if found:
             gathered.add(cls, name, found)
 
@@ -212,13 +210,14 @@ def add_name(gathered: GatheredFacts, cls: type, name: str, declared: Property, 
     found = name_rule(text)
     if (
         not found
-        or gathered.types[cls.__name__].get(name, {}).keys() & {"pattern", "values"}
+        or gathered.types[cls.__name__].get(name, {}).keys() & {"pattern", "enum"}
         or declared.docs.values
         or declared.docs.pattern
     ):
         return
-    if limits := found.pop("length", None):
-        found["pattern"] = f"(?=[^/]{{{limits[0] or 1},{limits[1]}}}$){found['pattern']}"
+    if "maxLength" in found:
+        low, high = found.get("minLength") or 1, found["maxLength"]
+        found["pattern"] = f"(?=[^/]{{{low},{high}}}$){found['pattern']}"
     if "(default)" in text:
         found["pattern"] = rf"(?:\(default\)|{found['pattern']})"
     gathered.add(
@@ -277,7 +276,7 @@ def written(gathered: GatheredFacts, source: str) -> str:
     types: dict[str, dict[str, str]] = {}
     for cls in sorted(gathered.types):
         for name in sorted(gathered.types[cls]):
-            text = json.dumps(gathered.types[cls][name], sort_keys=True)
+            text = json.dumps(final(gathered.types[cls][name]), sort_keys=True)
             shapes.setdefault(text, f"s{len(shapes) + 1}")
             types.setdefault(cls, {})[name] = shapes[text]
     lines = [f' "source": {json.dumps(source)}']

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from tools.api_facts.keywords import LENGTHS, limits
+
 _WRITTEN = re.compile(
     r"[`(/\s]\^?((?:\(\?:|\()?\[(?:a-z|A-Z|0-9|\\w)[^`\s]*?[\]})*+?])\$?(?:[`)/](?=[\s.,;:]|$)|(?=\s|[.,;](?:\s|$)|$))"
 )
@@ -91,7 +93,7 @@ def _length(words: str) -> dict[str, Any]:
     if not pairs:
         return {}
     low, high = min(low for low, _ in pairs), max(high for _, high in pairs)
-    return {"length": [low or None, high]} if high >= 4 else {}
+    return limits(LENGTHS, low or None, high) if high >= 4 else {}
 
 
 def _end_rules(words: str) -> dict[str, Any]:

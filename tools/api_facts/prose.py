@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import re
 
-from tools.api_facts.gather import Entry
+from tools.api_facts.keywords import LENGTHS, NUMBERS, Entry, joined, limits
 from trainfleet.rehearsal.simulation.docstrings import read
 
 _CODE = re.compile(r"<code>(.*?)</code>", re.S)
@@ -45,9 +45,9 @@ def promised(document: str, kind: str) -> Entry:
     found: Entry = {}
     if kind == "number":
         if plain.numbers != (None, None):
-            found["range"] = [_whole(limit) for limit in plain.numbers]
+            found |= limits(NUMBERS, *map(_whole, plain.numbers))
         elif plain.values and plain.closed:
-            found["values"] = list(plain.values)
+            found["enum"] = list(plain.values)
         low, high = plain.numbers
         mentioned = sorted(int(word) for word in plain.mentioned if re.fullmatch(r"-?\d{1,9}", word))
         mentioned = [
@@ -55,15 +55,13 @@ def promised(document: str, kind: str) -> Entry:
             for number in mentioned
             if (low is not None and number < low) or (high is not None and number > high)
         ]
-        if mentioned and "range" in found:
-            found["also"] = [str(number) for number in mentioned]
-        return found
+        return joined(found, map(str, mentioned))
     if plain.values and plain.closed:
-        found["values"] = sorted(
+        found["enum"] = sorted(
             {*plain.values, *(word for word in plain.mentioned if re.fullmatch(r"[\w.:/+-]{1,60}", word))}
         )
     elif plain.length != (None, None):
-        found["length"] = list(plain.length)
+        found |= limits(LENGTHS, *plain.length)
         if re.search(r"(?i)first character must be a letter", words) and re.search(
             r"(?i)consecutive hyphens", words
         ):

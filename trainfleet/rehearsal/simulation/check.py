@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from trainfleet.rehearsal.simulation.docstrings import Documented
-from trainfleet.rehearsal.simulation.facts import ANY, NO_FACT, Fact, Limits
+from trainfleet.rehearsal.simulation.facts import NO_FACT, Fact
+from trainfleet.rehearsal.simulation.json_schema import violations
 from trainfleet.rehearsal.simulation.pulumi_values import SIGNATURE, UNKNOWN, masked
 from trainfleet.rehearsal.simulation.schema import Kind, Property, ResourceType, inputs_of
 from trainfleet.suggestions import did_you_mean, nearest
@@ -124,11 +125,9 @@ class _Check:
             if not isinstance(value, list):
                 yield _wrong(path, value, "a list")
                 return
-            yield from _counted(path, len(value), declared.fact.count)
+            yield from _limited(path, value, declared.fact)
             docs = Documented(declared.docs.values, declared.docs.closed, declared.docs.mentioned)
-            item = Property(
-                kind.item or Kind("any"), required=True, docs=docs, fact=replace(declared.fact, count=ANY)
-            )
+            item = Property(kind.item or Kind("any"), required=True, docs=docs, fact=declared.fact)
             for index, entry in enumerate(value):
                 yield from self.value(f"{path}[{index}]", entry, item)
         elif kind.name in ("map", "object"):
@@ -140,7 +139,7 @@ class _Check:
         if not isinstance(value, dict):
             yield _wrong(path, value, "a map" if kind.name == "map" else "an object")
             return
-        yield from _counted(path, len(value), fact.count)
+        yield from _limited(path, value, fact)
         if kind.cls is not None:
             yield from self.object(path, value, inputs_of(kind.cls))
         else:
@@ -192,7 +191,8 @@ _QUANTITIES = frozenset(
 
 def _enum(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
     known = [str(choice) for choice in declared.kind.values]
-    if str(value) in (*known, *declared.docs.values, *declared.docs.mentioned, *declared.fact.values):
+    also = declared.fact.schema.get("enum", ())
+    if str(value) in (*known, *declared.docs.values, *declared.docs.mentioned, *also):
         return
     near = nearest(str(value), known) if len(known) <= _FEW else _respelt(str(value), known)
     # An open enum rejects only a value that is almost identical to a known one: two valid names may share a
@@ -240,46 +240,32 @@ def _by_fact(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
     """Yield what the API's model rejects, except values that the SDK or its documentation names."""
     fact, text = declared.fact, str(value)
     quoted = {*map(str, declared.kind.values), *declared.docs.values, *declared.docs.mentioned}
-    if fact == NO_FACT or text == "" or text in quoted or text in fact.also or UNKNOWN in text:
+    if not fact.schema or text == "" or text in quoted or UNKNOWN in text:
         return
-    if fact.values and not _among(text, fact.values, quoted) and (fact.closed or _slip(text, fact.values)):
+    values = fact.schema.get("enum", ())
+    if values and not _among(text, values, quoted):
         # Of a catalogue (p7.48xlarge, p5.48xlarge), only another spelling of a known value is surely wrong.
-        grows = is_catalogue(path, fact.values) and _respelt(text, fact.values) is None
+        grows = is_catalogue(path, values) and _respelt(text, values) is None
         yield Mistake(
             path,
-            f"{_shortened(text)} is not one of the {len(fact.values)} values known when the source was read"
+            f"{_shortened(text)} is not one of the {len(values)} values known when the source was read"
             if grows
             else f"{_shortened(text)} is not one of the values that the API takes",
-            did_you_mean(text, fact.values),
+            did_you_mean(text, values),
             documented=True,
             source=fact.source,
             open=grows,
         )
-        return
-    low, high = fact.numbers
-    if (low, high) != ANY and _is_number(value, whole=False) and not _within(float(value), fact.numbers):
-        yield Mistake(
-            path, f"{text} is out of range", _between(low, high), documented=True, source=fact.source
-        )
-    if not _within(len(text), fact.length):
-        yield Mistake(
-            path,
-            f"{_shortened(text)} has {len(text)} characters",
-            _between(*fact.length, "characters"),
-            documented=True,
-            source=fact.source,
-        )
-    elif fact.pattern and not re.fullmatch(fact.pattern, text):
-        yield Mistake(
-            path,
-            f"{_shortened(text)} is not valid here",
-            f"it must match {fact.pattern}",
-            documented=True,
-            source=fact.source,
-        )
+    elif not values:
+        yield from _limited(path, value, fact)
 
 
-def _among(text: str, values: tuple[str, ...], quoted: set[str]) -> bool:
+def _limited(path: str, value: Any, fact: Fact) -> Iterator[Mistake]:
+    for what, fix in violations(value, fact.schema):
+        yield Mistake(path, what, fix, documented=True, source=fact.source)
+
+
+def _among(text: str, values: Collection[str], quoted: set[str]) -> bool:
     """Return whether the API has this value.
 
     Case is ignored if the documentation spells one of the values in a different case.
@@ -290,28 +276,12 @@ def _among(text: str, values: tuple[str, ...], quoted: set[str]) -> bool:
     return text.lower() in lower and any(word.lower() in lower and word not in values for word in quoted)
 
 
-def _slip(text: str, values: tuple[str, ...]) -> bool:
-    return _respelt(text, values) is not None or (
-        (near := nearest(text, values)) is not None and _similar(text, near)
-    )
-
-
-def _counted(path: str, number: int, limits: Limits) -> Iterator[Mistake]:
-    if not _within(number, limits):
-        yield Mistake(path, f"has {number} entries", _between(*limits), documented=True, source=DOCUMENTATION)
-
-
-def _within(number: float, limits: Limits) -> bool:
-    low, high = limits
-    return (low is None or number >= low) and (high is None or number <= high)
-
-
 def _text(path: str, value: str, declared: Property) -> Iterator[Mistake]:
     docs = declared.docs
     if (
         docs.values
         and value
-        and value not in declared.fact.values
+        and value not in declared.fact.schema.get("enum", ())
         and value not in docs.values
         and value not in docs.mentioned
         and (docs.closed or nearest(value, docs.values) is not None or _respelt(value, docs.values))
@@ -323,29 +293,12 @@ def _text(path: str, value: str, declared: Property) -> Iterator[Mistake]:
             documented=True,
             source=DOCUMENTATION,
         )
-    low, high = docs.length
-    if not (low or 0) <= len(value) <= (high or len(value)):
-        yield Mistake(
-            path,
-            f"{_shortened(value)} has {len(value)} characters",
-            _between(low, high, "characters"),
-            documented=True,
-            source=DOCUMENTATION,
-        )
-    if docs.pattern and not re.fullmatch(docs.pattern, value):
-        yield Mistake(
-            path,
-            f"{_shortened(value)} is not a valid name",
-            f"it must match {docs.pattern}",
-            documented=True,
-            source=DOCUMENTATION,
-        )
+    yield from _documented(path, value, docs)
 
 
 def _number(path: str, value: Any, docs: Documented) -> Iterator[Mistake]:
     number = float(value)
     shown = str(int(number)) if number.is_integer() else str(value)
-    low, high = docs.numbers
     if docs.values and docs.closed and shown not in docs.values and shown not in docs.mentioned:
         yield Mistake(
             path,
@@ -354,23 +307,13 @@ def _number(path: str, value: Any, docs: Documented) -> Iterator[Mistake]:
             documented=True,
             source=DOCUMENTATION,
         )
-    elif shown not in docs.mentioned and (
-        (low is not None and number < low) or (high is not None and number > high)
-    ):
-        yield Mistake(
-            path, f"{shown} is out of range", _between(low, high), documented=True, source=DOCUMENTATION
-        )
+    elif shown not in docs.mentioned:
+        yield from _documented(path, value, docs)
 
 
-def _between(low: float | None, high: float | None, what: str = "") -> str:
-    words = (
-        f"from {low:g} to {high:.15g}"
-        if low and high is not None
-        else f"at most {high:.15g}"
-        if high is not None
-        else f"at least {low:g}"
-    )
-    return f"it must be {words} {what}".rstrip()
+def _documented(path: str, value: Any, docs: Documented) -> Iterator[Mistake]:
+    for what, fix in violations(value, docs.schema):
+        yield Mistake(path, what, fix, documented=True, source=DOCUMENTATION)
 
 
 def _shortened(value: str) -> str:

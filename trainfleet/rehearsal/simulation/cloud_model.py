@@ -20,8 +20,8 @@ from trainfleet.rehearsal.simulation.values import Identity, digest, fill
 from trainfleet.suggestions import did_you_mean
 
 Answer = Callable[[dict[str, Any], str], dict[str, Any]]
-Finder = Callable[[dict[str, Any], str, list[CloudObject]], dict[str, Any]]
-"""A function whose result depends on what exists."""
+Finder = Callable[[dict[str, Any], str, list[CloudObject]], dict[str, Any] | None]
+"""A function whose result depends on what exists. None: it has no answer to these arguments."""
 
 
 class CloudModel:

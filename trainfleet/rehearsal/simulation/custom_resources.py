@@ -7,16 +7,14 @@ Kubernetes documentation, structural schemas.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from trainfleet.rehearsal.simulation.check import Mistake
+from trainfleet.rehearsal.simulation.json_schema import Schema, violations
 from trainfleet.rehearsal.simulation.kubernetes_types import amount
 from trainfleet.rehearsal.simulation.pulumi_values import SIGNATURE, UNKNOWN
 from trainfleet.suggestions import did_you_mean
-
-Schema = dict[str, Any]
 
 
 def definition_mistakes(inputs: dict[str, Any]) -> Iterator[Mistake]:
@@ -92,8 +90,8 @@ def _value(path: str, value: Any, schema: Schema) -> Iterator[Mistake]:
     if _extension(schema, "int-or-string"):
         if isinstance(value, (bool, list, dict, float)):
             yield Mistake(path, f"must be a whole number or a string, not {value!r}")
-        elif schema.get("pattern") and not re.search(schema["pattern"], str(value)):
-            yield Mistake(path, f"{value!r} is not valid here", _pattern_words(schema["pattern"]))
+        else:
+            yield from _limited(path, value, schema)
         return
     expected = _TYPES.get(str(kind))
     if expected is not None and not (
@@ -101,17 +99,8 @@ def _value(path: str, value: Any, schema: Schema) -> Iterator[Mistake]:
     ):
         yield Mistake(path, f"must be {expected[1]}, not {_shown(value)}")
         return
-    if schema.get("enum") and value not in schema["enum"]:
-        yield Mistake(
-            path,
-            f"{value!r} is not one of the values",
-            did_you_mean(str(value), [str(choice) for choice in schema["enum"]]),
-        )
-    if isinstance(value, str):
-        yield from _text(path, value, schema)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield from _number(path, value, schema)
-    elif isinstance(value, list):
+    yield from _limited(path, value, schema)
+    if isinstance(value, list):
         yield from _list(path, value, schema)
     elif isinstance(value, dict):
         yield from _object(path, value, schema)
@@ -132,45 +121,11 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _pattern_words(pattern: str) -> str:
-    return (
-        "a quantity is like 500m, 4 or 8Gi"
-        if "Ki" in pattern or "KMGTPE" in pattern
-        else f"it must match {pattern}"
-    )
-
-
-def _text(path: str, value: str, schema: Schema) -> Iterator[Mistake]:
-    pattern = schema.get("pattern")
-    if pattern and not re.search(pattern, value):
-        yield Mistake(path, f"{value!r} is not valid here", _pattern_words(pattern))
-    if not int(schema.get("minLength") or 0) <= len(value) <= int(schema.get("maxLength") or len(value)):
-        yield Mistake(
-            path,
-            f"{value!r} has {len(value)} characters",
-            f"from {schema.get('minLength', 0)} to {schema.get('maxLength', 'any')}",
-        )
-
-
-def _number(path: str, value: float, schema: Schema) -> Iterator[Mistake]:
-    low, high = schema.get("minimum"), schema.get("maximum")
-    under = low is not None and (value <= low if schema.get("exclusiveMinimum") else value < low)
-    over = high is not None and (value >= high if schema.get("exclusiveMaximum") else value > high)
-    if under or over:
-        yield Mistake(
-            path,
-            f"{value} is out of range",
-            f"from {low if low is not None else 'any'} to {high if high is not None else 'any'}",
-        )
+def _limited(path: str, value: Any, schema: Schema) -> Iterator[Mistake]:
+    return (Mistake(path, what, fix) for what, fix in violations(value, schema))
 
 
 def _list(path: str, value: list[Any], schema: Schema) -> Iterator[Mistake]:
-    if not int(schema.get("minItems") or 0) <= len(value) <= int(schema.get("maxItems") or len(value)):
-        yield Mistake(
-            path,
-            f"has {len(value)} entries",
-            f"from {schema.get('minItems', 0)} to {schema.get('maxItems', 'any')}",
-        )
     for index, item in enumerate(value):
         yield from _value(f"{path}[{index}]", item, schema.get("items") or {})
     yield from _repeated(path, value, schema)
@@ -222,5 +177,3 @@ def _object(path: str, value: dict[str, Any], schema: Schema) -> Iterator[Mistak
     for name in schema.get("required") or ():
         if value.get(name) is None:
             yield Mistake(f"{path}.{name}", "missing required property")
-    if schema.get("maxProperties") is not None and len(value) > schema["maxProperties"]:
-        yield Mistake(path, f"has {len(value)} entries", f"at most {schema['maxProperties']}")

@@ -5,9 +5,12 @@ Many cloud limits are documented only in prose ("Valid values are `A` and `B`", 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+from trainfleet.rehearsal.simulation.json_schema import Schema
 
 Number = float
 
@@ -26,6 +29,14 @@ class Documented:
     numbers: tuple[Number | None, Number | None] = (None, None)
     length: tuple[int | None, int | None] = (None, None)
     pattern: str = ""
+
+    @functools.cached_property
+    def schema(self) -> Schema:
+        """The limits, without the values, as a JSON Schema."""
+        (low, high), (least, most) = self.numbers, self.length
+        limits = {"minimum": low, "maximum": high, "minLength": least, "maxLength": most}
+        limits |= {"pattern": f"^(?:{self.pattern})$" if self.pattern else None}
+        return {key: limit for key, limit in limits.items() if limit is not None}
 
 
 NOTHING = Documented()

@@ -5,7 +5,6 @@ A function without an answer gets a plausible result, so that one run finds all 
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import re
@@ -16,7 +15,7 @@ from typing import Any
 from trainfleet.rehearsal.simulation.cloud_model import CloudModel
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.pulumi_values import plain
-from trainfleet.rehearsal.simulation.schema import Package, outputs_of
+from trainfleet.rehearsal.simulation.schema import Package, outputs_of, sdk_module
 from trainfleet.rehearsal.simulation.state import Cloud
 from trainfleet.rehearsal.simulation.values import Identity, digest, made
 
@@ -43,14 +42,15 @@ def result(  # noqa: PLR0917 - one per part of the question
     given = in_types(result_class(package, token), given)
     if (written := cloud.accepted.answer(token, given)) is not None:
         return {**_plausible(package, model, token, given, region), **written}
-    if finder := model.finders.get(token):
-        return finder(given, region, cloud.everything())
+    finder = model.finders.get(token)
+    if finder and (found := finder(given, region, cloud.everything())) is not None:
+        return {**_plausible(package, model, token, given, region), **found}
     if answer := model.answers.get(token):
         return answer(given, region)
     plausible = _plausible(package, model, token, given, region)
-    if (found := _existing(package, token, given, cloud.everything())) is not None:
-        known = {name: value for name, value in found.outputs.items() if not plausible or name in plausible}
-        return {**plausible, **known, "id": found.id}
+    if (own := _existing(package, token, given, cloud.everything())) is not None:
+        known = {name: value for name, value in own.outputs.items() if not plausible or name in plausible}
+        return {**plausible, **known, "id": own.id}
     cloud.missing_answer(token, {"function": token, "args": given, "result": _shown(plausible, given)})
     return plausible
 
@@ -79,6 +79,11 @@ def resource_token(package: Package, token: str) -> str:
     lowered = kind[:1].lower() + kind[1:]
     candidates = (f"{name}:{module.rsplit('/', 1)[0]}/{lowered}:{kind}", f"{name}:{module}:{kind}")
     return next((each for each in candidates if each in package.classes), "")
+
+
+def listed_token(package: Package, token: str) -> str:
+    """Return the type whose resources a function lists (`getSubnets`: `ec2/subnet:Subnet`); empty if none."""
+    return resource_token(package, token.removesuffix("s")) if token.endswith("s") else ""
 
 
 def _existing(
@@ -133,8 +138,11 @@ def _plausible(
     name = str(args.get("name") or seed[:8])
     own_id = str(args.get("id") or (model.make_id(kind, args, name, seed) if kind else seed[:17]))
     identity = Identity(token, name, own_id, region, model.account, {})
+    values = made(cls, identity)
+    if isinstance(values.get("ids"), list) and (each := listed_token(package, token)):
+        values["ids"] = [model.make_id(each, args, name, seed)]
     return {
-        **made(cls, identity),
+        **values,
         **{key: value for key, value in args.items() if value is not None},
         "id": own_id,
     }
@@ -152,10 +160,7 @@ def result_class(package: Package, token: str) -> type | None:
     _, path, function = token.split(":")
     folder = path.split("/")[0] if package.name != "azure-native" else path.replace("/", ".")
     try:
-        module = importlib.import_module(
-            package.module if folder == "index" else f"{package.module}.{folder}"
-        )
-        getattr(module, "outputs", None)  # loads a module that the SDK imports on first use
+        module = sdk_module(package.module if folder == "index" else f"{package.module}.{folder}")
         own = next(
             name for name in dir(module) if name.replace("_", "").lower() == function.lower() and "_" in name
         )

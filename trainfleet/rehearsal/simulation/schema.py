@@ -110,12 +110,24 @@ def _classes(init: Path) -> dict[str, tuple[str, str]]:
     return {token: (module["fqn"], name) for module in modules for token, name in module["classes"].items()}
 
 
+def sdk_module(name: str) -> types.ModuleType:
+    """Import a module of an SDK, completely.
+
+    The SDKs load their modules on first use. Until Python 3.12 a second thread that uses one meanwhile sees
+    it half loaded, so all of them are loaded under one lock.
+    """
+    with _LOCK:
+        module = importlib.import_module(name)
+        getattr(module, "outputs", None)  # loads it
+        return module
+
+
 @functools.cache
 def _resource(package: str, token: str, fqn: str, name: str) -> ResourceType:  # noqa: ARG001 - `package` is part of the cache key
     with _LOCK, warnings.catch_warnings():
         # Other classes in the module may be deprecated.
         warnings.simplefilter("ignore", DeprecationWarning)
-        module = importlib.import_module(fqn)
+        module = sdk_module(fqn)
         cls = getattr(module, name)
         home = sys.modules[cls.__module__]
         args = (

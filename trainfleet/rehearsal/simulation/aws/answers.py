@@ -1,4 +1,4 @@
-"""What AWS answers to functions: zones, policy documents, images and Auto Scaling groups.
+"""What AWS answers to functions: zones, policy documents, images, Auto Scaling groups, the default VPC.
 
 A function (`aws.get_…`) that is not in the table fails by name, because an invented answer would prove
 nothing. Source: the API references of the AWS services.
@@ -6,6 +6,7 @@ nothing. Source: the API references of the AWS services.
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -74,7 +75,23 @@ def _vpc_endpoint_service(args: dict[str, Any], region: str) -> dict[str, Any]:
     }
 
 
+def _registry_token(args: dict[str, Any], region: str) -> dict[str, Any]:
+    """ECR API reference, GetAuthorizationToken: base64 of `AWS:PASSWORD`."""
+    registry = args.get("registryId") or ACCOUNT
+    password = digest(f"token of {registry}")
+    return {
+        "id": region,
+        "region": region,
+        "authorizationToken": base64.b64encode(f"AWS:{password}".encode()).decode(),
+        "expiresAt": "2026-01-01T12:00:00Z",
+        "password": password,
+        "proxyEndpoint": f"https://{registry}.dkr.ecr.{region}.amazonaws.com",
+        "userName": "AWS",
+    }
+
+
 ANSWERS: dict[str, Answer] = {
+    "aws:ecr/getAuthorizationToken:getAuthorizationToken": _registry_token,
     "aws:index/getAvailabilityZones:getAvailabilityZones": _availability_zones,
     "aws:index/getCallerIdentity:getCallerIdentity": lambda *_: {
         "id": ACCOUNT,
@@ -167,7 +184,91 @@ def _scaling_group(args: dict[str, Any], region: str, records: list[CloudObject]
     return {"id": args["name"], "name": args["name"], "region": region, **limits}
 
 
+# The default VPC, which every account has in each region (Amazon VPC user guide, default VPCs): 172.31.0.0/16
+# with a subnet of /20 in each zone.
+
+
+def _default_vpc(region: str) -> str:
+    return f"vpc-0{digest('default VPC', region)[:16]}"
+
+
+def _filters(args: dict[str, Any]) -> dict[str, list[str]]:
+    return {str(each["name"]): [str(value) for value in each["values"]] for each in args.get("filters") or []}
+
+
+def _vpc(args: dict[str, Any], region: str, _: list[CloudObject]) -> dict[str, Any] | None:
+    own = _default_vpc(region)
+    filters = _filters(args)
+    asks = args.get("default") is True or filters.get("is-default") == ["true"]
+    if args.get("id") != own and (not asks or args.get("id") or len(filters) > 1):
+        return None
+    return {
+        **args,
+        "id": own,
+        "arn": f"arn:aws:ec2:{region}:{ACCOUNT}:vpc/{own}",
+        "cidrBlock": "172.31.0.0/16",
+        "cidrBlockAssociations": [],
+        "default": True,
+        "dhcpOptionsId": f"dopt-0{digest(own, 'dhcp')[:16]}",
+        "enableDnsHostnames": True,
+        "enableDnsSupport": True,
+        "instanceTenancy": "default",
+        "mainRouteTableId": f"rtb-0{digest(own, 'main')[:16]}",
+        "ownerId": ACCOUNT,
+        "region": region,
+        "state": "available",
+        "tags": {},
+    }
+
+
+def _default_subnets(region: str) -> dict[str, tuple[str, str]]:
+    """Return the zone and the range of each default subnet by its id."""
+    return {
+        f"subnet-0{digest('default subnet', zone)[:16]}": (zone, f"172.31.{16 * index}.0/20")
+        for index, zone in enumerate(_zones(region))
+    }
+
+
+def _subnets(args: dict[str, Any], region: str, records: list[CloudObject]) -> dict[str, Any] | None:
+    """Return the subnets of a VPC: of the default one, or those that exist. Another filter has no answer."""
+    filters = _filters(args)
+    if args.get("tags") or list(filters) != ["vpc-id"]:
+        return None
+    ids = list(_default_subnets(region)) if filters["vpc-id"] == [_default_vpc(region)] else []
+    ids += [
+        record.id
+        for record in records
+        if short(record.token) == "ec2/subnet:Subnet" and plain(record.inputs)["vpcId"] in filters["vpc-id"]
+    ]
+    return {**args, "id": region, "region": region, "ids": sorted(ids)} if ids else None
+
+
+def _subnet(args: dict[str, Any], region: str, _: list[CloudObject]) -> dict[str, Any] | None:
+    found = _default_subnets(region).get(str(args.get("id")))
+    if found is None:
+        return None
+    zone, cidr = found
+    own = str(args["id"])
+    return {
+        **args,
+        "arn": f"arn:aws:ec2:{region}:{ACCOUNT}:subnet/{own}",
+        "availabilityZone": zone,
+        "availableIpAddressCount": 4091,
+        "cidrBlock": cidr,
+        "defaultForAz": True,
+        "mapPublicIpOnLaunch": True,
+        "ownerId": ACCOUNT,
+        "region": region,
+        "state": "available",
+        "tags": {},
+        "vpcId": _default_vpc(region),
+    }
+
+
 FINDERS: dict[str, Finder] = {
+    "aws:ec2/getVpc:getVpc": _vpc,
+    "aws:ec2/getSubnets:getSubnets": _subnets,
+    "aws:ec2/getSubnet:getSubnet": _subnet,
     # The SDK has a wrong name for the function that lists Auto Scaling groups.
     "aws:autoscaling/getAmiIds:getAmiIds": _scaling_group_names,
     "aws:autoscaling/getGroup:getGroup": _scaling_group,

@@ -45,6 +45,14 @@ def own_outputs(token: str, name: str, resource_id: str, region: str, random: st
     if kind == "ec2/vpc:Vpc":  # the main route table of a new VPC is its default one
         table = f"rtb-0{random[:16]}"
         return {"mainRouteTableId": table, "defaultRouteTableId": table}
+    if kind == "appsync/graphQLApi:GraphQLApi":
+        host = f"{random[:26]}.appsync-{{}}.{region}.amazonaws.com/graphql"
+        return {
+            "uris": {
+                "GRAPHQL": f"https://{host.format('api')}",
+                "REALTIME": f"wss://{host.format('realtime-api')}",
+            }
+        }
     if kind == "ec2/launchTemplate:LaunchTemplate":
         return {"latestVersion": 1, "defaultVersion": 1}
     if kind == "cloudwatch/logGroup:LogGroup":

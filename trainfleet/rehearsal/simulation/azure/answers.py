@@ -78,6 +78,13 @@ def _account_keys(args: dict[str, Any], _: str) -> dict[str, Any]:
     }
 
 
+def _registry_credentials(args: dict[str, Any], _: str) -> dict[str, Any]:
+    """Container Registry API reference, List Credentials: the admin user has the registry's name."""
+    name = str(args.get("registryName"))
+    passwords = [{"name": key, "value": digest(name, key)[:52]} for key in ("password", "password2")]
+    return {"username": name, "passwords": passwords}
+
+
 def _workspace_keys(args: dict[str, Any], _: str) -> dict[str, Any]:
     return {
         "primarySharedKey": digest(str(args.get("workspaceName")), "1"),
@@ -93,6 +100,7 @@ ANSWERS: dict[str, Answer] = {
         "tenantId": TENANT,
     },
     "azure-native:authorization:getClientToken": lambda *_: {"token": "rehearsal"},
+    "azure-native:containerregistry:listRegistryCredentials": _registry_credentials,
     "azure-native:containerservice:listManagedClusterAdminCredentials": _kubeconfigs,
     "azure-native:containerservice:listManagedClusterUserCredentials": _kubeconfigs,
     "azure-native:managedidentity:getUserAssignedIdentity": _identity,

@@ -1,5 +1,7 @@
 """The limits that the clouds' own API models set on input properties, which the SDKs mostly leave out.
 
+A limit is a JSON Schema (`json_schema.py`).
+
 `tools/api_facts` of the checkout writes `<package>/<module>.json`. Do not edit these files by hand. This
 folder has the modules that Trainfleet's components use. The optional package `trainfleet-api-facts` has the
 other modules, for rehearsals of other programs. Without it, their properties are checked against the SDK
@@ -13,39 +15,31 @@ import importlib.util
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.rehearsal.simulation.json_schema import KEYWORDS, Schema, fault
 
 FACTS = Path(__file__).parent
 OPTIONAL = "trainfleet_api_facts"
-Limits = tuple[float | None, float | None]
-ANY: Limits = (None, None)
 
 
 @dataclass(frozen=True)
 class Fact:
-    """The limits of one property's value. In a list, `count` limits the list, the others its items."""
+    """The limits of one property's value.
 
-    values: tuple[str, ...] = ()
-    closed: bool = True
-    numbers: Limits = ANY
-    length: Limits = ANY
-    count: Limits = ANY
-    pattern: str = ""
+    They hold for a list and for each of its items: a keyword limits values of its own type only.
+    """
+
+    schema: Schema = field(default_factory=dict)
     source: str = ""
     """The API model and its version."""
-    also: tuple[str, ...] = ()
-    """Valid values outside the range."""
 
 
 NO_FACT = Fact()
-# A file has `source`, `shapes` (facts by shape name) and `types` (shape name by property, by input class).
-# Facts are `values` (with `open`, only a near miss is invalid), `range`, `length` and `count` ([min, max] or
-# null), `pattern` (for the whole text), and `also` (valid values outside the range).
-_KEYS = {"values", "open", "range", "length", "count", "pattern", "also"}
+# A file has `source`, `shapes` (schemas by shape name) and `types` (shape name by property, by input class).
 
 
 def facts_of(args: type) -> dict[str, Fact]:
@@ -56,7 +50,7 @@ def facts_of(args: type) -> dict[str, Fact]:
     held = _read(facts_file(package.removeprefix("pulumi_"), module))
     shapes = held.get("shapes", {})
     return {
-        name: _fact(shapes[shape], held.get("source", ""))
+        name: Fact(shapes[shape], held.get("source", ""))
         for name, shape in held.get("types", {}).get(args.__name__, {}).items()
     }
 
@@ -87,19 +81,6 @@ def _read(file: Path | None) -> dict[str, Any]:
     return held
 
 
-def _fact(entry: dict[str, Any], source: str) -> Fact:
-    return Fact(
-        tuple(entry.get("values", ())),
-        not entry.get("open", False),
-        _limits(entry.get("range")),
-        _limits(entry.get("length")),
-        _limits(entry.get("count")),
-        entry.get("pattern", ""),
-        source,
-        tuple(entry.get("also", ())),
-    )
-
-
 def behind(version_of: Callable[[str], str]) -> list[str]:
     """Return a line for each package whose limits are from another minor version than the installed SDK.
 
@@ -121,25 +102,17 @@ def behind(version_of: Callable[[str], str]) -> list[str]:
 _OF_SDK = re.compile(r"documentation of pulumi-([\w-]+) (\d+\.\d+[\d.]*)")
 
 
-def _limits(pair: list[float | None] | None) -> Limits:
-    return (pair[0], pair[1]) if pair else ANY
-
-
 def faults(file: Path) -> list[str]:
-    """Return the mistakes in a facts file: unknown keys, missing or unused shapes, and invalid patterns."""
+    """Return the mistakes in a facts file: unknown keywords or arguments, missing or unused shapes."""
     held = json.loads(file.read_text())
     shapes = held["shapes"]
     used = {shape for properties in held["types"].values() for shape in properties.values()}
     found = [
         f"{shape} has {key}, which nothing reads"
         for shape, entry in shapes.items()
-        for key in sorted(set(entry) - _KEYS)
+        for key in sorted(set(entry) - KEYWORDS.keys())
     ]
     found += [f"{shape} is used and missing" for shape in sorted(used - set(shapes))]
     found += [f"{shape} is not used" for shape in sorted(set(shapes) - used)]
-    for shape, entry in shapes.items():
-        try:
-            re.compile(entry.get("pattern", ""))
-        except re.error as error:
-            found.append(f"{shape}: {error}")
+    found += [f"{shape}: {text}" for shape, entry in shapes.items() if (text := fault(entry))]
     return found

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from trainfleet.rehearsal.simulation.cloud_model import Answer, Finder
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.gcp.ids import PROJECT_NUMBER, VERSION, number, zones
-from trainfleet.rehearsal.simulation.values import digest
+from trainfleet.rehearsal.simulation.values import CREATED, digest
 
 
 def _client_config(args: dict[str, Any], region: str) -> dict[str, Any]:
@@ -46,6 +47,22 @@ def _project(args: dict[str, Any], _: str, there: list[CloudObject]) -> dict[str
         "pulumiLabels": {},
         "tags": {},
     }
+
+
+def _projects(args: dict[str, Any], _: str) -> dict[str, Any]:
+    """The project of a filter by its id or name (Resource Manager API reference, projects.list)."""
+    match = re.fullmatch(r"\s*(?:projectId|id|name)\s*[:=]\s*([a-z][a-z0-9-]+)\s*", str(args.get("filter")))
+    project = match[1] if match else args["project"]
+    found = {
+        "createTime": CREATED,
+        "labels": {},
+        "lifecycleState": "ACTIVE",
+        "name": project,
+        "number": PROJECT_NUMBER,
+        "parent": {"type": "organization", "id": "222233334444"},
+        "projectId": project,
+    }
+    return {"id": str(args.get("filter")), "filter": args.get("filter"), "projects": [found]}
 
 
 def _zones(args: dict[str, Any], region: str) -> dict[str, Any]:
@@ -137,6 +154,7 @@ ANSWERS: dict[str, Answer] = {
     "gcp:container/getEngineVersions:getEngineVersions": _engine_versions,
     "gcp:logging/getProjectCmekSettings:getProjectCmekSettings": _log_encryption,
     "gcp:storage/getProjectServiceAccount:getProjectServiceAccount": _storage_agent,
+    "gcp:projects/getProject:getProject": _projects,
     "gcp:kms/getKMSKeyRing:getKMSKeyRing": _key_ring,
     "gcp:kms/getKMSCryptoKey:getKMSCryptoKey": lambda args, _: {
         **args,

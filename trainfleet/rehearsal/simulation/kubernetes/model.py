@@ -17,13 +17,15 @@ from trainfleet.rehearsal.simulation.check import TYPES, VALIDATION, Mistake, ch
 from trainfleet.rehearsal.simulation.cloud_model import CloudModel
 from trainfleet.rehearsal.simulation.custom_resources import definition_mistakes, schema_mistakes, schemas_of
 from trainfleet.rehearsal.simulation.facts.custom import custom_kinds
+from trainfleet.rehearsal.simulation.kubernetes.manifests import decoded
 from trainfleet.rehearsal.simulation.kubernetes.metadata import metadata_mistakes
+from trainfleet.rehearsal.simulation.kubernetes.outputs import stored
 from trainfleet.rehearsal.simulation.kubernetes.pods import template_mistakes
 from trainfleet.rehearsal.simulation.kubernetes.validation import object_mistakes
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, plain
 from trainfleet.rehearsal.simulation.rules import broken
-from trainfleet.rehearsal.simulation.schema import Package, ResourceType
-from trainfleet.rehearsal.simulation.values import CREATED, Identity, digest
+from trainfleet.rehearsal.simulation.schema import Package, ResourceType, sdk_module
+from trainfleet.rehearsal.simulation.values import Identity, digest
 from trainfleet.suggestions import did_you_mean
 
 AUTONAMED = "pulumi.com/autonamed"
@@ -69,6 +71,7 @@ class KubernetesModel(CloudModel):
     account = ""
 
     strict = True
+    answers = {"kubernetes:yaml:decode": decoded}
 
     def __init__(self) -> None:
         self.definitions: dict[str, dict[str, Any]] = {}
@@ -165,25 +168,7 @@ class KubernetesModel(CloudModel):
             return super().outputs(
                 resource, token, inputs, logical, resource_id, region, preview=preview, place=place
             )
-        result = {key: value for key, value in inputs.items() if not key.startswith("__")}
-        metadata = result.get("metadata") or {}
-        computed = {
-            "uid": digest(token, resource_id)[:36],
-            "resourceVersion": "1",
-            "generation": 1,
-            "creationTimestamp": CREATED,
-        }
-        if isinstance(metadata, dict):
-            result["metadata"] = {
-                **metadata,
-                **{key: UNKNOWN if preview else value for key, value in computed.items()},
-            }
-        if token.endswith(":Service"):
-            address = {
-                "loadBalancer": {"ingress": [{"hostname": f"{digest(resource_id)[:12]}.rehearsal.example"}]}
-            }
-            result["status"] = UNKNOWN if preview else address
-        return result
+        return stored(token, inputs, resource_id, preview=preview)
 
     def place_of(self, settings: dict[str, Any]) -> str:
         """Return the cluster: its identifier, or else how it is reached, as in `config_replaces`."""
@@ -238,8 +223,6 @@ def _gathered(token: str) -> dict[str, Any] | None:
 def _check_custom(
     package: Package, token: str, inputs: dict[str, Any], schema: dict[str, Any] | None
 ) -> list[Mistake]:
-    from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
-
     kind = token.rsplit(":", 1)[-1]
     siblings = [
         other.rsplit(":", 1)[-1] for other in package.classes if group_version(other) == group_version(token)
@@ -251,7 +234,8 @@ def _check_custom(
         Mistake(name, "missing required property") for name in ("apiVersion", "kind") if not inputs.get(name)
     ]
     metadata = inputs.get("metadata")
-    mistakes += check_object("metadata", metadata, ObjectMetaArgs, strict=True) if metadata else []
+    if metadata:
+        mistakes += check_object("metadata", metadata, _class("meta.v1", "ObjectMetaArgs"), strict=True)
     wrong = {mistake.path for mistake in mistakes}
     mistakes += [mistake for mistake in metadata_mistakes(kind, metadata) if mistake.path not in wrong]
     # Kinds whose definition comes with the cluster and not with a chart, such as GKE's networks, have rules
@@ -298,9 +282,7 @@ def _templates(path: str, value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _check_template(path: str, template: dict[str, Any]) -> list[Mistake]:
-    from pulumi_kubernetes.core.v1 import PodTemplateSpecArgs
-
-    found = check_object(path, template, PodTemplateSpecArgs, strict=True)
+    found = check_object(path, template, _class("core.v1", "PodTemplateSpecArgs"), strict=True)
     wrong = {mistake.path for mistake in found}
     below = [
         replace(mistake, path=f"{path}.{mistake.path}")
@@ -309,6 +291,11 @@ def _check_template(path: str, template: dict[str, Any]) -> list[Mistake]:
     return found + [
         mistake for mistake in (*template_mistakes(path, template), *below) if mistake.path not in wrong
     ]
+
+
+def _class(module: str, name: str) -> type:
+    found: type = getattr(sdk_module(f"pulumi_kubernetes.{module}"), name)
+    return found
 
 
 def _known(value: Any) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainfleet.rehearsal.simulation.check import Mistake
+from trainfleet.rehearsal.simulation.json_schema import KEYWORDS, Violation, violations
 from trainfleet.rehearsal.simulation.rules.predicates import WORDS
 from trainfleet.rehearsal.simulation.rules.reader import RULES, known
 from trainfleet.rehearsal.simulation.schema import Kind, Property, ResourceType, documents_of, inputs_of
@@ -22,15 +23,16 @@ class Convention:
     """A rule for every property whose name matches `names` (a pattern) and whose kind is `kind` (number,
     text, json).
 
-    It has one predicate of `predicates.py`. It may require a pattern in the documentation (`says`), exclude
-    one (`unless`), and exclude properties (`but`, a pattern for `Class.property`).
+    It has keywords of JSON Schema or a predicate of `predicates.py`. It may require a pattern in the
+    documentation (`says`), exclude one (`unless`), and exclude properties (`but`, a pattern for
+    `Class.property`).
     """
 
     packages: tuple[str, ...]
     names: re.Pattern[str]
     kind: str
-    word: str
-    argument: Any
+    limits: dict[str, Any]
+    """Keywords and predicates, with their arguments."""
     say: str
     says: re.Pattern[str]
     unless: re.Pattern[str]
@@ -67,14 +69,12 @@ def conventions() -> tuple[Convention, ...]:
 
 
 def _convention(entry: dict[str, Any]) -> Convention:
-    word = next(name for name in entry if name in WORDS)
     never = re.compile(r"(?!)")
     return Convention(
         tuple(entry["packages"]),
         re.compile(entry["names"]),
         entry["kind"],
-        word,
-        entry[word],
+        {name: argument for name, argument in entry.items() if name in WORDS or name in KEYWORDS},
         entry.get("say", ""),
         re.compile(entry.get("says", ""), re.I | re.S),
         re.compile(entry["unless"], re.I | re.S) if "unless" in entry else never,
@@ -134,7 +134,12 @@ def _value(
                 yield from _value(package, kind.item, held, f'{path}["{name}"]', entry)
     elif value != "" and not isinstance(value, bool):
         for convention in held:
-            for what, fix in WORDS[convention.word](value, convention.argument):
+            for what, fix in _broken(value, convention.limits):
                 yield Mistake(
                     path, what, convention.say or fix, documented=True, source=f"rule: {convention.source}"
                 )
+
+
+def _broken(value: Any, limits: dict[str, Any]) -> list[Violation]:
+    predicates = (WORDS[name](value, argument) for name, argument in limits.items() if name in WORDS)
+    return [*violations(value, limits), *(each for found in predicates for each in found)]

@@ -1,7 +1,8 @@
-"""The predicates of the rules: each function checks one value and returns what is wrong with it, or nothing.
+"""The predicates of the rules, for what JSON Schema cannot express: address ranges, schedules, documents ...
 
-The functions' names are the keys of a row in the TOML files. A function receives the value (known and not
-empty) and the row's argument.
+Each function checks one value and returns what is wrong with it, or nothing. The functions' names are
+the keys of a row in the TOML files. A function receives the value (known and not empty) and the row's
+argument.
 """
 
 # ruff: noqa: ARG001 - every predicate takes the row's argument, even if it is only `true`
@@ -16,84 +17,12 @@ from collections.abc import Callable
 from typing import Any
 
 from trainfleet.rehearsal.simulation.json_documents.documents import document_mistakes
+from trainfleet.rehearsal.simulation.json_schema import Violation, shown
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN
 from trainfleet.rehearsal.simulation.schedules import FAULTS, zone_fault
 from trainfleet.suggestions import did_you_mean, nearest
 
 ALL_BUT = 0.85
-
-Violation = tuple[str, str]
-"""What is wrong, and how to fix it."""
-
-
-def shown(value: Any) -> str:
-    """Return a value in the form that a message shows."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def matches(value: Any, expression: str) -> list[Violation]:
-    return (
-        []
-        if re.fullmatch(expression, str(value), re.S)
-        else [(f"{shown(value)} is not valid here", f"it must match {expression}")]
-    )
-
-
-def not_matches(value: Any, expression: str) -> list[Violation]:
-    return (
-        [(f"{shown(value)} is not valid here", f"it must not match {expression}")]
-        if re.search(expression, str(value))
-        else []
-    )
-
-
-def one_of(value: Any, values: list[Any]) -> list[Violation]:
-    known = [str(choice) for choice in values]
-    return (
-        []
-        if str(value) in known
-        else [(f"{shown(value)} is not one of the values", did_you_mean(str(value), known))]
-    )
-
-
-def within(value: Any, limits: list[float]) -> list[Violation]:
-    number = _number(value)
-    low, high = limits
-    if number is None or low <= number <= high:
-        return []
-    return [(f"{shown(value)} is out of range", f"it must be from {low:.15g} to {high:.15g}")]
-
-
-def step(value: Any, size: int) -> list[Violation]:
-    number = _number(value)
-    return (
-        []
-        if number is None or number % size == 0
-        else [(f"{shown(value)} is not a multiple of {size}", f"it must be a multiple of {size}")]
-    )
-
-
-def length(value: Any, limits: list[int]) -> list[Violation]:
-    low, high = limits
-    if low <= len(str(value)) <= high:
-        return []
-    return [(f"{shown(value)} has {len(str(value))} characters", f"it must have from {low} to {high}")]
-
-
-def count(value: Any, limits: list[int]) -> list[Violation]:
-    low, high = limits
-    if not isinstance(value, (list, dict)) or low <= len(value) <= high:
-        return []
-    return [(f"has {len(value)} entries", f"it must have from {low} to {high}")]
-
-
-def keys(value: Any, expression: str) -> list[Violation]:
-    """Check that every key of a map matches a pattern."""
-    wrong = (
-        [key for key in value if not re.fullmatch(expression, str(key))] if isinstance(value, dict) else []
-    )
-    return [(f"{shown(key)} is not a valid key", f"a key must match {expression}") for key in wrong]
 
 
 def characters(value: Any, most: int) -> list[Violation]:
@@ -240,24 +169,7 @@ def document(value: Any, kind: str) -> list[Violation]:
     ]
 
 
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool):
-        return None
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
-
-
 WORDS: dict[str, Callable[[Any, Any], list[Violation]]] = {
-    "matches": matches,
-    "not_matches": not_matches,
-    "one_of": one_of,
-    "within": within,
-    "step": step,
-    "length": length,
-    "count": count,
-    "keys": keys,
     "characters": characters,
     "cidr": cidr,
     "cidr_of_host": cidr_of_host,

@@ -14,9 +14,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from trainfleet.api_limits import limits
 from trainfleet.errors import InputError, Problem
 from trainfleet.rehearsal.simulation.check import Mistake
 from trainfleet.rehearsal.simulation.facts.relations import gathered_rows
+from trainfleet.rehearsal.simulation.json_schema import KEYWORDS, fault, violations
 from trainfleet.rehearsal.simulation.pulumi_values import SIGNATURE, UNKNOWN
 from trainfleet.rehearsal.simulation.rules.predicates import WORDS
 
@@ -33,17 +35,19 @@ _RELATIONS = (
     "forbids",
     "never",
 )
-_KEYS = {"path", "at", "when", "say", "soft", *_RELATIONS, *WORDS}
+_LIMITING = WORDS.keys() | KEYWORDS.keys()
+_KEYS = {"path", "at", "when", "say", "soft", "limit", *_RELATIONS, *WORDS, *KEYWORDS}
 
 
 @dataclass(frozen=True)
 class Rule:
     """Rows for the types that match (patterns for tokens without their package), and their source.
 
-    A row checks one value (`path` and a predicate of `predicates.py`) or several (`exactly_one`,
-    `at_most_one`, `at_least_one`, `together`, `ordered`, `unique`, `inside`), optionally under `at` and only
-    `when` another value matches. A dotted path covers all items of a list; `**.` is any depth, and `*` is any
-    part of a name.
+    A row checks one value (`path` and keywords of JSON Schema, a predicate of `predicates.py`, or `limit`,
+    the name of an entry of `api_limits.toml`) or several (`exactly_one`, `at_most_one`, `at_least_one`,
+    `together`, `ordered`, `unique`, `inside`), optionally under `at` and only `when` another value matches. A
+    dotted path covers all items of a list (`[]` at its end: the list itself); `**.` is any depth, and `*` is
+    any part of a name.
     """
 
     types: tuple[str, ...]
@@ -89,6 +93,10 @@ def _faults(file: str, index: int, entry: dict[str, Any]) -> Iterator[Problem]:
         if not isinstance(entry.get(name), kind):
             yield Problem(where, f"needs `{name}`")
     for row in entry.get("rows", []):
+        if row.get("limit", next(iter(limits()))) not in limits():
+            yield Problem(where, f"api_limits.toml has no {row['limit']}")
+        if text := fault(row):
+            yield Problem(where, text)
         if unknown := sorted(set(row) - _KEYS):
             yield Problem(where, f"a row says {', '.join(unknown)}, which nothing reads")
         if "path" not in row and not set(row) & set(_RELATIONS):
@@ -102,7 +110,7 @@ def rules_of(package: str, token: str) -> tuple[dict[str, Any], ...]:
     short = re.sub(r"/v\d{8}\w*(?=:)", "", token.split(":", 1)[-1])
     return (
         *(
-            {**row, "source": rule.source}
+            {"source": rule.source, **limits().get(row.get("limit", ""), {}), **row}
             for rule in rules(package)
             if rule.holds_for(short)
             for row in rule.rows
@@ -114,12 +122,12 @@ def rules_of(package: str, token: str) -> tuple[dict[str, Any], ...]:
 def softened(package: str, token: str) -> frozenset[str]:
     """Return the paths, without list indexes, for which mistakes based on documentation are discarded.
 
-    A rule either declares the documentation unreliable (`soft`) or reports the mistake better (`one_of`).
+    A rule either declares the documentation unreliable (`soft`) or reports the mistake better (`enum`).
     """
     return frozenset(
         row["path"]
         for row in rules_of(package, token)
-        if row.get("soft") or ("one_of" in row and "when" not in row)
+        if row.get("soft") or ("enum" in row and "when" not in row)
     )
 
 
@@ -140,17 +148,18 @@ def _apply(row: dict[str, Any], inputs: dict[str, Any]) -> Iterator[Mistake]:
 
 
 def _values(row: dict[str, Any], path: str, scope: dict[str, Any]) -> Iterator[Mistake]:
+    if "path" not in row or not row.keys() & _LIMITING:
+        return
     words = [(word, row[word]) for word in row if word in WORDS]
-    for where, value in find(scope, row["path"]) if words else ():
+    for where, value in find(scope, row["path"]):
         if not known(value) or value in ("", [], {}):
             continue
+        found = violations(value, row)
         for word, argument in words:
-            if isinstance(value, (list, dict)) and word not in ("count", "keys", "document"):
-                continue
-            for what, fix in WORDS[word](value, argument):
-                yield Mistake(
-                    _join(path, where), what, row.get("say", fix) if "did you mean" not in fix else fix
-                )
+            if word == "document" or not isinstance(value, (list, dict)):
+                found += WORDS[word](value, argument)
+        for what, fix in found:
+            yield Mistake(_join(path, where), what, row.get("say", fix) if "did you mean" not in fix else fix)
 
 
 def _relations(row: dict[str, Any], path: str, scope: dict[str, Any]) -> Iterator[Mistake]:
