@@ -10,7 +10,7 @@ import linecache
 import re
 import sys
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 
 PROGRAM = str(Path(__file__).with_name("program.py"))
 """The file that runs the program; its frames are not shown."""
@@ -43,13 +43,24 @@ def explain(error: BaseException, root: Path) -> dict[str, str]:
         r"Missing required property '(\w+)'|missing \d+ required keyword-only arguments?: '(\w+)'", str(error)
     ):
         failure["property"] = missing.group(1) or missing.group(2)
-    owner = getattr(error, "obj", None)
-    if isinstance(error, AttributeError) and isinstance(getattr(owner, "_name", None), str):
-        failure["resource"] = owner._name  # type: ignore[union-attr]
-        failure["known"] = ",".join(name for name in dir(type(owner)) if not name.startswith("_"))
+    if isinstance(error, AttributeError):
+        failure |= _attribute(error)
     if "resource" not in failure and (resource := _resource_at(frame, line)):
         failure["resource"] = resource
     return failure
+
+
+def _attribute(error: AttributeError) -> dict[str, str]:
+    """What to say of an attribute that a module or a resource does not have."""
+    owner = error.obj
+    if isinstance(owner, ModuleType):
+        found = {"type": f"the module {owner.__name__}", "resource": "", "property": error.name}
+        names = dir(owner)
+    elif isinstance(getattr(owner, "_name", None), str):
+        found, names = {"resource": owner._name}, dir(type(owner))
+    else:
+        return {}
+    return found | {"known": ",".join(name for name in names if not name.startswith("_"))}
 
 
 def _frames(step: TracebackType | None) -> list[tuple[FrameType, int]]:
