@@ -77,3 +77,6 @@ def load(text: str) -> Any:
         return yaml.safe_load(text)
     except (ValueError, OverflowError, RecursionError) as error:
         raise yaml.YAMLError(" ".join(str(error).split())) from error
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        # NOTE: PyYAML's constructors of numbers, times and bytes raise these for a text that is none.
+        raise yaml.YAMLError("a value is not what its tag (`!!int`, `!!timestamp`, ...) says") from error
