@@ -22,6 +22,7 @@ class Target:
         call: gets an input and an empty folder, in which alone it may write.
         rejects: what it raises for rejected input.
         examples: inputs that failed once, tried each time.
+        slow: only in `make test-deep`, because it needs a trained model.
     """
 
     title: str
@@ -29,6 +30,7 @@ class Target:
     call: Callable[[Any, Path], object]
     rejects: tuple[type[Exception], ...] = (TrainfleetError,)
     examples: tuple[Any, ...] = field(default=())
+    slow: bool = False
 
 
 def written(name: str, raw: bytes, folder: Path) -> Path:

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
-from tests.fuzz import hostile, provider_targets
+from tests.fuzz import hostile, http_targets, launch_targets, provider_targets
 from tests.fuzz.target import Target, written
 
 ROOT = Path(__file__).parents[2]
@@ -258,5 +258,7 @@ TARGETS: dict[str, Target] = {
         ),
     ),
     "rehearsal-toml": Target("`rehearsal.toml`", _toml_files, _rehearsal_toml),
+    **launch_targets.TARGETS,
     **provider_targets.TARGETS,
+    **http_targets.TARGETS,
 }
