@@ -235,8 +235,15 @@ def _event_files() -> st.SearchStrategy[bytes]:
 
 
 TARGETS: dict[str, Target] = {
-    "spec": Target("a stack file", lambda: hostile.yaml_files(*_stacks()), _spec),
-    "spec-setting": Target("`--set` of a stack", lambda: _settings(SPEC_PATHS), _spec_setting),
+    "spec": Target(
+        "a stack file",
+        lambda: hostile.yaml_files(*_stacks()),
+        _spec,
+        examples=(b"a: !!timestamp nothing", b"a: !<tag:yaml.org,2002:int> ''"),
+    ),
+    "spec-setting": Target(
+        "`--set` of a stack", lambda: _settings(SPEC_PATHS), _spec_setting, examples=("tags=!!timestamp x",)
+    ),
     "recipe": Target(
         "a recipe",
         lambda: hostile.yaml_files(*_recipes()),
@@ -244,7 +251,10 @@ TARGETS: dict[str, Target] = {
         examples=(hostile.LAUGHS.encode(), b"a: 2026-99-99", b"? [a, b]\n: c\n"),
     ),
     "recipe-setting": Target(
-        "`key=value` and variables of a recipe", lambda: _settings(RECIPE_PATHS), _recipe_setting
+        "`key=value` and variables of a recipe",
+        lambda: _settings(RECIPE_PATHS),
+        _recipe_setting,
+        examples=("[one]=1", "name=!!timestamp nothing"),
     ),
     "contract": Target("a platform's outputs", lambda: hostile.json_files(*_contracts()), _contract),
     "export": Target("the state for `diff --state`", lambda: hostile.json_files(*_exports()), _export),
