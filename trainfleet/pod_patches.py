@@ -29,6 +29,7 @@ MERGE_KEYS = {
 }
 """Lists whose items are merged by a key (`x-kubernetes-patch-merge-key` of the Kubernetes API). Others are
 replaced, such as `tolerations` and `args`."""
+GRACE = "terminationGracePeriodSeconds"
 DIRECTIVE = "$patch"
 RESERVED_LABELS = ("trainfleet.io/", "ray.io/", "kueue.x-k8s.io/", "app.kubernetes.io/managed-by")
 """By these the launchers, KubeRay and Kueue find a run's pods."""
@@ -67,13 +68,21 @@ def _problems_of_patch(role: str, patch: Document) -> Iterator[Problem]:
         if key not in ("labels", "annotations"):
             where = f"{role}.metadata.{key}"
             yield Problem(where, "is set by the launcher", "only `labels` and `annotations` can be changed")
-    for label in metadata.get("labels") or {}:
+    for key in ("labels", "annotations"):
+        if not isinstance(metadata.get(key) or {}, dict):
+            yield Problem(f"{role}.metadata.{key}", "is not a mapping")
+    labels = metadata.get("labels")
+    for label in labels if isinstance(labels, dict) else ():
         if str(label).startswith(RESERVED_LABELS):
             yield Problem(
                 f"{role}.metadata.labels.{label}", "is how the run's pods are found", "leave it out"
             )
     yield from _problems_of_lists(f"{role}.spec", spec)
-    for number, each in enumerate(spec.get("containers") or []):
+    grace = spec.get(GRACE)
+    if grace is not None and (type(grace) is not int or grace < 0):
+        yield Problem(f"{role}.spec.{GRACE}", "is not a number of seconds", "a whole number, such as 60")
+    containers = spec.get("containers")
+    for number, each in enumerate(containers if isinstance(containers, list) else []):
         if isinstance(each, dict) and each.get("name") == CONTAINER:
             yield from _problems_of_container(f"{role}.spec.containers[{number}]", each)
 
@@ -82,7 +91,11 @@ def _problems_of_container(where: str, container: Document) -> Iterator[Problem]
     for key, instead in LAUNCHERS_OWN.items():
         if key in container:
             yield Problem(f"{where}.{key}", "is set by the launcher", f"use {instead}")
-    for kind, amounts in (container.get("resources") or {}).items():
+    resources = container.get("resources") or {}
+    if not isinstance(resources, dict):
+        yield Problem(f"{where}.resources", "is not a mapping", "write `requests:` and `limits:`")
+        return
+    for kind, amounts in resources.items():
         if isinstance(amounts, dict) and GPU in amounts:
             place = f"{where}.resources.{kind}.{GPU}"
             yield Problem(place, "is one for each worker of the pod", "scaling.workers, or --pool")

@@ -150,7 +150,7 @@ def _choices(annotation: Any) -> tuple[Any, ...]:
 def _message(error: ErrorDetails, path: Path, model: type[BaseModel]) -> tuple[str, str]:
     kind = error["type"]
     if kind == "extra_forbidden":
-        return _unknown_key(path, model)
+        return _unknown_key(path or (str(error["loc"][-1]),), model)  # `[x]` is left out of the path
     if kind == "missing":
         field = field_at(model, path)
         return "is missing", _expected(field)

@@ -7,6 +7,8 @@ holds.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import yaml
@@ -65,6 +67,18 @@ def _refused(what: str, event: yaml.Event) -> TooLargeError:
     return TooLargeError(None, None, what, event.start_mark)  # type: ignore[arg-type]  # the C parser's mark is as good
 
 
+@contextmanager
+def only_yaml_errors() -> Iterator[None]:
+    """Raise `yaml.YAMLError` for each exception of PyYAML's constructors."""
+    try:
+        yield
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise yaml.YAMLError(" ".join(str(error).split())) from error
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        # NOTE: the constructors of numbers, times and bytes raise these for a text that is none.
+        raise yaml.YAMLError("a value is not what its tag (`!!int`, `!!timestamp`, ...) says") from error
+
+
 def load(text: str) -> Any:
     """Return the value of a YAML document within the limits, with plain types only.
 
@@ -72,8 +86,6 @@ def load(text: str) -> Any:
         yaml.YAMLError: it is not YAML, exceeds a limit, or has a value that cannot exist, such as a 13th
             month.
     """
-    try:
+    with only_yaml_errors():
         check_limits(text)
         return yaml.safe_load(text)
-    except (ValueError, OverflowError, RecursionError) as error:
-        raise yaml.YAMLError(" ".join(str(error).split())) from error

@@ -8,9 +8,10 @@ if (location.protocol === "file:") {
       frame.hidden = true
       document.body.appendChild(frame)
       const scope = frame.contentWindow
+      const own = new URL(url, document.baseURI)
       const load = (each) => new Promise((resolve, reject) => {
         const script = scope.document.createElement("script")
-        script.src = new URL(each, url).href
+        script.src = new URL(each, own).href
         script.onload = resolve
         script.onerror = () => reject(new Error(`cannot load ${script.src}`))
         scope.document.body.appendChild(script)
@@ -18,7 +19,7 @@ if (location.protocol === "file:") {
       scope.importScripts = async (...urls) => { for (const each of urls) await load(each) }
       scope.postMessage = (data) => this.answer(data)
       this.scope = scope
-      this.loaded = load(url)
+      this.loaded = load(own)
     }
 
     answer(data) {

@@ -16,12 +16,13 @@ from typing import Any
 
 import yaml
 
+from trainfleet import yaml_limits
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.pydantic_messages import Path as KeyPath
 from trainfleet.pydantic_messages import annotation_at, path_text, shown
 from trainfleet.suggestions import nearest
-from trainfleet.yaml_limits import TooLargeError, check_limits
+from trainfleet.yaml_limits import TooLargeError, check_limits, only_yaml_errors
 
 PLATFORM_KEY = "trainfleet:platform"
 PLATFORM_PATH: KeyPath = ("config", PLATFORM_KEY)
@@ -108,14 +109,15 @@ def read_stack_file(file: Path) -> StackFile:
     except UnicodeDecodeError as error:
         raise InputError("cannot read a stack file", [Problem(shown_as, "is not UTF-8 text")]) from error
     try:
-        check_limits(text)
-        loader = _Loader(text)
-        try:
-            node = loader.get_single_node()
-            lines, twice = _lines(node, shown_as)
-            document = loader.construct_document(node) if node is not None else None
-        finally:
-            loader.dispose()
+        with only_yaml_errors():
+            check_limits(text)
+            loader = _Loader(text)
+            try:
+                node = loader.get_single_node()
+                lines, twice = _lines(node, shown_as)
+                document = loader.construct_document(node) if node is not None else None
+            finally:
+                loader.dispose()
     except TooLargeError as error:
         where = f"{shown_as}:{error.problem_mark.line + 1}" if error.problem_mark else shown_as
         raise InputError(
@@ -126,7 +128,7 @@ def read_stack_file(file: Path) -> StackFile:
         column = f", column {error.problem_mark.column + 1}" if error.problem_mark else ""
         problem = Problem(f"{shown_as}{line}", f"is not YAML: {error.problem or error.context}{column}")
         raise InputError("cannot read a stack file", [problem]) from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except yaml.YAMLError as error:
         raise InputError(
             "cannot read a stack file", [Problem(shown_as, f"is not YAML: {' '.join(str(error).split())}")]
         ) from error
@@ -186,9 +188,8 @@ def _value(path: KeyPath, text: str) -> Any:
     if annotation_at(PlatformSpec, path) is str:
         return text
     try:
-        check_limits(text)
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        return yaml_limits.load(text)
+    except yaml.YAMLError:
         return text
 
 

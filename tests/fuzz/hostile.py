@@ -205,18 +205,19 @@ def _as_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _dump(document: Any) -> bytes:
+def as_yaml(document: Any) -> bytes:
+    """A document as a file."""
     return _as_bytes(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
 
 
 def yaml_files(*documents: Any) -> st.SearchStrategy[bytes]:
     """Files that should be YAML."""
     return st.one_of(
-        mutated(documents).map(_dump),
-        st.sampled_from(documents).map(_dump).flatmap(lambda raw: flipped(raw.decode())),
+        mutated(documents).map(as_yaml),
+        st.sampled_from(documents).map(as_yaml).flatmap(lambda raw: flipped(raw.decode())),
         st.sampled_from(HOSTILE_YAML).map(_as_bytes),
         st.tuples(st.sampled_from(HOSTILE_YAML), st.sampled_from(documents)).map(
-            lambda pair: _dump(pair[1]) + _as_bytes(pair[0])
+            lambda pair: as_yaml(pair[1]) + _as_bytes(pair[0])
         ),
         st.binary(max_size=200),
     )

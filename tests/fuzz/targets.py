@@ -8,38 +8,17 @@ from __future__ import annotations
 import functools
 import json
 import tomllib
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 from hypothesis import strategies as st
 
-from tests.fuzz import hostile
-from trainfleet.errors import TrainfleetError
+from tests.fuzz import hostile, http_targets, launch_targets, provider_targets
+from tests.fuzz.target import Target, written
 
 ROOT = Path(__file__).parents[2]
 EXPORTS = ROOT / "tests" / "rehearsal" / "diff" / "exports"
-
-
-@dataclass(frozen=True)
-class Target:
-    """One reader.
-
-    Attributes:
-        title: what is read, for the table in docs/security.md.
-        inputs: a function, since strategies read files.
-        call: gets an input and an empty folder, in which alone it may write.
-        rejects: what it raises for rejected input.
-        examples: inputs that failed once, tried each time.
-    """
-
-    title: str
-    inputs: Callable[[], st.SearchStrategy[Any]]
-    call: Callable[[Any, Path], object]
-    rejects: tuple[type[Exception], ...] = (TrainfleetError,)
-    examples: tuple[Any, ...] = field(default=())
 
 
 def _stacks() -> list[Any]:
@@ -50,16 +29,10 @@ def _recipes() -> list[Any]:
     return [yaml.safe_load(file.read_text()) for file in sorted((ROOT / "recipes").glob("*.yaml"))]
 
 
-def _written(name: str, raw: bytes, folder: Path) -> Path:
-    file = folder / name
-    file.write_bytes(raw)
-    return file
-
-
 def _spec(raw: bytes, folder: Path) -> object:
     from trainfleet.infra.spec.load import load_stack
 
-    return load_stack(str(_written("Pulumi.fuzz.yaml", raw, folder)), folder, warn=lambda _: None)
+    return load_stack(str(written("Pulumi.fuzz.yaml", raw, folder)), folder, warn=lambda _: None)
 
 
 def _spec_setting(setting: str, folder: Path) -> object:
@@ -71,7 +44,7 @@ def _spec_setting(setting: str, folder: Path) -> object:
 def _recipe(raw: bytes, folder: Path) -> object:
     from trainfleet.training.recipe.load import load_recipe
 
-    return load_recipe(_written("recipe.yaml", raw, folder))
+    return load_recipe(written("recipe.yaml", raw, folder))
 
 
 def _recipe_setting(setting: str, folder: Path) -> object:
@@ -85,7 +58,7 @@ def _recipe_setting(setting: str, folder: Path) -> object:
 def _contract(raw: bytes, folder: Path) -> object:
     from trainfleet.infra.outputs.contract import load_outputs
 
-    return load_outputs(_written("outputs.json", raw, folder))
+    return load_outputs(written("outputs.json", raw, folder))
 
 
 def _contracts() -> list[Any]:
@@ -98,14 +71,14 @@ def _contracts() -> list[Any]:
 def _export(raw: bytes, folder: Path) -> object:
     from trainfleet.rehearsal.diff import exports
 
-    export = exports.read(_written("export.json", raw, folder))
+    export = exports.read(written("export.json", raw, folder))
     return export.notes(), exports.renamed(export, "other", "stack"), export.document
 
 
 def _events(raw: bytes, folder: Path) -> object:
     from trainfleet.rehearsal.diff import output, real_preview
 
-    found = real_preview.diff_of(_written("events.jsonl", raw, folder))
+    found = real_preview.diff_of(written("events.jsonl", raw, folder))
     return [
         output.text_of(found, form).encode()
         for form in ("table", "json", "markdown", "html", "sarif", "junit")
@@ -115,7 +88,7 @@ def _events(raw: bytes, folder: Path) -> object:
 def _rehearsal_toml(raw: bytes, folder: Path) -> object:
     from trainfleet.rehearsal import accepted
 
-    _written(accepted.FILE, raw, folder)
+    written(accepted.FILE, raw, folder)
     found = accepted.read(folder)
     found.accepting("aws:s3/bucket:Bucket", "tags", "x")
     found.answer("aws:index/getRegion:getRegion", {"name": "x"})
@@ -157,9 +130,9 @@ outputs = { vpc = "v" }
 
 
 def _toml(value: Any) -> str:
-    from trainfleet.rehearsal.accepted import _toml as written
+    from trainfleet.rehearsal.accepted import _toml
 
-    return written(value)
+    return _toml(value)
 
 
 def _as_toml(document: Any) -> bytes:
@@ -262,8 +235,15 @@ def _event_files() -> st.SearchStrategy[bytes]:
 
 
 TARGETS: dict[str, Target] = {
-    "spec": Target("a stack file", lambda: hostile.yaml_files(*_stacks()), _spec),
-    "spec-setting": Target("`--set` of a stack", lambda: _settings(SPEC_PATHS), _spec_setting),
+    "spec": Target(
+        "a stack file",
+        lambda: hostile.yaml_files(*_stacks()),
+        _spec,
+        examples=(b"a: !!timestamp nothing", b"a: !<tag:yaml.org,2002:int> ''"),
+    ),
+    "spec-setting": Target(
+        "`--set` of a stack", lambda: _settings(SPEC_PATHS), _spec_setting, examples=("tags=!!timestamp x",)
+    ),
     "recipe": Target(
         "a recipe",
         lambda: hostile.yaml_files(*_recipes()),
@@ -271,7 +251,10 @@ TARGETS: dict[str, Target] = {
         examples=(hostile.LAUGHS.encode(), b"a: 2026-99-99", b"? [a, b]\n: c\n"),
     ),
     "recipe-setting": Target(
-        "`key=value` and variables of a recipe", lambda: _settings(RECIPE_PATHS), _recipe_setting
+        "`key=value` and variables of a recipe",
+        lambda: _settings(RECIPE_PATHS),
+        _recipe_setting,
+        examples=("[one]=1", "name=!!timestamp nothing"),
     ),
     "contract": Target("a platform's outputs", lambda: hostile.json_files(*_contracts()), _contract),
     "export": Target("the state for `diff --state`", lambda: hostile.json_files(*_exports()), _export),
@@ -285,4 +268,7 @@ TARGETS: dict[str, Target] = {
         ),
     ),
     "rehearsal-toml": Target("`rehearsal.toml`", _toml_files, _rehearsal_toml),
+    **launch_targets.TARGETS,
+    **provider_targets.TARGETS,
+    **http_targets.TARGETS,
 }

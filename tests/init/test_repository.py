@@ -82,7 +82,7 @@ def installed(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder / "env", with_pip=False)
     lines = (root / "requirements.lock").read_text().splitlines()
     pins = folder / "pins.txt"
-    pins.write_text("\n".join(line.split(" ")[0] for line in lines if line[:1].isalnum() and "==" in line))
+    pins.write_text("\n".join(line.rstrip(" \\") for line in lines if line[:1].isalnum() and "==" in line))
     wheel = f"trainfleet[aws,gcp,azure,train,kuberay] @ {next(folder.glob('*.whl')).as_uri()}"
     uv = Path(sys.executable).with_name("uv")
     target = ("--python", folder / "env" / "bin" / "python")

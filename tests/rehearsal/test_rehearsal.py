@@ -102,6 +102,10 @@ MISTAKES = [
     ),
     ('b = aws.s3.Bucket("b")\npulumi.export("arn", b.arnn)', "Bucket b has no property `arnn`"),
     (
+        'aws.s3.Bukcet("b")',
+        'the module pulumi_aws.s3 has no property `Bukcet` (in: aws.s3.Bukcet("b")) (did you mean `Bucket`?)',
+    ),
+    (
         'k8s.core.v1.Pod("p", spec={"containers": [{"name": "x", "imag": "y"}]})',
         "kubernetes:core/v1:Pod p spec.containers[0].imag: unknown property (did you mean `image`?; source: the SDK's types)",
     ),

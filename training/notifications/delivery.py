@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import ipaddress
 import os
+import re
 import ssl
 import time
 import urllib.error
@@ -179,7 +180,7 @@ def _reason(error: Exception) -> str:
 def _retry_after(error: urllib.error.HTTPError) -> float:
     """The seconds of Retry-After; a date, or nothing, is 0."""
     text = (error.headers.get("Retry-After") or "").strip()
-    return float(text) if text.isdigit() else 0.0
+    return float(text) if re.fullmatch(r"[0-9]+", text) else 0.0
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

@@ -11,11 +11,12 @@ from typing import Any
 
 import yaml
 
+from trainfleet import yaml_limits
 from trainfleet.errors import InputError, Problem
 from trainfleet.suggestions import did_you_mean
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.recipe.validation import KeyPath, check
-from trainfleet.yaml_limits import check_limits
+from trainfleet.yaml_limits import check_limits, only_yaml_errors
 
 ENVIRONMENT = "TRAINFLEET_"
 SECRET_SECTION = "notifications"
@@ -58,15 +59,15 @@ def load_recipe(
     origins: dict[KeyPath, str] = {}
     for keys, text, origin in [*_from_environment(env or {}), *_from_overrides(overrides, problems)]:
         try:
-            check_limits(text)
-            _set(document, keys, yaml.safe_load(text))
-        except (yaml.YAMLError, ValueError, RecursionError):
+            value = yaml_limits.load(text)
+        except yaml.YAMLError:
             fix = f"""quote text: '{".".join(keys)}="{text}"'"""
             if keys[0] == SECRET_SECTION:
                 problems.append(Problem(_shown(keys, origin), "is not valid YAML", "a variable's name"))
             else:
                 problems.append(Problem(origin, f"`{text}` is not valid YAML", fix))
             continue
+        _set(document, keys, value)
         origins[keys] = _shown(keys, origin)
     recipe, found = check(document)
     for keys, problem in found:
@@ -128,8 +129,9 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 def _read(file: Path) -> dict[str, Any]:
     try:
         text = file.read_text(encoding="utf-8")
-        check_limits(text)
-        document = yaml.load(text, _UniqueKeyLoader)
+        with only_yaml_errors():
+            check_limits(text)
+            document = yaml.load(text, _UniqueKeyLoader)
     except OSError as error:
         problem = Problem(str(file), error.strerror or "cannot be read")
         raise InputError("cannot read the recipe", [problem]) from error
@@ -141,7 +143,7 @@ def _read(file: Path) -> dict[str, Any]:
         raise InputError(
             "the recipe is not valid YAML", [Problem(where, error.problem or "cannot be read")]
         ) from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except yaml.YAMLError as error:
         what = f"cannot be read: {' '.join(str(error).split())}"
         raise InputError("the recipe is not valid YAML", [Problem(str(file), what)]) from error
     if not isinstance(document, dict):

@@ -180,6 +180,24 @@ def test_lists_without_a_key_are_replaced() -> None:
 
 
 MISTAKES = {
+    "containers that are no list": (
+        "workers: {spec: {containers: 3}}",
+        r"workers.spec.containers: is not a list",
+    ),
+    "labels that are no mapping": (
+        "head: {metadata: {labels: 3}}",
+        r"head.metadata.labels: is not a mapping",
+    ),
+    "resources that are no mapping": (
+        "workers: {spec: {containers: [{name: trainer, resources: [1]}]}}",
+        r"containers\[0\].resources: is not a mapping -> write `requests:` and `limits:`",
+    ),
+    "a grace period in words": (
+        "workers: {spec: {terminationGracePeriodSeconds: a minute}}",
+        r"workers.spec.terminationGracePeriodSeconds: is not a number of seconds -> a whole number",
+    ),
+    "a value that is not what its tag says": ("!!timestamp nothing", r"a value is not what its tag"),
+    "an empty number": ("!<tag:yaml.org,2002:int> ''", r"a value is not what its tag"),
     "a role that does not exist": ("worker: {}", r"worker: is not a kind of pod.*workers"),
     "the spec of a pod": ("workers: {containers: []}", r"workers.containers: is not a key of a pod template"),
     "a label of the launcher": (

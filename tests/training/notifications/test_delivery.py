@@ -61,6 +61,7 @@ def test_slack_gets_text_and_blocks_without_its_reserved_characters() -> None:
         ([500] * 9, {}, "the server answers 500 after 4 attempts", 4, [1.0, 4.0, 16.0]),
         ([429], {"Retry-After": "7"}, "", 2, [7.0]),
         ([429], {"Retry-After": "9999"}, "", 2, [60.0]),
+        ([429], {"Retry-After": "\u00b2"}, "", 2, [1.0]),
         ([404], {}, "the server answers 404", 1, []),
         ([403], {}, "the server answers 403", 1, []),
         ([302], {"Location": "/else"}, "the server answers 302, a redirect, which is not followed", 1, []),

@@ -134,6 +134,27 @@ def test_a_full_queue_rejects_requests_at_once_with_a_retry_after_header(
     assert handler.waiting == 0
 
 
+@pytest.mark.parametrize(
+    ("headers", "body", "error"),
+    [
+        ({}, b'{"rows": [{"text": "\\ud800"}]}', "the request is not Unicode text"),
+        ({}, b'{"rows": [{"text": "\xed\xa0\x80"}]}', "the request is not Unicode text"),
+        ({"content-length": "\u00b2"}, b"{}", 'the request must be {"rows": [{...}, ...]}'),
+        ({"content-length": "9" * 5_000}, b"{}", 'the request must be {"rows": [{...}, ...]}'),
+    ],
+)
+def test_a_request_that_no_client_should_send_is_a_400(
+    predictor: Predictor, headers: dict[str, str], body: bytes, error: str
+) -> None:
+    async def one() -> httpx.Response:
+        async with HandlerClient(RequestHandler(predictor, Limits())) as client:
+            raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+            return await client.post("/predict", content=body, headers=raw)
+
+    reply = asyncio.run(one())
+    assert (reply.status_code, reply.json()["error"]) == (400, error)
+
+
 def test_a_request_that_times_out_gets_a_504_and_leaves_the_queue(predictor: Predictor) -> None:
     waiting: Any = WaitingPredictor(predictor.recipe)
     handler = RequestHandler(waiting, Limits(timeout_s=0.05))

@@ -7,15 +7,12 @@ author had edited the program.
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import gc
 import importlib.util
 import json
-import linecache
 import logging
 import os
-import re
 import resource
 import runpy
 import signal
@@ -24,7 +21,6 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
-from types import FrameType, TracebackType
 from typing import Any
 
 SHOWN = 32
@@ -145,7 +141,7 @@ def main(run: dict[str, Any]) -> int:
     except BaseException as error:  # noqa: BLE001 - a program may raise anything, and the user has to see it
         if isinstance(error, SystemExit) and error.code in (0, None):
             return 0
-        failure = explain(error, Path(run["settings"]["root_directory"] or "."))
+        failure = sibling("program_failure").explain(error, Path(run["settings"]["root_directory"] or "."))
         if isinstance(error, ModuleNotFoundError) and hooks is not None:
             failure["missing"] = ",".join(hooks.missing_packages(program) or [error.name or ""])
         note_failure(run, (hooks and hooks.missing_settings_failure()) or failure)
@@ -273,124 +269,6 @@ def _with(known: Any, path: list[str], value: Any) -> dict[str, Any]:
     copy = dict(known or {})
     _set(copy, path, value)
     return copy
-
-
-def explain(error: BaseException, root: Path) -> dict[str, str]:
-    """Describe where and why a program failed: file and line of the user's code, resource, property."""
-    frames = _frames(error.__traceback__)
-    own = [frame for frame in frames if _is_own(frame[0], root)]
-    frame, line = own[-1] if own else frames[-1]
-    failure = {
-        "kind": type(error).__name__,
-        "message": str(error),
-        "where": f"{_short(Path(frame.f_code.co_filename), root)}:{line}",
-        "code": linecache.getline(frame.f_code.co_filename, line).strip(),
-    }
-    for inner, _ in frames:
-        name = inner.f_locals.get("resource_name")
-        if isinstance(name, str):
-            failure["resource"] = name
-            failure["type"] = type(inner.f_locals.get("__self__")).__name__
-    match = re.search(
-        r"(\w+)(?:\.\w+)?\(\) got an unexpected keyword argument '(\w+)'", str(error)
-    ) or re.search(r"'(\w+)' object has no attribute '(\w+)'", str(error))
-    if match:
-        failure["property"] = match.group(2)
-        failure.setdefault("type", match.group(1))
-        failure["known"] = ",".join(_known(frames, frame, match.group(1)))
-    if missing := re.search(
-        r"Missing required property '(\w+)'|missing \d+ required keyword-only arguments?: '(\w+)'", str(error)
-    ):
-        failure["property"] = missing.group(1) or missing.group(2)
-    owner = getattr(error, "obj", None)
-    if isinstance(error, AttributeError) and isinstance(getattr(owner, "_name", None), str):
-        failure["resource"] = owner._name  # type: ignore[union-attr]
-        failure["known"] = ",".join(name for name in dir(type(owner)) if not name.startswith("_"))
-    if "resource" not in failure and (resource := _resource_at(frame, line)):
-        failure["resource"] = resource
-    return failure
-
-
-def _frames(step: TracebackType | None) -> list[tuple[FrameType, int]]:
-    frames = []
-    while step is not None:
-        frames.append((step.tb_frame, step.tb_lineno))
-        step = step.tb_next
-    return [frame for frame in frames if frame[0].f_code.co_filename != __file__] or frames
-
-
-def _is_own(frame: FrameType, root: Path) -> bool:
-    file = frame.f_code.co_filename
-    return not re.search(r"site-packages|dist-packages|/lib/python3|<frozen", file) and (
-        file.startswith(str(root)) or Path(file).is_file()
-    )
-
-
-def _short(file: Path, root: Path) -> str:
-    for base in (root, *root.parents[:2]):
-        if file.is_relative_to(base):
-            return str(file.relative_to(base))
-    return str(file)
-
-
-def _known(frames: list[tuple[FrameType, int]], frame: FrameType, name: str) -> list[str]:
-    """Return the parameters of a class or function, for "did you mean" suggestions."""
-    import inspect
-
-    for inner, _ in reversed(frames):
-        own = inner.f_locals.get("__self__")
-        if own is not None and hasattr(own, "_internal_init"):
-            return [
-                key
-                for key in inspect.signature(own._internal_init).parameters
-                if key not in ("resource_name", "opts", "__props__")
-            ]
-    scopes = (
-        frame.f_globals,
-        *(vars(value) for value in frame.f_globals.values() if inspect.ismodule(value)),
-    )
-    for scope in scopes:
-        if name in scope and callable(scope[name]):
-            return list(inspect.signature(scope[name]).parameters)
-    modules = [
-        module
-        for key, module in sys.modules.items()
-        if key.startswith("pulumi_") and module is not None and name in vars(module)
-    ]
-    return (
-        [key for key in inspect.signature(getattr(modules[0], name)).parameters if key != "__self__"]
-        if modules
-        else []
-    )
-
-
-def _resource_at(frame: FrameType, line: int) -> str:
-    """Return the name of the resource whose constructor call encloses a line.
-
-    The name is the first argument, evaluated only if it contains no calls.
-    """
-    try:
-        tree = ast.parse(Path(frame.f_code.co_filename).read_text())
-    except (OSError, SyntaxError):
-        return ""
-    calls = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and node.args and node.lineno <= line <= (node.end_lineno or 0)
-    ]
-    for call in sorted(calls, key=lambda node: (node.end_lineno or 0) - node.lineno):
-        first = call.args[0]
-        simple = not any(isinstance(part, (ast.Call, ast.Await, ast.NamedExpr)) for part in ast.walk(first))
-        if simple and isinstance(first, (ast.JoinedStr, ast.Constant, ast.Name, ast.Attribute, ast.BinOp)):
-            try:
-                value = eval(
-                    compile(ast.Expression(first), "<name>", "eval"), frame.f_globals, frame.f_locals
-                )
-            except Exception:  # noqa: BLE001 - the name cannot be determined
-                continue
-            if isinstance(value, str):
-                return value
-    return ""
 
 
 if __name__ == "__main__":

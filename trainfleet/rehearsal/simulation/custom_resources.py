@@ -32,11 +32,7 @@ def definition_mistakes(inputs: dict[str, Any]) -> Iterator[Mistake]:
         yield Mistake(
             "metadata.name", f"{name!r} is not the plural and the group", f"it must be `{plural}.{group}`"
         )
-    versions = (
-        [version for version in spec.get("versions") or [] if isinstance(version, dict)]
-        if isinstance(spec.get("versions"), list)
-        else []
-    )
+    versions = _versions(spec)
     if versions and sum(bool(version.get("storage")) for version in versions) != 1:
         yield Mistake("spec.versions", "not exactly one version is stored", "set `storage` on one of them")
     for index, version in enumerate(versions):
@@ -44,12 +40,18 @@ def definition_mistakes(inputs: dict[str, Any]) -> Iterator[Mistake]:
             yield Mistake(f"spec.versions[{index}].schema", "missing required property")
 
 
+def _versions(spec: Any) -> list[dict[str, Any]]:
+    versions = spec.get("versions") if isinstance(spec, dict) else None
+    return [each for each in versions if isinstance(each, dict)] if isinstance(versions, list) else []
+
+
 def schemas_of(inputs: dict[str, Any]) -> dict[str, Schema]:
     """Return the schemas of a definition by `group/version:Kind`."""
     spec = inputs.get("spec") or {}
     found = {}
-    for version in spec.get("versions") or [] if isinstance(spec, dict) else []:
-        schema = ((version.get("schema") or {}).get("openAPIV3Schema")) if isinstance(version, dict) else None
+    for version in _versions(spec):
+        holder = version.get("schema")
+        schema = holder.get("openAPIV3Schema") if isinstance(holder, dict) else None
         if isinstance(schema, dict) and isinstance(spec.get("names"), dict):
             found[f"{spec.get('group')}/{version.get('name')}:{spec['names'].get('kind')}"] = schema
     return found

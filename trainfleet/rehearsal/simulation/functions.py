@@ -9,11 +9,13 @@ import inspect
 import json
 import re
 import sys
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any
 
 from trainfleet.rehearsal.simulation.cloud_model import CloudModel
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
+from trainfleet.rehearsal.simulation.function_arguments import ArgumentsError, argument_mistakes
 from trainfleet.rehearsal.simulation.pulumi_values import plain
 from trainfleet.rehearsal.simulation.schema import Package, outputs_of, sdk_module
 from trainfleet.rehearsal.simulation.state import Cloud
@@ -38,15 +40,21 @@ def result(  # noqa: PLR0917 - one per part of the question
 
     Raises:
         LookupError: the arguments match no resource, or several.
+        ArgumentsError: the arguments have other types than the SDK declares.
     """
     given = in_types(result_class(package, token), given)
     if (written := cloud.accepted.answer(token, given)) is not None:
         return {**_plausible(package, model, token, given, region), **written}
-    finder = model.finders.get(token)
-    if finder and (found := finder(given, region, cloud.everything())) is not None:
-        return {**_plausible(package, model, token, given, region), **found}
-    if answer := model.answers.get(token):
-        return answer(given, region)
+    try:
+        finder = model.finders.get(token)
+        if finder and (found := finder(given, region, cloud.everything())) is not None:
+            return {**_plausible(package, model, token, given, region), **found}
+        if answer := model.answers.get(token):
+            return answer(given, region)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        if not (mistakes := argument_mistakes(function_of(package, token), given)):
+            raise
+        raise ArgumentsError(f"{token}: {'; '.join(map(str, mistakes))}") from error
     plausible = _plausible(package, model, token, given, region)
     if (own := _existing(package, token, given, cloud.everything())) is not None:
         known = {name: value for name, value in own.outputs.items() if not plausible or name in plausible}
@@ -155,8 +163,8 @@ def _shown(plausible: dict[str, Any], args: dict[str, Any]) -> dict[str, Any]:
     return {key: own[key] for key in order[:_SHOWN] if own[key] not in ("", [], None)}
 
 
-def result_class(package: Package, token: str) -> type | None:
-    """Return the SDK's class of a function's result, or None."""
+def function_of(package: Package, token: str) -> Callable[..., Any] | None:
+    """Return the SDK's Python function of a token, or None."""
     _, path, function = token.split(":")
     folder = path.split("/")[0] if package.name != "azure-native" else path.replace("/", ".")
     try:
@@ -164,10 +172,19 @@ def result_class(package: Package, token: str) -> type | None:
         own = next(
             name for name in dir(module) if name.replace("_", "").lower() == function.lower() and "_" in name
         )
-        target = getattr(module, own)
-        annotation = inspect.signature(target).return_annotation
-        result_name = getattr(annotation, "__name__", str(annotation)).removeprefix("Awaitable")
-        found = getattr(sys.modules[target.__module__], result_name, None)
-    except (ImportError, StopIteration, ValueError, AttributeError):
+        found: Callable[..., Any] = getattr(module, own)
+    except (ImportError, StopIteration, AttributeError):
         return None
+    return found
+
+
+def result_class(package: Package, token: str) -> type | None:
+    """Return the SDK's class of a function's result, or None."""
+    target = function_of(package, token)
+    try:
+        annotation = inspect.signature(target).return_annotation if target else None
+    except (TypeError, ValueError):
+        return None
+    result_name = getattr(annotation, "__name__", str(annotation)).removeprefix("Awaitable")
+    found = getattr(sys.modules[target.__module__], result_name, None) if target else None
     return found if isinstance(found, type) and outputs_of(found) else None

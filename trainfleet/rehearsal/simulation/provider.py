@@ -35,12 +35,19 @@ from trainfleet.rehearsal.simulation.fault_injection import (
     NotReadyError,
     ThrottledError,
 )
+from trainfleet.rehearsal.simulation.function_arguments import ArgumentsError
 from trainfleet.rehearsal.simulation.gcp.model import GcpModel
 from trainfleet.rehearsal.simulation.kubernetes.model import KubernetesModel
 from trainfleet.rehearsal.simulation.normalization import as_read, normalized
 from trainfleet.rehearsal.simulation.other_packages import OTHER_MODELS
 from trainfleet.rehearsal.simulation.property_paths import join_path
-from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, from_struct, plain, to_struct
+from trainfleet.rehearsal.simulation.pulumi_values import (
+    UNKNOWN,
+    NotFiniteError,
+    from_struct,
+    plain,
+    to_struct,
+)
 from trainfleet.rehearsal.simulation.replacement import Effect, Rule, effects, in_terms_of_new, table
 from trainfleet.rehearsal.simulation.schema import Package, packages
 from trainfleet.rehearsal.simulation.state import Cloud, Operation, RefusedError
@@ -84,6 +91,10 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         return plugin_pb2.PluginInfo(version=self.package.version)
 
     def CheckConfig(self, request: Any, context: Any) -> Any:
+        try:
+            from_struct(request.news)
+        except NotFiniteError as error:
+            return self._refused(request.urn, [Mistake(error.path, error.what)])
         return pb.CheckResponse(inputs=request.news)
 
     def DiffConfig(self, request: Any, context: Any) -> Any:
@@ -107,15 +118,14 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
 
     def Check(self, request: Any, context: Any) -> Any:
         settings = self.settings.get(context.peer(), {})
-        inputs = self.model.completed(
-            self.package.resource(request.type), from_struct(request.news), settings
-        )
+        try:
+            given = from_struct(request.news)
+        except NotFiniteError as error:
+            return self._refused(request.urn, [Mistake(error.path, error.what)])
+        inputs = self.model.completed(self.package.resource(request.type), given, settings)
         mistakes = self._rejected(request, plain(inputs))
         if mistakes:
-            self.cloud.refuse(request.urn, mistakes)
-            return pb.CheckResponse(
-                failures=[pb.CheckFailure(property=mistake.path, reason=str(mistake)) for mistake in mistakes]
-            )
+            return self._refused(request.urn, mistakes)
         random = self.cloud.seed(request.urn)
         named = self.model.with_name(
             self.package.resource(request.type),
@@ -126,13 +136,18 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
             random,
         )
         if self.cloud.deployed:
-            given, old = from_struct(request.news), from_struct(request.olds)
+            old = from_struct(request.olds)
             resource = self.package.resource(request.type)
             declared = resource.inputs if resource else given.keys() | old.keys()
             named = self.cloud.deployed.with_defaults(
                 given, named, old, declared, self.model.name_property(request.type)
             )
         return pb.CheckResponse(inputs=to_struct(named))
+
+    def _refused(self, urn: str, mistakes: list[Mistake]) -> Any:
+        self.cloud.refuse(urn, mistakes)
+        failures = [pb.CheckFailure(property=each.path, reason=str(each)) for each in mistakes]
+        return pb.CheckResponse(failures=failures)
 
     def _rejected(self, request: Any, inputs: dict[str, Any]) -> list[Mistake]:
         """Return the mistakes that reject a resource; warn about the others."""
@@ -286,13 +301,16 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         return empty_pb2.Empty()
 
     def Invoke(self, request: Any, context: Any) -> Any:
-        given, known = plain(from_struct(request.args)), self.model.answers.keys() | self.model.finders.keys()
-        args = plain(self._placed(context, given)) if request.tok in known else given
-        region = self._region(context, args)
+        known = self.model.answers.keys() | self.model.finders.keys()
         try:
+            given = plain(from_struct(request.args))
+            args = plain(self._placed(context, given)) if request.tok in known else given
+            region = self._region(context, args)
             found = functions.result(self.package, self.model, self.cloud, request.tok, args, region)
         except LookupError as error:
             context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        except (NotFiniteError, ArgumentsError) as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         if self.cloud.deployed:
             found = self.cloud.deployed.answer(found)
         return pb.InvokeResponse(**{"return": to_struct(found)})

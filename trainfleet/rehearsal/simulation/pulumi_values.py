@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,9 +22,43 @@ SECRET = "1b47061264138c4ac30d75fd1eb44270"
 Json = Any
 
 
+class NotFiniteError(ValueError):
+    """Raised for a property that is NaN or infinite; `path` is its place."""
+
+    what = "is NaN or infinite, which no API accepts"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path}: {self.what}")
+        self.path = path
+
+
 def from_struct(struct: Any) -> dict[str, Json]:
-    """Return a protobuf struct as a dictionary. Secrets keep their wrapper."""
-    return dict(json_format.MessageToDict(struct))
+    """Return a protobuf struct as a dictionary. Secrets keep their wrapper.
+
+    Raises:
+        NotFiniteError: a number is NaN or infinite.
+    """
+    try:
+        return dict(json_format.MessageToDict(struct))
+    except ValueError as error:
+        path = next(_not_finite(struct), None)
+        if path is None:
+            raise
+        raise NotFiniteError(path) from error
+
+
+def _not_finite(value: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of the numbers in a struct, or in a value of one, that are NaN or infinite."""
+    if isinstance(value, struct_pb2.Struct):
+        for name, each in value.fields.items():
+            yield from _not_finite(each, f"{path}.{name}" if path else name)
+    elif value.HasField("struct_value"):
+        yield from _not_finite(value.struct_value, path)
+    elif value.HasField("list_value"):
+        for number, each in enumerate(value.list_value.values):
+            yield from _not_finite(each, f"{path}[{number}]")
+    elif value.HasField("number_value") and not math.isfinite(value.number_value):
+        yield path
 
 
 def to_struct(value: dict[str, Json]) -> Any:

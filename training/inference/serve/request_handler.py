@@ -10,6 +10,7 @@ import base64
 import functools
 import json
 import math
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -100,7 +101,8 @@ class RequestHandler:
         """The reply to a request, also if it fails."""
         from starlette.responses import JSONResponse, PlainTextResponse
 
-        path = request.url.path.rstrip("/") or "/"
+        # NOTE: not `request.url`, which fails for a query that is not UTF-8.
+        path = str(request.scope["path"]).rstrip("/") or "/"
         known = {"/predict": "POST", "/healthz": "GET", "/metrics": "GET", "/": "GET"}
         if path not in known:
             return JSONResponse({"error": f"unknown path {path}", "known": list(known)}, 404)
@@ -213,7 +215,8 @@ class RequestHandler:
         limit = self.limits.body_kib << 10
         too_large = RejectedRequest(413, f"the request is larger than {self.limits.body_kib} KiB")
         declared = request.headers.get("content-length", "")
-        if declared.isdigit() and int(declared) > limit:
+        # NOTE: `isdigit` is true for other digits of Unicode, and `int` rejects more than 4,300 digits.
+        if re.fullmatch(r"[0-9]{1,18}", declared) and int(declared) > limit:
             raise too_large
         body = bytearray()
         async for piece in request.stream():
@@ -224,7 +227,12 @@ class RequestHandler:
 
     def _parse(self, body: bytes) -> PredictRequest:
         try:
-            document = json.loads(body)
+            text = body.decode("utf-8-sig")
+            document = json.loads(text)
+            if "\\ud" in text.lower():  # half of a surrogate pair, in which no workload can find characters
+                json.dumps(document, ensure_ascii=False).encode()
+        except UnicodeError:
+            raise RejectedRequest(400, "the request is not Unicode text") from None
         except (ValueError, RecursionError):
             raise RejectedRequest(400, "the request is not JSON") from None
         rows = document.pop("rows", None) if isinstance(document, dict) else None

@@ -36,8 +36,8 @@ def _availability_zones(args: dict[str, Any], region: str) -> dict[str, Any]:
 def _policy_document(args: dict[str, Any], _: str) -> dict[str, Any]:
     document = json.dumps(
         {
-            "Version": args.get("version", "2012-10-17"),
-            "Statement": [_statement(part) for part in args.get("statements", [])],
+            "Version": args.get("version") or "2012-10-17",
+            "Statement": [_statement(part) for part in args.get("statements") or []],
         }
     )
     return {**args, "id": digest(document)[:10], "json": document, "minifiedJson": document}
@@ -57,7 +57,7 @@ def _statement(part: dict[str, Any]) -> dict[str, Any]:
         statement["Principal"] = {
             principal["type"]: principal["identifiers"] for principal in part["principals"]
         }
-    for condition in part.get("conditions", []):
+    for condition in part.get("conditions") or []:
         statement.setdefault("Condition", {}).setdefault(condition["test"], {})[condition["variable"]] = (
             condition["values"]
         )
@@ -132,8 +132,8 @@ ANSWERS: dict[str, Answer] = {
         "name": args["name"],
         "arn": f"arn:aws:ssm:{region}::parameter{args['name']}",
         "type": "String",
-        "value": f"ami-0{digest(args['name'])[:16]}",
-        "insecureValue": f"ami-0{digest(args['name'])[:16]}",
+        "value": f"ami-0{digest(str(args['name']))[:16]}",
+        "insecureValue": f"ami-0{digest(str(args['name']))[:16]}",
         "version": 1,
         "region": region,
     },
