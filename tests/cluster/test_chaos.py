@@ -40,7 +40,14 @@ def run(place: Place) -> Iterator[Launch]:
             launch.interrupt()
 
 
-@pytest.mark.parametrize("fault", [kill_process, delete_worker, delete_head], ids=["process", "pod", "head"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(kill_process, id="process"),
+        pytest.param(delete_worker, id="pod", marks=pytest.mark.slow),
+        pytest.param(delete_head, id="head"),
+    ],
+)
 def test_a_run_resumes_from_its_newest_checkpoint_after_losing_a_process(
     fault: Callable[[Place], None], place: Place, run: Launch, record_property: Note
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_run_on_the_cluster_has_the_losses_of_a_local_run(recipe: str, strateg
     place.clean()
 
 
+@pytest.mark.slow  # test_sky has the same with the same archive
 def test_a_workload_edited_in_a_scratch_folder_runs_without_an_image_build(place: Place) -> None:
     recipe = write_page(place.folder / "scratch", unit="as written")
     source = recipe.parent / "spirals.py"

@@ -19,8 +19,10 @@ from tools.pages import ROOT, blocks
 
 NAME = "tests/docs/test_page_commands.py"
 PAGES = re.findall(r"[\w/-]+\.md", __doc__ or "")
-LONG = ("own-repository.md", "diff.md", "multi-cloud.md", "training-image.md")
-"""Pages whose commands take more than a minute: `make test-deep` runs them."""
+LONG = ("own-repository.md", "rehearsal.md", "diff.md", "multi-cloud.md", "training-image.md")
+"""Pages for `make test-deep`: they take more than a minute, or the README has the same command."""
+QUICK = ("knowledge.md", "ray-up.md")
+"""Pages whose commands take less than two seconds."""
 FINE = {0, 2, 3}
 """Exit codes of commands that worked: `trainfleet diff` answers 2 and 3 when there are changes."""
 
@@ -41,11 +43,27 @@ def commands(page: str) -> list[str]:
     return [line for line in joined.splitlines() if line.strip()]
 
 
+@pytest.mark.parametrize("page", QUICK)
+def test_the_quick_commands_of_a_page_work_as_written(page: str, clone: Path) -> None:
+    run(page, clone)
+
+
 @pytest.mark.timeout(900)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=[pytest.mark.deep] if page in LONG else []) for page in PAGES]
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.deep] if page in LONG else [])
+        for page in PAGES
+        if page not in QUICK
+    ],
 )
 def test_the_commands_of_a_page_work_as_written(page: str, clone: Path) -> None:
+    run(page, clone)
+
+
+def run(page: str, clone: Path) -> None:
+    """Run a page's commands in a clone, as written."""
     found = commands(page)
     assert found, f"docs/{page} has no block marked `run: {NAME}`"
     environment = os.environ | {

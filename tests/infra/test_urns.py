@@ -8,12 +8,15 @@ tests.infra.test_urns --update`.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+
+from trainfleet.rehearsal.engine.find import find_engine
+from trainfleet.rehearsal.engine.sandbox import read_project
+from trainfleet.rehearsal.rehearse import RehearsalOptions, rehearse
 
 ROOT = Path(__file__).resolve().parents[2]
 URNS = Path(__file__).with_name("urns")
@@ -23,17 +26,10 @@ STACKS = ("aws-dev", "aws-prod", "gcp-dev", "gcp-prod", "azure-dev", "azure-prod
 def planned(stack: str, folder: Path) -> list[str]:
     """The URNs that a first preview plans, sorted."""
     file = folder / f"{stack}.jsonl"
-    command = [
-        Path(sys.executable).with_name("trainfleet"),
-        "rehearse",
-        stack,
-        "--until",
-        "preview",
-        "--resources",
-        file,
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    report = rehearse(
+        read_project(ROOT, stack), find_engine(), RehearsalOptions(until="preview", resources=file)
+    )
+    assert report.ok, report.problems
     return sorted(json.loads(line)["urn"] for line in file.read_text(encoding="utf-8").splitlines())
 
 

@@ -5,6 +5,7 @@ down.
 from __future__ import annotations
 
 import base64
+import copy
 import json
 from pathlib import Path
 
@@ -198,6 +199,22 @@ def test_what_exists_is_written_without_secrets(tmp_path: Path) -> None:
     written = (tmp_path / "cloud.json").read_text()
     assert "planted" not in written
     assert json.loads(written)[0]["id"] == "prod"
+
+
+def test_what_was_listed_stays_as_it_was_and_costs_no_copies_of_its_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cloud = Cloud()
+    cloud.create(record())
+    with monkeypatch.context() as patched:
+        patched.setattr("copy.deepcopy", lambda *_: pytest.fail("every read of a resource lists all of them"))
+        (listed,) = cloud.everything()
+    before = copy.deepcopy(listed)
+    cloud.drift("urn::a", lambda side: side.update(name="by-hand"))
+    assert listed == before
+    cloud.update("aws:iam/role:Role", "prod", "urn::a", {"name": "new"}, {})
+    cloud.delete("aws:iam/role:Role", "prod", "urn::a")
+    assert listed == before
 
 
 def test_something_that_others_follow_is_replaced_first_and_a_cluster_last() -> None:

@@ -126,13 +126,9 @@ def test_a_name_that_the_sdk_does_not_know_is_a_rejection() -> None:
     )
 
 
-def test_the_pages_quote_the_computed_figure() -> None:
+def test_the_pages_quote_the_figure() -> None:
+    """tests/docs/test_pages.py compares each quoted figure with the computed one."""
     quoted = {
-        match["name"]: match["text"]
-        for page in figures.pages()
-        for match in figures.QUOTED.finditer(page.read_text())
-        if match["name"].startswith("held_out_")
+        match["name"] for page in figures.pages() for match in figures.QUOTED.finditer(page.read_text())
     }
-    assert {"held_out_mistakes", "held_out_share"} <= set(quoted)
-    computed = figures.figures()
-    assert quoted == {name: computed[name] for name in quoted}
+    assert {"held_out_mistakes", "held_out_share"} <= quoted

@@ -24,7 +24,16 @@ def test_every_type_of_a_stack_has_replacement_rules(engine: Engine, root: Path,
     assert missing_rules((step.token for step in planned), table()) == []
 
 
-@pytest.mark.parametrize("stack", ["local", "aws-prod", "gcp-prod", "azure-prod"])
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(
+    "stack",
+    [
+        pytest.param("local", marks=pytest.mark.deep),  # `make demo` rehearses these two
+        pytest.param("aws-prod", marks=pytest.mark.deep),
+        "gcp-prod",
+        "azure-prod",
+    ],
+)
 def test_a_stack_goes_through_every_step(engine: Engine, root: Path, stack: str) -> None:
     report = rehearse(
         read_project(root, stack), engine, RehearsalOptions([root / "policies"], seed=7), subject=stack

@@ -69,6 +69,7 @@ def check_one_holds(holders: list[str], refusals: list[str], store: Store) -> No
         assert f"process {pid} on " in text
 
 
+@pytest.mark.sampled(1)
 @every
 def test_one_of_eight_racing_launches_starts(store_server: Running, prefix: str) -> None:
     url = store_server.url(prefix)

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.launch
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("on", ["torchrun", "local"])
 def test_ranks_import_the_code_that_was_launched(on: str, tmp_path: Path) -> None:
     recipe = write_page(tmp_path / "scratch", unit="as edited")

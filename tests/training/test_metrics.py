@@ -99,6 +99,7 @@ def in_one_go() -> dict[str, float]:
     return {name: float(metric.compute()) for name, metric in whole.items()}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 def test_torchmetrics_over_ranks_equal_those_of_all_samples_at_once(tmp_path: Path, world_size: int) -> None:
     def work(rank: int) -> None:

@@ -107,6 +107,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_changed_key_takes_effect_when_a_run_resumes(
     tmp_path: Path, tiny: Make, run: Run, monkeypatch: pytest.MonkeyPatch, name: str

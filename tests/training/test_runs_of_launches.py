@@ -48,6 +48,7 @@ def listed(launcher: Launcher, folder: Path, run: str) -> dict[str, Any]:
     return next(each for each in json.loads(done.stdout)["runs"] if each["run"] == run)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("on", ["torchrun", "local"])
 def test_a_run_is_listed_and_stopped_from_another_folder(launcher: Launcher, tmp_path: Path, on: str) -> None:
     launched = launcher(f"stopped-{on}", *LONG, on=on, TRAINFLEET_OWNER="ada")

@@ -249,9 +249,11 @@ class Cloud:
                     self.records[record.key] = record
 
     def everything(self) -> list[CloudObject]:
-        """Return copies of all resources."""
+        """Return all resources as they are now. Do not change their values, which are not copied: every read
+        of a resource asks for all of them.
+        """
         with self._lock:
-            return copy.deepcopy(list(self.records.values()))
+            return [copy.copy(record) for record in self.records.values()]
 
     def of_urn(self, urn: str) -> CloudObject | None:
         """Return a copy of the cloud resource that a URN owns, or None."""
@@ -264,6 +266,7 @@ class Cloud:
         """Change the inputs and outputs of a resource without the engine's knowledge."""
         with self._lock:
             record = next(record for record in self.records.values() if record.urn == urn)
+            record.inputs, record.outputs = copy.deepcopy((record.inputs, record.outputs))
             change(record.inputs)
             change(record.outputs)
 
