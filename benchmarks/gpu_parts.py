@@ -74,7 +74,7 @@ def train_and_stop(rank: int, world_size: int, settings: dict[str, Any]) -> dict
 
     recipe = load_recipe(settings["recipe"], settings["overrides"])
     context, folder = _context(rank, world_size, settings), Path(settings["folder"])
-    stop_at = settings["stop_at"]
+    stop_at: int = settings["stop_at"]
     graphs: dict[int, tuple[int, int]] = {}
     stalls: list[float] = []
     peak = 0

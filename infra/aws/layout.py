@@ -83,7 +83,7 @@ HYPERPOD_REGIONS = {
 """Regions of HyperPod on EKS, and the account that publishes its health agent's image there
 (aws/sagemaker-hyperpod-cli, chart health-monitoring-agent, templates/_helpers.tpl at 0ae955c).
 """
-LOG_RETENTION_DAYS = tuple(days for days in limit("aws.log_retention_days", "enum") if days)
+LOG_RETENTION_DAYS: tuple[int, ...] = tuple(days for days in limit("aws.log_retention_days", "enum") if days)
 """What CloudWatch Logs accepts (API PutRetentionPolicy)."""
 
 

@@ -11,6 +11,7 @@ import re
 import sys
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
+from typing import Any
 
 PROGRAM = str(Path(__file__).with_name("program.py"))
 """The file that runs the program; its frames are not shown."""
@@ -52,9 +53,9 @@ def explain(error: BaseException, root: Path) -> dict[str, str]:
 
 def _attribute(error: AttributeError) -> dict[str, str]:
     """What to say of an attribute that a module or a resource does not have."""
-    owner = error.obj
+    owner: Any = error.obj
     if isinstance(owner, ModuleType):
-        found = {"type": f"the module {owner.__name__}", "resource": "", "property": error.name}
+        found = {"type": f"the module {owner.__name__}", "resource": "", "property": error.name or ""}
         names = dir(owner)
     elif isinstance(getattr(owner, "_name", None), str):
         found, names = {"resource": owner._name}, dir(type(owner))

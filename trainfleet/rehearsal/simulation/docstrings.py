@@ -9,6 +9,7 @@ import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from trainfleet.rehearsal.simulation.json_schema import Schema
 
@@ -34,7 +35,7 @@ class Documented:
     def schema(self) -> Schema:
         """The limits, without the values, as a JSON Schema."""
         (low, high), (least, most) = self.numbers, self.length
-        limits = {"minimum": low, "maximum": high, "minLength": least, "maxLength": most}
+        limits: dict[str, Any] = {"minimum": low, "maximum": high, "minLength": least, "maxLength": most}
         limits |= {"pattern": f"^(?:{self.pattern})$" if self.pattern else None}
         return {key: limit for key, limit in limits.items() if limit is not None}
 
