@@ -135,12 +135,6 @@ def host(simulated: Clouds, tmp_path: Path) -> Host:
     return on_github(simulated, tmp_path, clone)
 
 
-@pytest.fixture
-def platforms(simulated: Clouds, tmp_path: Path) -> Host:
-    """The repository as `trainfleet init` makes it, before its first apply."""
-    return on_github(simulated, tmp_path, repository(simulated, tmp_path))
-
-
 def log_groups(found: Clouds) -> set[str]:
     """The names of the log groups that exist in the simulated cloud."""
     return {
