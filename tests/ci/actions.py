@@ -52,14 +52,18 @@ def check_out(job: _Steps, given: Given) -> None:
         git(job.workspace, "remote", "set-url", "--push", "origin", "https://token-was-not-kept.invalid")
     elif job.granted.get("contents") != "write":
         raise ActionError("a token that cannot push was kept")
-    tools = job.workspace / ".venv" / "bin"
+    write_environment(job.workspace, run.host.python)
+
+
+def write_environment(workspace: Path, python: str) -> None:
+    """Put an environment into a checkout, as `make setup` would install one: that of an interpreter."""
+    tools = workspace / ".venv" / "bin"
     tools.mkdir(parents=True)
     for name, start in (("python", ""), ("trainfleet", "-m trainfleet")):
-        (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {start} "$@"\n')
+        (tools / name).write_text(f'#!/bin/sh\nexec "{python}" {start} "$@"\n')
         (tools / name).chmod(0o755)
-    (tools.parent / ".setup-done").write_text(
-        ""
-    )  # newer than requirements.txt, so that make installs nothing
+    # Newer than requirements.txt, so that make installs nothing.
+    (tools.parent / ".setup-done").write_text("")
 
 
 def install_pulumi(job: _Steps, given: Given) -> None:

@@ -39,6 +39,11 @@ class Clouds:
         settings = "disableSSL=true&s3ForcePathStyle=true&region=us-east-1"
         return f"{self.store.url}?endpoint=127.0.0.1:{self.store.port}&{settings}"
 
+    @property
+    def state_url_as_documented(self) -> str:
+        """The same for a client that finds the gateway and the STS in AWS_ENDPOINT_URL_*."""
+        return f"{self.store.url}?region=us-east-1&awssdk=v2"
+
     def assume(self, role: str, subject: str) -> dict[str, str]:
         """Exchange the token of a job for credentials; return their environment.
 
@@ -52,12 +57,19 @@ class Clouds:
 
     def write_pulumi(self, folder: Path) -> None:
         """Write a `pulumi` that runs the real engine on the simulated clouds, as pulumi/actions installs one."""
-        script = folder / "pulumi"
+        folder.mkdir(exist_ok=True)
+        script, schema = folder / "pulumi", Path(__file__).with_name("package_schema.py")
+        # What a rehearsal or a diff sets itself stays: they have simulated clouds of their own.
         script.write_text(
-            '#!/bin/sh\nexport PULUMI_HOME="$HOME/.pulumi"\n'
-            f"export PULUMI_DEBUG_PROVIDERS='{self.providers}' PULUMI_SKIP_UPDATE_CHECK=true\n"
-            "export PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION=true PULUMI_CONFIG_PASSPHRASE=key-of-the-kms\n"
-            f'export TRAINFLEET_PYTHON="{sys.executable}" PATH="{self.engine.path.parent}:$PATH"\nexec "{self.engine.path}" "$@"\n'
+            f"""#!/bin/sh
+export PULUMI_HOME="${{PULUMI_HOME:-$HOME/.pulumi}}" PULUMI_SKIP_UPDATE_CHECK=true
+export PULUMI_DEBUG_PROVIDERS="${{PULUMI_DEBUG_PROVIDERS:-{self.providers}}}"
+export PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION=true
+export PULUMI_CONFIG_PASSPHRASE="${{PULUMI_CONFIG_PASSPHRASE:-key-of-the-kms}}"
+export TRAINFLEET_PYTHON="{sys.executable}" PATH="{self.engine.path.parent}:$PATH"
+if [ "$1 $2" = "package get-schema" ]; then exec "{sys.executable}" "{schema}" "$3"; fi
+exec "{self.engine.path}" "$@"
+"""
         )
         script.chmod(0o755)
 

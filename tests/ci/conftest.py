@@ -13,7 +13,10 @@ import pytest
 
 from tests.ci.clouds import Clouds, clouds
 from tests.ci.forge import REPOSITORY, Forge
+from tests.ci.gitlab import GitLab, Variable
+from tests.ci.gitlab_services import ROLE, Services, serve
 from tests.ci.runner import Host
+from trainfleet.infra.bootstrap.schema import parse_bootstrap
 from trainfleet.infra.outputs.contract import partly_known
 
 STACKS = ("dev", "prod")
@@ -43,32 +46,93 @@ def simulated(tmp_path: Path) -> Iterator[Clouds]:
         yield found
 
 
-@pytest.fixture
-def host(simulated: Clouds, tmp_path: Path) -> Host:
-    """The repository, set up as docs/continuous-delivery.md says, before its first apply."""
-    folder = tmp_path / "clone"
-    answers = ("--cloud", "aws", "--name", "acme", "--owner", "ml@example.com")
-    subprocess.run(
-        [sys.executable, "-m", "trainfleet", "init", folder, *answers], check=True, capture_output=True
-    )
+def write_small_program(folder: Path) -> None:
+    """Put two log groups in place of the platform: it makes a cycle fast."""
     contract = partly_known("acme", "aws", bucket_url="s3://runs/platform", namespace="training")
     (folder / "stacks" / "__main__.py").write_text(PROGRAM.replace("CONTRACT", contract.model_dump_json()))
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    simulated.write_pulumi(tools)
-    environment = os.environ | simulated.store.environment(simulated.store.port)
+
+
+def pulumi(found: Clouds, clone: Path, *arguments: str) -> str:
+    """Run a command of the engine as a person with the credentials of the state; return what it prints."""
+    tools = clone.parent / "tools"
+    environment = os.environ | found.store.environment(found.store.port)
     environment |= {"HOME": str(tools), "PATH": f"{tools}:{os.environ['PATH']}"}
-    for command in (["login", simulated.state_url], *(["stack", "init", stack] for stack in STACKS)):
-        subprocess.run(
-            [tools / "pulumi", *command], cwd=folder, env=environment, check=True, capture_output=True
-        )
-    forge = Forge(tmp_path, folder)
-    simulated.trust = {"plan": f"repo:{REPOSITORY}:ref:refs/heads/main"}
-    variables = {"": {"STATE_URL": simulated.state_url, "PLAN_IDENTITY": "plan", "SMOKE_TRAINING": "no"}}
+    done = subprocess.run(
+        [tools / "pulumi", *arguments],
+        cwd=clone,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def repository(found: Clouds, folder: Path, *options: str) -> Path:
+    """Run `trainfleet init` and create the stacks in the state, as docs/continuous-delivery.md says."""
+    clone = folder / "clone"
+    answers = ("--cloud", "aws", "--name", "acme", "--owner", "ml@example.com", *options)
+    subprocess.run(
+        [sys.executable, "-m", "trainfleet", "init", clone, *answers], check=True, capture_output=True
+    )
+    found.write_pulumi(folder / "tools")
+    pulumi(found, clone, "login", found.state_url)
     for stack in STACKS:
-        simulated.trust[f"apply-{stack}"] = f"repo:{REPOSITORY}:environment:{stack}"
+        pulumi(found, clone, "stack", "init", stack)
+    return clone
+
+
+def on_github(found: Clouds, folder: Path, clone: Path) -> Host:
+    """Push the repository to the code host, and set what the workflows need."""
+    forge = Forge(folder, clone)
+    found.trust = {"plan": f"repo:{REPOSITORY}:ref:refs/heads/main"}
+    variables = {"": {"STATE_URL": found.state_url, "PLAN_IDENTITY": "plan", "SMOKE_TRAINING": "no"}}
+    for stack in STACKS:
+        found.trust[f"apply-{stack}"] = f"repo:{REPOSITORY}:environment:{stack}"
         variables[stack] = {"APPLY_IDENTITY": f"apply-{stack}"}
-    return Host(forge, simulated, tmp_path, variables)
+    return Host(forge, found, folder, variables)
+
+
+GITLAB_SPEC = {
+    "cloud": "aws",
+    "region": "us-east-1",
+    "account": "111122223333",
+    "owner": "ml@example.com",
+    "platforms": ["acme-dev", "acme-prod"],
+    "gitlab": {
+        "project": REPOSITORY, "project_id": "12345678", "environments": ["dev", "prod"], "subject": "environment"
+    },
+    "break_glass": {"people": ["arn:aws:iam::111122223333:user/ada"], "alert": ["ml@example.com"]},
+}  # fmt: skip
+"""The bootstrap whose roles the jobs of GitLab assume."""
+
+
+@pytest.fixture
+def gitlab(simulated: Clouds, tmp_path: Path) -> Iterator[GitLab]:
+    """A project on GitLab with a small program, before its first apply."""
+    clone = repository(simulated, tmp_path, "--ci", "gitlab", "--region", "us-east-1")
+    write_small_program(clone)
+    forge = Forge(tmp_path, clone)
+    services = Services(simulated, parse_bootstrap(GITLAB_SPEC), forge.data, "issues-token")
+    variables = {
+        "STATE_URL": [Variable(simulated.state_url_as_documented)],
+        "PLAN_IDENTITY": [Variable(f"{ROLE}plan")],
+        "APPLY_IDENTITY": [Variable(f"{ROLE}apply", stack) for stack in STACKS],
+        "SMOKE_TRAINING": [Variable("no")],
+        "ISSUES_TOKEN": [Variable("issues-token", "issues")],
+        "UPDATE_TOKEN": [Variable("update-token", "update")],
+    }
+    with serve(services):
+        yield GitLab(forge, services, tmp_path, variables)
+
+
+@pytest.fixture
+def host(simulated: Clouds, tmp_path: Path) -> Host:
+    """The repository with a small program, before its first apply."""
+    clone = repository(simulated, tmp_path)
+    write_small_program(clone)
+    return on_github(simulated, tmp_path, clone)
 
 
 def log_groups(found: Clouds) -> set[str]:

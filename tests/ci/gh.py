@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+LONGEST_BODY = 65_536
+"""GitHub's limit of comments, issues and pull requests."""
 QUERIES = {
     ".[0].number": lambda found: found[0]["number"] if found else None,
     ".[0].number // empty": lambda found: found[0]["number"] if found else "",
@@ -36,15 +38,35 @@ def main() -> None:
     """Run one command."""
     parser = argparse.ArgumentParser()
     parser.add_argument("words", nargs="+")
-    for option in ("body-file", "comment", "label", "title", "head", "base", "state", "json", "jq", "repo"):
+    for option in (
+        "body",
+        "env",
+        "body-file",
+        "comment",
+        "label",
+        "title",
+        "head",
+        "base",
+        "state",
+        "json",
+        "jq",
+        "repo",
+    ):
         parser.add_argument(f"--{option}")
     for option in ("edit-last", "create-if-none", "force"):
         parser.add_argument(f"--{option}", action="store_true")
     given = parser.parse_args()
     file = Path(os.environ["FORGE"])
     data = json.loads(file.read_text())
+    if given.words[:2] == ["variable", "set"]:
+        data.setdefault("variables", {}).setdefault(given.env or "", {})[given.words[2]] = given.body
     body = Path(given.body_file).read_text() if given.body_file else ""
-    (issues if given.words[0] in ("issue", "label") else pull_requests)(given, data, body)
+    if len(body) > LONGEST_BODY:
+        sys.exit(f"HTTP 422: Body is too long (maximum is {LONGEST_BODY} characters)")
+    if given.words[0] in ("issue", "label"):
+        issues(given, data, body)
+    elif given.words[:2] != ["variable", "set"]:
+        pull_requests(given, data, body)
     file.write_text(json.dumps(data, indent=1))
 
 

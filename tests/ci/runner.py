@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,8 @@ JOB_KEYS = {
 STEP_KEYS = {"run", "uses", "with", "id", "if", "env", "shell", "continue-on-error"}
 KEPT = ("PATH", "LANG", "LC_ALL", "XDG_CACHE_HOME", "TRAINFLEET_DATE")
 """All that a job gets of this process's environment: no credential."""
+LARGEST_SUMMARY = 1 << 20
+"""GitHub's limit of a step's summary, in bytes."""
 
 
 @dataclass
@@ -55,6 +58,10 @@ class Host:
     """Decides on a job of an environment by the summaries of the jobs before it."""
     before: Callable[[str, str], None] = lambda _job, _run: None
     """Called before each `run` step with the job and its text, for faults."""
+    python: str = sys.executable
+    """The interpreter of the environment that `make setup` would install."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """What the runner sets for each step."""
     runs: int = 0
 
 
@@ -280,6 +287,7 @@ class _Steps:
             "FORGE": str(run.host.forge.data),
             "NO_COLOR": "1",
             **{name: str(file) for name, file in files.items()},
+            **run.host.environment,
             **self.exported,
             **self.env,
             **interpolate(step.get("env", {}), context),
@@ -297,7 +305,9 @@ class _Steps:
             check=False,
         )
         self.done.log += f"$ {step['run']}\n{done.stdout}"
-        self.done.summary += files["GITHUB_STEP_SUMMARY"].read_text()
+        summary = files["GITHUB_STEP_SUMMARY"].read_text()
+        assert len(summary.encode()) <= LARGEST_SUMMARY, f"{self.name}: GitHub drops a summary of this size"
+        self.done.summary += summary
         self.exported |= _pairs(files["GITHUB_ENV"])
         self.paths += files["GITHUB_PATH"].read_text().split()
         if done.returncode:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainfleet import __version__
+from trainfleet.infra.bootstrap import json_schema
 from trainfleet.infra.spec.json_schema import schema_text
 from trainfleet.init.actions import ACTIONS, PULUMI
 from trainfleet.init.answers import CLOUDS, Answers
 from trainfleet.init.requirement import Requirement
 
+BOOTSTRAP_STACK = "bootstrap/Pulumi.bootstrap.yaml"
 TEMPLATES = Path(__file__).with_name("templates")
 
 
@@ -42,6 +44,10 @@ def _applies_on_gitlab(answers: Answers) -> bool:
     return answers.ci == "gitlab" and _in_cloud(answers)
 
 
+def _bootstrapped(answers: Answers) -> bool:
+    return _in_cloud(answers) and answers.ci != "none"
+
+
 CHECKING = ("check", "review", "update")
 APPLYING = ("apply", "apply-stack", "continue", "drift", "drift-stack")
 """Workflows with an identity of the cloud."""
@@ -56,6 +62,10 @@ FILES = (
     File("stacks/{cloud}-dev.yaml.j2", "stacks/Pulumi.dev.yaml", _in_cloud),
     File("stacks/{cloud}-prod.yaml.j2", "stacks/Pulumi.prod.yaml", _in_cloud),
     File("stacks/local.yaml.j2", "stacks/Pulumi.local.yaml", lambda answers: answers.cloud == "local"),
+    File("bootstrap/README.md.j2", "bootstrap/README.md", _bootstrapped),
+    File("bootstrap/Pulumi.yaml.j2", "bootstrap/Pulumi.yaml", _bootstrapped),
+    File("bootstrap/program.py.j2", "bootstrap/__main__.py", _bootstrapped),
+    File("bootstrap/stack.yaml.j2", BOOTSTRAP_STACK, _bootstrapped),
     File("PulumiPolicy.yaml.j2", "policies/PulumiPolicy.yaml"),
     File("pack.py.j2", "policies/__main__.py"),
     File("own_rules.py.j2", "policies/own_rules.py"),
@@ -108,4 +118,6 @@ def render(answers: Answers, requirement: Requirement) -> dict[str, str]:
         for file in FILES
         if file.needed(answers)
     }
+    if _bootstrapped(answers):
+        files["bootstrap/bootstrap.schema.json"] = json_schema.schema_text()
     return {**files, "stacks/platform.schema.json": schema_text()}

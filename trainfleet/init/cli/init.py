@@ -144,8 +144,10 @@ def _check_stacks(files: dict[str, str], answers: Answers) -> None:
     import yaml
 
     from trainfleet.errors import InputError
+    from trainfleet.infra.bootstrap.schema import BOOTSTRAP_KEY, parse_bootstrap
     from trainfleet.infra.spec.load import parse_spec
     from trainfleet.infra.spec.stack_file import PLATFORM_KEY
+    from trainfleet.init.render import BOOTSTRAP_STACK
 
     problems: list[Any] = []
     for stack in answers.stacks:
@@ -153,6 +155,12 @@ def _check_stacks(files: dict[str, str], answers: Answers) -> None:
         document = yaml.safe_load(files[name])
         try:
             parse_spec(document["config"][PLATFORM_KEY], name)
+        except InputError as error:
+            problems += error.problems
+    if BOOTSTRAP_STACK in files:
+        document = yaml.safe_load(files[BOOTSTRAP_STACK])
+        try:
+            parse_bootstrap(document["config"][BOOTSTRAP_KEY], BOOTSTRAP_STACK)
         except InputError as error:
             problems += error.problems
     if problems:

@@ -33,8 +33,7 @@ def diff_of(
         file: an event log or a digest, see `event_log`.
         stack: the stack that it has to be of; empty: any.
         accept_unknown: whether an incomplete recording counts as a whole one.
-        plan: the plan that the same preview saved; its digest is shown. The cost follows its
-            dependencies.
+        plan: the plan that the same preview saved; its digest is shown, and costs follow its dependencies.
         usage: what is used, on both sides of the cost.
         limits: what the stack may cost.
 

@@ -1,0 +1,141 @@
+"""What GitLab's jobs call over HTTP: the STS of AWS, which checks a job's token, and GitLab's API of issues."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import http.server
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tests.bootstrap.tokens import AUDIENCES, accepted
+from tests.ci.clouds import Clouds
+from trainfleet.infra.bootstrap.schema import BootstrapSpec
+from trainfleet.local_cluster.stores import servers
+
+ROLE = "arn:aws:iam::111122223333:role/ci-"
+
+
+def token(claims: Mapping[str, str]) -> str:
+    """A JSON Web Token whose signature nobody verifies."""
+    return ".".join(
+        base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
+        for part in ({"alg": "none"}, claims, "signature")
+    )
+
+
+def read_token(text: str) -> dict[str, str]:
+    """The claims of a token."""
+    part = text.split(".")[1]
+    found: dict[str, str] = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    return found
+
+
+class Services:
+    """Answers both. The roles trust what the bootstrap of this spec makes them trust."""
+
+    def __init__(self, clouds: Clouds, spec: BootstrapSpec, data: Path, issues_token: str) -> None:
+        self.clouds, self.spec, self.data, self.issues_token = clouds, spec, data, issues_token
+        self.port = 0
+
+    def assume(self, form: Mapping[str, str]) -> tuple[int, str]:
+        """`AssumeRoleWithWebIdentity`."""
+        claims = read_token(form["WebIdentityToken"])
+        role = form["RoleArn"].removeprefix(ROLE)
+        if claims["aud"] != AUDIENCES["aws"] or role not in accepted("aws", self.spec, claims):
+            message = f"Not authorized to perform sts:AssumeRoleWithWebIdentity on {role} as {claims['sub']}"
+            return 403, (
+                "<ErrorResponse><Error><Type>Sender</Type><Code>AccessDenied</Code>"
+                f"<Message>{message}</Message></Error></ErrorResponse>"
+            )
+        self.clouds.assumed.append((role, claims["sub"]))
+        found = (  # the gateway has no sessions: an empty session token is not sent
+            f"<AccessKeyId>{servers.KEY}</AccessKeyId><SecretAccessKey>{servers.SECRET}</SecretAccessKey>"
+            "<SessionToken></SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration>"
+        )
+        who = f"<Arn>{form['RoleArn']}/job</Arn><AssumedRoleId>AROA:job</AssumedRoleId>"
+        return 200, (
+            '<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">'
+            f"<AssumeRoleWithWebIdentityResult><Credentials>{found}</Credentials>"
+            f"<AssumedRoleUser>{who}</AssumedRoleUser></AssumeRoleWithWebIdentityResult>"
+            "</AssumeRoleWithWebIdentityResponse>"
+        )
+
+    def issues(self, verb: str, path: str, form: Mapping[str, str], given: str) -> tuple[int, Any]:
+        """List, create and change issues."""
+        if given != self.issues_token:
+            return 401, {"message": "401 Unauthorized"}
+        document = json.loads(self.data.read_text())
+        issues = document["issues"]
+        number = path.rpartition("/issues")[2].lstrip("/")
+        if verb == "GET":
+            state = {"opened": "open"}[form["state"]]
+            return 200, [
+                {"iid": each["number"]}
+                for each in issues
+                if form["labels"] in each["labels"] and each["state"] == state
+            ]
+        if verb == "POST":
+            assert not number
+            made = {"number": len(issues) + 1, "title": form["title"], "labels": [form["labels"]]}
+            issues.append({**made, "body": form["description"], "state": "open"})
+        else:
+            issue = issues[int(number) - 1]
+            if "description" in form:
+                issue["body"] = form["description"]
+            if form.get("state_event") == "close":
+                issue["state"] = "closed"
+        self.data.write_text(json.dumps(document, indent=1))
+        return 201 if verb == "POST" else 200, {}
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"  # a client of Go loses an answer whose connection is closed at once
+    wbufsize = -1
+
+    def __init__(self, services: Services, *arguments: Any) -> None:
+        self.services = services
+        super().__init__(*arguments)
+
+    def answer(self) -> None:
+        url = urlsplit(self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        form = {key: values[0] for key, values in parse_qs(f"{url.query}&{body}").items()}
+        if url.path.startswith("/api/v4/projects/"):
+            token_ = self.headers.get("PRIVATE-TOKEN", "")
+            code, found = self.services.issues(self.command, url.path, form, token_)
+            text, kind = json.dumps(found), "application/json"
+        elif form["Action"] == "AssumeRoleWithWebIdentity":
+            (code, text), kind = self.services.assume(form), "text/xml"
+        else:  # preflight reports it as not checked
+            code, text, kind = 501, "<ErrorResponse/>", "text/xml"
+        self.send_response(code)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(text.encode())))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    do_GET = do_POST = do_PUT = answer  # noqa: N815 - names of the base class
+
+    def log_message(self, *_arguments: Any) -> None:
+        """Write nothing."""
+
+
+@contextlib.contextmanager
+def serve(services: Services) -> Iterator[Services]:
+    """Answer until the end of the block."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, services))
+    services.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield services
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

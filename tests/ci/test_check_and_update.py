@@ -1,0 +1,119 @@
+"""The jobs `check` and `update` of both CI systems, executed without a network."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.ci import packages
+from tests.ci.forge import Forge, git
+from tests.ci.gitlab import GitLab, run_pipeline
+from tests.ci.runner import Host, Run, run_workflow
+from tests.ci.test_cycle import logs, results
+from tests.ci.test_gitlab_cycle import logs as logs_of
+from tests.ci.test_gitlab_cycle import results as results_of
+
+pytestmark = [pytest.mark.deep, pytest.mark.timeout(1800)]
+BRANCH = "weekly-update"
+
+
+def require(host: Host | GitLab, line: str) -> None:
+    """Make the repository depend on a package of the adopter, and set its jobs up for the local index."""
+    requirements = host.forge.clone / "requirements.txt"
+    requirements.write_text(f"{requirements.read_text()}{line}\n")
+    host.forge.push_main("Use a package of our own")
+
+
+def prepared(host: Host | GitLab, folder: Path) -> Path:
+    """Give the jobs an environment in which they may install, from a local index; return the index."""
+    index = folder / "index"
+    packages.add_wheel(index, "1.1")
+    host.python = str(packages.environment(folder / "environment"))
+    host.environment = packages.settings(index)
+    require(host, packages.NAME)
+    return index
+
+
+def proposed(forge: Forge, path: str) -> str:
+    """A file of the branch that an update pushed."""
+    return git(forge.bare, "show", f"{BRANCH}:{path}")
+
+
+def weekly(host: Host) -> Run:
+    run = run_workflow(host, "update", "schedule")
+    assert results(run)["update"] == "success", logs(run)
+    return run
+
+
+def test_newer_packages_become_one_pull_request_that_is_updated(host: Host, tmp_path: Path) -> None:
+    index, forge = prepared(host, tmp_path), host.forge
+    main = forge.main
+    first = weekly(host)
+    assert results(first)["propose"] == "success", logs(first)
+    (pull,) = forge.read()["pulls"]
+    assert (pull["branch"], pull["state"]) == (BRANCH, "open")
+    assert "nothing changes" in pull["body"]  # what the update does to each stack
+    assert pull["body"] in first.jobs["update"].summary
+    assert "acme-models==1.1" in proposed(forge, "requirements.lock").splitlines()
+    assert "trainfleet" not in proposed(forge, "requirements.lock")
+    changed = git(forge.bare, "diff", "--name-only", "main", BRANCH).splitlines()
+    assert ".trainfleet/knowledge/aws.json" in changed
+    assert {Path(name).parts[0] for name in changed} == {".trainfleet", "requirements.lock"}
+    assert forge.main == main  # nothing is merged by itself
+
+    packages.add_wheel(index, "1.2")
+    second = weekly(host)
+    assert results(second)["propose"] == "success", logs(second)
+    assert len(forge.read()["pulls"]) == 1
+    assert "acme-models==1.2" in proposed(forge, "requirements.lock").splitlines()
+
+    git(forge.clone, "pull", "--quiet", "origin", BRANCH)
+    git(forge.clone, "push", "--quiet", "origin", "main")
+    quiet = weekly(host)
+    assert results(quiet)["propose"] == "skipped", logs(quiet)
+
+
+def test_a_package_that_is_not_available_is_named_and_nothing_is_proposed(host: Host, tmp_path: Path) -> None:
+    prepared(host, tmp_path)
+    require(host, "acme-unknown")
+    run = run_workflow(host, "update", "schedule")
+    assert results(run) == {"update": "failure", "propose": "skipped"}, logs(run)
+    assert "No matching distribution found for acme-unknown" in run.jobs["update"].log
+    assert host.forge.read()["pulls"] == []
+
+
+def test_newer_packages_become_a_merge_request_on_gitlab(gitlab: GitLab, tmp_path: Path) -> None:
+    index, forge = prepared(gitlab, tmp_path), gitlab.forge
+    git(forge.bare, "config", "receive.advertisePushOptions", "true")
+    hook = forge.bare / "hooks" / "post-receive"
+    script = Path(__file__).with_name("post_receive.py")
+    hook.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "{forge.data}"\n')
+    hook.chmod(0o755)
+    for version in ("1.1", "1.2"):
+        packages.add_wheel(index, version)
+        pipeline = run_pipeline(gitlab, "schedule", TASK="update")
+        assert results_of(pipeline) == {"update": "success", "propose": "success"}, logs_of(pipeline)
+        assert f"acme-models=={version}" in proposed(forge, "requirements.lock").splitlines()
+        assert [(each["branch"], each["target"]) for each in forge.read()["pulls"]] == [(BRANCH, "main")]
+    changed = git(forge.bare, "diff", "--name-only", "main", BRANCH).splitlines()
+    assert {Path(name).parts[0] for name in changed} == {".trainfleet", "requirements.lock"}
+    gitlab.variables["UPDATE_TOKEN"] = []
+    packages.add_wheel(index, "1.3")
+    refused = run_pipeline(gitlab, "schedule", TASK="update")
+    assert results_of(refused) == {"update": "success", "propose": "failure"}, logs_of(refused)
+    assert "acme-models==1.2" in proposed(forge, "requirements.lock").splitlines()
+
+
+@pytest.mark.launch
+def test_check_rehearses_tests_and_trains(host: Host) -> None:
+    passed = run_workflow(host, "check", "push")
+    assert results(passed) == {"check": "success"}, logs(passed)
+    assert "Everything passed." in passed.jobs["check"].log
+    stack = host.forge.clone / "stacks" / "Pulumi.dev.yaml"
+    stack.write_text(stack.read_text().replace("owner: ml@example.com", "owner: nobody"))
+    number = host.forge.open_pull_request("mistake", "Make a mistake")
+    failed = run_workflow(host, "check", "pull_request", host.forge.pull_request_event(number))
+    assert results(failed) == {"check": "failure"}
+    assert "owner" in failed.jobs["check"].log

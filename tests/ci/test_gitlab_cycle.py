@@ -1,0 +1,170 @@
+"""The generated GitLab pipeline, executed: merge requests, plans, applies that somebody starts, drift."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ci.conftest import log_groups
+from tests.ci.forge import Forge
+from tests.ci.gitlab import GitLab, Pipeline, Variable, run_pipeline
+from tests.ci.test_cycle import ALL, delete
+from trainfleet.ci.approval import LABEL
+
+pytestmark = [pytest.mark.deep, pytest.mark.timeout(1800)]
+PLAN_AND_APPLY = ["plan-dev", "apply-dev", "plan-prod", "apply-prod"]
+
+
+def results(pipeline: Pipeline) -> dict[str, str]:
+    return {name: job.result for name, job in pipeline.jobs.items()}
+
+
+def logs(pipeline: Pipeline) -> str:
+    return "\n".join(f"==== {job.name}: {job.result}\n{job.log}" for job in pipeline.jobs.values())
+
+
+def applied(project: GitLab, source: str = "web") -> Pipeline:
+    pipeline = run_pipeline(project, source)
+    found = results(pipeline)
+    assert [found[name] for name in PLAN_AND_APPLY] == ["success"] * 4, logs(pipeline)
+    return pipeline
+
+
+def without_audit(forge: Forge) -> int:
+    program = forge.clone / "stacks" / "__main__.py"
+    program.write_text(program.read_text().replace('("audit", "access")', '("access",)'))
+    return forge.open_pull_request("no-audit", "Remove the audit log")
+
+
+def test_a_merge_request_is_reviewed_merged_and_applied(gitlab: GitLab) -> None:
+    started: list[tuple[str, set[str]]] = []
+
+    def start(job: str, log: str) -> bool:
+        assert "Plan: plan.json, SHA-256" in log  # what the person who starts it reads
+        started.append((job, log_groups(gitlab.services.clouds)))
+        return True
+
+    gitlab.start = start
+    applied(gitlab)
+    clouds = gitlab.services.clouds
+    assert started == [("apply-dev", set()), ("apply-prod", {"dev-audit", "dev-access"})]
+    assert log_groups(clouds) == ALL
+    ends = {
+        role: {subject.partition(":ref:main")[2] for each, subject in clouds.assumed if each == role}
+        for role in ("plan", "apply")
+    }
+    assert ends["apply"] == {":environment_protected:true:deployment_tier:production"}
+    assert ends["plan"] == {":environment_protected::deployment_tier:"}
+    assert (clouds.store.folder / "runs" / "contracts" / "prod.json").is_file()
+
+    number = without_audit(gitlab.forge)
+    assumed = len(clouds.assumed)
+
+    def review() -> Pipeline:
+        found = run_pipeline(gitlab, "merge_request_event", merge_request=number, before=only_diff)
+        assert set(found.jobs) == {"check", "diff"}
+        assert "LOSES" in (found.artifacts["diff"] / "review.md").read_text()
+        return found
+
+    def only_diff(job: str, script: str) -> None:
+        """`check` has a test of its own."""
+        if job == "check":
+            make = gitlab.folder / f"pipeline-{gitlab.runs}" / "check" / "work" / "Makefile"
+            make.write_text("check:\n\t@echo passed\n")
+
+    refused = review()
+    assert results(refused)["diff"] == "failure"
+    assert "This change is destructive." in refused.jobs["diff"].log
+    gitlab.forge.label(number, LABEL)
+    assert results(review())["diff"] == "failure"  # a label alone does not suffice
+    gitlab.forge.approve(number, "grace")
+    agreed = review()
+    assert results(agreed)["diff"] == "success", logs(agreed)
+    assert len(clouds.assumed) == assumed  # a merge request gets no identity
+    gitlab.forge.merge(number)
+    merged = run_pipeline(gitlab, "push", before=only_diff)
+    assert set(results(merged).values()) == {"success"}, logs(merged)
+    assert log_groups(clouds) == {"dev-access", "prod-access"}
+
+
+def test_an_apply_that_nobody_starts_holds_the_next_environment(gitlab: GitLab) -> None:
+    gitlab.start = lambda job, _log: job == "apply-dev"
+    pipeline = run_pipeline(gitlab, "web")
+    assert results(pipeline)["apply-prod"] == "manual", logs(pipeline)
+    assert log_groups(gitlab.services.clouds) == {"dev-audit", "dev-access"}
+    gitlab.start = lambda _job, _log: False
+    assert results(run_pipeline(gitlab, "web"))["plan-prod"] == "skipped"
+
+
+@pytest.mark.parametrize("change", ["environment", "branch", "tier"])
+def test_a_job_that_the_bootstrap_does_not_trust_applies_nothing(gitlab: GitLab, change: str) -> None:
+    file = gitlab.forge.clone / ".gitlab" / "apply.yml"
+    text = file.read_text()
+    changed = {
+        "environment": text.replace("  environment: {name: dev, deployment_tier: production}", "  #", 1),
+        "tier": text.replace("deployment_tier: production", "deployment_tier: staging"),
+        "branch": text,
+    }[change]
+    assert (changed == text) == (change == "branch")
+    file.write_text(changed)
+    if change == "branch":
+        gitlab.services.spec = gitlab.services.spec.model_copy(
+            update={"gitlab": gitlab.services.spec.gitlab.model_copy(update={"branch": "release"})}  # type: ignore[union-attr] # the spec has it
+        )
+    else:
+        gitlab.forge.push_main("Change the pipeline")
+    gitlab.variables["APPLY_IDENTITY"].append(Variable(gitlab.variables["APPLY_IDENTITY"][0].value))
+    pipeline = run_pipeline(gitlab, "web")
+    assert results(pipeline)["apply-dev"] == "failure", logs(pipeline)
+    assert "AssumeRoleWithWebIdentity" in pipeline.jobs["apply-dev"].log
+    assert log_groups(gitlab.services.clouds) == set()
+
+
+def test_a_plan_that_was_exchanged_is_not_applied(gitlab: GitLab) -> None:
+    def exchange(job: str, _script: str) -> None:
+        if job == "apply-dev":
+            plan = gitlab.folder / f"pipeline-{gitlab.runs}" / job / "work" / "plan.json"
+            plan.write_text(plan.read_text().replace("365", "1"))
+
+    pipeline = run_pipeline(gitlab, "web", before=exchange)
+    assert results(pipeline)["apply-dev"] == "failure"
+    assert "this is not the reviewed plan" in pipeline.jobs["apply-dev"].log
+    assert log_groups(gitlab.services.clouds) == set()
+
+
+def test_drift_is_one_issue_that_is_updated_and_closed(gitlab: GitLab) -> None:
+    applied(gitlab)
+
+    def night() -> list[tuple[str, str]]:
+        pipeline = run_pipeline(gitlab, "schedule", TASK="drift")
+        assert set(results(pipeline).values()) == {"success"}, logs(pipeline)
+        assert set(pipeline.jobs) == {"drift-dev", "drift-prod", "issue-dev", "issue-prod"}
+        return [(issue["title"], issue["state"]) for issue in gitlab.forge.read()["issues"]]
+
+    assert night() == []
+    delete(gitlab.services.clouds, "dev-audit")
+    assert night() == [("Drift in dev", "open")]
+    assert night() == [("Drift in dev", "open")]
+    assert "acme-audit" in gitlab.forge.read()["issues"][0]["body"]
+    applied(gitlab)
+    assert log_groups(gitlab.services.clouds) == ALL
+    assert night() == [("Drift in dev", "closed")]
+
+
+def test_a_lock_that_is_left_is_removed_by_a_pipeline_with_a_command(gitlab: GitLab) -> None:
+    applied(gitlab)
+    locks = (
+        gitlab.services.clouds.store.folder / "runs" / ".pulumi" / "locks" / "organization" / "acme" / "dev"
+    )
+    locks.mkdir(parents=True, exist_ok=True)
+    (locks / "11111111-2222-3333-4444-555555555555.json").write_text(
+        '{"pid": 1, "username": "ada", "hostname": "runner", "timestamp": "2026-11-01T00:00:00Z"}'
+    )
+    program = gitlab.forge.clone / "stacks" / "__main__.py"
+    program.write_text(program.read_text().replace("365", "400"))
+    gitlab.forge.push_main("Keep logs longer")
+    locked = run_pipeline(gitlab, "web")
+    assert results(locked)["apply-dev"] == "failure", logs(locked)
+    assert "pulumi cancel --stack dev --yes" in locked.jobs["apply-dev"].log
+    released = run_pipeline(gitlab, "web", play="continue-dev", COMMAND="cancel")
+    assert results(released) == {"continue-dev": "success", "continue-prod": "manual"}, logs(released)
+    applied(gitlab)
