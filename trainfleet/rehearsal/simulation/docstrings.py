@@ -34,7 +34,7 @@ class Documented:
     def schema(self) -> Schema:
         """The limits, without the values, as a JSON Schema."""
         (low, high), (least, most) = self.numbers, self.length
-        limits = {"minimum": low, "maximum": high, "minLength": least, "maxLength": most}
+        limits: Schema = {"minimum": low, "maximum": high, "minLength": least, "maxLength": most}
         limits |= {"pattern": f"^(?:{self.pattern})$" if self.pattern else None}
         return {key: limit for key, limit in limits.items() if limit is not None}
 
