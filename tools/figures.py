@@ -35,7 +35,7 @@ def _computed(what: str) -> str:
     if what.startswith("public_programs"):
         from tools import public_programs
 
-        return public_programs.figures(public_programs.results())[what]
+        return public_programs.all_figures()[what]
     return _held_out()[what]
 
 

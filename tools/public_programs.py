@@ -37,6 +37,7 @@ from trainfleet.rehearsal.report import Report, Step
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "tests" / "rehearsal" / "public_programs"
 PROGRAMS, RESULTS = FOLDER / "programs.toml", FOLDER / "results.toml"
+ENGINE_RESULTS = FOLDER / "results_engine.toml"
 _PACKAGES = ("aws", "azure-native", "gcp", "kubernetes")
 SDKS = ("pulumi", *(f"pulumi-{name}" for name in _PACKAGES))
 STACK = "public"
@@ -49,6 +50,7 @@ SETTINGS = {
 }
 """What every user sets for a provider."""
 PASSED, REJECTED, FALSE_ALARM, MISSING = "passed", "rejected", "false alarm", "missing"
+ANSWERS = "needs answers"
 
 
 @dataclass(frozen=True)
@@ -104,19 +106,29 @@ def sdks(file: Path = RESULTS) -> dict[str, str]:
 def outcome(program: Program, report: Report) -> Result:
     """Return the result of a report.
 
-    A rejection is right if the program's row explains each problem. Any other is a false alarm.
+    A rejection is right if the program's row explains each problem. A program needs answers if it reads
+    nothing else than what rehearsal.toml does not tell. Any other rejection is a false alarm.
     """
     failed = next((step for step in report.steps if not step.ok), None)
-    places = [re.sub(r"/.*/program/", "", problem.where) for problem in report.problems]
-    messages = [f"{place}: {problem.what}" for place, problem in zip(places, report.problems, strict=True)]
+    places = [_portable(problem.where) for problem in report.problems]
+    messages = [
+        f"{place}: {_portable(problem.what)}" for place, problem in zip(places, report.problems, strict=True)
+    ]
     if failed is None:
         kind = PASSED
     elif program.missing:
         kind = MISSING
+    elif messages and all(place == "rehearsal.toml" for place in places):
+        kind = ANSWERS
     else:
         right = messages and all(any(key in text for key in program.rejected) for text in messages)
         kind = REJECTED if right else FALSE_ALARM
     return Result(program.name, kind, report.resources, failed.name if failed else "", tuple(messages))
+
+
+def _portable(text: str) -> str:
+    """Return a text without the folders in which the program and its packages are on this machine."""
+    return re.sub(r"/[^\s'\"]*/(?:program|site-packages)/", "", text)
 
 
 def rehearse(folder: Path) -> Report:
@@ -126,6 +138,7 @@ def rehearse(folder: Path) -> Report:
     from trainfleet.rehearsal.rehearse import RehearsalOptions
     from trainfleet.rehearsal.rehearse import rehearse as run
 
+    os.environ.setdefault("USER", "somebody")  # as in a shell
     try:
         return run(read_project(folder, STACK), find_engine(lambda _: None), RehearsalOptions(until="no-op"))
     except TrainfleetError as error:
@@ -265,19 +278,26 @@ def _git(repository: Path, *arguments: str, absent: bytes | None = None) -> byte
     return done.stdout
 
 
+def all_figures() -> dict[str, str]:
+    """Return the figures of both ways to try the programs: without an engine, and on it."""
+    on_engine = figures(results(ENGINE_RESULTS)).items()
+    return figures(results()) | {f"{name}_on_engine": text for name, text in on_engine}
+
+
 def figures(found: Mapping[str, Result]) -> dict[str, str]:
     """Return the figures that the pages quote."""
     count = {
         kind: sum(each.outcome == kind for each in found.values())
-        for kind in (PASSED, REJECTED, FALSE_ALARM, MISSING)
+        for kind in (PASSED, REJECTED, FALSE_ALARM, MISSING, ANSWERS)
     }
     valid = count[PASSED] + count[FALSE_ALARM]
     return {
-        "public_programs": str(valid + count[REJECTED]),
+        "public_programs": str(valid + count[REJECTED] + count[ANSWERS]),
         "public_programs_passed": str(count[PASSED]),
         "public_programs_rejected": str(count[REJECTED]),
         "public_programs_false_alarms": str(count[FALSE_ALARM]),
         "public_programs_missing": str(count[MISSING]),
+        "public_programs_needing_answers": str(count[ANSWERS]),
         "public_programs_share": f"{count[PASSED] / valid:.0%}".replace("%", " %") if valid else "none",
     }
 
@@ -285,7 +305,8 @@ def figures(found: Mapping[str, Result]) -> dict[str, str]:
 def written(found: Mapping[str, Result]) -> str:
     """Return the text of results.toml."""
     with_ = ", ".join(f"{json.dumps(name)} = {json.dumps(version(name))}" for name in SDKS)
-    lines = ["# Written by `python -m tools.public_programs --mirror DIR --write`.", f"sdks = {{{with_}}}"]
+    command = "python -m tools.public_programs --mirror DIR --write (--engine: results_engine.toml)"
+    lines = [f"# Written by `{command}`.", f"sdks = {{{with_}}}"]
     for each in sorted(found.values(), key=lambda row: row.program):
         lines += ["", "[[result]]", f"program = {json.dumps(each.program)}"]
         lines += [f"outcome = {json.dumps(each.outcome)}", f"resources = {each.resources}"]
@@ -304,10 +325,13 @@ def main() -> int:
     parser.add_argument("--mirror", type=Path, help="a folder with clones, as OWNER/NAME")
     parser.add_argument("--engine", action="store_true", help="rehearse on the engine")
     parser.add_argument("--programs", type=Path, default=PROGRAMS, help="the list (default: programs.toml)")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="the results (default: results.toml)")
+    parser.add_argument(
+        "--results", type=Path, help="the results (default: results.toml; results_engine.toml)"
+    )
     parser.add_argument("--only", default="", help="only programs whose name contains this text")
     parser.add_argument("--write", action="store_true", help="write results.toml")
     options = parser.parse_args()
+    options.results = options.results or (ENGINE_RESULTS if options.engine else RESULTS)
     found = results(options.results)
     if options.mirror:
         listed = list(programs(options.programs))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from tests.infra.azure.test_rules import changed as azure
@@ -16,7 +19,11 @@ from trainfleet.rehearsal.simulation.rules import broken, rules
 
 SHARED = "storage.shared_filesystem"
 LOGS = "kubernetes.log_retention_days"
-SPECS = {"aws": lambda changes: aws_or_local("aws", changes), "gcp": gcp, "azure": azure}
+SPECS: dict[str, Callable[[dict[str, Any]], PlatformSpec]] = {
+    "aws": lambda changes: aws_or_local("aws", changes),
+    "gcp": gcp,
+    "azure": azure,
+}
 PERSISTENT = {"deploymentType": "PERSISTENT_2"}
 
 

@@ -10,12 +10,13 @@ import pytest
 import yaml
 
 from tools import figures, public_programs
-from tools.public_programs import FALSE_ALARM, MISSING, PASSED, REJECTED, STACK, Program, Result
+from tools.public_programs import ANSWERS, FALSE_ALARM, MISSING, PASSED, REJECTED, STACK, Program, Result
 from trainfleet.errors import Problem
 from trainfleet.rehearsal.report import Report, Step
 
 ROWS = list(public_programs.programs())
 RESULTS = public_programs.results()
+ON_ENGINE = public_programs.results(public_programs.ENGINE_RESULTS)
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -133,21 +134,37 @@ def test_a_rejection_without_its_explanation_is_a_false_alarm(
     assert public_programs.outcome(program, Report("", "", 0, [step])).outcome == outcome
 
 
+def test_needing_answers_is_not_a_false_alarm() -> None:
+    asked = Problem("rehearsal.toml", "the simulated clouds have no answer to: aws:route53/getZone:getZone")
+    for problems, outcome in (([asked], ANSWERS), ([asked, PROBLEM], FALSE_ALARM)):
+        step = Step("preview", "preview", ok=False, problems=problems)
+        report = Report("", "", 0, [step])
+        assert public_programs.outcome(Program("o/n", "c", "p"), report).outcome == outcome
+
+
 def test_one_explained_problem_does_not_excuse_another() -> None:
     step = Step("preview", "preview", ok=False, problems=[PROBLEM, Problem("b", "c")])
     program = Program("o/n", "c", "p", rejected={"Vpc main cidrBlock": "it is not one"})
     assert public_programs.outcome(program, Report("", "", 0, [step])).outcome == FALSE_ALARM
 
 
+def test_a_result_has_no_path_of_the_machine() -> None:
+    problem = Problem("/a/lib/site-packages/pulumi/x.py:3", "no '/tmp/public-program-x/program/app/a.zip'")
+    report = Report("", "", 0, [Step("preview", "preview", ok=False, problems=[problem])])
+    (text,) = public_programs.outcome(Program("o/n", "c", "p"), report).problems
+    assert text == "pulumi/x.py:3: no 'app/a.zip'"
+
+
 def test_the_share_is_of_what_is_right() -> None:
-    kinds = [PASSED] * 3 + [FALSE_ALARM] + [REJECTED] * 5 + [MISSING]
+    kinds = [PASSED] * 3 + [FALSE_ALARM] + [REJECTED] * 5 + [MISSING] + [ANSWERS] * 2
     found = {str(index): Result(str(index), kind) for index, kind in enumerate(kinds)}
     assert public_programs.figures(found) == {
-        "public_programs": "9",
+        "public_programs": "11",
         "public_programs_passed": "3",
         "public_programs_rejected": "5",
         "public_programs_false_alarms": "1",
         "public_programs_missing": "1",
+        "public_programs_needing_answers": "2",
         "public_programs_share": "75 %",
     }
 
@@ -160,7 +177,7 @@ def test_results_are_what_was_written(tmp_path: Path) -> None:
 
 
 def test_every_program_has_a_result_and_the_other_way_round() -> None:
-    assert sorted(RESULTS) == sorted(each.name for each in ROWS)
+    assert sorted(RESULTS) == sorted(ON_ENGINE) == sorted(each.name for each in ROWS)
     assert len({each.name for each in ROWS}) == len(ROWS)
 
 
@@ -173,14 +190,15 @@ def test_there_are_enough_programs_over_all_packages_and_nearly_all_pass() -> No
 
 
 def test_pages_quote_the_computed_figures() -> None:
-    computed = public_programs.figures(RESULTS)
+    computed = public_programs.all_figures()
     quoted = {
         match["name"]: match["text"]
         for page in figures.pages()
         for match in figures.QUOTED.finditer(page.read_text(encoding="utf-8"))
         if match["name"].startswith("public_programs")
     }
-    assert {"public_programs", "public_programs_passed", "public_programs_false_alarms"} <= set(quoted)
+    for on in ("", "_on_engine"):
+        assert {f"public_programs{name}{on}" for name in ("", "_passed", "_false_alarms")} <= set(quoted)
     assert quoted == {name: computed[name] for name in quoted}
 
 
@@ -192,4 +210,4 @@ def test_the_results_are_of_the_locked_sdks() -> None:
         if (name := line.partition("==")[0]) in public_programs.SDKS
         and (found := line.partition("==")[2].partition(" ")[0])
     }
-    assert public_programs.sdks() == locked
+    assert public_programs.sdks() == public_programs.sdks(public_programs.ENGINE_RESULTS) == locked

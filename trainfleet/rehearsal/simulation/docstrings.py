@@ -9,7 +9,6 @@ import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from trainfleet.rehearsal.simulation.json_schema import Schema
 
@@ -35,7 +34,7 @@ class Documented:
     def schema(self) -> Schema:
         """The limits, without the values, as a JSON Schema."""
         (low, high), (least, most) = self.numbers, self.length
-        limits: dict[str, Any] = {"minimum": low, "maximum": high, "minLength": least, "maxLength": most}
+        limits: Schema = {"minimum": low, "maximum": high, "minLength": least, "maxLength": most}
         limits |= {"pattern": f"^(?:{self.pattern})$" if self.pattern else None}
         return {key: limit for key, limit in limits.items() if limit is not None}
 
