@@ -67,7 +67,7 @@ def supported(root: Path) -> list[str]:
 def find(python: str) -> Path | None:
     """An interpreter of this minor version that runs: on PATH, installed by uv, or by pyenv."""
     for each in _candidates(python):
-        command = [each, "-c", "import sys, venv, ssl; print(sys.version_info[:2])"]
+        command = [str(each), "-c", "import sys, venv, ssl; print(sys.version_info[:2])"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
         except OSError:
@@ -79,9 +79,8 @@ def find(python: str) -> Path | None:
 
 def _candidates(python: str) -> Iterator[Path]:
     name = f"python{python}"
-    for folder in os.environ.get("PATH", "").split(os.pathsep):
-        if (file := Path(folder, name)).is_file():
-            yield file
+    paths = (Path(each, name) for each in os.environ.get("PATH", "").split(os.pathsep))
+    yield from (each for each in paths if each.is_file())
     managed = subprocess.run(
         [_uv(), "python", "dir"], capture_output=True, text=True, check=False
     ).stdout.strip()
@@ -142,7 +141,7 @@ def check(
 
 
 class Environment:
-    """A virtual environment, and a repository beside it that `trainfleet init` made."""
+    """A virtual environment, and a repository next to it that `trainfleet init` made."""
 
     def __init__(self, root: Path, python: Path, folder: Path, cloud: str) -> None:
         self.root, self.folder, self.cloud = root, folder, cloud
@@ -175,14 +174,23 @@ class Environment:
         self.trainfleet("--version", says=version_of(self.root))
         self.trainfleet("machines", "--cloud", self.cloud, says="H100")
         self.trainfleet("train", "lm-tiny", code=3, says="trainfleet[train]")
-        words = ("init", str(self.repository), "--cloud", self.cloud, "--ci", "none", "--name", "demo")
+        words: tuple[str, ...] = (
+            "init",
+            str(self.repository),
+            "--cloud",
+            self.cloud,
+            "--ci",
+            "none",
+            "--name",
+            "demo",
+        )
         words += ("--owner", "ml@example.com", "--public-range", "203.0.113.0/24", *ANSWERS[self.cloud])
         self.trainfleet(*words, "--json", says='"folder"')
         self.trainfleet("spec", "check", "dev", says="ok dev")
         self.trainfleet("rehearse", "dev", "--until", "policies", says="none")
 
     def trainfleet(self, *words: str, says: str, code: int = 0) -> None:
-        """Run a command in the repository, if it is there; what it prints must contain a text."""
+        """Run a command in the repository, if it exists; what it prints must contain a text."""
         where = self.repository if self.repository.is_dir() else self.folder
         printed = self._run([self.venv / "bin" / "trainfleet", *words], code, where)
         if says not in printed and not self.problems:
