@@ -79,15 +79,14 @@ def find(python: str) -> Path | None:
 
 def _candidates(python: str) -> Iterator[Path]:
     name = f"python{python}"
-    for folder in os.environ.get("PATH", "").split(os.pathsep):
-        if (file := Path(folder, name)).is_file():
-            yield file
+    paths = (Path(each, name) for each in os.environ.get("PATH", "").split(os.pathsep))
+    yield from (each for each in paths if each.is_file())
     managed = subprocess.run(
-        [str(_uv()), "python", "dir"], capture_output=True, text=True, check=False
+        [_uv(), "python", "dir"], capture_output=True, text=True, check=False
     ).stdout.strip()
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions")
-    for installed, pattern in ((Path(managed), f"cpython-{python}.*"), (pyenv, f"{python}.*")):
-        yield from sorted(installed.glob(f"{pattern}/bin/{name}"), reverse=True)
+    for folder, pattern in ((Path(managed), f"cpython-{python}.*"), (pyenv, f"{python}.*")):
+        yield from sorted(folder.glob(f"{pattern}/bin/{name}"), reverse=True)
 
 
 def _uv() -> Path:
@@ -175,8 +174,16 @@ class Environment:
         self.trainfleet("--version", says=version_of(self.root))
         self.trainfleet("machines", "--cloud", self.cloud, says="H100")
         self.trainfleet("train", "lm-tiny", code=3, says="trainfleet[train]")
-        words: tuple[str, ...] = ("init", str(self.repository), "--cloud", self.cloud)
-        words += ("--ci", "none", "--name", "demo")
+        words: tuple[str, ...] = (
+            "init",
+            str(self.repository),
+            "--cloud",
+            self.cloud,
+            "--ci",
+            "none",
+            "--name",
+            "demo",
+        )
         words += ("--owner", "ml@example.com", "--public-range", "203.0.113.0/24", *ANSWERS[self.cloud])
         self.trainfleet(*words, "--json", says='"folder"')
         self.trainfleet("spec", "check", "dev", says="ok dev")
