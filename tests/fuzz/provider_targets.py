@@ -153,7 +153,9 @@ def _lives(rows: tuple[dict[str, Any], ...]) -> st.SearchStrategy[Any]:
 
     def life(row: dict[str, Any]) -> st.SearchStrategy[Any]:
         changed = hostile.mutated((row["inputs"],)) if row["inputs"] else hostile.values()
-        return st.tuples(st.just(row["type"]), st.one_of(st.just(row["inputs"]), changed), changed)
+        # What existed has passed Check, which rejects numbers that are not finite.
+        before = hostile.mutated((row["inputs"],), finite=True) if row["inputs"] else st.just({})
+        return st.tuples(st.just(row["type"]), st.one_of(st.just(row["inputs"]), before), changed)
 
     return st.sampled_from(rows).flatmap(life)
 

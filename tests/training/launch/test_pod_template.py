@@ -180,15 +180,15 @@ def test_lists_without_a_key_are_replaced() -> None:
 
 
 MISTAKES = {
-    "containers that are no list": (
+    "containers that are not a list": (
         "workers: {spec: {containers: 3}}",
         r"workers.spec.containers: is not a list",
     ),
-    "labels that are no mapping": (
+    "labels that are not a mapping": (
         "head: {metadata: {labels: 3}}",
         r"head.metadata.labels: is not a mapping",
     ),
-    "resources that are no mapping": (
+    "resources that are not a mapping": (
         "workers: {spec: {containers: [{name: trainer, resources: [1]}]}}",
         r"containers\[0\].resources: is not a mapping -> write `requests:` and `limits:`",
     ),

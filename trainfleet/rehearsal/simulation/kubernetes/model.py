@@ -106,7 +106,8 @@ class KubernetesModel(CloudModel):
         metadata = inputs.get("metadata") or {}
         if not isinstance(metadata, dict) or "name" in metadata or metadata.get("generateName"):
             return inputs
-        earlier = plain(old.get("metadata")) or {}
+        earlier = plain(old.get("metadata"))
+        earlier = earlier if isinstance(earlier, dict) else {}
         kept = earlier.get("name") if AUTONAMED in (earlier.get("annotations") or {}) else None
         marked = {**(metadata.get("annotations") or {}), AUTONAMED: "true"}
         return {
