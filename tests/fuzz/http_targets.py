@@ -213,7 +213,14 @@ def _signer_requests() -> st.SearchStrategy[Any]:
 
 TARGETS: dict[str, Target] = {
     "ui": Target("requests to `trainfleet ui`", _console_requests, _ui, (RejectedRequest,)),
-    "serve": Target("requests to `trainfleet serve`", _serve_requests, _serve, (RejectedRequest,), slow=True),
+    "serve": Target(
+        "requests to `trainfleet serve`",
+        _serve_requests,
+        _serve,
+        (RejectedRequest,),
+        examples=FAILED_ONCE,
+        slow=True,
+    ),
     "signer": Target(
         "requests to the signer of Ray's certificates", _signer_requests, _signer, (RejectedRequest,)
     ),

@@ -299,7 +299,20 @@ TARGETS: dict[str, Target] = {
         lambda: _lives(resources()[1]),
         _life,
         _rejects(),
+        examples=(
+            (DEFINITION["type"], {}, {**DEFINITION["inputs"], "spec": {"versions": 3}}),
+            ("kubernetes:core/v1:ConfigMap", {"metadata": [{}]}, {"data": {"a": "b"}}),
+        ),
     ),
-    "functions": Target("functions of a simulated provider", _questions, _invoke, _rejects()),
+    "functions": Target(
+        "functions of a simulated provider",
+        _questions,
+        _invoke,
+        _rejects(),
+        examples=(
+            ("aws:iam/getPolicyDocument:getPolicyDocument", {"statements": [None]}),
+            ("aws:ssm/getParameter:getParameter", {"name": []}),
+        ),
+    ),
     "provider-settings": Target("settings of a simulated provider", _settings, _configure, _rejects()),
 }
