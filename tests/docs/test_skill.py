@@ -67,8 +67,8 @@ def rehearse(folder: Path) -> tuple[int, list[dict[str, Any]]]:
 def follow(problem: dict[str, str], folder: Path) -> bool:
     """Replace what a problem calls wrong by what its fix says, where that occurs once. Knows nothing else."""
     right = re.search(r"did you mean `([^`]+)`", problem["fix"])
-    text = f"{problem['what']} {problem['where']}"
-    wrong = re.findall(r"`([^`]+)`", text) + re.findall(r"[\w./:-]+", text)
+    message = f"{problem['what']} {problem['where']}"
+    wrong = re.findall(r"`([^`]+)`", message) + re.findall(r"[\w./:-]+", message)
     program = folder / "__main__.py"
     text = program.read_text(encoding="utf-8")
     for word in wrong:

@@ -85,7 +85,7 @@ SIGNING = (
 )
 
 
-def _check(reply: Reply) -> None:
+def _checked(reply: Reply) -> None:
     """Return for an answer; a refusal is raised, and an internal error is a finding."""
     assert reply.status < 500 or reply.status in (503, 504), (reply.status, reply.body)
     if reply.status >= 400:
@@ -130,7 +130,7 @@ def _ui(given: tuple[bool, Request], _folder: Path) -> None:
         name.title() if name != "x-frame-options" else "X-Frame-Options" for name in reply.headers
     }
     assert known or reply.status >= 400, "a page was shown without the token"
-    _check(reply)
+    _checked(reply)
 
 
 def _serve(given: tuple[int, Request], _folder: Path) -> None:
@@ -147,7 +147,7 @@ def _serve(given: tuple[int, Request], _folder: Path) -> None:
 
     reply = answered(app, request)
     assert handler.waiting == 0
-    _check(reply)
+    _checked(reply)
 
 
 class Connection:
@@ -213,7 +213,14 @@ def _signer_requests() -> st.SearchStrategy[Any]:
 
 TARGETS: dict[str, Target] = {
     "ui": Target("requests to `trainfleet ui`", _console_requests, _ui, (RejectedRequest,)),
-    "serve": Target("requests to `trainfleet serve`", _serve_requests, _serve, (RejectedRequest,), slow=True),
+    "serve": Target(
+        "requests to `trainfleet serve`",
+        _serve_requests,
+        _serve,
+        (RejectedRequest,),
+        examples=FAILED_ONCE,
+        slow=True,
+    ),
     "signer": Target(
         "requests to the signer of Ray's certificates", _signer_requests, _signer, (RejectedRequest,)
     ),

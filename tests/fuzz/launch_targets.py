@@ -204,12 +204,22 @@ def _replies() -> st.SearchStrategy[Any]:
 
 
 TARGETS: dict[str, Target] = {
-    "pod-template": Target("`--pod-template`", lambda: hostile.yaml_files(*PATCHES), _pod_template),
+    "pod-template": Target(
+        "`--pod-template`",
+        lambda: hostile.yaml_files(*PATCHES),
+        _pod_template,
+        examples=(b"!!timestamp nothing", b"!!int ''"),
+    ),
     "pod-template-of-stack": Target(
-        "`pod_template` of a stack", lambda: hostile.mutated(PATCHES), _pod_template_of_stack
+        "`pod_template` of a stack",
+        lambda: hostile.mutated(PATCHES),
+        _pod_template_of_stack,
+        examples=({"workers": {"spec": {"containers": 35}}},),
     ),
     "receivers": Target(
         "receivers of Alertmanager in a stack", lambda: hostile.mutated(RECEIVERS), _receivers
     ),
-    "notifications": Target("answers to notifications", _replies, _delivery, (RejectedMessage,)),
+    "notifications": Target(
+        "answers to notifications", _replies, _delivery, (RejectedMessage,), examples=((ODD_REPLIES[0], {}),)
+    ),
 }

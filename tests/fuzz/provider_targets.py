@@ -153,7 +153,9 @@ def _lives(rows: tuple[dict[str, Any], ...]) -> st.SearchStrategy[Any]:
 
     def life(row: dict[str, Any]) -> st.SearchStrategy[Any]:
         changed = hostile.mutated((row["inputs"],)) if row["inputs"] else hostile.values()
-        return st.tuples(st.just(row["type"]), st.one_of(st.just(row["inputs"]), changed), changed)
+        # What existed has passed Check, which rejects numbers that are not finite.
+        before = hostile.mutated((row["inputs"],), finite=True) if row["inputs"] else st.just({})
+        return st.tuples(st.just(row["type"]), st.one_of(st.just(row["inputs"]), before), changed)
 
     return st.sampled_from(rows).flatmap(life)
 
@@ -297,7 +299,20 @@ TARGETS: dict[str, Target] = {
         lambda: _lives(resources()[1]),
         _life,
         _rejects(),
+        examples=(
+            (DEFINITION["type"], {}, {**DEFINITION["inputs"], "spec": {"versions": 3}}),
+            ("kubernetes:core/v1:ConfigMap", {"metadata": [{}]}, {"data": {"a": "b"}}),
+        ),
     ),
-    "functions": Target("functions of a simulated provider", _questions, _invoke, _rejects()),
+    "functions": Target(
+        "functions of a simulated provider",
+        _questions,
+        _invoke,
+        _rejects(),
+        examples=(
+            ("aws:iam/getPolicyDocument:getPolicyDocument", {"statements": [None]}),
+            ("aws:ssm/getParameter:getParameter", {"name": []}),
+        ),
+    ),
     "provider-settings": Target("settings of a simulated provider", _settings, _configure, _rejects()),
 }

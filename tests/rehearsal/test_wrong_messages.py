@@ -61,10 +61,23 @@ def test_arguments_of_a_function_have_the_types_of_the_sdk(
 
 
 def test_a_function_without_optional_arguments_is_answered(aws: SimulatedProvider) -> None:
-    args = to_struct({"statements": [{"actions": ["sts:AssumeRole"], "conditions": None}], "version": None})
+    statements = [{"actions": ["sts:AssumeRole"], "conditions": None}, None]
+    args = to_struct({"statements": statements, "version": None})
     assert aws.Invoke(pb.InvokeRequest(tok=POLICY, args=args), Context())
 
 
 @pytest.mark.parametrize("versions", [3, "v1", [1], [{"schema": "x"}], {"a": 1}])
 def test_a_definition_of_the_wrong_shape_has_no_schemas(versions: Any) -> None:
     assert schemas_of({"spec": {"versions": versions, "names": {"kind": "Gpu"}, "group": "a"}}) == {}
+
+
+@pytest.mark.parametrize("before", [["list"], "text", {"annotations": None}])
+def test_an_object_is_named_whatever_its_metadata_were(before: Any) -> None:
+    provider = SimulatedProvider(packages()["kubernetes"], Cloud(), {})
+    token = "kubernetes:core/v1:ConfigMap"
+    check = pb.CheckRequest(
+        urn="a::it", type=token, olds=to_struct({"metadata": before}), news=to_struct({"data": {"a": "b"}})
+    )
+    answer = provider.Check(check, Context())
+    assert not answer.failures
+    assert answer.inputs["metadata"]["name"].startswith("it-")

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, PrefixLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -144,7 +144,9 @@ def _static_file(name: str) -> bytes:
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("trainfleet.ui"),
+        loader=ChoiceLoader(
+            [PackageLoader("trainfleet.ui"), PrefixLoader({"training": PackageLoader("trainfleet.training")})]
+        ),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

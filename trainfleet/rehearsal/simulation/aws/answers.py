@@ -37,7 +37,7 @@ def _policy_document(args: dict[str, Any], _: str) -> dict[str, Any]:
     document = json.dumps(
         {
             "Version": args.get("version") or "2012-10-17",
-            "Statement": [_statement(part) for part in args.get("statements") or []],
+            "Statement": [_statement(part or {}) for part in args.get("statements") or []],
         }
     )
     return {**args, "id": digest(document)[:10], "json": document, "minifiedJson": document}

@@ -109,7 +109,8 @@ class KubernetesModel(CloudModel):
         metadata = inputs.get("metadata") or {}
         if not isinstance(metadata, dict) or "name" in metadata or metadata.get("generateName"):
             return inputs
-        earlier = plain(old.get("metadata")) or {}
+        earlier = plain(old.get("metadata"))
+        earlier = earlier if isinstance(earlier, dict) else {}
         kept = earlier.get("name") if AUTONAMED in (earlier.get("annotations") or {}) else None
         marked = {**(metadata.get("annotations") or {}), AUTONAMED: "true"}
         return {
@@ -120,7 +121,8 @@ class KubernetesModel(CloudModel):
     def physical_name(self, token: str, inputs: dict[str, Any]) -> str:
         if not is_object(token):
             return super().physical_name(token, inputs)
-        metadata = plain(inputs.get("metadata")) or {}
+        metadata = plain(inputs.get("metadata"))
+        metadata = metadata if isinstance(metadata, dict) else {}
         name, namespace = _known(metadata.get("name")), _known(metadata.get("namespace")) or "default"
         return name if not name or token.rsplit(":", 1)[-1] in _CLUSTER_SCOPED else f"{namespace}/{name}"
 
