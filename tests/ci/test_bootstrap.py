@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,18 +23,8 @@ pytestmark = [pytest.mark.deep, pytest.mark.timeout(1200)]
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_a_person_bootstraps_the_account_once(simulated: Clouds, tmp_path: Path) -> None:
-    clone, tools = tmp_path / "clone", tmp_path / "tools"
-    answers = ("--cloud", "aws", "--name", "acme", "--owner", "ml@example.com")
-    subprocess.run(
-        [sys.executable, "-m", "trainfleet", "init", clone, *answers], check=True, capture_output=True
-    )
-    forge = Forge(tmp_path, clone)
-    simulated.write_pulumi(tools)
-    write_gh(tools)
-    (tools / "trainfleet").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m trainfleet "$@"\n')
-    (tools / "trainfleet").chmod(0o755)
-    home = tmp_path / "home"
+def shell_of(home: Path, tools: Path, forge: Forge) -> Callable[[str, Path], str]:
+    """Run a script in a folder, with the tools first on its path, as a person would; returns its output."""
     home.mkdir()
     environment = os.environ | {
         "HOME": str(home),
@@ -56,6 +47,22 @@ def test_a_person_bootstraps_the_account_once(simulated: Clouds, tmp_path: Path)
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
+
+    return run
+
+
+def test_a_person_bootstraps_the_account_once(simulated: Clouds, tmp_path: Path) -> None:
+    clone, tools = tmp_path / "clone", tmp_path / "tools"
+    answers = ("--cloud", "aws", "--name", "acme", "--owner", "ml@example.com")
+    subprocess.run(
+        [sys.executable, "-m", "trainfleet", "init", clone, *answers], check=True, capture_output=True
+    )
+    forge = Forge(tmp_path, clone)
+    simulated.write_pulumi(tools)
+    write_gh(tools)
+    (tools / "trainfleet").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m trainfleet "$@"\n')
+    (tools / "trainfleet").chmod(0o755)
+    run = shell_of(tmp_path / "home", tools, forge)
 
     page = (clone / "bootstrap" / "README.md").read_text()
     rehearse, apply, variables = BLOCK.findall(page)

@@ -9,7 +9,8 @@ import pytest
 
 from tests.ci.clouds import Clouds
 from tests.ci.conftest import STACKS, on_github, pulumi, repository
-from tests.ci.runner import Host, run_workflow
+from tests.ci.forge import Forge
+from tests.ci.runner import Host, Run, run_workflow
 from tests.ci.test_cycle import applied, logs, results, review
 from trainfleet.ci.approval import LABEL
 from trainfleet.training.launch.platform_outputs import load_platform
@@ -67,15 +68,8 @@ def remove_pool(clone: Path, stack: str, pool: str) -> None:
     file.write_text("".join(rest))
 
 
-def test_a_pool_is_removed_from_production_and_drift_is_repaired(
-    platforms: Host, simulated: Clouds, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    forge = platforms.forge
-    first = applied(platforms)
-    assert node_groups(simulated, "dev") == {"acme-dev-l4", "acme-dev-system"}
-    assert node_groups(simulated, "prod") == {"acme-prod-h100", "acme-prod-l4", "acme-prod-system"}
-    for name, value in simulated.store.environment(simulated.store.port).items():
-        monkeypatch.setenv(name, value)
+def require_no_secret(simulated: Clouds, forge: Forge, first: Run) -> None:
+    """The adopter's secret is in no state, plan, contract or log; the states are of whole platforms."""
     for stack in STACKS:
         state = pulumi(simulated, forge.clone, "stack", "export", "--stack", stack)
         assert len(json.loads(state)["deployment"]["resources"]) > len(existing(simulated, stack)) > 180
@@ -86,6 +80,45 @@ def test_a_pool_is_removed_from_production_and_drift_is_repaired(
         assert {
             pool.name for pool in load_platform(f"{simulated.store.url}/contracts/{stack}.json").outputs.pools
         }
+
+
+def require_repair_of_drift(platforms: Host, simulated: Clouds) -> None:
+    """Change by hand a pool, which is larger then, and lose an object of the cluster: an issue, then repaired."""
+    forge = platforms.forge
+    quiet = run_workflow(platforms, "drift", "schedule")
+    assert set(results(quiet).values()) == {"success"}, logs(quiet)
+    assert forge.read()["issues"] == []
+    pool = urn_of(simulated, "prod", "acme-prod-h100")
+    simulated.cloud.drift(pool, lambda found: found["scalingConfig"].update(maxSize=50))
+    lost = urn_of(simulated, "prod", "acme-prod-ray-tls")
+    (key,) = [key for key, each in simulated.cloud.records.items() if each.urn == lost]
+    del simulated.cloud.records[key]
+    night = run_workflow(platforms, "drift", "schedule")
+    assert set(results(night).values()) == {"success"}, logs(night)
+    (issue,) = forge.read()["issues"]
+    assert (issue["title"], issue["state"]) == ("Drift in prod", "open")
+    assert "acme-prod-h100" in issue["body"]
+    assert "acme-prod-ray-tls" in issue["body"]
+    applied(platforms)
+    repaired = simulated.cloud.of_urn(pool)
+    assert repaired is not None
+    assert repaired.inputs["scalingConfig"]["maxSize"] == 2
+    assert urn_of(simulated, "prod", "acme-prod-ray-tls") == lost
+    last = run_workflow(platforms, "drift", "schedule")
+    assert set(results(last).values()) == {"success"}, logs(last)
+    assert [each["state"] for each in forge.read()["issues"]] == ["closed"]
+
+
+def test_a_pool_is_removed_from_production_and_drift_is_repaired(
+    platforms: Host, simulated: Clouds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forge = platforms.forge
+    first = applied(platforms)
+    assert node_groups(simulated, "dev") == {"acme-dev-l4", "acme-dev-system"}
+    assert node_groups(simulated, "prod") == {"acme-prod-h100", "acme-prod-l4", "acme-prod-system"}
+    for name, value in simulated.store.environment(simulated.store.port).items():
+        monkeypatch.setenv(name, value)
+    require_no_secret(simulated, forge, first)
 
     # Reviewed: destructive for prod, nothing for dev.
     remove_pool(forge.clone, "prod", "l4")
@@ -116,27 +149,4 @@ def test_a_pool_is_removed_from_production_and_drift_is_repaired(
     assert all("l4" in urn.rsplit("::", 1)[-1] for urn in gone), gone
     contract = load_platform(f"{simulated.store.url}/contracts/prod.json")
     assert [pool.name for pool in contract.outputs.pools] == ["h100"]
-
-    # Changed by hand: a pool is larger, and an object of the cluster is gone.
-    quiet = run_workflow(platforms, "drift", "schedule")
-    assert set(results(quiet).values()) == {"success"}, logs(quiet)
-    assert forge.read()["issues"] == []
-    pool = urn_of(simulated, "prod", "acme-prod-h100")
-    simulated.cloud.drift(pool, lambda found: found["scalingConfig"].update(maxSize=50))
-    lost = urn_of(simulated, "prod", "acme-prod-ray-tls")
-    (key,) = [key for key, each in simulated.cloud.records.items() if each.urn == lost]
-    del simulated.cloud.records[key]
-    night = run_workflow(platforms, "drift", "schedule")
-    assert set(results(night).values()) == {"success"}, logs(night)
-    (issue,) = forge.read()["issues"]
-    assert (issue["title"], issue["state"]) == ("Drift in prod", "open")
-    assert "acme-prod-h100" in issue["body"]
-    assert "acme-prod-ray-tls" in issue["body"]
-    applied(platforms)
-    repaired = simulated.cloud.of_urn(pool)
-    assert repaired is not None
-    assert repaired.inputs["scalingConfig"]["maxSize"] == 2
-    assert urn_of(simulated, "prod", "acme-prod-ray-tls") == lost
-    last = run_workflow(platforms, "drift", "schedule")
-    assert set(results(last).values()) == {"success"}, logs(last)
-    assert [each["state"] for each in forge.read()["issues"]] == ["closed"]
+    require_repair_of_drift(platforms, simulated)
