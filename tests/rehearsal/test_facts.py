@@ -63,6 +63,25 @@ def test_the_wheel_has_the_facts_of_the_modules_that_the_components_use(package:
         assert folder_of(package, file.stem) == file.parent
 
 
+def test_an_optional_package_of_another_format_is_named_and_not_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert not [line for line in facts.behind(lambda _: "") if "format" in line]
+    assert facts_file("aws", "kinesis") == OPTIONAL / "aws" / "kinesis.json"
+    old = tmp_path / "trainfleet_api_facts"
+    (old / "aws").mkdir(parents=True)
+    (old / "aws" / "kinesis.json").write_text('{"shapes": {"N": {"max": 3}}, "types": {}}')
+    monkeypatch.setattr(facts, "_optional", lambda: [old])
+    facts._folders.cache_clear()
+    try:
+        assert facts_file("aws", "kinesis") is None
+        (line,) = [line for line in facts.behind(lambda _: "") if "format" in line]
+    finally:
+        monkeypatch.undo()
+        facts._folders.cache_clear()
+    assert "have format 1, not 2" in line
+
+
 def test_without_the_optional_package_a_property_is_checked_against_the_sdk_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -24,6 +24,8 @@ from trainfleet.rehearsal.simulation.json_schema import KEYWORDS, Schema, fault
 
 FACTS = Path(__file__).parent
 OPTIONAL = "trainfleet_api_facts"
+FORMAT = 2
+"""Of the files; 2: the limits are JSON Schema. An optional package of another format is not read."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,17 @@ def facts_file(package: str, name: str) -> Path | None:
 
 @functools.cache
 def _folders() -> tuple[Path, ...]:
-    optional = importlib.util.find_spec(OPTIONAL)
-    return (FACTS, *map(Path, (optional and optional.submodule_search_locations) or ()))
+    return (FACTS, *(folder for folder in _optional() if _format(folder) == FORMAT))
+
+
+def _optional() -> list[Path]:
+    found = importlib.util.find_spec(OPTIONAL)
+    return list(map(Path, (found and found.submodule_search_locations) or ()))
+
+
+def _format(folder: Path) -> int:
+    file = folder / "format.json"
+    return int(json.loads(file.read_text())["format"]) if file.is_file() else 1
 
 
 @functools.cache
@@ -82,7 +93,8 @@ def _read(file: Path | None) -> dict[str, Any]:
 
 
 def behind(version_of: Callable[[str], str]) -> list[str]:
-    """Return a line for each package whose limits are from another minor version than the installed SDK.
+    """Return a line for each package whose limits are from another minor version than the installed SDK, and
+    for an optional package of limits that is not read.
 
     Args:
         version_of: the installed version of a distribution, or an empty text.
@@ -92,7 +104,13 @@ def behind(version_of: Callable[[str], str]) -> list[str]:
         for file in sorted(FACTS.glob("*/*.json"))
         if (match := _OF_SDK.search(_read(file).get("source", "")))
     }
-    return [
+    unread = [
+        f"the limits of trainfleet-api-facts have format {has}, not {FORMAT}, and are not used; "
+        "`pip install --upgrade trainfleet-api-facts`, at the version of Trainfleet"
+        for folder in _optional()
+        if (has := _format(folder)) != FORMAT
+    ]
+    return unread + [
         f"limits of {name} are for SDK {known}, installed is {installed}; they come with Trainfleet"
         for name, known in sorted(found)
         if (installed := version_of(f"pulumi-{name}")) and known.split(".")[:2] != installed.split(".")[:2]
