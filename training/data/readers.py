@@ -59,7 +59,12 @@ def json_lines(
                 continue
             try:
                 row = json.loads(line)
-            except ValueError:
+                if b"\\ud" in line.lower():  # half of a surrogate pair, which no tokenizer accepts
+                    json.dumps(row, ensure_ascii=False).encode()
+            except UnicodeEncodeError:
+                yield BadInput(where, "has half of a surrogate pair, which is not Unicode text")
+                continue
+            except (ValueError, RecursionError):
                 yield BadInput(where, "is not JSON")
                 continue
             if not isinstance(row, dict):

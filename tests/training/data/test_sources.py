@@ -144,6 +144,14 @@ def test_invalid_json_lines_are_reported_with_their_byte_offset(tmp_path: Path) 
     }
 
 
+def test_json_lines_that_no_reader_can_use_are_reported(tmp_path: Path) -> None:
+    emoji, half, deep = r'{"text": "\ud83d\ude00"}', r'{"text": ["\uD83D"]}', '{"text": ' + "[" * 100_000
+    (tmp_path / "a.jsonl").write_text("\n".join((emoji, half, deep)))
+    good, bad = rows(str(tmp_path), columns=["text"])
+    assert [each["text"] for each in good] == ["\N{GRINNING FACE}"]
+    assert list(bad.values()) == ["has half of a surrogate pair, which is not Unicode text", "is not JSON"]
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> str:
     """Texts, a table and an audio file in an object store."""
