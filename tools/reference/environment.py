@@ -40,6 +40,8 @@ NOT_DOCUMENTED = {
     "KUBERNETES_SERVICE_PORT": "set by Kubernetes in every pod",
     "HOME": "the operating system's",
     "PATH": "the operating system's",
+    "USER": "the operating system's",
+    "PYENV_ROOT": "pyenv's; `make release` looks for interpreters there",
     "PYTHONPATH": "Python's; kept and extended",
     "UV_DEFAULT_INDEX": "uv's; kept if it is set",
 }
