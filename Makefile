@@ -80,6 +80,7 @@ bench: stores ## Every benchmark in full (an hour or more); record the figures i
 	@$(VENV)/python -m benchmarks.sharding
 	@$(VENV)/python -m benchmarks.scale
 	@$(VENV)/python -m benchmarks.checkpoints
+	@$(VENV)/python -m benchmarks.checkpoint_files
 	@$(VENV)/python -m benchmarks.ingest
 	@$(VENV)/python -m benchmarks.input_engines
 	@$(VENV)/python -m benchmarks.batch_threads
