@@ -75,7 +75,7 @@ def only_yaml_errors() -> Iterator[None]:
     except (ValueError, OverflowError, RecursionError) as error:
         raise yaml.YAMLError(" ".join(str(error).split())) from error
     except (AttributeError, IndexError, KeyError, TypeError) as error:
-        # NOTE: the constructors of numbers, times and bytes raise these for a text that is none.
+        # NOTE: the constructors of numbers, times and bytes raise these for a text that is not one.
         raise yaml.YAMLError("a value is not what its tag (`!!int`, `!!timestamp`, ...) says") from error
 
 

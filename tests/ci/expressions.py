@@ -48,19 +48,29 @@ def shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def tokens_of(source: str, token: re.Pattern[str]) -> list[re.Match[str]]:
+    """Split an expression.
+
+    Raises:
+        UnknownFormError: a part of it is not a token.
+    """
+    tokens, position = [], 0
+    while source[position:].strip():
+        match = token.match(source, position)
+        if match is None:
+            raise UnknownFormError(source)
+        tokens.append(match)
+        position = match.end()
+    return tokens
+
+
 def evaluate(source: str, context: Context) -> Any:
     """Evaluate one expression.
 
     Raises:
         UnknownFormError: it has a form, a context or a function that is not known here.
     """
-    tokens, position = [], 0
-    while source[position:].strip():
-        match = TOKEN.match(source, position)
-        if match is None:
-            raise UnknownFormError(source)
-        tokens.append(match)
-        position = match.end()
+    tokens = tokens_of(source, TOKEN)
     parser = _Parser(source, tokens, context)
     value = parser.either()
     if parser.position != len(tokens):

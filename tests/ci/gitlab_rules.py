@@ -7,12 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tests.ci.expressions import UnknownFormError, tokens_of
+
 TOKEN = re.compile(r"\s*(?:(==|!=|&&|\|\||\(|\))|\"([^\"]*)\"|\$(\w+)|(null)\b)")
 RULE_KEYS = {"if", "changes", "when", "allow_failure"}
-
-
-class UnknownFormError(Exception):
-    """Raised for what these rules do not know."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +28,7 @@ def holds(source: str, variables: Mapping[str, str]) -> bool:
     Raises:
         UnknownFormError: it has a form that is not known here.
     """
-    tokens, position = [], 0
-    while source[position:].strip():
-        match = TOKEN.match(source, position)
-        if match is None:
-            raise UnknownFormError(source)
-        tokens.append(match)
-        position = match.end()
+    tokens = tokens_of(source, TOKEN)
     values = [_either(tokens, variables, source)]
     if tokens:
         raise UnknownFormError(source)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ci.gitlab_rules import Chosen, UnknownFormError, choose, expanded, extended, holds, matches
+from tests.ci.expressions import UnknownFormError
+from tests.ci.gitlab_rules import Chosen, choose, expanded, extended, holds, matches
 from tests.init.test_gitlab import jobs
 from tests.init.test_init import answers
 from trainfleet.init.render import render

@@ -160,10 +160,8 @@ class Environment:
 
     def install(self, requirement: str) -> float:
         """Install a requirement at the versions of the lock; returns the seconds."""
-        pins, started = (
-            constraints(self.root / "requirements.lock", self.folder / "pins.txt"),
-            time.monotonic(),
-        )
+        pins = constraints(self.root / "requirements.lock", self.folder / "pins.txt")
+        started = time.monotonic()
         self.uv("pip", "install", "--quiet", "--constraints", str(pins), requirement)
         return time.monotonic() - started
 
@@ -174,18 +172,11 @@ class Environment:
         self.trainfleet("--version", says=version_of(self.root))
         self.trainfleet("machines", "--cloud", self.cloud, says="H100")
         self.trainfleet("train", "lm-tiny", code=3, says="trainfleet[train]")
-        words: tuple[str, ...] = (
-            "init",
-            str(self.repository),
-            "--cloud",
-            self.cloud,
-            "--ci",
-            "none",
-            "--name",
-            "demo",
+        options = (
+            f"--cloud {self.cloud} --ci none --name demo --owner ml@example.com --public-range 203.0.113.0/24"
         )
-        words += ("--owner", "ml@example.com", "--public-range", "203.0.113.0/24", *ANSWERS[self.cloud])
-        self.trainfleet(*words, "--json", says='"folder"')
+        words = ("init", str(self.repository), *options.split(), *ANSWERS[self.cloud], "--json")
+        self.trainfleet(*words, says='"folder"')
         self.trainfleet("spec", "check", "dev", says="ok dev")
         self.trainfleet("rehearse", "dev", "--until", "policies", says="none")
 
