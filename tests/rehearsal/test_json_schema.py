@@ -23,6 +23,7 @@ SCHEMAS: list[dict[str, Any]] = [
     {"minimum": 3},
     {"maximum": 3},
     {"multipleOf": 5},
+    {"multipleOf": 0.25},
     {"minLength": 2, "maxLength": 3},
     {"maxLength": 1},
     {"pattern": "^[a-z]+$"},
@@ -32,7 +33,10 @@ SCHEMAS: list[dict[str, Any]] = [
     {"minProperties": 1},
     {"minProperties": 1, "maxProperties": 1},
     {"propertyNames": {"pattern": "^[a-z]$"}},
+    {"propertyNames": {"maxLength": 0}},
     {"not": {"pattern": "^a"}},
+    {"not": {"enum": ["a"]}},
+    {"not": {"type": "object"}},
     {"anyOf": [{"enum": [1]}, {"minimum": 5, "maximum": 9}]},
 ]
 VALUES: list[Any] = [
@@ -66,6 +70,12 @@ def test_every_keyword_is_compared() -> None:
 @pytest.mark.parametrize(
     ("value", "schema", "message"),
     [
+        (
+            {"ab": 1},
+            {"propertyNames": {"maxLength": 1}},
+            ("'ab' is not a valid key", "a key must have at most 1 characters"),
+        ),
+        ("a", {"not": {"enum": ["a"]}}, ("'a' is not valid here", "it must not match {'enum': ['a']}")),
         ("0", {"minimum": 1, "maximum": 10}, ("'0' is out of range", "it must be from 1 to 10")),
         (0, {"minimum": 1}, ("0 is out of range", "it must be at least 1")),
         ("12", {"multipleOf": 5}, ("'12' is not a multiple of 5", "it must be a multiple of 5")),
@@ -86,6 +96,11 @@ def test_one_message_says_what_would_be_right(
     value: Any, schema: dict[str, Any], message: tuple[str, str]
 ) -> None:
     assert violations(value, schema) == [message]
+
+
+def test_multiples_of_a_fraction_are_not_compared_to_the_last_bit() -> None:
+    assert violations(0.3, {"multipleOf": 0.1}) == []
+    assert violations(0.35, {"multipleOf": 0.1})
 
 
 def test_the_end_of_a_pattern_is_the_end_of_the_text() -> None:

@@ -11,6 +11,7 @@ not be converted is rejected by its type, which is checked elsewhere.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -110,7 +111,7 @@ def _maximum(value: Any, high: float, schema: Schema) -> list[Violation]:
 
 def _multiple_of(value: Any, size: float, _: Schema) -> list[Violation]:
     number = number_of(value)
-    if number is None or number % size == 0:
+    if number is None or math.isclose(number / size, round(number / size), rel_tol=1e-12):
         return []
     return [(f"{shown(value)} is not a multiple of {size}", f"it must be a multiple of {size}")]
 
@@ -165,8 +166,11 @@ def _properties(value: Any, _: int, schema: Schema) -> list[Violation]:
 
 
 def _property_names(value: Any, names: Schema, _: Schema) -> list[Violation]:
-    wrong = [key for key in value if violations(key, names)] if isinstance(value, dict) else []
-    return [(f"{shown(key)} is not a valid key", f"a key must match {names.get('pattern')}") for key in wrong]
+    return [
+        (f"{shown(key)} is not a valid key", fix.replace("it must", "a key must", 1))
+        for key in (value if isinstance(value, dict) else ())
+        for _, fix in violations(key, names)[:1]
+    ]
 
 
 def _any_of(value: Any, schemas: list[Schema], _: Schema) -> list[Violation]:
@@ -178,9 +182,11 @@ def _any_of(value: Any, schemas: list[Schema], _: Schema) -> list[Violation]:
 
 
 def _not(value: Any, schema: Schema, _: Schema) -> list[Violation]:
-    if isinstance(value, (list, dict)) or violations(value, schema):
+    # A definition of a custom resource may also forbid what no keyword here checks, such as `required`.
+    if isinstance(value, (list, dict)) or schema.keys() - KEYWORDS.keys() or violations(value, schema):
         return []
-    return [(f"{shown(value)} is not valid here", f"it must not match {schema.get('pattern')}")]
+    forbidden = schema.get("pattern") or shown(schema)
+    return [(f"{shown(value)} is not valid here", f"it must not match {forbidden}")]
 
 
 def _first(check: Callable[[Any, Any, Schema], list[Violation]], other: str) -> Any:
