@@ -7,15 +7,21 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from benchmarks import command, gpu, gpu_parts, ranks
 from benchmarks.gpu import Row
 from trainfleet.errors import TrainfleetError
+from trainfleet.training.checkpoint import Checkpoints
+from trainfleet.training.recipe.schema import CheckpointConfig
+from trainfleet.training.stores import open_store
+from trainfleet.training.stores.folder import FolderOutput
 
 OPTIONAL = ("ray", "tensorboard", "plotly", "jinja2", "lightning_fabric", "typer", "rich")
 """Packages that a machine for `make gpu-check` need not have."""
@@ -178,6 +184,25 @@ def test_the_exit_code_and_the_list_say_what_was_missed(
     monkeypatch.setattr(sys, "argv", ["gpu"])
     assert command.run(gpu.__doc__, "recipe", lambda *_: given, gpu.show, gpu.passed) == code
     assert expected in capsys.readouterr().out
+
+
+def test_the_benchmark_sees_a_checkpoint_that_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close, release = FolderOutput.close, threading.Event()
+
+    def held(self: FolderOutput) -> None:
+        assert release.wait(30)
+        close(self)
+
+    monkeypatch.setattr(FolderOutput, "close", held)
+    checkpoints = Checkpoints(open_store(str(tmp_path)), CheckpointConfig(), lambda _what, _text: None)
+    assert not gpu_parts._writing()
+    checkpoints.save(1, {"weights": torch.ones(2)}, {}, {}, {})
+    assert gpu_parts._writing()
+    release.set()
+    checkpoints.finish()
+    assert not gpu_parts._writing()
 
 
 def test_waits_are_counted_per_recorded_step(tmp_path: Path) -> None:
