@@ -116,7 +116,7 @@ def gitlab(simulated: Clouds, tmp_path: Path) -> Iterator[GitLab]:
     forge = Forge(tmp_path, clone)
     services = Services(simulated, parse_bootstrap(GITLAB_SPEC), forge.data, "issues-token")
     variables = {
-        "STATE_URL": [Variable(simulated.state_url_as_documented)],
+        "STATE_URL": [Variable(simulated.state_url_of_bootstrap)],
         "PLAN_IDENTITY": [Variable(f"{ROLE}plan")],
         "APPLY_IDENTITY": [Variable(f"{ROLE}apply", stack) for stack in STACKS],
         "SMOKE_TRAINING": [Variable("no")],
