@@ -131,6 +131,28 @@ def test_a_destructive_change_is_rejected_until_it_is_approved_and_then_applied(
     assert log_groups(simulated) == {"dev-access", "prod-access"}
 
 
+def test_more_access_in_the_bootstrap_is_approved_and_never_applied(host: Host, simulated: Clouds) -> None:
+    applied(host)
+    before = simulated.cloud.everything()
+    settings = host.forge.clone / "bootstrap" / "Pulumi.bootstrap.yaml"
+    settings.write_text(settings.read_text().replace("[dev, prod]", "[dev, prod, lab]"))
+    number = host.forge.open_pull_request("lab", "Let jobs of lab apply")
+    refused = review(host, number)
+    assert results(refused)["destructive"] == "failure", logs(refused)
+    (comment,) = host.forge.pull(number)["comments"]
+    assert comment.startswith("### 1 affected stack, 2 skipped: widens access")
+    assert "MORE ACCESS: ci-apply" in comment
+    assert ":environment:lab" in comment
+    assert "an administrator applies it, no workflow does" in comment
+    host.forge.label(number, LABEL)
+    host.forge.approve(number, "grace")
+    agreed = review(host, number)
+    assert set(results(agreed).values()) == {"success"}, logs(agreed)
+    host.forge.merge(number)
+    applied(host)  # even a run that somebody starts
+    assert simulated.cloud.everything() == before
+
+
 def test_a_destructive_plan_without_an_approved_pull_request_is_not_applied(
     host: Host, simulated: Clouds
 ) -> None:
