@@ -72,7 +72,8 @@ def pulumi(found: Clouds, clone: Path, *arguments: str) -> str:
 def repository(found: Clouds, folder: Path, *options: str) -> Path:
     """Run `trainfleet init` and create the stacks in the state, as docs/continuous-delivery.md says."""
     clone = folder / "clone"
-    answers = ("--cloud", "aws", "--name", "acme", "--owner", "ml@example.com", *options)
+    cloud = () if "--cloud" in options else ("--cloud", "aws")
+    answers = (*cloud, "--name", "acme", "--owner", "ml@example.com", *options)
     subprocess.run(
         [sys.executable, "-m", "trainfleet", "init", clone, *answers], check=True, capture_output=True
     )

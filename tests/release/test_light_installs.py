@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.request import HTTPCookieProcessor, ProxyHandler, build_opener
 
 import pytest
 
@@ -98,10 +98,13 @@ def test_a_review_without_an_sdk_works_or_names_the_extra(
         [where.venv / "bin" / "trainfleet", "ui", "--no-browser", "--port", "0"],
         cwd=where.repository, env=where.environment, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    with page:
+    try:
         assert page.stdout is not None
         address = re.search(r"http://\S+", page.stdout.readline())
         assert address is not None
-        with urlopen(address[0], timeout=30) as answer:
+        client = build_opener(ProxyHandler({}), HTTPCookieProcessor())  # the token becomes a cookie
+        with client.open(address[0], timeout=30) as answer:
             assert "Trainfleet" in answer.read().decode()
-        page.terminate()
+    finally:
+        page.kill()
+        page.communicate()
