@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -238,6 +242,35 @@ def test_every_affected_stack_in_one_comment(three: Repo, diff: Diffs) -> None:
         refused = diff(*flags)
         assert refused.returncode == 1
         assert what in refused.stderr
+
+
+@pytest.mark.deep
+def test_ctrl_c_starts_no_other_stack(three: Repo, tmp_path: Path) -> None:
+    """As a terminal sends it: to the command and its workers."""
+    three.write("lib/new.py", "")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    running = subprocess.Popen(
+        [sys.executable, "-m", "trainfleet", "diff", "--all", "--worktree", "--no-cache", "--jobs", "1"],
+        cwd=three.root,
+        env=os.environ | {"TMPDIR": str(temporary)},
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    seen, deadline = set[Path](), time.monotonic() + 120
+    while running.poll() is None and time.monotonic() < deadline:
+        new = {*temporary.rglob("trainfleet-diff-*")} - seen
+        if new and not seen:
+            os.killpg(running.pid, signal.SIGINT)
+        seen |= new
+        time.sleep(0.02)
+    output, _ = running.communicate(timeout=60)
+    assert running.returncode == 130, output
+    assert "interrupted" in output
+    assert len(seen) == 1, "another diff began"
+    assert not list(temporary.rglob("trainfleet-diff-*"))
 
 
 PROGRAM = """import pulumi_aws as aws

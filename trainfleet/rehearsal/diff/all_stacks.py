@@ -250,18 +250,36 @@ def compute_all(
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         running = [pool.submit(_one, stack, where, engine, options) for stack, where, _ in todo]
         for (stack, _, folder), each in zip(todo, running, strict=True):
-            result = each.result()
+            try:
+                result = each.result()
+            except KeyboardInterrupt:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
             done(stack)
             if isinstance(result, Diff):
-                file = f"{folder}/{result.settings_file}" if folder else result.settings_file
-                diffs.append(replace(result, settings_file=file))
+                diffs.append(_below(folder, result) if folder else result)
             else:
                 failed.append(result)
     return Report(tuple(diffs), tuple(failed), found.skipped)
 
 
+def _below(folder: str, diff: Diff) -> Diff:
+    """Return the diff of a project in a folder of the one that is compared, with paths from the latter."""
+    spec = tuple(replace(each, where=f"{folder}/{each.where}") for each in diff.spec)
+    return replace(diff, settings_file=f"{folder}/{diff.settings_file}", spec=spec)
+
+
+_interrupted: list[str] = []
+"""In a worker: the stack whose diff was interrupted. Ctrl-C reaches every worker, once."""
+
+
 def _one(stack: str, root: Path, engine: Engine, options: DiffOptions) -> Diff | Failed:
+    if _interrupted:  # the pool gives a worker its next stack early, and cannot cancel it then
+        raise KeyboardInterrupt
     try:
         return compute(stack, root, lambda: engine, options)
     except TrainfleetError as error:
         return Failed(stack, str(error))
+    except KeyboardInterrupt:
+        _interrupted.append(stack)
+        raise
