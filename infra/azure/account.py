@@ -23,7 +23,8 @@ from trainfleet.infra.spec.schema import PlatformSpec
 
 MANAGER, GRAPH = "https://management.azure.com", "https://graph.microsoft.com"
 LOGIN_HOST = "https://login.microsoftonline.com"
-LOGIN = "az login; in CI: ARM_CLIENT_ID, ARM_TENANT_ID and ARM_CLIENT_SECRET or ARM_OIDC_TOKEN"
+AUDIENCE = "api://AzureADTokenExchange"
+LOGIN = "az login; in CI: ARM_CLIENT_ID, ARM_TENANT_ID and ARM_CLIENT_SECRET, ARM_OIDC_TOKEN or ARM_USE_OIDC"
 CLI_S = 30
 """Seconds for the Azure CLI, which starts slowly and may have to renew its token."""
 READING_POSTS = ("/checkMemberGroups",)
@@ -115,7 +116,8 @@ class Account:
         import requests
 
         tenant = self._setting("tenantId", "ARM_TENANT_ID")
-        secret, signed = os.environ.get("ARM_CLIENT_SECRET", ""), os.environ.get("ARM_OIDC_TOKEN", "")
+        secret = os.environ.get("ARM_CLIENT_SECRET", "")
+        signed = "" if secret else os.environ.get("ARM_OIDC_TOKEN", "") or _of_github()
         if not tenant or not (secret or signed):
             raise _not_logged_in("ARM_CLIENT_ID is set, but not ARM_TENANT_ID and a secret or token")
         form = {"grant_type": "client_credentials", "client_id": client, "scope": f"{audience}/.default"}
@@ -174,6 +176,26 @@ class Account:
         """Return what the subscription sees of a size of machines in the region; None if nothing."""
         with self._looking_up:
             return self._sizes.get(name.lower())
+
+
+def _of_github() -> str:
+    """The token of a job of GitHub Actions, requested as Pulumi's provider does; empty elsewhere.
+
+    Raises:
+        NotAnsweredError: GitHub gives none.
+    """
+    import requests
+
+    url = os.environ.get("ACTIONS_ID_TOKEN_REQUEST_URL", "")
+    bearer = os.environ.get("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "")
+    if os.environ.get("ARM_USE_OIDC", "").lower() != "true" or not (url and bearer):
+        return ""
+    headers = {"Authorization": f"Bearer {bearer}"}
+    try:
+        answer = requests.get(url, {"audience": AUDIENCE}, headers=headers, timeout=TIMEOUT_S)
+        return str(answer.json()["value"])
+    except (requests.RequestException, ValueError, KeyError) as error:
+        raise NotAnsweredError(f"GitHub gives the job no token: {error}") from error
 
 
 def _of_cli(audience: str) -> str:

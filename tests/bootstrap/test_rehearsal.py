@@ -30,12 +30,12 @@ PROTECTED = {
     "azure": {"ci-state-account", "ci-keys-vault", "ci-secrets-key", "ci-plan", "ci-apply"},
 }
 STATE_URL = {
-    "aws": r"s3://[a-z0-9.-]+\?region=us-east-2",
+    "aws": r"s3://[a-z0-9.-]+\?awssdk=v2&region=us-east-2",
     "gcp": r"gs://[a-z0-9._-]+",
     "azure": r"azblob://state\?storage_account=[a-z0-9]{3,24}",
 }
 SECRETS = {
-    "aws": r"awskms:///arn:aws:kms:us-east-2:\d{12}:key/\S+\?region=us-east-2",
+    "aws": r"awskms:///arn:aws:kms:us-east-2:\d{12}:key/[\w-]+\?awssdk=v2&region=us-east-2",
     "gcp": r"gcpkms://projects/my-project-123456/locations/us-central1/keyRings/[^/]+/cryptoKeys/[^/]+",
     "azure": r"azurekeyvault://[a-z0-9]{3,24}\.vault\.azure\.net/keys/secrets",
 }

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainfleet.infra.bootstrap.aws import build
 from trainfleet.local_cluster.stores import servers
 from trainfleet.rehearsal.engine.find import Engine, find_engine
 from trainfleet.rehearsal.simulation import provider
@@ -40,9 +41,9 @@ class Clouds:
         return f"{self.store.url}?endpoint=127.0.0.1:{self.store.port}&{settings}"
 
     @property
-    def state_url_as_documented(self) -> str:
-        """The same for a client that finds the gateway and the STS in AWS_ENDPOINT_URL_*."""
-        return f"{self.store.url}?region=us-east-1&awssdk=v2"
+    def state_url_of_bootstrap(self) -> str:
+        """The same as the bootstrap's `stateUrl`, for a client that finds the gateway and the STS in AWS_ENDPOINT_URL_*."""
+        return f"{self.store.url}{build.QUERY}us-east-1"
 
     def assume(self, role: str, subject: str) -> dict[str, str]:
         """Exchange the token of a job for credentials; return their environment.

@@ -72,7 +72,8 @@ def pulumi(found: Clouds, clone: Path, *arguments: str) -> str:
 def repository(found: Clouds, folder: Path, *options: str) -> Path:
     """Run `trainfleet init` and create the stacks in the state, as docs/continuous-delivery.md says."""
     clone = folder / "clone"
-    answers = ("--cloud", "aws", "--name", "acme", "--owner", "ml@example.com", *options)
+    cloud = () if "--cloud" in options else ("--cloud", "aws")
+    answers = (*cloud, "--name", "acme", "--owner", "ml@example.com", *options)
     subprocess.run(
         [sys.executable, "-m", "trainfleet", "init", clone, *answers], check=True, capture_output=True
     )
@@ -116,7 +117,7 @@ def gitlab(simulated: Clouds, tmp_path: Path) -> Iterator[GitLab]:
     forge = Forge(tmp_path, clone)
     services = Services(simulated, parse_bootstrap(GITLAB_SPEC), forge.data, "issues-token")
     variables = {
-        "STATE_URL": [Variable(simulated.state_url_as_documented)],
+        "STATE_URL": [Variable(simulated.state_url_of_bootstrap)],
         "PLAN_IDENTITY": [Variable(f"{ROLE}plan")],
         "APPLY_IDENTITY": [Variable(f"{ROLE}apply", stack) for stack in STACKS],
         "SMOKE_TRAINING": [Variable("no")],

@@ -27,6 +27,7 @@ from tests.ci.clouds import NOWHERE
 from tests.ci.forge import REPOSITORY, Forge, git
 from tests.ci.gitlab_services import Services, token
 from tests.ci.runner import KEPT, ROOT, Job
+from tests.ci.token_services import TokenServices
 from trainfleet.toolchain import cache_folder
 
 GLOBAL = {"stages", "include", "default", "variables", "workflow"}
@@ -59,6 +60,8 @@ class GitLab:
     python: str = sys.executable
     environment: dict[str, str] = field(default_factory=dict)
     """What the runner sets for each job."""
+    tokens: TokenServices | None = None
+    """Those of a repository of Google Cloud or Azure; None: of AWS, whose STS is one of the services."""
     runs: int = 0
 
 
@@ -274,6 +277,9 @@ class _Script:
         exchange = f"{sys.executable} {Path(__file__).with_name('exchange_token.py')}"
         (self.home / "aws").write_text(f"[default]\ncredential_process = {exchange}\n")
         credentials = {name for name in store if name.startswith("AWS_") and "METADATA" not in name}
+        other = (
+            self.host.tokens.environment(self.home, services.clouds.store.port) if self.host.tokens else {}
+        )
         return {
             **{name: os.environ[name] for name in KEPT if name in os.environ},
             **{name: value for name, value in store.items() if name not in credentials},
@@ -287,6 +293,7 @@ class _Script:
             "AWS_MAX_ATTEMPTS": "1",
             "HTTPS_PROXY": NOWHERE,
             "NO_PROXY": "127.0.0.1",
+            **other,
             **self.host.environment,
             **self.variables,
         }

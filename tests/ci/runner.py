@@ -21,6 +21,7 @@ from tests.ci import actions
 from tests.ci.clouds import Clouds
 from tests.ci.expressions import Context, condition, interpolate
 from tests.ci.forge import REPOSITORY, Forge
+from tests.ci.token_services import TokenServices
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB_KEYS = {
@@ -62,6 +63,8 @@ class Host:
     """The interpreter of the environment that `make setup` would install."""
     environment: dict[str, str] = field(default_factory=dict)
     """What the runner sets for each step."""
+    tokens: TokenServices | None = None
+    """Those of a repository of Google Cloud or Azure."""
     runs: int = 0
 
 

@@ -86,8 +86,11 @@ def test_a_person_bootstraps_the_account_once(simulated: Clouds, tmp_path: Path)
     git(clone, "commit", "--quiet", "--message", "Bootstrap the account")
     stack = clone / "bootstrap" / "Pulumi.bootstrap.yaml"
     stack.write_text(stack.read_text().replace("environments: [dev, prod]", "environments: [dev, prod, lab]"))
-    review = "trainfleet diff bootstrap --stack bootstrap --base HEAD --worktree --json || test $? = 2"
-    (gained,) = json.loads(run(review, clone))["access"]
+    review = "trainfleet diff bootstrap --stack bootstrap --base HEAD --worktree --json || test $? = 3"
+    found = json.loads(run(review, clone))
+    assert found["verdict"] == "widens access"
+    assert found["policies"]["ran"]  # those of the repository
+    (gained,) = found["access"]
     assert gained["change"] == "gained"
     assert "role ci-apply" in gained["text"]
     assert ":environment:lab" in gained["condition"]

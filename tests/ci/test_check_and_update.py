@@ -117,3 +117,23 @@ def test_check_rehearses_tests_and_trains(host: Host) -> None:
     failed = run_workflow(host, "check", "pull_request", host.forge.pull_request_event(number))
     assert results(failed) == {"check": "failure"}
     assert "owner" in failed.jobs["check"].log
+
+
+@pytest.mark.launch
+def test_check_rehearses_tests_and_trains_on_gitlab(gitlab: GitLab) -> None:
+    forge = gitlab.forge
+    page = forge.clone / "README.md"
+    page.write_text(page.read_text() + "\nA line.\n")
+    number = forge.open_pull_request("page", "Add a line")
+    passed = run_pipeline(gitlab, "merge_request_event", merge_request=number)
+    assert results_of(passed) == {"check": "success", "diff": "success"}, logs_of(passed)
+    log = passed.jobs["check"].log
+    assert "Everything passed." in log
+    assert "runs/spirals/report.html" in log  # the training
+    assert gitlab.services.clouds.assumed == []  # no identity
+    stack = forge.clone / "stacks" / "Pulumi.dev.yaml"
+    stack.write_text(stack.read_text().replace("owner: ml@example.com", "owner: nobody"))
+    number = forge.open_pull_request("mistake", "Make a mistake")
+    failed = run_pipeline(gitlab, "merge_request_event", merge_request=number)
+    assert results_of(failed)["check"] == "failure"
+    assert "owner" in failed.jobs["check"].log

@@ -77,23 +77,28 @@ def test_a_merge_is_applied_per_environment_with_the_plan_that_was_approved(
     published = simulated.store.folder / "runs" / "contracts" / "dev.json"
     assert "of-the-program" not in published.read_text()
     monkeypatch.delenv("TRAINFLEET_S3_ENDPOINT")  # on the loopback interface, which pods do not reach
-    smoke = re.search(
-        r"run: (trainfleet launch .*)", (host.forge.clone / ".github/workflows/apply-stack.yml").read_text()
-    )
+    values = {"URL": str(published), "GITHUB_RUN_ID": "1", "GITHUB_RUN_ATTEMPT": "1"}
+    job = smoke_training(host.forge.clone, ".github/workflows/apply-stack.yml", values)
+    assert "name: smoke-1-1" in job
+
+
+def smoke_training(clone: Path, pipeline: str, values: dict[str, str]) -> str:
+    """The objects that the smoke training of a pipeline would create, by its own command."""
+    smoke = re.search(r"(trainfleet launch .*? steps=20)", (clone / pipeline).read_text())
     assert smoke is not None
-    command = (
-        smoke[1].replace("trainfleet", f"{sys.executable} -m trainfleet", 1) + " --image me/it:1 --print"
-    )
+    command = smoke[1].replace("trainfleet", f"{sys.executable} -m trainfleet", 1)
     done = subprocess.run(
-        ["bash", "-c", command],
-        cwd=host.forge.clone,
-        env=os.environ | {"URL": str(published), "GITHUB_RUN_ID": "1", "GITHUB_RUN_ATTEMPT": "1"},
+        ["bash", "-c", f"{command} --image me/it:1 --print"],
+        cwd=clone,
+        env=os.environ | values,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "RayJob" in done.stdout
+    assert "kind: RayJob" in done.stdout
+    assert "namespace: training" in done.stdout  # of the contract
+    return done.stdout
 
 
 def test_a_rejected_environment_is_not_applied(host: Host, simulated: Clouds) -> None:
@@ -129,6 +134,28 @@ def test_a_destructive_change_is_rejected_until_it_is_approved_and_then_applied(
     run = applied(host)
     assert "approved by grace" in run.jobs["dev / plan"].log
     assert log_groups(simulated) == {"dev-access", "prod-access"}
+
+
+def test_more_access_in_the_bootstrap_is_approved_and_never_applied(host: Host, simulated: Clouds) -> None:
+    applied(host)
+    before = simulated.cloud.everything()
+    settings = host.forge.clone / "bootstrap" / "Pulumi.bootstrap.yaml"
+    settings.write_text(settings.read_text().replace("[dev, prod]", "[dev, prod, lab]"))
+    number = host.forge.open_pull_request("lab", "Let jobs of lab apply")
+    refused = review(host, number)
+    assert results(refused)["destructive"] == "failure", logs(refused)
+    (comment,) = host.forge.pull(number)["comments"]
+    assert comment.startswith("### 1 affected stack, 2 skipped: widens access")
+    assert "MORE ACCESS: ci-apply" in comment
+    assert ":environment:lab" in comment
+    assert "an administrator applies it, no workflow does" in comment
+    host.forge.label(number, LABEL)
+    host.forge.approve(number, "grace")
+    agreed = review(host, number)
+    assert set(results(agreed).values()) == {"success"}, logs(agreed)
+    host.forge.merge(number)
+    applied(host)  # even a run that somebody starts
+    assert simulated.cloud.everything() == before
 
 
 def test_a_destructive_plan_without_an_approved_pull_request_is_not_applied(

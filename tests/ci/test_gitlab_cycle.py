@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+import yaml
 
 from tests.ci.conftest import log_groups
 from tests.ci.forge import Forge
 from tests.ci.gitlab import GitLab, Pipeline, Variable, run_pipeline
-from tests.ci.test_cycle import ALL, delete
+from tests.ci.test_cycle import ALL, delete, smoke_training
 from trainfleet.ci.approval import LABEL
 
 pytestmark = [pytest.mark.deep, pytest.mark.timeout(1800)]
@@ -27,6 +30,17 @@ def applied(project: GitLab, source: str = "web") -> Pipeline:
     found = results(pipeline)
     assert [found[name] for name in PLAN_AND_APPLY] == ["success"] * 4, logs(pipeline)
     return pipeline
+
+
+def no_check(project: GitLab) -> Callable[[str, str], None]:
+    """Replace `make check`, which has a test of its own."""
+
+    def replace(job: str, _script: str) -> None:
+        if job == "check":
+            make = project.folder / f"pipeline-{project.runs}" / "check" / "work" / "Makefile"
+            make.write_text("check:\n\t@echo passed\n")
+
+    return replace
 
 
 def without_audit(forge: Forge) -> int:
@@ -54,26 +68,22 @@ def test_a_merge_request_is_reviewed_merged_and_applied(gitlab: GitLab) -> None:
     }
     assert ends["apply"] == {":environment_protected:true:deployment_tier:production"}
     assert ends["plan"] == {":environment_protected::deployment_tier:"}
-    assert (clouds.store.folder / "runs" / "contracts" / "prod.json").is_file()
+    published = clouds.store.folder / "runs" / "contracts" / "prod.json"
+    values = {"url": str(published), "CI_JOB_ID": "7"}
+    assert "name: smoke-7" in smoke_training(gitlab.forge.clone, ".gitlab/apply.yml", values)
 
     number = without_audit(gitlab.forge)
     assumed = len(clouds.assumed)
 
     def review() -> Pipeline:
-        found = run_pipeline(gitlab, "merge_request_event", merge_request=number, before=only_diff)
+        found = run_pipeline(gitlab, "merge_request_event", merge_request=number, before=no_check(gitlab))
         assert set(found.jobs) == {"check", "diff"}
         assert "LOSES" in (found.artifacts["diff"] / "review.md").read_text()
         return found
 
-    def only_diff(job: str, script: str) -> None:
-        """`check` has a test of its own."""
-        if job == "check":
-            make = gitlab.folder / f"pipeline-{gitlab.runs}" / "check" / "work" / "Makefile"
-            make.write_text("check:\n\t@echo passed\n")
-
     refused = review()
     assert results(refused)["diff"] == "failure"
-    assert "This change is destructive." in refused.jobs["diff"].log
+    assert "This change is destructive, or widens access" in refused.jobs["diff"].log
     gitlab.forge.label(number, LABEL)
     assert results(review())["diff"] == "failure"  # a label alone does not suffice
     gitlab.forge.approve(number, "grace")
@@ -81,9 +91,31 @@ def test_a_merge_request_is_reviewed_merged_and_applied(gitlab: GitLab) -> None:
     assert results(agreed)["diff"] == "success", logs(agreed)
     assert len(clouds.assumed) == assumed  # a merge request gets no identity
     gitlab.forge.merge(number)
-    merged = run_pipeline(gitlab, "push", before=only_diff)
+    merged = run_pipeline(gitlab, "push", before=no_check(gitlab))
     assert set(results(merged).values()) == {"success"}, logs(merged)
     assert log_groups(clouds) == {"dev-access", "prod-access"}
+
+
+def test_more_access_in_the_bootstrap_is_approved_and_never_applied(gitlab: GitLab) -> None:
+    settings = gitlab.forge.clone / "bootstrap" / "Pulumi.bootstrap.yaml"
+    project = yaml.safe_load(settings.read_text())["config"]["trainfleet:bootstrap"]["gitlab"]["project"]
+    settings.write_text(settings.read_text().replace(f"project: {project}", "project: another-group/acme"))
+    number = gitlab.forge.open_pull_request("other", "Trust another project")
+
+    def review() -> Pipeline:
+        return run_pipeline(gitlab, "merge_request_event", merge_request=number, before=no_check(gitlab))
+
+    refused = review()
+    assert results(refused)["diff"] == "failure", logs(refused)
+    text = (refused.artifacts["diff"] / "review.md").read_text()
+    assert "MORE ACCESS: ci-apply, ci-plan" in text
+    assert "project_path:another-group/acme:" in text
+    gitlab.forge.label(number, LABEL)
+    gitlab.forge.approve(number, "grace")
+    assert results(review())["diff"] == "success"
+    gitlab.forge.merge(number)
+    merged = run_pipeline(gitlab, "push", before=no_check(gitlab))
+    assert results(merged) == {"check": "success"}, logs(merged)
 
 
 def test_an_apply_that_nobody_starts_holds_the_next_environment(gitlab: GitLab) -> None:

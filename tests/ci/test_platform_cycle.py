@@ -127,7 +127,7 @@ def test_a_pool_is_removed_from_production_and_drift_is_repaired(
     assert results(refused)["destructive"] == "failure", logs(refused)
     (comment,) = forge.pull(number)["comments"]
     assert "LOSES WORK: acme-prod-l4" in comment
-    assert "1 affected stack, 1 skipped" in comment
+    assert "1 affected stack, 2 skipped" in comment
     forge.label(number, LABEL)
     forge.approve(number, "grace")
     agreed = review(platforms, number)

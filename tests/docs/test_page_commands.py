@@ -72,6 +72,7 @@ def run(page: str, clone: Path) -> None:
     }
     environment.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))  # the engine is built there
     environment["HOME"] = str(clone.parent)
+    environment["TMPDIR"] = str(clone.parent)  # for `mktemp`
     for command in found:
         done = subprocess.run(
             ["bash", "-c", command], cwd=clone, env=environment, capture_output=True, text=True, check=False

@@ -44,6 +44,13 @@ STORES = Group(
             "ARM_OIDC_TOKEN",
             "Token of a CI system that is exchanged for one of the service principal.",
             "`trainfleet preflight` on Azure",
+            "that of `ARM_USE_OIDC`",
+        ),
+        Variable(
+            "ARM_USE_OIDC",
+            "`true` requests the token of a GitHub job with `ACTIONS_ID_TOKEN_REQUEST_URL` and"
+            " `ACTIONS_ID_TOKEN_REQUEST_TOKEN`, which GitHub sets.",
+            "`trainfleet preflight` on Azure",
             "unset",
         ),
         Variable(

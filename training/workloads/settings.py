@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from trainfleet import compat
+from trainfleet.console import EXTRAS, install_hint
 from trainfleet.errors import InputError, Problem
 from trainfleet.suggestions import did_you_mean
 from trainfleet.training.workloads.base import Workload, adapt
@@ -220,7 +221,12 @@ def _import_class(address: str) -> type:
             fix = "module:Class, from an installed package or a file in the current folder"
             problem = Problem("workload.name", f"`{address}` cannot be imported: {error}", fix)
         else:
-            fix = "install it here, where the recipe is checked, and in the image of other machines"
+            extra = EXTRAS.get(missing.partition(".")[0])
+            fix = (
+                install_hint(extra)
+                if extra
+                else "install it here, where the recipe is checked, and in the image of other machines"
+            )
             problem = Problem(_raised_at(error), f"importing `{module_name}` failed: {error}", fix)
         raise InputError("workload not found", [problem]) from error
     except Exception as error:

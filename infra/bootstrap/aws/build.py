@@ -11,6 +11,11 @@ from trainfleet.infra.bootstrap.aws.state import State
 from trainfleet.infra.bootstrap.outputs import BootstrapOutputs
 from trainfleet.infra.bootstrap.schema import BootstrapSpec
 
+QUERY = "?awssdk=v2&region="
+"""Without `awssdk=v2`, Pulumi 3.200 opens both URLs with version 1 of the AWS SDK, which is no longer
+supported, has no `sso_session`, and ignores AWS_ENDPOINT_URL (gocloud.dev 0.37, aws.UseV2). Newer engines
+ignore the parameter."""
+
 
 def build(spec: BootstrapSpec) -> BootstrapOutputs:
     """State bucket, keys, identities of CI and the role for emergencies."""
@@ -19,8 +24,8 @@ def build(spec: BootstrapSpec) -> BootstrapOutputs:
     identities = Identities(spec, state)
     break_glass = BreakGlass(spec, state, identities, account)
     return BootstrapOutputs(
-        state_url=pulumi.Output.concat("s3://", state.bucket.bucket, "?region=", spec.region),
-        secrets_provider=pulumi.Output.concat("awskms:///", state.secrets_key.arn, "?region=", spec.region),
+        state_url=pulumi.Output.concat("s3://", state.bucket.bucket, QUERY, spec.region),
+        secrets_provider=pulumi.Output.concat("awskms:///", state.secrets_key.arn, QUERY, spec.region),
         plan_identity=identities.plan.arn,
         apply_identity=identities.apply.arn,
         break_glass_identity=break_glass.role.arn,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from ipaddress import IPv4Address
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from tests.infra.preflight_rows import by_topic, statuses
 from tests.infra.simulated_api import Request, serving
@@ -215,6 +217,28 @@ def test_a_token_of_a_ci_system_is_exchanged(check: Check, monkeypatch: pytest.M
     monkeypatch.delenv("ARM_CLIENT_SECRET")
     monkeypatch.setenv("ARM_OIDC_TOKEN", SECRET)
     assert statuses(check(right())["caller"]) == ["ok"]
+
+
+def test_a_job_of_github_requests_its_token(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    """azure/login of the generated workflow leaves ARM_USE_OIDC and what GitHub sets."""
+    asked = list[tuple[str, dict[str, str], str]]()
+
+    def get(url: str, query: dict[str, str], headers: dict[str, str], timeout: float) -> requests.Response:
+        asked.append((url, query, headers["Authorization"]))
+        answer = requests.Response()
+        answer._content = json.dumps({"value": SECRET}).encode()
+        return answer
+
+    monkeypatch.delenv("ARM_CLIENT_SECRET")
+    monkeypatch.setenv("ARM_USE_OIDC", "true")
+    monkeypatch.setenv("ACTIONS_ID_TOKEN_REQUEST_URL", "https://github.test/token?api-version=2")
+    monkeypatch.setenv("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "of-the-job")
+    monkeypatch.setattr(requests, "get", get)
+    assert statuses(check(right())["caller"]) == ["ok"]
+    question = {"audience": "api://AzureADTokenExchange"}
+    assert set(map(str, asked)) == {
+        str(("https://github.test/token?api-version=2", question, "Bearer of-the-job"))
+    }
 
 
 def simulated_cli(folder: Path, script: str) -> None:

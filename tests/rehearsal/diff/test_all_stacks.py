@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +16,7 @@ import pytest
 
 from tests.rehearsal.diff.repos import PARTS, STACK, Repo, make_repo
 from trainfleet.errors import InputError
+from trainfleet.rehearsal.diff.access import AccessChange
 from trainfleet.rehearsal.diff.all_stacks import Failed, Report, affected
 from trainfleet.rehearsal.diff.change import Change, Verb
 from trainfleet.rehearsal.diff.diff import DiffOptions
@@ -66,6 +71,58 @@ def test_a_changed_file_affects_the_stacks_that_read_it(
     ]
 
 
+@pytest.fixture
+def bootstrapped(three: Repo) -> Repo:
+    """The project with a bootstrap in a folder of its own, as `trainfleet init` makes one."""
+    three.write("bootstrap/Pulumi.yaml", "name: tiny-bootstrap\nruntime: python\n")
+    three.write("bootstrap/__main__.py", "")
+    for name in ("bootstrap", "other"):
+        settings = "config:\n  trainfleet:bootstrap: {cloud: aws}\n"
+        three.write(f"bootstrap/Pulumi.{name}.yaml", settings)
+    three.write("examples/shop/Pulumi.yaml", "name: shop\nruntime: python\n")
+    three.write("service/Pulumi.yaml", "name: service\nruntime: python\n")
+    three.write("service/Pulumi.dev.yaml", "config: {}\n")
+    three.commit("a bootstrap")
+    return three
+
+
+@pytest.mark.parametrize(
+    ("file", "stacks", "below"),
+    [
+        ("bootstrap/Pulumi.bootstrap.yaml", (), ("bootstrap",)),
+        ("bootstrap/__main__.py", (), ("bootstrap", "other")),
+        ("bootstrap/names.py", ("one", "three", "two"), ("bootstrap", "other")),
+        ("stacks/Pulumi.two.yaml", ("two",), ()),
+        ("stacks/__main__.py", ("one", "three", "two"), ()),
+        ("infra/gcp/network.py", ("three",), ()),
+        ("requirements.lock", ("one", "three", "two"), ("bootstrap", "other")),
+        ("policies/__main__.py", ("one", "three", "two"), ("bootstrap", "other")),
+    ],
+)
+def test_a_bootstrap_below_the_project_is_compared_too(
+    bootstrapped: Repo, file: str, stacks: tuple[str, ...], below: tuple[str, ...]
+) -> None:
+    path = bootstrapped.root / file
+    bootstrapped.write(file, f"{path.read_text() if path.exists() else ''}\n# changed\n")
+    bootstrapped.commit()
+    found = affected(bootstrapped.root, SINCE)
+    assert found.stacks == stacks
+    assert tuple(each.stack for each in found.bootstraps) == below
+    assert {each.folder for each in found.bootstraps} <= {"bootstrap"}
+    skipped = [stack for stack, _ in found.skipped]
+    assert sorted([*stacks, *below, *skipped]) == ["bootstrap", "one", "other", "three", "two"]
+
+
+def test_a_bootstrap_that_is_removed_is_compared(bootstrapped: Repo) -> None:
+    bootstrapped.git("rm", "-r", "-q", "bootstrap")
+    bootstrapped.commit()
+    found = affected(bootstrapped.root, SINCE)
+    assert [each.settings for each in found.bootstraps] == [
+        "bootstrap/Pulumi.bootstrap.yaml",
+        "bootstrap/Pulumi.other.yaml",
+    ]
+
+
 def test_a_deleted_stack_is_affected(three: Repo) -> None:
     three.git("rm", "-q", "stacks/Pulumi.two.yaml")
     three.commit()
@@ -111,6 +168,22 @@ def test_the_summary_comes_first_and_the_worst_stack_decides() -> None:
     assert "LOSS UNKNOWN: prod-0" in text
     assert "Skipped gcp: not read." in text
     assert "prod-0" in text_of(report)
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "verdict"),
+    [("gained", 3, "widens access"), ("unresolved", 3, "widens access"), ("lost", 2, "change")],
+)
+def test_access_that_a_bootstrap_gives_needs_an_approval(change: str, code: int, verdict: str) -> None:
+    access = (AccessChange(change, "", (), "", "", "lab may act as role ci-apply", ("ci-apply",)),)
+    plain = dataclasses.replace(stack("bootstrap", Verb.UPDATE), access=access)
+    assert plain.exit_code == 2
+    found = dataclasses.replace(plain, is_bootstrap=True)
+    assert (found.exit_code, found.verdict) == (code, verdict)
+    assert ("MORE ACCESS: ci-apply" in found.blast_radius) == (code == 3)
+    text = markdown_of(Report((stack("dev", Verb.UPDATE), found), (), ()))
+    assert text.startswith(f"### 2 affected stacks, 0 skipped: {verdict}")
+    assert "an administrator applies it, no workflow does" in text
 
 
 def test_a_failed_stack_is_the_worst() -> None:
@@ -169,6 +242,35 @@ def test_every_affected_stack_in_one_comment(three: Repo, diff: Diffs) -> None:
         refused = diff(*flags)
         assert refused.returncode == 1
         assert what in refused.stderr
+
+
+@pytest.mark.deep
+def test_ctrl_c_starts_no_other_stack(three: Repo, tmp_path: Path) -> None:
+    """As a terminal sends it: to the command and its workers."""
+    three.write("lib/new.py", "")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    running = subprocess.Popen(
+        [sys.executable, "-m", "trainfleet", "diff", "--all", "--worktree", "--no-cache", "--jobs", "1"],
+        cwd=three.root,
+        env=os.environ | {"TMPDIR": str(temporary)},
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    seen, deadline = set[Path](), time.monotonic() + 120
+    while running.poll() is None and time.monotonic() < deadline:
+        new = {*temporary.rglob("trainfleet-diff-*")} - seen
+        if new and not seen:
+            os.killpg(running.pid, signal.SIGINT)
+        seen |= new
+        time.sleep(0.02)
+    output, _ = running.communicate(timeout=60)
+    assert running.returncode == 130, output
+    assert "interrupted" in output
+    assert len(seen) == 1, "another diff began"
+    assert not list(temporary.rglob("trainfleet-diff-*"))
 
 
 PROGRAM = """import pulumi_aws as aws

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 EXIT_CODES = (
     "Exit codes: 0 no change; 1 error, including invalid input; 2 change; 3 destructive change (something is"
-    " lost), or an update that may replace and lose something; 4 the head costs more than --fail-above or"
-    " --fail-above-max, whatever else changes; 130 interrupted."
+    " lost), an update that may replace and lose something, or a bootstrap that gives more access; 4 the head"
+    " costs more than --fail-above or --fail-above-max, whatever else changes; 130 interrupted."
 )
 
 _HELP = (

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,6 +15,7 @@ import yaml
 from trainfleet import yaml_limits
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.infra.spec.stack_file import PLATFORM_KEY
+from trainfleet.rehearsal.diff.bootstrap import Bootstrap, affects, bootstraps, is_of
 from trainfleet.rehearsal.diff.diff import DiffOptions, compute, sides
 from trainfleet.rehearsal.diff.model import SCHEMA_VERSION, Diff, Verdict
 from trainfleet.rehearsal.diff.worktrees import Repository, Revision
@@ -36,6 +37,8 @@ class Affected:
     skipped: tuple[tuple[str, str], ...]
     base: Revision
     head: Revision
+    bootstraps: tuple[Bootstrap, ...] = ()
+    """The affected stacks of bootstrap projects below the project."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def affected(root: Path, options: DiffOptions) -> Affected:
     """Return the stacks that the change between base and head affects.
 
     A stack's own file affects that stack, a file of one cloud the stacks of that cloud, and every other file
-    that a build may read all stacks.
+    that a build may read all stacks. The stacks of bootstrap projects below the project are among them.
 
     Raises:
         InputError: the project has no stacks, or the revisions cannot be used.
@@ -98,13 +101,21 @@ def affected(root: Path, options: DiffOptions) -> Affected:
     if not stacks:
         fix = "add a Pulumi.STACK.yaml"
         raise InputError("no stacks", [Problem(str(root / folder), "contains no stack settings", fix)])
-    reasons = {stack: _reason(changed, stack, folder, _cloud(root / folder, stack)) for stack in stacks}
+    others = bootstraps(repository, (base, head), HARMLESS)
+    own = [path for path in changed if not any(is_of(path, each.folder) for each in others)]
+    reasons = {stack: _reason(own, stack, folder, _cloud(root / folder, stack)) for stack in stacks}
+    of_root = [folder, ".", _main(root)]
+    below = [path for path in changed if not any(is_of(path, each) for each in of_root)]
+    found = [each for each in others if _bootstrap_reason(below, each, others)]
     why_not = f"none of the {len(changed)} changed files is read by it"
+    skipped = [stack for stack in stacks if not reasons[stack]]
+    skipped += [each.stack for each in others if each not in found]
     return Affected(
         tuple(stack for stack in stacks if reasons[stack]),
-        tuple((stack, why_not) for stack in stacks if not reasons[stack]),
+        tuple((stack, why_not) for stack in skipped),
         base,
         head,
+        tuple(found),
     )
 
 
@@ -145,13 +156,21 @@ def _changed(repository: Repository, base: Revision, head: Revision) -> list[str
 
 
 def _settings_folder(root: Path) -> str:
+    return _folder(root, "stackConfigDir")
+
+
+def _main(root: Path) -> str:
+    return _folder(root, "main")
+
+
+def _folder(root: Path, key: str) -> str:
     try:
         document = yaml_limits.load((root / "Pulumi.yaml").read_text())
     except (OSError, yaml.YAMLError) as error:
         raise InputError(
             "not a Pulumi program", [Problem(str(root), "has no readable Pulumi.yaml")]
         ) from error
-    found = document.get("stackConfigDir") if isinstance(document, dict) else None
+    found = document.get(key) if isinstance(document, dict) else None
     return found if isinstance(found, str) else "."
 
 
@@ -187,6 +206,17 @@ def _reason(changed: Sequence[str], stack: str, folder: str, cloud: str) -> str:
     return ""
 
 
+def _bootstrap_reason(changed: Sequence[str], one: Bootstrap, every: Sequence[Bootstrap]) -> str:
+    """Return the first changed file that affects a stack of a bootstrap project; empty if there is none."""
+    for path in changed:
+        if any(is_of(path, each.folder) for each in every):
+            if is_of(path, one.folder) and affects(path, one):
+                return path
+        elif not _is_harmless(path, one.cloud):
+            return path
+    return ""
+
+
 def _is_harmless(path: str, cloud: str) -> bool:
     """Return whether no stack of this cloud is built from a file."""
     parts = PurePosixPath(path).parts
@@ -209,26 +239,47 @@ def compute_all(
         InputError: see `affected`.
     """
     found = affected(root, options)
-    if not found.stacks:
+    todo = [(stack, root, "") for stack in found.stacks]
+    todo += [(each.stack, root / each.folder, each.folder) for each in found.bootstraps]
+    if not todo:
         return Report((), (), found.skipped)
     engine = find_engine()
-    workers = min(len(found.stacks), jobs or max(1, (os.cpu_count() or 2) // 2))
+    workers = min(len(todo), jobs or max(1, (os.cpu_count() or 2) // 2))
     diffs, failed = list[Diff](), list[Failed]()
     # Each diff runs an engine and providers of its own and handles signals, so it needs a main thread.
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        running = [pool.submit(_one, stack, root, engine, options) for stack in found.stacks]
-        for stack, each in zip(found.stacks, running, strict=True):
-            result = each.result()
+        running = [pool.submit(_one, stack, where, engine, options) for stack, where, _ in todo]
+        for (stack, _, folder), each in zip(todo, running, strict=True):
+            try:
+                result = each.result()
+            except KeyboardInterrupt:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
             done(stack)
             if isinstance(result, Diff):
-                diffs.append(result)
+                diffs.append(_below(folder, result) if folder else result)
             else:
                 failed.append(result)
     return Report(tuple(diffs), tuple(failed), found.skipped)
 
 
+def _below(folder: str, diff: Diff) -> Diff:
+    """Return the diff of a project in a folder of the one that is compared, with paths from the latter."""
+    spec = tuple(replace(each, where=f"{folder}/{each.where}") for each in diff.spec)
+    return replace(diff, settings_file=f"{folder}/{diff.settings_file}", spec=spec)
+
+
+_interrupted: list[str] = []
+"""In a worker: the stack whose diff was interrupted. Ctrl-C reaches every worker, once."""
+
+
 def _one(stack: str, root: Path, engine: Engine, options: DiffOptions) -> Diff | Failed:
+    if _interrupted:  # the pool gives a worker its next stack early, and cannot cancel it then
+        raise KeyboardInterrupt
     try:
         return compute(stack, root, lambda: engine, options)
     except TrainfleetError as error:
         return Failed(stack, str(error))
+    except KeyboardInterrupt:
+        _interrupted.append(stack)
+        raise

@@ -20,7 +20,7 @@ from trainfleet.infra.catalog.planned import Plan
 from trainfleet.infra.catalog.usage import Usage
 from trainfleet.infra.spec.load import load_stack
 from trainfleet.infra.spec.stack_file import PLATFORM_KEY, StackFile
-from trainfleet.rehearsal.diff import cache, compare, environments, policy_changes
+from trainfleet.rehearsal.diff import bootstrap, cache, compare, environments, policy_changes
 from trainfleet.rehearsal.diff.access import AccessChange, access_changes, planned_after, planned_before
 from trainfleet.rehearsal.diff.change import Change
 from trainfleet.rehearsal.diff.charts import chart_notes
@@ -198,6 +198,7 @@ class _Prepared:
             upgrades=self.environments.upgrades,
             sdk=tuple(result.sdk),
             settings_file=file.shown_as if (file := self.files[1] or self.files[0]) else "",
+            is_bootstrap=bootstrap.is_bootstrap(self.files),
         )
 
     def with_environments(self, prefix: str, mode: str, show: Show) -> _Prepared:

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, Bill, CostLimits
 from trainfleet.rehearsal.diff.access import AccessChange
+from trainfleet.rehearsal.diff.bootstrap import bootstrap_notes, widens
 from trainfleet.rehearsal.diff.change import Change, Property, Verb
 from trainfleet.rehearsal.diff.data_loss import Loss, weight
 from trainfleet.rehearsal.diff.environments import Upgrade
@@ -29,10 +30,15 @@ class Verdict(StrEnum):
     """A recording that does not contain the whole plan."""
     UNKNOWN = "may replace (unknown)"
     """An update that may be a replacement: no rule tells what the provider does."""
+    ACCESS = "widens access"
+    """A bootstrap stack gives somebody more access."""
     DESTRUCTIVE = "destructive change"
 
 
-EXIT = {Verdict.NONE: 0, Verdict.CHANGE: 2, Verdict.INCOMPLETE: 3, Verdict.UNKNOWN: 3, Verdict.DESTRUCTIVE: 3}
+EXIT = {
+    Verdict.NONE: 0, Verdict.CHANGE: 2, Verdict.INCOMPLETE: 3, Verdict.UNKNOWN: 3, Verdict.ACCESS: 3,
+    Verdict.DESTRUCTIVE: 3,
+}  # fmt: skip
 TOO_EXPENSIVE = 4
 """Exit code if the head costs more than a limit. It is used instead of the verdict's."""
 
@@ -113,6 +119,8 @@ class Diff:
     """What a refresh found changed outside Pulumi."""
     settings_file: str = ""
     """The settings file of the stack, relative to the project; empty if there is none."""
+    is_bootstrap: bool = False
+    """Whether the stack declares who may apply the others: then access that is gained needs an approval."""
     plan_sha256: str = ""
     """The digest of the engine's plan that a recorded preview saved; empty if none was given."""
 
@@ -125,6 +133,8 @@ class Diff:
         """The verdict. A spec change alone changes nothing in a cloud."""
         if any(change.destructive for change in self.changes):
             return Verdict.DESTRUCTIVE
+        if self.is_bootstrap and widens(self.access):
+            return Verdict.ACCESS
         if not self.accept_unknown and any(change.uncertain for change in self.changes):
             return Verdict.UNKNOWN
         if self.incomplete and not self.accept_unknown:
@@ -169,6 +179,8 @@ class Diff:
         ]
         parts = [", ".join(parts) or "nothing changes in the cloud", *self._money(), *self._policies()]
         parts += ["TOO EXPENSIVE"] if self.over_limit else []
+        if self.is_bootstrap:
+            parts += bootstrap_notes(self.access)
         if self.drift:
             parts.append(f"{len(self.drift)} changed outside Pulumi")
         if self.incomplete:

@@ -42,6 +42,7 @@ _COLOURS = {
     Verdict.CHANGE: "yellow",
     Verdict.INCOMPLETE: "red",
     Verdict.UNKNOWN: "red",
+    Verdict.ACCESS: "red",
     Verdict.DESTRUCTIVE: "red",
 }
 _SIGNS = {Verb.CREATE: "+", Verb.UPDATE: "~", Verb.REPLACE: "±", Verb.DELETE: "−"}

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from trainfleet.errors import InputError, MissingToolError, Problem
 from trainfleet.rehearsal.engine.sandbox import unwritable
@@ -50,7 +50,8 @@ class Repository:
     """
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        # A project of the base alone has no folder here.
+        self.root = next(each for each in (root, *root.parents) if each.is_dir())
         code, output = self._try("rev-parse", "--show-toplevel")
         if code != 0:
             fix = "run it inside a clone" if "not a git repository" in output else ""
@@ -59,7 +60,9 @@ class Repository:
                 [Problem(str(root), output.removeprefix("fatal: "), fix)],
             )
         self.top = Path(output)
-        self.prefix = self.git("rev-parse", "--show-prefix").strip("/")
+        below = root.relative_to(self.root)
+        found = PurePosixPath(self.git("rev-parse", "--show-prefix").strip("/"), *below.parts)
+        self.prefix = str(found) if found.parts else ""
 
     def git(self, *arguments: str, index: Path | None = None) -> str:
         """Run git and return its output.

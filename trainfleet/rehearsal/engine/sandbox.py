@@ -37,9 +37,13 @@ class Project:
     @property
     def checkout(self) -> Path:
         """The folder whose code and policies the program uses: that of the project around it if it is below
-        that project's `stacks`, as the bootstrap is, else its own.
+        that project's `stacks` or in its `bootstrap`, as bootstraps are, else its own.
         """
-        around = (each for each in self.root.parents if self.root.is_relative_to(each / "stacks"))
+        around = (
+            each
+            for each in self.root.parents
+            if self.root.is_relative_to(each / "stacks") or self.root == each / "bootstrap"
+        )
         return next((each for each in around if (each / "Pulumi.yaml").is_file()), self.root)
 
 

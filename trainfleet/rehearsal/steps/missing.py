@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from trainfleet.console import install_hint
 from trainfleet.errors import Problem
 from trainfleet.rehearsal.accepted import FILE, Accepted, snippets
 
@@ -16,6 +17,8 @@ _DISTRIBUTIONS = {
     "jwt": "pyjwt",
     "OpenSSL": "pyopenssl",
 }
+_SDKS = {"pulumi_aws": "aws", "pulumi_gcp": "gcp", "pulumi_azure_native": "azure"}
+"""The extras of the SDKs of the clouds, which `trainfleet[review]` does not have."""
 _EXAMPLES = {"bool": "true", "int": "1", "float": "1.0", "object": "'{\"key\": 1}'"}
 
 
@@ -36,12 +39,14 @@ def packages(failure: dict[str, str]) -> list[Problem]:
     modules = [name for name in failure.get("missing", "").split(",") if name]
     names = [_DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in modules]
     several = len(modules) > 1
+    extras = [_SDKS[name] for name in modules if name in _SDKS]
+    sdk = f"{install_hint(','.join(extras))}, or " if extras else ""
     return [
         Problem(
             failure["where"],
             f"{', '.join(f'`{name}`' for name in modules)} {'are' if several else 'is'} not installed in the"
             " environment that runs Trainfleet, in which a rehearsed program runs",
-            f"pip install {' '.join(names)}",
+            f"{sdk}pip install {' '.join(names)}",
         )
     ]
 
