@@ -259,8 +259,8 @@ def _template(run: RunSpec, role: str, resources: Document, ports: list[Document
         "containers": [container],
         "volumes": volumes,
     }
-    if outputs.priority_classes:
-        spec["priorityClassName"] = outputs.priority_classes[len(outputs.priority_classes) // 2]
+    if run.priority:
+        spec["priorityClassName"] = run.priority
     if outputs.ray_tls and outputs.ray_certificates is not None:
         _add_certificate(run, outputs.ray_certificates, spec)
     metadata = {"labels": {**labels(run), **outputs.pod_labels}, "annotations": _scrape_annotations()}
