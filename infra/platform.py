@@ -12,10 +12,11 @@ import pulumi_kubernetes as k8s
 
 from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.kubernetes import names
 from trainfleet.infra.spec.node_group import NodeGroup
 from trainfleet.infra.spec.part import STORE_PORT
 
-TRAINING_NAMESPACE = "training"
+TRAINING_NAMESPACE = names.TRAINING_NAMESPACE
 TRAINING_SERVICE_ACCOUNT = "trainer"
 SHARED_CLAIM = "shared"
 SCRATCH = "scratch"

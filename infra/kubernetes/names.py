@@ -17,6 +17,7 @@ SIGNER_NAMESPACE = "ray-certificates"
 """The signer of Ray's certificates and its CA, alone: nobody else has rights here."""
 BUILT_IN = ("default", "kube-system", "kube-public", "kube-node-lease")
 
+TRAINING_NAMESPACE = "training"
 QUEUE = "training"
 """The Kueue LocalQueue in the training namespace, and the ClusterQueue behind it."""
 PRIORITIES = {"trainfleet-high": 100_000, "trainfleet-normal": 10_000, "trainfleet-low": 1_000}

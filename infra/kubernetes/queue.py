@@ -20,7 +20,7 @@ from trainfleet.infra.kubernetes.manifest_model import document
 from trainfleet.infra.kubernetes.names import PRIORITIES, QUEUE, QUEUE_NAMESPACE
 from trainfleet.infra.kubernetes.topology import flavor_name, topology_of
 from trainfleet.infra.kubernetes.values.common import Toleration
-from trainfleet.infra.kubernetes.values.queue import Selector, kueue
+from trainfleet.infra.kubernetes.values.queue import NODE_START, Selector, kueue
 from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform, Pool
 from trainfleet.infra.spec.node_group import POOL_LABEL
 from trainfleet.infra.spec.schema import Capacity, PlatformSpec
@@ -28,8 +28,6 @@ from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 API_VERSION = "kueue.x-k8s.io/v1beta2"
 GPU_RESOURCE = "nvidia.com/gpu"
 SYSTEM_FLAVOR = "system"
-NODE_START = "45m"
-"""An eight-GPU node takes up to half an hour to start."""
 FLEX_START_WAIT = "168h"
 """Flex-start nodes come when there is capacity, which takes hours or days. A job that is evicted meanwhile
 loses its place.

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from trainfleet.errors import Problem, TrainfleetError
 from trainfleet.local_cluster.node import ISOLATED
-from trainfleet.local_cluster.pins import KUBE, OPTIONAL, PROGRAMS, RAY_OPERATOR, Program
+from trainfleet.local_cluster.pins import KUBE, OPTIONAL, PROGRAMS, Program
 from trainfleet.toolchain import build_lock, cache_folder, find_go, run_go
 
 Progress = Callable[[str], None]
@@ -83,14 +83,21 @@ def _build(program: Program, go: Path, progress: Progress) -> None:
         command = [*(ISOLATED if os.geteuid() == 0 else ()), str(go), "build", "-trimpath"]
         command += ["-ldflags", flags, "-o", str(built / program.name), program.package]
         run_go(command, source, progress, program.name)
-        if program is RAY_OPERATOR:
-            roles = _module_folder(go, source, program.module) / "config" / "rbac"
-            shutil.copyfile(roles / ROLE_FILE, built / ROLE_FILE)
+        for name in program.files:
+            _copy(_module_folder(go, source, program.module) / name, built)
         shutil.rmtree(target, ignore_errors=True)  # exists if only the executable was removed
         os.replace(built, target)
         progress(f"{program.name}: built {program.version}")
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _copy(source: Path, folder: Path) -> None:
+    """Copy a file or folder of a module, which is read-only, into a folder."""
+    if source.is_dir():
+        shutil.copytree(source, folder / source.name, copy_function=shutil.copyfile)
+    else:
+        shutil.copyfile(source, folder / source.name)
 
 
 def _module_folder(go: Path, source: Path, module: str) -> Path:

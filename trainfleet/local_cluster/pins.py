@@ -28,6 +28,8 @@ class Program:
     module: str
     flags: str = ""
     """Linker flags; `{version}` is replaced by the module's version."""
+    files: tuple[str, ...] = ()
+    """Files and folders of the module that are copied next to the executable."""
 
     @property
     def pins(self) -> Path:
@@ -67,12 +69,21 @@ RAY_OPERATOR = Program(
     "kuberay",
     "github.com/ray-project/kuberay/ray-operator",
     "github.com/ray-project/kuberay/ray-operator",
+    files=("config/rbac/role.yaml",),
 )
 KWOK = Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok")
 DEVICE_PLUGIN = Program("device-plugin", "device-plugin", ".", "k8s.io/kubelet")
 NETWORK_POLICIES = Program("network-policies", "network-policies", ".", "sigs.k8s.io/kube-network-policies")
-PROGRAMS = (KUBE, COREDNS, RAY_OPERATOR, KWOK, DEVICE_PLUGIN, NETWORK_POLICIES)
-OPTIONAL = frozenset({KWOK, DEVICE_PLUGIN, NETWORK_POLICIES})
+KUEUE = Program(
+    "kueue",
+    "kueue",
+    "sigs.k8s.io/kueue/cmd/kueue",
+    "sigs.k8s.io/kueue",
+    "-X sigs.k8s.io/kueue/pkg/version.GitVersion=v{version}",
+    files=("config",),
+)
+PROGRAMS = (KUBE, COREDNS, RAY_OPERATOR, KWOK, DEVICE_PLUGIN, NETWORK_POLICIES, KUEUE)
+OPTIONAL = frozenset({KWOK, DEVICE_PLUGIN, NETWORK_POLICIES, KUEUE})
 """Built only when they are asked for: kwok for simulated nodes, the device plugin for stand-in devices, the
-agent for network policies.
+agent for network policies, Kueue for a queue.
 """

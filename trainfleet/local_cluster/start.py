@@ -28,6 +28,7 @@ from trainfleet.local_cluster import (
     checks,
     dns,
     images,
+    kueue,
     network,
     network_policies,
     nodes,
@@ -74,6 +75,7 @@ def start_cluster(
     fake_nodes: bool = False,
     node_options: NodeOptions | None = None,
     enforce_policies: bool | None = None,
+    queue: bool = False,
 ) -> State:
     """Start a cluster, unless it runs, and return its state once it is ready.
 
@@ -84,6 +86,7 @@ def start_cluster(
         fake_nodes: run kwok, for simulated nodes.
         node_options: the options for real nodes; None: as before, at first one node.
         enforce_policies: whether network policies have an effect; None: as before, at first yes.
+        queue: run Kueue, also later: a cluster that has it keeps it.
 
     Raises:
         InputError: fewer nodes are requested than the cluster has, or settings of a node that it lacks.
@@ -102,12 +105,16 @@ def start_cluster(
         enforce_policies = existing is None or existing.network_policies
     if enforce_policies:
         optional.add(pins.NETWORK_POLICIES)
+    queue = queue or (existing is not None and existing.queue)
+    if queue:
+        optional.add(pins.KUEUE)
     checks.require_resources(state.folder_of(name), image=image, optional=optional, nodes=len(settings))
     store = _prepare(progress, image, optional)
     with cluster_lock(name, progress):
         cluster = state.load(name) or _create(name)
         cluster.settings = node_options.merged(cluster.settings)
         cluster.network_policies = enforce_policies
+        cluster.queue = queue
         cluster.save()
         for node in cluster.nodes:
             images.clone(node, store)
@@ -191,6 +198,10 @@ def _start_servers(cluster: State, progress: Progress, *, simulated: bool) -> No
     wait_until_ready(cluster, cluster.nodes)
     wait_for(first, "the cluster's DNS", dns.NAME, lambda: dns_is_ready(cluster))
     wait_for(first, "KubeRay's operator", "ray-operator", lambda: is_healthy(operator))
+    if cluster.queue:
+        progress("starting Kueue")
+        wait_for(first, "Kueue's objects", kueue.START_LOG, lambda: kueue.apply(cluster))
+        wait_for(first, "Kueue", kueue.START_LOG, lambda: kueue.is_ready(cluster))
 
 
 def wait_until_ready(cluster: State, awaited: Sequence[Node]) -> None:

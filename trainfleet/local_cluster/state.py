@@ -62,6 +62,8 @@ class State:
     """One entry per real node."""
     network_policies: bool = True
     """Whether network policies are enforced."""
+    queue: bool = False
+    """Whether Kueue runs. It stays until the cluster is removed: its definitions contain the queues."""
 
     def file(self, *parts: str) -> Path:
         return self.folder.joinpath(*parts)
@@ -131,6 +133,7 @@ class State:
             "made": [{"kind": resource.kind, "name": resource.name} for resource in self.resources],
             "nodes": [asdict(settings) for settings in self.settings],
             "network_policies": self.network_policies,
+            "queue": self.queue,
         }
         write_whole(self.file(_FILE), json.dumps(document, indent=1) + "\n", 0o600)
 
@@ -254,7 +257,8 @@ def load(name: str) -> State | None:
         network, token = IPv4Network(document["network"]), document["token"]
         settings = [Settings(**entry) for entry in document.get("nodes", [{}])]
         enforced = bool(document.get("network_policies", True))
-        return State(name, folder, network, token, resources, settings, enforced)
+        queue = bool(document.get("queue", False))
+        return State(name, folder, network, token, resources, settings, enforced, queue)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:

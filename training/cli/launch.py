@@ -29,6 +29,7 @@ from trainfleet.training.cli.launch_options import (
     Pool,
     Price,
     Print,
+    Priority,
     Redis,
     RedisSecret,
     Secrets,
@@ -129,6 +130,7 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     namespace: Namespace = None,  # noqa: ARG001
     from_secret: FromSecrets = None,  # noqa: ARG001
     pod_template: PodTemplate = None,  # noqa: ARG001
+    priority: Priority = None,  # noqa: ARG001
     workload_check: WorkloadCheck = "auto",  # noqa: ARG001
     gcs_fault_tolerance: GcsFaultTolerance = "auto",  # noqa: ARG001
     redis: Redis = None,  # noqa: ARG001

@@ -164,6 +164,16 @@ PodTemplate = Annotated[
         rich_help_panel=KUBERNETES,
     ),
 ]
+Priority = Annotated[
+    str | None,
+    typer.Option(
+        "--priority",
+        help="kuberay, sky: the priority in the queue and of the pods: high, normal or low. A run of high "
+        "priority preempts others, which continue later.",
+        rich_help_panel=KUBERNETES,
+        show_default="normal",
+    ),
+]
 WorkloadCheck = Annotated[
     Literal["auto", "always", "never"],
     typer.Option(

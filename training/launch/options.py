@@ -56,6 +56,8 @@ class KubernetesOptions(RemoteOptions):
     from_secrets: tuple[str, ...] = Field(default=(), title="--from-secret")
     pod_template: str | None = None
     """A file with patches of the run's pods."""
+    priority: str | None = None
+    """The priority class of the run; None: the middle one of the platform."""
     workload_check: When = "auto"
     """When a pod without GPUs validates the workload before the run starts; auto: if the run has GPUs."""
 

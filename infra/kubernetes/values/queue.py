@@ -6,10 +6,12 @@ import json
 
 from trainfleet.infra.kubernetes.chart_keys import known, refuse_unknown
 from trainfleet.infra.kubernetes.manifest_model import document, plain
+from trainfleet.infra.kubernetes.names import TRAINING_NAMESPACE
 from trainfleet.infra.kubernetes.values.common import Amounts, Image, Resources
-from trainfleet.infra.platform import TRAINING_NAMESPACE
 
 VERSION = "v0.17.1"
+NODE_START = "45m"
+"""An eight-GPU node takes up to half an hour to start."""
 
 
 @document

@@ -31,6 +31,7 @@ TABLE: dict[str, tuple[list[str], set[str], str, Any]] = {
     "namespace": (["--namespace", "mine"], KUBERNETES, "namespace", "mine"),
     "from_secret": (["--from-secret", "keys"], KUBERNETES, "from_secrets", ("keys",)),
     "pod_template": (["--pod-template", "pods.yaml"], KUBERNETES, "pod_template", "pods.yaml"),
+    "priority": (["--priority", "low"], KUBERNETES, "priority", "low"),
     "workload_check": (["--workload-check", "always"], KUBERNETES, "workload_check", "always"),
     "gcs_fault_tolerance": (
         ["--gcs-fault-tolerance", "always"],

@@ -57,6 +57,7 @@ def up(  # noqa: PLR0917 - one per flag
     node_label: up_options.NodeLabel = None,
     node_taint: up_options.NodeTaint = None,
     network_policies: up_options.NetworkPolicies = None,
+    queue: up_options.Queue = False,
     as_json: AsJson = False,
 ) -> None:
     """Start the cluster, or resume an interrupted start: servers, nodes, DNS, storage, KubeRay, training
@@ -91,7 +92,7 @@ def up(  # noqa: PLR0917 - one per flag
             progress(f"installing {', '.join(packages)}")
             checks.install(packages)
         start = partial(start_cluster, name, progress, image=image, fake_nodes=bool(simulated))
-        state = start(node_options=node_options, enforce_policies=network_policies)
+        state = start(node_options=node_options, enforce_policies=network_policies, queue=queue)
     fake_nodes.apply(state, simulated)
     seconds = time.monotonic() - started
     document = {"name": state.name, "context": state.context, "kubeconfig": str(state.kubeconfig)}

@@ -49,6 +49,10 @@ NetworkPolicies = Annotated[
         show_default="yes, or what the cluster does",
     ),
 ]
+Queue = Annotated[
+    bool,
+    typer.Option("--queue", help="Run Kueue too, which a stack's queue needs; it stays until `down`."),
+]
 NodeLabel = Annotated[
     list[str] | None,
     typer.Option(metavar="[NODE:]KEY=VALUE", help="Label all nodes or one; repeatable."),

@@ -15,6 +15,7 @@ from trainfleet.training.launch.kuberay.pods import Document, labels, worker_pod
 from trainfleet.training.launch.kuberay.run_spec import RunSpec
 from trainfleet.training.launch.remote.fabric import unusable_fabric
 from trainfleet.training.launch.remote.pool_choice import choose_pool
+from trainfleet.training.launch.remote.priority import choose_priority
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import ScalingConfig
 from trainfleet.training.runtime import all_reduce
@@ -123,6 +124,7 @@ def resolve(
         ca="",
         within_s=within_s,
         allow_changes=(),
+        priority=choose_priority(outputs.priority_classes, None)[0],
     )
     return FabricCheck(name, run, pool, backend)
 

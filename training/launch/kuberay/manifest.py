@@ -120,11 +120,8 @@ def ray_job(run: RunSpec) -> Document:
 
 def queue_labels(run: RunSpec) -> dict[str, str]:
     """What puts a run into Kueue's queue, which admits it as a whole; the priority is that of its pods."""
-    outputs = run.outputs
-    if not outputs.queue:
-        return {}
-    classes = outputs.priority_classes
-    return {QUEUE_LABEL: outputs.queue, **({PRIORITY_LABEL: classes[len(classes) // 2]} if classes else {})}
+    queue = run.outputs.queue
+    return {QUEUE_LABEL: queue, **({PRIORITY_LABEL: run.priority} if run.priority else {})} if queue else {}
 
 
 def cluster_spec(run: RunSpec) -> Document:

@@ -93,12 +93,7 @@ def head_pod(run: RunSpec) -> Document:
         run,
         "head",
         head_resources(run),
-        ports=[
-            {"name": "gcs", "containerPort": HEAD_PORT},
-            {"name": "dashboard", "containerPort": DASHBOARD_PORT},
-            {"name": "client", "containerPort": CLIENT_PORT},
-            {"name": "serve", "containerPort": SERVE_PORT},
-        ],
+        ports={"gcs": HEAD_PORT, "dashboard": DASHBOARD_PORT, "client": CLIENT_PORT, "serve": SERVE_PORT},
     )
     template["spec"]["containers"][0]["env"] += variables(HEALTH_CHECKS)
     return with_patches(template, run.templates.head, "ray-head")
@@ -112,7 +107,7 @@ def _reconnect(run: RunSpec) -> dict[str, str]:
 
 def driver_pod(run: RunSpec) -> Document:
     """The pod of drivers, where the head may be lost without them. It has the changes of the head's pod."""
-    template = _template(run, DRIVER, driver_resources(), ports=[])
+    template = _template(run, DRIVER, driver_resources(), ports={})
     container = template["spec"]["containers"][0]
     container["args"] = [WAIT_FOR_HEAD]
     container["env"] += variables(_reconnect(run))
@@ -121,7 +116,7 @@ def driver_pod(run: RunSpec) -> Document:
 
 def worker_pod(run: RunSpec) -> Document:
     """A worker, with the labels, tolerations, network and GPUs of its pool."""
-    template = _template(run, "worker", worker_resources(run), ports=[])
+    template = _template(run, "worker", worker_resources(run), ports={})
     pool = run.pool
     spec, metadata = template["spec"], template["metadata"]
     spec["containers"][0]["args"] = [WAIT_FOR_HEAD]
@@ -215,7 +210,7 @@ def labels(run: RunSpec) -> dict[str, str]:
     return {"app.kubernetes.io/managed-by": "trainfleet", "trainfleet.io/run": run.recipe.name}
 
 
-def _template(run: RunSpec, role: str, resources: Document, ports: list[Document]) -> Document:
+def _template(run: RunSpec, role: str, resources: Document, ports: dict[str, int]) -> Document:
     outputs = run.outputs
     gpus = int(resources.get("limits", {}).get(GPU, "0"))
     patches = run.templates.workers if role == "worker" else run.templates.head
@@ -242,7 +237,11 @@ def _template(run: RunSpec, role: str, resources: Document, ports: list[Document
         "imagePullPolicy": "IfNotPresent",
         "env": environment(run.env, CA_FILE if run.ca else "", run.outputs.secrets),
         **_env_from(run),
-        "ports": [*ports, {"name": "metrics", "containerPort": METRICS_PORT}],
+        "ports": [
+            # NOTE: without the protocol, Kueue never starts a RayJob whose definition has no default for it.
+            {"name": name, "containerPort": port, "protocol": "TCP"}
+            for name, port in {**ports, "metrics": METRICS_PORT}.items()
+        ],
         "resources": resources,
         "securityContext": restricted(),
         "volumeMounts": mounts,
@@ -259,8 +258,8 @@ def _template(run: RunSpec, role: str, resources: Document, ports: list[Document
         "containers": [container],
         "volumes": volumes,
     }
-    if outputs.priority_classes:
-        spec["priorityClassName"] = outputs.priority_classes[len(outputs.priority_classes) // 2]
+    if run.priority:
+        spec["priorityClassName"] = run.priority
     if outputs.ray_tls and outputs.ray_certificates is not None:
         _add_certificate(run, outputs.ray_certificates, spec)
     metadata = {"labels": {**labels(run), **outputs.pod_labels}, "annotations": _scrape_annotations()}

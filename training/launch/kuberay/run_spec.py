@@ -20,6 +20,7 @@ from trainfleet.training.launch.remote.node_size import too_large
 from trainfleet.training.launch.remote.platform_objects import pod_secrets
 from trainfleet.training.launch.remote.pod_template import PodTemplates
 from trainfleet.training.launch.remote.pool_choice import choose_pool, too_many_nodes, workers_per_machine
+from trainfleet.training.launch.remote.priority import choose_priority
 from trainfleet.training.launch.remote.ray_job import RAY_VERSION
 from trainfleet.training.launch.remote.run_price import unpriced, usd_per_hour
 from trainfleet.training.launch.remote.secret_variables import unset
@@ -70,6 +71,8 @@ class RunSpec:
     serving: bool = False
     """Whether its cluster serves a model, and has no drivers."""
     owner: str = ""
+    priority: str = ""
+    """Its priority class, or empty."""
 
     @property
     def driver_pod(self) -> bool:
@@ -153,6 +156,8 @@ def resolve(
     if why := unusable_fabric(pool, gpus, pods):
         fix = "--pool with another pool, or `interconnect: none` in the spec of the pool"
         problems.append(Problem("--pool", why, fix))
+    priority, priority_problems = choose_priority(outputs.priority_classes, options.priority)
+    problems += priority_problems
     store, store_problems = gcs_store(options, outputs, default=serving)
     problems += store_problems
     if problems:
@@ -181,6 +186,7 @@ def resolve(
         gcs_store=store,
         serving=serving,
         owner=owner_of(env),
+        priority=priority,
     )
 
 
@@ -209,6 +215,9 @@ def _outputs(target: Target, options: KubeRayOptions) -> tuple[PlatformOutputs, 
     if options.cluster and options.workload_check == "always":
         what = f"the pods of {options.cluster} are not created by this run, and have an image of their own"
         problems.append(Problem("--workload-check always", what, "leave it out, or leave out --cluster"))
+    if options.cluster and options.priority:
+        what = f"the priority of {options.cluster} is that of the pods it has"
+        problems.append(Problem("--priority", what, "leave it out, or leave out --cluster"))
     if len(target.platforms) > 1:
         fix = "name one; `--on sky` chooses between several"
         problems.append(Problem("--stack", "a run on KubeRay is on one cluster", fix))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs
 from trainfleet.training.launch.platform_outputs import NamedPlatform, external_cluster
 from trainfleet.training.launch.remote import pod_template
+from trainfleet.training.launch.remote.priority import choose_priority
 from trainfleet.training.launch.remote.secret_variables import unset
 from trainfleet.training.launch.remote.storage_env import authority, forwarded
 from trainfleet.training.launch.request import Target
@@ -66,6 +67,9 @@ def resolve(recipe: Recipe, target: Target, options: SkyOptions, env: Mapping[st
         CODE: target.code_url,
         events.NOTIFIED_LAUNCH: target.launch_id if recipe.notifications.enabled else "",
     }
+    priorities, problems = _priorities(platforms, options)
+    if problems:
+        raise InputError("SkyPilot cannot run this as requested", problems)
     names = set.intersection(*(set(outputs.secrets) for _, outputs in platforms))
     unknown = bool(options.from_secrets or options.pod_template)
     fix = "secrets.names of every platform, --secret NAME or --from-secret NAME"
@@ -80,10 +84,22 @@ def resolve(recipe: Recipe, target: Target, options: SkyOptions, env: Mapping[st
         authority=authority(env),
         from_secrets=options.from_secrets,
         patches=run_patches(recipe, options),
+        priorities=priorities,
         cluster=options.cluster,
     )
     task = task_document(recipe, plan.possible, dict(platforms), task_options)
     return RunSpec(task, plan, dict(platforms))
+
+
+def _priorities(
+    platforms: Sequence[tuple[str, PlatformOutputs]], options: SkyOptions
+) -> tuple[dict[str, str], list[Problem]]:
+    """The priority class on each platform, if the run asks for one; else that of the context."""
+    if options.priority is None:
+        return {}, []
+    chosen = {name: choose_priority(each.priority_classes, options.priority) for name, each in platforms}
+    problems = [replace(each, where=f"{name}: {each.where}") for name in chosen for each in chosen[name][1]]
+    return {name: each for name, (each, _) in chosen.items()}, problems
 
 
 def run_patches(recipe: Recipe, options: SkyOptions) -> tuple[dict[str, Any], ...]:
@@ -140,6 +156,9 @@ def _of_clusters(options: SkyOptions) -> list[Problem]:
     if options.managed:
         what = "SkyPilot moves a managed job to pods of its own, which end with it"
         problems.append(Problem("--managed", what, "leave it out, or leave out --cluster"))
+    if options.priority:
+        what = f"the pods of {name} keep their priority"
+        problems.append(Problem("--priority", what, "leave it out, or leave out --cluster"))
     if options.workload_check == "always":
         what = f"the pods of {name} check the workload themselves, within seconds"
         problems.append(Problem("--workload-check always", what, "leave it out, or leave out --cluster"))

@@ -65,6 +65,7 @@ class TaskOptions:
         authority: certificates (PEM) of a private store's CA, or empty.
         from_secrets: Secrets of the namespace whose keys become variables of the pods.
         patches: the run's changes of the pods, after those of the platform.
+        priorities: the priority class of the pods by platform, if the run has its own.
         cluster: the cluster that outlives the run, or None.
     """
 
@@ -76,6 +77,7 @@ class TaskOptions:
     authority: str = ""
     from_secrets: tuple[str, ...] = ()
     patches: tuple[dict[str, Any], ...] = ()
+    priorities: Mapping[str, str] = field(default_factory=dict)
     cluster: str | None = None
 
     @property
@@ -221,7 +223,9 @@ def _resources(
     storage = (
         {} if options.cluster else {"metadata": {"annotations": {STORAGE_ANNOTATION: recipe.home_url()}}}
     )
-    patches = [each for each in (storage, *of_platform(outputs, pool), *options.patches) if each]
+    priority = options.priorities.get(candidate.platform)
+    own = {"spec": {"priorityClassName": priority}} if priority else {}
+    patches = [each for each in (storage, own, *of_platform(outputs, pool), *options.patches) if each]
     overrides["pod_config"] = pod = with_patches(overrides["pod_config"], patches, CONTAINER)
     # SkyPilot merges a container without a name into its own, and adds those with one.
     (first,) = (each for each in pod["spec"]["containers"] if each["name"] == CONTAINER)
