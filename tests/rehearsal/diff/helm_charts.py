@@ -90,7 +90,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: queue-reader}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: queue-reader}
-subjects: [{kind: ServiceAccount, name: queue}]
+subjects: [{kind: ServiceAccount, name: queue, namespace: "{{ .Release.Namespace }}"}]
 """
 
 

@@ -95,17 +95,17 @@ def _read(child: subprocess.Popen[bytes], until: float, what: str, seconds: floa
     found: dict[IO[bytes], bytearray] = {child.stdout: bytearray(), child.stderr: bytearray()}
     with selectors.DefaultSelector() as selector, child.stdout, child.stderr:
         for stream in found:
-            selector.register(stream, selectors.EVENT_READ)
+            selector.register(stream, selectors.EVENT_READ, stream)
         while selector.get_map():
             if (left := until - time.monotonic()) <= 0:
                 raise NotRenderedError(f"`{what}` takes longer than {seconds:.0f} s")
             for key, _ in selector.select(left):
-                stream: IO[bytes] = key.fileobj  # type: ignore[assignment] # the streams registered above
-                if chunk := os.read(stream.fileno(), 1 << 16):
-                    found[stream] += chunk
+                text = found[key.data]
+                if chunk := os.read(key.fd, 1 << 16):
+                    text += chunk
                 else:
-                    selector.unregister(stream)
-                if len(found[stream]) > MOST_BYTES:
+                    selector.unregister(key.fileobj)
+                if len(text) > MOST_BYTES:
                     raise NotRenderedError(f"`{what}` writes more than {MOST_BYTES >> 20} MiB")
         try:
             child.wait(max(0.1, until - time.monotonic()))
