@@ -6,6 +6,7 @@ Exit codes 2 and 3 describe the change, so all errors, including invalid input, 
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -100,6 +101,7 @@ def main(  # noqa: PLR0917 - one per flag
     fail_above: flags.FailAbove = None,
     fail_above_max: flags.FailAboveMax = None,
     environments: flags.Environments = "",
+    charts: flags.Charts = False,
 ) -> None:
     """See _HELP."""
     from trainfleet.console import run
@@ -117,6 +119,7 @@ def main(  # noqa: PLR0917 - one per flag
         environments=environments,
         state=state,
         accept_other_stack=accept_other_stack,
+        charts=charts,
     )
     form = "json" if as_json else form
     request = _Request(stack, of, options, events, every, jobs, form, output, usage, plan)
@@ -168,6 +171,9 @@ def _diff(request: _Request) -> Diff | Report:
         mode = request.options.environments
         problem = Problem("--environments", f"`{mode}` is not known", did_you_mean(mode, MODES))
         raise InputError("unknown environments", [problem])
+    if request.options.charts and shutil.which("helm") is None:
+        problem = Problem("--charts", "needs helm, which is not on PATH", "install helm 3 or newer")
+        raise InputError("cannot download charts", [problem])
     if request.usage:
         usage = read_usage(request.usage)
         request = request._replace(options=replace(request.options, usage=usage))
@@ -224,7 +230,7 @@ def _recorded(request: _Request) -> Diff:
 
     options, events = request.options, request.events
     assert events is not None
-    sides = ("base", "head", "worktree", "state", "accept_other_stack", "environments")
+    sides = ("base", "head", "worktree", "state", "accept_other_stack", "environments", "charts")
     _refuse("with --events", options, sides, _RECORDED)
     return diff_of(
         events,

@@ -114,3 +114,11 @@ Environments = Annotated[
         show_default=False,
     ),
 ]
+Charts = Annotated[
+    bool,
+    typer.Option(
+        "--charts",
+        help="Let helm download the Helm charts that change, to compare what both versions render. Without"
+        " it, only charts in the project and in a cache are rendered.",
+    ),
+]

@@ -12,6 +12,7 @@ from typing import Any
 
 from trainfleet.rehearsal.diff.change import SECRET, UNKNOWN, Change, Property, Verb
 from trainfleet.rehearsal.diff.data_loss import Loss, loss_of
+from trainfleet.rehearsal.diff.definition_versions import lost_versions
 from trainfleet.rehearsal.diff.unknown_effects import may_replace
 from trainfleet.rehearsal.simulation.pulumi_values import SIGNATURE, is_secret, plain, texts
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN as WIRE_UNKNOWN
@@ -142,7 +143,7 @@ def _change(
         urn.rsplit("::", 1)[-1],
         properties,
         forced if verb is Verb.REPLACE else (),
-        _loss(token, properties, gone=gone),
+        _loss(token, properties, gone=gone) or (lost_versions(token, event) if verb is Verb.UPDATE else None),
         protected=gone and bool(before.get("protect")),
         kept=gone and bool(before.get("retainOnDelete")),
         delete_first=verb is Verb.REPLACE

@@ -23,8 +23,10 @@ from trainfleet.infra.spec.stack_file import PLATFORM_KEY, StackFile
 from trainfleet.rehearsal.diff import bootstrap, cache, compare, environments, policy_changes
 from trainfleet.rehearsal.diff.access import AccessChange, access_changes, planned_after, planned_before
 from trainfleet.rehearsal.diff.change import Change
-from trainfleet.rehearsal.diff.charts import chart_notes
+from trainfleet.rehearsal.diff.charts import chart_sides, compare_charts, folders_of
 from trainfleet.rehearsal.diff.environments import Environments
+from trainfleet.rehearsal.diff.helm.comparison import ChartDiff
+from trainfleet.rehearsal.diff.helm.find import Folders
 from trainfleet.rehearsal.diff.model import Diff
 from trainfleet.rehearsal.diff.planned_cost import applied_plan, costs, previewed_plan
 from trainfleet.rehearsal.diff.policy_changes import Weakened
@@ -59,6 +61,8 @@ class DiffOptions:
     """The export of the deployed stack, which takes the place of the base."""
     accept_other_stack: bool = False
     """Whether the export may be of another stack or project."""
+    charts: bool = False
+    """Whether helm may download the charts that are rendered."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +163,7 @@ class _Result:
         self.weakened: list[Weakened] = []
         self.access: list[AccessChange] = []
         self.sdk: list[SdkChange] = []
+        self.charts: tuple[ChartDiff, ...] = ()
         self.notes = list(notes)
 
 
@@ -197,6 +202,7 @@ class _Prepared:
             limits=options.limits,
             upgrades=self.environments.upgrades,
             sdk=tuple(result.sdk),
+            charts=result.charts,
             settings_file=file.shown_as if (file := self.files[1] or self.files[0]) else "",
             is_bootstrap=bootstrap.is_bootstrap(self.files),
         )
@@ -234,7 +240,6 @@ class _Prepared:
         result.violations_after, result.policies_ran = outcome.violations, head.pack is not None
         state = applied.resources() if applied else []
         result.changes, result.unchanged = compare.changes(events, state)
-        result.notes += chart_notes(result.changes)
         result.sdk = self._sdk_changes(on, [*state, *events])
         replacing, notes = replacement_changes(
             {str(each["type"]) for each in (*state, *events)},
@@ -244,8 +249,14 @@ class _Prepared:
         )
         result.sdk += replacing
         result.notes += notes
-        granted = planned_before(state)
-        result.access = access_changes(granted, planned_after(events, granted))
+        show.begin("rendering the charts that differ")
+        places = folders_of(base.project, on.scratch / "base") if base else Folders()
+        charts = chart_sides(state, events, places, folders_of(head.project, on.scratch / "head"))
+        rendered = compare_charts(*charts, result.changes, state, on.scratch, download=options.charts)
+        result.charts, granted = rendered.diffs, planned_before(state)
+        result.notes += rendered.notes
+        after = [*planned_after(events, granted), *rendered.after]
+        result.access = access_changes([*granted, *rendered.before], after)
         if base is not None and applied is not None:
             result.weakened, notes = self._weakened(base, head)
             result.notes += notes

@@ -13,8 +13,10 @@ from trainfleet.rehearsal.diff.bootstrap import bootstrap_notes, widens
 from trainfleet.rehearsal.diff.change import Change, Property, Verb
 from trainfleet.rehearsal.diff.data_loss import Loss, weight
 from trainfleet.rehearsal.diff.environments import Upgrade
+from trainfleet.rehearsal.diff.helm.comparison import ChartDiff
+from trainfleet.rehearsal.diff.helm.steps import chart_steps
 from trainfleet.rehearsal.diff.policy_changes import Weakened
-from trainfleet.rehearsal.diff.procedure import procedure
+from trainfleet.rehearsal.diff.procedure import Step, procedure
 from trainfleet.rehearsal.diff.sdk_changes import SdkChange
 from trainfleet.rehearsal.diff.worktrees import Revision
 
@@ -123,23 +125,37 @@ class Diff:
     """Whether the stack declares who may apply the others: then access that is gained needs an approval."""
     plan_sha256: str = ""
     """The digest of the engine's plan that a recorded preview saved; empty if none was given."""
+    charts: tuple[ChartDiff, ...] = ()
+    """The charts of which both versions were rendered."""
 
     def of(self, verb: Verb) -> list[Change]:
         """Return the changes with one verb, sorted by name."""
         return [change for change in self.changes if change.verb is verb]
 
     @property
+    def in_charts(self) -> list[Change]:
+        """The objects of charts that the apply changes."""
+        return [change for chart in self.charts for change in chart.changes]
+
+    @property
     def verdict(self) -> Verdict:
         """The verdict. A spec change alone changes nothing in a cloud."""
-        if any(change.destructive for change in self.changes):
+        every = [*self.changes, *self.in_charts]
+        if any(change.destructive for change in every):
             return Verdict.DESTRUCTIVE
         if self.is_bootstrap and widens(self.access):
             return Verdict.ACCESS
-        if not self.accept_unknown and any(change.uncertain for change in self.changes):
+        if not self.accept_unknown and any(change.uncertain for change in every):
             return Verdict.UNKNOWN
         if self.incomplete and not self.accept_unknown:
             return Verdict.INCOMPLETE
-        changed = self.changes or self.newly_failing or self.weakened or self.drift
+        changed = (
+            every
+            or any(chart.labels_only for chart in self.charts)
+            or self.newly_failing
+            or self.weakened
+            or self.drift
+        )
         return Verdict.CHANGE if changed or self.providers else Verdict.NONE
 
     @property
@@ -168,16 +184,10 @@ class Diff:
     @property
     def blast_radius(self) -> str:
         """A one-line summary: counts, losses, cost difference and newly failing policies."""
-        words = {
-            Verb.CREATE: "created",
-            Verb.UPDATE: "updated",
-            Verb.REPLACE: "replaced",
-            Verb.DELETE: "deleted",
-        }
-        parts = [
-            f"{len(found)} {words[verb]}{self._lost(found)}" for verb in Verb if (found := self.of(verb))
-        ]
-        parts = [", ".join(parts) or "nothing changes in the cloud", *self._money(), *self._policies()]
+        parts = [self._counted(self.changes) or "nothing changes in the cloud"]
+        if inside := self._counted(self.in_charts):
+            parts.append(f"in charts: {inside}")
+        parts += [*self._money(), *self._policies()]
         parts += ["TOO EXPENSIVE"] if self.over_limit else []
         if self.is_bootstrap:
             parts += bootstrap_notes(self.access)
@@ -188,14 +198,26 @@ class Diff:
         return "; ".join(parts)
 
     @property
+    def procedure(self) -> list[Step]:
+        """What `pulumi up` alone does not do."""
+        return [*chart_steps(self.charts), *procedure(self.changes)]
+
+    @property
     def losses(self) -> str:
         """What the whole change loses or may lose, in words; empty if nothing."""
-        return self._lost(self.changes).strip(" ()")
+        return self._lost([*self.changes, *self.in_charts]).strip(" ()")
 
     @property
     def cost_difference(self) -> str:
         """The difference of the monthly cost, in words."""
         return "; ".join(self._money())
+
+    def _counted(self, changes: Sequence[Change]) -> str:
+        """Return how many changes of each verb there are, and what they lose."""
+        found = {verb: [change for change in changes if change.verb is verb] for verb in Verb}
+        return ", ".join(
+            f"{len(those)} {_PAST[verb]}{self._lost(those)}" for verb, those in found.items() if those
+        )
 
     def _lost(self, changes: Sequence[Change]) -> str:
         """Summarize the losses, data first, with the names of a few resources."""
@@ -279,7 +301,8 @@ class Diff:
             "access": [vars(change) for change in self.access],
             "spec": [vars(change) for change in self.spec],
             "drift": [each.as_json() for each in self.drift],
-            "procedure": [vars(step) for step in procedure(self.changes)],
+            "charts": [_chart(each) for each in self.charts],
+            "procedure": [vars(step) for step in self.procedure],
             "incomplete": list(self.incomplete),
             "plan_sha256": self.plan_sha256 or None,
             "notes": list(self.notes),
@@ -288,6 +311,7 @@ class Diff:
         }
 
 
+_PAST = {Verb.CREATE: "created", Verb.UPDATE: "updated", Verb.REPLACE: "replaced", Verb.DELETE: "deleted"}
 MAY_REPLACE = "MAY REPLACE (UNKNOWN)"
 _ORDER = ["LOSES DATA", "LOSES KEYS", "LEAVES BEHIND", "LOSES ACCESS", "LOSES WORK", "LOSES ADDRESSES"]
 
@@ -307,6 +331,23 @@ def _change(change: Change) -> dict[str, Any]:
         "protected": change.protected,
         "kept": change.kept,
         "delete_first": change.delete_first,
+    }
+
+
+def _chart(chart: ChartDiff) -> dict[str, Any]:
+    return {
+        "name": chart.name,
+        "type": chart.token,
+        "urn": chart.urn,
+        "before": chart.before,
+        "after": chart.after,
+        "changes": [
+            {**_change(each.change), "applied": each.applied, "note": each.note} for each in chart.objects
+        ],
+        "labels_only": chart.labels_only,
+        "restarted": list(chart.restarted),
+        "images": {"removed": list(chart.images[0]), "added": list(chart.images[1])},
+        "notes": list(chart.notes),
     }
 
 

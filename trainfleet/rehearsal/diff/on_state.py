@@ -13,8 +13,11 @@ from trainfleet.infra.catalog.planned import Plan, bill_of_plan
 from trainfleet.rehearsal.diff import compare, exports
 from trainfleet.rehearsal.diff.access import AccessChange, access_changes, planned_after, planned_before
 from trainfleet.rehearsal.diff.change import Change
+from trainfleet.rehearsal.diff.charts import chart_sides, compare_charts, folders_of
 from trainfleet.rehearsal.diff.diff import DiffOptions, Show, check_head, head_of
 from trainfleet.rehearsal.diff.exports import Export
+from trainfleet.rehearsal.diff.helm.comparison import ChartDiff
+from trainfleet.rehearsal.diff.helm.find import Folders
 from trainfleet.rehearsal.diff.model import Diff, Failing
 from trainfleet.rehearsal.diff.planned_cost import applied_plan, previewed_plan
 from trainfleet.rehearsal.diff.settings import STAND_IN, for_build, stack_file
@@ -65,7 +68,7 @@ def compute_on_state(
             export = _check_owner(export, project.name, stack, accept=options.accept_other_stack)
             side = Side("head", head, project, for_build(file.document, date.min)[0])
             with session(find_engine(), folder, show.resource) as on:
-                found = _preview(on, side, export, show)
+                found = _preview(on, side, export, show, charts=options.charts)
             ran = side.pack is not None
     before = bill_of_plan(applied_plan(export.resources), options.usage)
     after = None if found.plan is None else bill_of_plan(found.plan, options.usage)
@@ -83,6 +86,7 @@ def compute_on_state(
         seconds=time.monotonic() - began,
         unchanged=found.unchanged,
         access=found.access,
+        charts=found.charts,
         limits=options.limits,
         accept_unknown=options.accept_unknown,
         settings_file=file.shown_as if file is not None else "",
@@ -118,9 +122,10 @@ class HeadPreview:
     notes: tuple[str, ...] = ()
     plan: Plan | None = None
     access: tuple[AccessChange, ...] = ()
+    charts: tuple[ChartDiff, ...] = ()
 
 
-def _preview(on: Session, side: Side, export: Export, show: Show) -> HeadPreview:
+def _preview(on: Session, side: Side, export: Export, show: Show, *, charts: bool) -> HeadPreview:
     show.begin("restoring what is deployed")
     applied, secret_keys = on.restore(side, export.document)
     stand_ins = [STAND_IN, *(f"rehearsal-{key.replace(':', '-')}" for key in secret_keys)]
@@ -131,9 +136,21 @@ def _preview(on: Session, side: Side, export: Export, show: Show) -> HeadPreview
     changes, unchanged = compare.changes(events, applied.resources(), real_ids=True)
     failing, others = _violations(outcome.violations, changes)
     notes = (f"{others} policy violations of unchanged resources are not listed.",) if others else ()
-    granted = planned_before(applied.resources())
-    access = tuple(access_changes(granted, planned_after(events, granted)))
-    return HeadPreview(changes, unchanged, failing, notes, previewed_plan(events, on.depends), access)
+    state, head = applied.resources(), folders_of(side.project, on.scratch / "head")
+    sides = chart_sides(state, events, Folders(), head)
+    rendered = compare_charts(*sides, changes, state, on.scratch, download=charts)
+    granted = planned_before(state)
+    after = [*planned_after(events, granted), *rendered.after]
+    access = tuple(access_changes([*granted, *rendered.before], after))
+    return HeadPreview(
+        changes,
+        unchanged,
+        failing,
+        (*notes, *rendered.notes),
+        previewed_plan(events, on.depends),
+        access,
+        rendered.diffs,
+    )
 
 
 def _violations(found: Iterable[Violation], changes: Iterable[Change]) -> tuple[tuple[Failing, ...], int]:

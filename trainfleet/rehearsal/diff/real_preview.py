@@ -10,6 +10,7 @@ from trainfleet.infra.catalog.cost import Bill, CostLimits
 from trainfleet.infra.catalog.planned import bill_of_plan
 from trainfleet.infra.catalog.usage import Usage
 from trainfleet.rehearsal.diff import compare, event_log
+from trainfleet.rehearsal.diff.charts import chart_notes
 from trainfleet.rehearsal.diff.drift import drift_of
 from trainfleet.rehearsal.diff.event_log import EventLog
 from trainfleet.rehearsal.diff.model import Diff, Failing
@@ -56,6 +57,7 @@ def diff_of(
     )
     before, after = _bills(log, dependencies(saved.path) if saved else {}, usage)
     notes = [f"Plan: {saved.path.name}, SHA-256 {saved.sha256}"] if saved else []
+    notes += chart_notes(changes, "a recording does not contain them")
     return Diff(
         stack=log.stack or stack or "(no resources)",
         base=Revision("deployed state", "", ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainfleet.rehearsal.diff.procedure import procedure
+from trainfleet.rehearsal.diff.helm.presentation import chart_rows
 
 if TYPE_CHECKING:
     from trainfleet.rehearsal.diff.model import Diff
@@ -28,9 +28,10 @@ def sections(diff: Diff) -> list[Section]:
         Section(
             "Procedure",
             ("when", "what", "why"),
-            tuple((step.when, step.what, step.why) for step in procedure(diff.changes)),
+            tuple((step.when, step.what, step.why) for step in diff.procedure),
             loud=True,
         ),
+        Section("In charts", ("chart", "object", "what"), tuple(chart_rows(diff.charts)), loud=True),
         Section(
             "Access",
             ("access", "what", "by"),
