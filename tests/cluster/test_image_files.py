@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import shutil
 import subprocess
+import sys
+import tarfile
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import pytest
@@ -214,3 +218,42 @@ def test_splitting_a_lock_loses_nothing(root: Path) -> None:
 )
 def test_the_requirers_of_a_package_are_read_in_both_forms(text: str, requirers: set[str]) -> None:
     assert lock.required_by(text) == requirers
+
+
+def test_every_stage_compiles_the_project(dockerfile: str) -> None:
+    """The user of a pod cannot write compiled files, so each process would compile the project again."""
+    installed = [line for line in dockerfile.splitlines() if "wheel/*.whl" in line]
+    assert len(installed) == 2
+    assert all("--compile-bytecode" in line for line in installed)
+
+
+def test_the_layer_has_modules_that_python_does_not_compile_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "IMAGE_PYTHON", sys.implementation.cache_tag)
+    source = b"answer = 42\n"
+    archive = tmp_path / "project.tar"
+    compiled = images.bytecode("/site/compiled_once.py", source)
+    assert compiled is not None
+    with tarfile.open(archive, "w") as tar:
+        images._add(tar, "/site/compiled_once.py", source, executable=False)
+        images._add(tar, *compiled, executable=False)
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path, filter="data")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+
+    def compiles(*_: object, **__: object) -> None:
+        raise AssertionError("Python compiles it again")
+
+    monkeypatch.setattr(SourceFileLoader, "source_to_code", compiles)
+    found = importlib.import_module("compiled_once")
+    assert found.answer == 42
+    assert found.__file__ == str(tmp_path / "site" / "compiled_once.py")
+
+
+def test_files_for_another_python_or_with_an_error_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "IMAGE_PYTHON", sys.implementation.cache_tag)
+    assert images.bytecode("/site/broken.py", b"def (:") is None
+    assert images.bytecode("/site/data.toml", b"a = 1") is None
+    monkeypatch.setattr(images, "IMAGE_PYTHON", "cpython-300")
+    assert images.bytecode("/site/right.py", b"a = 1") is None

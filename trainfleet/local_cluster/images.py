@@ -8,11 +8,15 @@ hard links in a second or two. A new store reuses the unchanged layers of older 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import json
+import marshal
 import os
 import shutil
+import struct
 import subprocess
+import sys
 import tarfile
 import tempfile
 import time
@@ -33,6 +37,8 @@ Running = tuple[Node, int]
 """A node and its first process."""
 LOCAL = "localhost/trainfleet:local"
 BASE = "localhost/trainfleet-base:local"
+IMAGE_PYTHON = "cpython-311"
+"""The tag of the image's Python in the names of compiled files."""
 _LAYERS = "layers.json"
 _ARCHIVE = "import.tar"
 ENVIRONMENT = {
@@ -215,6 +221,22 @@ def project_files() -> Iterator[tuple[Path, str]]:
             yield path, f"{rootfs.SITE_PACKAGES}/{path.relative_to(root)}"
 
 
+def bytecode(target: str, source: bytes) -> tuple[str, bytes] | None:
+    """The path and content of a compiled module in the image, whose user cannot write what Python compiles:
+    every process would compile the project again. None on a machine with another Python than the image's, and
+    for a file that does not compile.
+    """
+    if not target.endswith(".py") or sys.implementation.cache_tag != IMAGE_PYTHON:
+        return None
+    # The header is that of PEP 552, with the time and the size of the source as `_add` writes it.
+    header = importlib.util.MAGIC_NUMBER + struct.pack("<III", 0, 0, len(source))
+    try:
+        code = compile(source, target, "exec", dont_inherit=True, optimize=0)
+    except (SyntaxError, ValueError):
+        return None
+    return importlib.util.cache_from_source(target), header + marshal.dumps(code)
+
+
 def load_project(running: Sequence[Running], store: Path, progress: Progress) -> bool:
     """Write the project as it is now into the training image of each node, on the base of a store; returns
     whether anything changed.
@@ -240,6 +262,8 @@ def load_project(running: Sequence[Running], store: Path, progress: Progress) ->
     with tarfile.open(archive, "w") as tar:
         for path, target, data in files:
             _add(tar, target, data, executable=os.access(path, os.X_OK))
+            if compiled := bytecode(target, data):
+                _add(tar, *compiled, executable=False)
         for target, text in _metadata().items():
             _add(tar, target, text.encode(), executable="/bin/" in target)
     imported = [oci.Layer(each.digest, each.size) for each in base]

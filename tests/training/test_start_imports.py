@@ -1,0 +1,67 @@
+"""What a rank and the driver import before the first step: nothing that the recipe does not use.
+
+The tests name modules, not times: a start of a rank is nearly all imports.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+UNUSED = (
+    *(
+        "transformers",
+        "datasets",
+        "peft",
+        "tokenizers",
+        "safetensors",
+        "sklearn",
+        "scipy.signal",
+        "scipy.stats",
+    ),
+    *(
+        "optuna",
+        "mlflow",
+        "wandb",
+        "lightning",
+        "tensorboard",
+        "plotly",
+        "matplotlib",
+        "jinja2",
+        "typer",
+        "rich",
+    ),
+    *("botocore", "boto3", "azure", "google.auth", "google.cloud", "kubernetes", "sky", "pulumi", "IPython"),
+    *("ray.tune", "ray.serve", "torch._dynamo", "torch._inductor", "torch.onnx", "torchvision", "torchaudio"),
+)
+RANK = "from trainfleet.training import worker\nfrom trainfleet.training.trainer import loop"
+DRIVER = """
+import ray.train.torch
+from trainfleet.training import run
+from trainfleet.training.runtime import ray_cluster, ray_events, ray_storage
+"""
+SCIPY = """
+import scipy, torchmetrics
+assert scipy.signal.windows.hamming(3)[1] == 1.0
+from scipy.signal import convolve
+from torchmetrics.functional.audio import permutation_invariant_training
+"""
+
+
+def loaded(code: str, names: tuple[str, ...], after: str = "") -> set[str]:
+    """Those of the modules that Python has loaded after `code`, in a process that runs `after` then."""
+    what = f"import json, sys\n{code}\nprint(json.dumps([n for n in {names!r} if n in sys.modules]))\n{after}"
+    done = subprocess.run([sys.executable, "-c", what], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout))
+
+
+def test_a_rank_imports_what_it_needs_and_scipy_stays_usable() -> None:
+    """torchmetrics imports transformers and scipy.signal, which no metric here needs; later, each is real."""
+    assert loaded(RANK, (*UNUSED, "torch", "torchmetrics"), SCIPY) == {"torch", "torchmetrics"}
+
+
+def test_the_driver_imports_neither_the_loop_nor_what_a_recipe_does_not_use() -> None:
+    own = ("trainfleet.training.trainer.loop", "trainfleet.training.checkpoint", "torchmetrics", "sympy")
+    assert loaded(DRIVER, (*UNUSED, *own, "torch")) == {"torch"}
