@@ -224,7 +224,7 @@ def _resources(
         {} if options.cluster else {"metadata": {"annotations": {STORAGE_ANNOTATION: recipe.home_url()}}}
     )
     priority = options.priorities.get(candidate.platform)
-    own = {"spec": {"priorityClassName": priority}} if priority else {}
+    own: dict[str, Any] = {"spec": {"priorityClassName": priority}} if priority else {}
     patches = [each for each in (storage, own, *of_platform(outputs, pool), *options.patches) if each]
     overrides["pod_config"] = pod = with_patches(overrides["pod_config"], patches, CONTAINER)
     # SkyPilot merges a container without a name into its own, and adds those with one.
