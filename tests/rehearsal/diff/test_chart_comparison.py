@@ -133,7 +133,7 @@ def test_a_definition_that_moves_out_of_the_crds_folder_is_not_adopted() -> None
     assert "does not adopt" in each.note
 
 
-def test_a_hook_is_created_anew_and_loses_nothing() -> None:
+def test_a_hook_is_recreated_and_loses_nothing() -> None:
     (each,) = of(rendering(hook("a:1")), rendering(hook("a:2"))).objects
     assert (each.change.verb, each.change.destructive, each.note) == (Verb.UPDATE, False, HOOK)
     assert not objects_of("# Source: a\n" + hook("a:1"), chart(CHART))

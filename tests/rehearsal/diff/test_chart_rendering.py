@@ -114,7 +114,7 @@ def test_every_format_shows_the_objects(form: str, shop: Repo, diff: Run) -> Non
         assert text in plain, done.stdout
 
 
-def test_what_is_random_alone_is_no_change(shop: Repo, diff: Run) -> None:
+def test_random_values_alone_change_nothing(shop: Repo, diff: Run) -> None:
     (shop.root / "queue" / "README.md").write_text("another file of the chart\n")
     shop.git("add", "-A")
     done = diff("--json")

@@ -265,7 +265,7 @@ class TestCompare:
         helm(tmp_path / "bin", monkeypatch, "exit 1")
         assert self.compared(tmp_path, (self.RECORDED % "a: 1",) * 2) == ComparedCharts()
 
-    def test_what_is_random_in_a_rendering_is_no_change(
+    def test_random_values_of_a_rendering_change_nothing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         line = 'sed "s/NOW/$(date +%N)/" "$last/out"'

@@ -21,7 +21,7 @@ VERSION_LABELS = ("helm.sh/chart", "app.kubernetes.io/version", "chart")
 IN_CRDS = "in crds/, which Helm installs once and never changes: it is not applied"
 SKIPPED = "in crds/, which this release skips: whatever else installs the definition has to follow"
 STAYS = "in crds/, which Helm never deletes: it stays in the cluster"
-HOOK = "a hook, which Helm creates anew"
+HOOK = "a hook, which Helm recreates"
 _HOOK = Loss(("nothing",), HOOK, loud=False)
 REFUSED = "Helm's upgrade fails"
 _DEFINITION = "CustomResourceDefinition"

@@ -23,7 +23,7 @@ from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN as WIRE_UNKNOW
 Key = tuple[str, str, str, str]
 """API group, kind, namespace and name of an object."""
 RANDOM = "[random]"
-"""Stands for a value that each rendering makes anew."""
+"""Replaces a value that differs in each rendering."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Rendered:
 
     @property
     def hook(self) -> bool:
-        """Whether Helm creates it anew at a point of the release instead of keeping it in the release."""
+        """Whether Helm recreates it at a point of the release, outside of the objects that it keeps."""
         return "helm.sh/hook" in self._annotations
 
     @property
