@@ -126,7 +126,7 @@ def second() -> dict[str, str]:
 
 
 def write_chart(folder: Path, files: dict[str, str]) -> None:
-    """Write a chart's folder anew."""
+    """Replace a chart's folder."""
     for file in sorted(folder.rglob("*"), reverse=True) if folder.is_dir() else ():
         file.rmdir() if file.is_dir() else file.unlink()
     for name, text in files.items():

@@ -133,7 +133,7 @@ def test_a_definition_that_moves_out_of_the_crds_folder_is_not_adopted() -> None
     assert "does not adopt" in each.note
 
 
-def test_a_hook_is_created_anew_and_loses_nothing() -> None:
+def test_a_hook_is_recreated_and_loses_nothing() -> None:
     (each,) = of(rendering(hook("a:1")), rendering(hook("a:2"))).objects
     assert (each.change.verb, each.change.destructive, each.note) == (Verb.UPDATE, False, HOOK)
     assert not objects_of("# Source: a\n" + hook("a:1"), chart(CHART))
@@ -160,12 +160,15 @@ def test_an_image_is_listed_and_the_pods_are_replaced() -> None:
     assert found.restarted == ("Deployment db",)
 
 
-def test_what_is_random_in_a_rendering_is_no_change() -> None:
-    old, new = rendering(settings("x1")), rendering(settings("x2"))
-    ((key, _),) = old.objects.items()
-    random = {key: frozenset({("data", "a")})}
-    assert not of(old, Rendering(new.objects, random)).objects
-    assert not of(Rendering(old.objects, random), new).objects
+def test_items_with_names_are_compared_by_name() -> None:
+    versions = [definition("v1beta1", "v1"), definition("v1")]
+    (each,) = of(*(rendering(text) for text in versions)).objects
+    assert {(one.path, one.old) for one in each.change.properties} == {
+        ("spec.versions[1].name", "v1beta1"),
+        ("spec.versions[1].served", True),
+        ("spec.versions[1].storage", False),
+    }
+    assert each.change.destructive
 
 
 def test_secret_data_is_not_shown() -> None:

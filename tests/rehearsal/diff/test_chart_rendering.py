@@ -87,7 +87,7 @@ def test_another_version_in_the_project_shows_what_it_renders(shop: Repo, diff: 
     (chart,) = document["charts"]
     assert (chart["before"], chart["after"]) == ("1.0.0", "2.0.0")
     assert chart["images"] == {"removed": ["example.com/db:1.0"], "added": ["example.com/db:2.0"]}
-    assert chart["labels_only"] == 1  # the Secret, of which the value is random
+    assert chart["labels_only"] == 1  # the Secret: its value is random
     assert "Secret token" in chart["notes"][1]
     assert [each["text"] for each in document["access"]] == [
         "service account jobs/queue can now read secrets in every namespace (get)"
@@ -114,7 +114,7 @@ def test_every_format_shows_the_objects(form: str, shop: Repo, diff: Run) -> Non
         assert text in plain, done.stdout
 
 
-def test_what_is_random_alone_is_no_change(shop: Repo, diff: Run) -> None:
+def test_random_values_alone_change_nothing(shop: Repo, diff: Run) -> None:
     (shop.root / "queue" / "README.md").write_text("another file of the chart\n")
     shop.git("add", "-A")
     done = diff("--json")
@@ -129,6 +129,20 @@ def test_values_are_rendered(shop: Repo, diff: Run) -> None:
     found = objects(json.loads(done.stdout))
     (properties,) = [each["properties"] for name, each in found.items() if name.startswith("StatefulSet")]
     assert properties == [{"path": "spec.replicas", "old": 1, "new": 3, "forces": False}]
+
+
+def test_a_values_file_is_read_next_to_the_program(shop: Repo, diff: Run) -> None:
+    files = 'chart="./queue", value_yaml_files=[pulumi.FileAsset("values.prod.yaml")],'
+    text = PROGRAM.format(source=files, replicas=1).replace('"replicas": 1, ', "")
+    shop.write("__main__.py", text)
+    shop.write("values.prod.yaml", "replicas: 1\n")
+    shop.commit()
+    shop.write("values.prod.yaml", "replicas: 2\n")
+    done = diff("--json")
+    assert done.returncode == 2, done.stderr
+    assert objects(json.loads(done.stdout))["StatefulSet queue-db"]["properties"] == [
+        {"path": "spec.replicas", "old": 1, "new": 2, "forces": False}
+    ]
 
 
 def test_a_chart_that_helm_rejects_is_named_with_the_reason(shop: Repo, diff: Run) -> None:

@@ -265,6 +265,21 @@ class TestCompare:
         helm(tmp_path / "bin", monkeypatch, "exit 1")
         assert self.compared(tmp_path, (self.RECORDED % "a: 1",) * 2) == ComparedCharts()
 
+    def test_random_values_of_a_rendering_change_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        line = 'sed "s/NOW/$(date +%N)/" "$last/out"'
+        helm(tmp_path / "bin", monkeypatch, f"for last; do :; done; {line}")
+        one, two = self.RECORDED % "a: NOW, b: 1", self.RECORDED % "a: NOW, b: 2"
+        more = "---\n" + self.RECORDED.replace("settings", "run-NOW") % "a: 1"
+        (found,) = self.compared(tmp_path, (one + more, two + more)).diffs
+        (settings,) = found.objects
+        assert [each.path for each in settings.change.properties] == ["data.b"]
+        assert found.notes == (
+            "random in each rendering, and not compared: values of ConfigMap settings",
+            "not compared: 1 object with a random name",
+        )
+
     def test_what_helm_says_is_the_reason(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         helm(tmp_path / "bin", monkeypatch, "echo 'Error: values do not meet the schema' >&2; exit 1")
         found = self.compared(tmp_path, ("", ""), change("queue", ("values.x", 1, 2)))

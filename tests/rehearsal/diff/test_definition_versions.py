@@ -18,7 +18,7 @@ def updated(before: dict[str, bool], after: dict[str, bool], token: str = TOKEN)
 
     def side(versions: dict[str, bool]) -> dict[str, Any]:
         listed = [{"name": name, "served": served} for name, served in versions.items()]
-        return {"custom": True, "inputs": {"spec": {"versions": listed}}}
+        return {"inputs": {"spec": {"versions": listed}}}
 
     urn = f"urn:pulumi:one::tiny::{token}::queues"
     event = {"op": "update", "urn": urn, "type": token, "old": side(before), "new": side(after)}

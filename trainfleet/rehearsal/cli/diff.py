@@ -55,6 +55,8 @@ The default for BASE is the commit where the head branched off main (on main: th
 
   pulumi preview --event-log preview.jsonl; trainfleet diff --events preview.jsonl
 
+  trainfleet diff aws-prod --charts
+
   trainfleet diff --all --base origin/main --format markdown
 
   trainfleet diff ../other-project --stack prod

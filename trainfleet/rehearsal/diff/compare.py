@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from trainfleet.rehearsal.diff.change import SECRET, UNKNOWN, Change, Property, Verb
 from trainfleet.rehearsal.diff.data_loss import Loss, loss_of
 from trainfleet.rehearsal.diff.definition_versions import lost_versions
+from trainfleet.rehearsal.diff.job_status import job_loss
 from trainfleet.rehearsal.diff.unknown_effects import may_replace
 from trainfleet.rehearsal.simulation.pulumi_values import SIGNATURE, is_secret, plain, texts
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN as WIRE_UNKNOWN
@@ -68,7 +70,9 @@ def changes(
     for urn, own in by_urn.items():
         acting = [event for event in own if event["op"] not in _QUIET]
         if acting:
-            found.append(_change(urn, acting, known.get(urn, {}), words, certain=real_preview))
+            change = _change(urn, acting, known.get(urn, {}), words, certain=real_preview)
+            deployed = known.get(urn) if real_ids or real_preview else None
+            found.append(replace(change, loss=job_loss(change.token, change.loss, deployed)))
         else:
             unchanged += any(event["op"] in ("same", "refresh") for event in own)
     return sorted(

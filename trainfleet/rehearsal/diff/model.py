@@ -184,9 +184,8 @@ class Diff:
     @property
     def blast_radius(self) -> str:
         """A one-line summary: counts, losses, cost difference and newly failing policies."""
-        parts = [self._counted(self.changes) or "nothing changes in the cloud"]
-        if inside := self._counted(self.in_charts):
-            parts.append(f"in charts: {inside}")
+        parts = [self._counted(self.changes), self._in_charts()]
+        parts = [*filter(None, parts)] or ["nothing changes in the cloud"]
         parts += [*self._money(), *self._policies()]
         parts += ["TOO EXPENSIVE"] if self.over_limit else []
         if self.is_bootstrap:
@@ -211,6 +210,11 @@ class Diff:
     def cost_difference(self) -> str:
         """The difference of the monthly cost, in words."""
         return "; ".join(self._money())
+
+    def _in_charts(self) -> str:
+        relabelled = sum(chart.labels_only for chart in self.charts)
+        parts = [self._counted(self.in_charts), f"{relabelled} relabelled" if relabelled else ""]
+        return f"in charts: {', '.join(filter(None, parts))}" if any(parts) else ""
 
     def _counted(self, changes: Sequence[Change]) -> str:
         """Return how many changes of each verb there are, and what they lose."""

@@ -55,7 +55,8 @@ class Group:
             causes = some(self.first.may_replace)
             return f"no rule tells whether a change of {causes} replaces it; if so, lost: {lost}"
         if self.first.verb is Verb.UPDATE and self.loss is not None:
-            return f"an update that interrupts: {self.loss.why}"
+            interrupts = "" if self.loss.kinds == ("access",) else "an update that interrupts: "
+            return f"{interrupts}{self.loss.why}"
         if self.first.verb not in (Verb.REPLACE, Verb.DELETE):
             return ""
         first = self.first

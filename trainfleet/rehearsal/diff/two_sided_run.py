@@ -219,7 +219,8 @@ class Session:
         (entry / "__main__.py").write_text(
             _ENTRY.format(program=str(side.project.main), root=str(side.project.checkout))
         )
-        box = self.boxes.enter_context(sandbox(replace(side.project, main=entry), side.settings))
+        box = self.boxes.enter_context(sandbox(side.project, side.settings))
+        self.programs.entry = entry
         self._use(side.overlay)
         self.programs.environment = {
             **(self.programs.environment or box.environment),

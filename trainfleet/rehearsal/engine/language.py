@@ -56,6 +56,8 @@ class Programs:
     """Whether the programs of a rehearsal may connect to anything but the engine."""
     root: Path | None = None
     """The project's real folder; the engine sees a copy."""
+    entry: Path | None = None
+    """What is run instead of the program that the engine names, which decides where relative assets are."""
     running: set[subprocess.Popen[bytes]] = field(default_factory=set)
     pooled: PooledProcess | None = None
 
@@ -171,8 +173,9 @@ class LanguageHost(rpc.LanguageRuntimeServicer):
     def Run(self, request: Any, context: Any) -> Any:
         """Run the program and return how it ended."""
         info = request.info
+        program = os.path.join(info.program_directory or request.pwd, info.entry_point or ".")  # noqa: PTH118 - the entry may be "."
         described: dict[str, Any] = {
-            "program": os.path.join(info.program_directory or request.pwd, info.entry_point or "."),  # noqa: PTH118 - the entry may be "."
+            "program": str(self.programs.entry or program),
             "config": dict(request.config),
             "secret_keys": [*request.configSecretKeys, *self.programs.secret_keys],
             "changes": self.programs.changes,

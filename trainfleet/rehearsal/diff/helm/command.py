@@ -39,7 +39,7 @@ def find_helm() -> str:
     """Return helm from PATH.
 
     Raises:
-        NotRenderedError: it is not there.
+        NotRenderedError: it is missing.
     """
     if (found := shutil.which("helm")) is None:
         raise NotRenderedError("helm is not on PATH", "install helm 3 or newer")

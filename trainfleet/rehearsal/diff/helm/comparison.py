@@ -21,7 +21,7 @@ VERSION_LABELS = ("helm.sh/chart", "app.kubernetes.io/version", "chart")
 IN_CRDS = "in crds/, which Helm installs once and never changes: it is not applied"
 SKIPPED = "in crds/, which this release skips: whatever else installs the definition has to follow"
 STAYS = "in crds/, which Helm never deletes: it stays in the cluster"
-HOOK = "a hook, which Helm creates anew"
+HOOK = "a hook, which Helm recreates"
 _HOOK = Loss(("nothing",), HOOK, loud=False)
 REFUSED = "Helm's upgrade fails"
 _DEFINITION = "CustomResourceDefinition"
@@ -105,7 +105,6 @@ def compared(
             chart,
             before.objects.get(key),
             after.objects.get(key),
-            before.random.get(key, frozenset()) | after.random.get(key, frozenset()),
             is_new=old is None,
             replaced=replaced,
         )
@@ -135,7 +134,6 @@ class _Pair:
     chart: Chart
     old: Rendered | None
     new: Rendered | None
-    random: frozenset[Path_]
     is_new: bool
     """Whether the whole chart is new."""
     replaced: bool
@@ -159,15 +157,13 @@ class _Pair:
     def event(self, urn: str) -> dict[str, Any] | None:
         """Return the pair as the event of an engine; None if nothing differs."""
         old, new = self.old, None if self.left_templates else self.new
-        event = {"urn": urn, "type": self.each.token, "old": _state(old), "new": _state(new)}
+        event: dict[str, Any] = {"urn": urn, "type": self.each.token}
         if old is None or new is None:
-            return event | {"op": "create" if old is None else "delete"}
-        one = in_terms_of_new(new.token, old.body, new.body)
-        differing = {
-            path: effect
-            for path, effect in effects(new.token, one, new.body).items()
-            if path not in self.random
-        }
+            op = "create" if old is None else "delete"
+            return event | {"op": op, "old": _state(old and old.body), "new": _state(new and new.body)}
+        one, two = aligned(in_terms_of_new(new.token, old.body, new.body), new.body)
+        event |= {"old": _state(one), "new": _state(two)}
+        differing = effects(new.token, one, two)
         if not differing and not self.replaced:
             return None
         details = {
@@ -224,8 +220,36 @@ class _Pair:
         return event["op"] == "update" and template and self.each.key[1] in _ROLLED
 
 
-def _state(rendered: Rendered | None) -> dict[str, Any] | None:
-    return None if rendered is None else {"inputs": dict(rendered.body)}
+def _state(body: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if body is None else {"inputs": dict(body)}
+
+
+def aligned(old: Any, new: Any) -> tuple[Any, Any]:
+    """Return both values with the items of lists that have names, such as containers, at the same index.
+
+    An item that only the old list has is after the new ones, where the new list has None.
+    """
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        pairs = {key: aligned(old.get(key), new.get(key)) for key in {*old, *new}}
+        return tuple(
+            {key: pair[side] for key, pair in pairs.items() if key in of} for side, of in ((0, old), (1, new))
+        )
+    if not (_named(old) and _named(new)):
+        return old, new
+    before, after = ({item["name"]: item for item in side} for side in (old, new))
+    order = [*after, *(name for name in before if name not in after)]
+    both = [aligned(before.get(name), after.get(name)) for name in order]
+    return [pair[0] for pair in both], [pair[1] for pair in both]
+
+
+def _named(value: Any) -> bool:
+    """Whether a list has items with names of their own."""
+    names = [
+        item["name"]
+        for item in (value if isinstance(value, list) else ())
+        if isinstance(item, Mapping) and isinstance(item.get("name"), str)
+    ]
+    return bool(names) and len(names) == len(value) == len(set(names))
 
 
 def _urn(chart: Chart, key: Key) -> str:
@@ -271,15 +295,10 @@ def _notes(old: Chart | None, new: Chart | None, before: Rendering, after: Rende
     left_out = list(dict.fromkeys(path for each in (old, new) if each for path in each.left_out))
     if left_out:
         yield f"rendered without the secret and unknown values: {_some(left_out)}"
-    random = [
-        f"{key[1]} {key[3]}"
-        for key in sorted({*before.random, *after.random})
-        if key in before.objects or key in after.objects
-    ]
-    if random:
+    if random := [f"{key[1]} {key[3]}" for key in sorted({*before.random, *after.random})]:
         yield f"random in each rendering, and not compared: values of {_some(random)}"
-    if names := before.random_names + after.random_names:
-        yield f"{names} objects with a random name are not compared"
+    if names := max(before.random_names, after.random_names):
+        yield f"not compared: {names} object{'s' if names > 1 else ''} with a random name"
 
 
 def _some(names: list[str], most: int = 6) -> str:

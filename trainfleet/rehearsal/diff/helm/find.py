@@ -51,7 +51,7 @@ def find(chart: Chart, folders: Folders, *, download: bool, scratch: Path) -> Pa
 
 
 def local(chart: Chart, folders: Folders) -> Path | None:
-    """Return the folder or the archive of a chart in the project; None if it is not there."""
+    """Return the folder or the archive of a chart in the project; None if it does not exist."""
     try:
         return _local(chart, folders)
     except NotRenderedError:
@@ -62,7 +62,7 @@ def _local(chart: Chart, folders: Folders) -> Path | None:
     """Return a chart of the project; None if its name is that of a repository's chart.
 
     Raises:
-        NotRenderedError: it is no file of the checkout.
+        NotRenderedError: it is not a file of the checkout.
     """
     looks_local = chart.chart.startswith((".", "/")) or chart.chart.endswith(".tgz")
     if folders.project is None or folders.checkout is None:

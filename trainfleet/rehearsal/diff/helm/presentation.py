@@ -35,7 +35,8 @@ def _rows(chart: ChartDiff) -> Iterator[Row]:
     for same in sorted(groups.values(), key=_order):
         yield title, _objects(same), _what(same[0])
     if chart.labels_only:
-        yield title, f"{chart.labels_only} other objects", "only labels of the chart's version change"
+        more = f"{chart.labels_only} other object{'s' if chart.labels_only > 1 else ''}"
+        yield title, more, "only labels of the chart's version change"
     if chart.restarted:
         yield title, _some(chart.restarted), "their pods are replaced"
     if any(chart.images):

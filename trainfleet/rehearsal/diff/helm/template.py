@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from trainfleet import yaml_limits
 from trainfleet.rehearsal.diff.change import SECRET
 from trainfleet.rehearsal.diff.helm.chart import SECRET_MARK, UNKNOWN_MARK, Chart, NotRenderedError
 from trainfleet.rehearsal.diff.helm.command import RENDER_SECONDS, last_line, run_helm
-from trainfleet.rehearsal.simulation.changes import changes
+from trainfleet.rehearsal.simulation.changes import changes, value_at
 from trainfleet.rehearsal.simulation.property_paths import Path as Path_
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN as WIRE_UNKNOWN
 
 Key = tuple[str, str, str, str]
 """API group, kind, namespace and name of an object."""
+RANDOM = "[random]"
+"""Replaces a value that differs in each rendering."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Rendered:
 
     @property
     def hook(self) -> bool:
-        """Whether Helm creates it anew at a point of the release instead of keeping it in the release."""
+        """Whether Helm recreates it at a point of the release, outside of the objects that it keeps."""
         return "helm.sh/hook" in self._annotations
 
     @property
@@ -64,8 +67,9 @@ class Rendering:
     """What a chart renders: objects that are the same each time, and what is random."""
 
     objects: Mapping[Key, Rendered]
-    random: Mapping[Key, frozenset[Path_]] = field(default_factory=dict)
-    """The leaves of an object that differ between two renderings."""
+    """Every value that differs between two renderings is RANDOM."""
+    random: frozenset[Key] = frozenset()
+    """The objects with such values."""
     random_names: int = 0
     """Objects that exist in one of two renderings only."""
     version: str = ""
@@ -91,14 +95,26 @@ def render(chart: Chart, source: Path, program: Path | None, target: Target, scr
     arguments = _arguments(chart, source, program, target, home)
     first, second = (objects_of(_output(arguments, home), chart) for _ in range(2))
     both = {key: each for key, each in first.items() if key in second}
-    random = {
-        key: paths
-        for key, each in both.items()
-        if (paths := frozenset(one.path for one in changes(each.body, second[key].body)))
-    }
-    return Rendering(
-        both, random, len(first) - len(both), chart.version or _own_version(source) or chart.chart
-    )
+    random = set[Key]()
+    for key, each in both.items():
+        if paths := [one.path for one in changes(each.body, second[key].body)]:
+            random.add(key)
+            both[key] = replace(each, body=_without(each.body, paths))
+    version = chart.version or _own_version(source) or chart.chart
+    return Rendering(both, frozenset(random), len(first) - len(both), version)
+
+
+def _without(body: Mapping[str, Any], paths: Iterable[Path_]) -> Mapping[str, Any]:
+    """Return an object with RANDOM at the paths that it has."""
+    body = copy.deepcopy(dict(body))
+    for path in paths:
+        above = value_at(body, path[:-1])
+        index = int(path[-1][1:-1]) if path[-1].startswith("[") else 0
+        if isinstance(above, dict):
+            above[path[-1]] = RANDOM
+        elif isinstance(above, list) and index < len(above):
+            above[index] = RANDOM
+    return body
 
 
 def _own_version(source: Path) -> str:
