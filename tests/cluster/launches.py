@@ -171,13 +171,9 @@ def launched(place: Place, run: str, *more: str, stack: Path | None = None) -> I
         place.kubectl("delete", "rayjob", f"tf-{run}", "--ignore-not-found", "--wait=false")
 
 
-@pytest.fixture(scope="module")
-def place(
-    cluster: Cluster, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Place]:
-    """A namespace named after the module, a store with data, and its keys in a Secret."""
-    namespace = request.module.__name__.rpartition("test_")[2].replace("_", "-")
-    folder = tmp_path_factory.mktemp("launches")
+@contextlib.contextmanager
+def placed(cluster: Cluster, namespace: str, folder: Path) -> Iterator[Place]:
+    """A namespace, a store with data, and its keys in a Secret, until the end of the block."""
     (folder / "store").mkdir()
     host = str(cluster.state.host_address)
     with gateway(host, folder / "store", (KEY, SECRET)) as store:
@@ -195,6 +191,16 @@ def place(
         cluster.apply(secret)
         yield Place(cluster, store, folder, namespace)
         cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def place(
+    cluster: Cluster, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Place]:
+    """A place in a namespace named after the module."""
+    namespace = request.module.__name__.rpartition("test_")[2].replace("_", "-")
+    with placed(cluster, namespace, tmp_path_factory.mktemp("launches")) as found:
+        yield found
 
 
 def fill(bucket: Path) -> None:

@@ -121,6 +121,7 @@ NODES = (
         "Drain the node; trainings resume from their last checkpoint on another.",
     ),
 )
+_RESTARTS = f'kube_pod_container_status_restarts_total{{namespace="{TRAINING_NAMESPACE}"}}'
 RAY = (
     _rule(
         "RayHeadDown",
@@ -132,7 +133,8 @@ RAY = (
     ),
     _rule(
         "RayPodRestarts",
-        f'increase(kube_pod_container_status_restarts_total{{namespace="{TRAINING_NAMESPACE}"}}[30m]) > 3',
+        # Rounded, because `increase` extrapolates to the whole window: three restarts are 3.03.
+        f"round(increase({_RESTARTS}[30m])) > 3",
         "0m",
         "warning",
         "{{ $labels.pod }} was started again more than three times in half an hour",
@@ -154,7 +156,8 @@ CERTIFICATES = (
 QUEUE = (
     _rule(
         "QueueNotMoving",
-        'sum(kueue_pending_workloads{status="active"}) > 0 and sum(kueue_admitted_active_workloads) == 0',
+        # NOTE: of every status. A workload that asks for more than the quota is `inadmissible`, not `active`.
+        "sum(kueue_pending_workloads) > 0 and sum(kueue_admitted_active_workloads) == 0",
         "1h",
         "warning",
         "Trainings have waited for an hour while none runs",

@@ -25,6 +25,7 @@ FUNCTIONS = {
     "min",
     "count",
     "rate",
+    "round",
     "increase",
     "max_over_time",
     "sum_over_time",
@@ -164,11 +165,23 @@ def test_every_alert_says_how_bad_it_is_what_is_wrong_and_what_to_do() -> None:
         assert len(rule["annotations"]["description"]) > 40
 
 
-def test_a_signer_without_pods_is_reported_where_there_is_one() -> None:
-    def alerts(planned: Planned) -> dict[str, str]:
-        groups = planned.custom("PrometheusRule")["trainfleet"]["spec"]["groups"]
-        return {rule["alert"]: rule["expr"] for group in groups for rule in group["rules"]}
+def alerts(planned: Planned) -> dict[str, str]:
+    """The expression of each alert."""
+    groups = planned.custom("PrometheusRule")["trainfleet"]["spec"]["groups"]
+    return {rule["alert"]: rule["expr"] for group in groups for rule in group["rules"]}
 
+
+def test_runs_that_ask_for_more_than_the_quota_count_as_waiting() -> None:
+    # Kueue 0.17, pkg/metrics: these are `inadmissible`; `active` are those that it tries to admit.
+    assert "sum(kueue_pending_workloads) > 0" in alerts(whole())["QueueNotMoving"]
+
+
+def test_three_restarts_are_not_more_than_three() -> None:
+    # `increase` extrapolates to the edges of the window, so that three restarts are a little more than 3.
+    assert re.fullmatch(r"round\(increase\(.*\[30m\]\)\) > 3", alerts(whole())["RayPodRestarts"])
+
+
+def test_a_signer_without_pods_is_reported_where_there_is_one() -> None:
     deployment = whole().inputs["lab-ray-signer-deployment"]["metadata"]
     expression = alerts(whole())["RaySignerDown"]
     assert f'namespace="{deployment["namespace"]}", deployment="{deployment["name"]}"' in expression

@@ -1,0 +1,204 @@
+"""A platform's monitoring on a cluster, in place of the chart: the Prometheus operator, Prometheus,
+Alertmanager and kube-state-metrics in pods, with the rules and monitors that the layer plans.
+
+Three things differ from a platform. Durations of the rules are divided by FASTER, so that a rehearsal takes a
+minute. Targets are scraped every SCRAPE. And what needs GPUs or Kueue is served by the stand-ins of
+metrics_stand_ins.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from urllib.parse import quote
+
+from tests.cluster.conftest import Cluster, until
+from tests.cluster.monitoring_programs import DEFINITIONS, built, image, load_images
+from tests.infra.kubernetes.planned import plan
+from trainfleet.infra.kubernetes.names import KUBERAY_NAMESPACE, MONITORING_NAMESPACE
+from trainfleet.local_cluster.images import LOCAL
+
+FASTER = 20
+"""Durations of the rules, their `for` and their windows, are divided by this: an hour is three minutes."""
+SCRAPE = "3s"
+API = "monitoring.coreos.com/v1"
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+SELECT_ALL: dict[str, Any] = {
+    f"{kind}{what}Selector": {}
+    for kind in ("podMonitor", "serviceMonitor", "rule")
+    for what in ("", "Namespace")
+}
+"""As the chart sets them with `...SelectorNilUsesHelmValues: false`."""
+
+
+def scaled(duration: str) -> str:
+    """A duration of Prometheus, divided by FASTER."""
+    number, unit = int(duration[:-1]), duration[-1]
+    return f"{number * UNITS[unit] * 1000 // FASTER}ms"
+
+
+def scaled_rules(spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec of a PrometheusRule, with every `for` and every window divided by FASTER."""
+    faster: dict[str, Any] = json.loads(json.dumps(spec))
+    for group in faster["groups"]:
+        group["interval"] = "1s"
+        for rule in group["rules"]:
+            rule["for"] = scaled(rule["for"])
+            rule["expr"] = re.sub(r"\[(\d+[smhd])\]", lambda found: f"[{scaled(found[1])}]", rule["expr"])
+    return faster
+
+
+def platform_objects() -> list[dict[str, Any]]:
+    """The layer's rules and monitors, of a platform with GPUs, a queue and certificates."""
+    planned = plan({"ray": {"image": LOCAL}})
+    found = []
+    for kind in ("PrometheusRule", "PodMonitor", "ServiceMonitor"):
+        for name, whole in planned.custom(kind).items():
+            spec = json.loads(json.dumps(whole["spec"]))
+            if kind == "PrometheusRule":
+                spec = scaled_rules(spec)
+            for endpoint in (*spec.get("endpoints", ()), *spec.get("podMetricsEndpoints", ())):
+                endpoint["interval"] = endpoint["scrapeTimeout"] = SCRAPE
+            found.append(of(kind, name, spec, API))
+    return found
+
+
+def of(
+    kind: str, name: str, spec: dict[str, Any], version: str = "v1", namespace: str = MONITORING_NAMESPACE
+) -> dict[str, Any]:
+    """An object with a spec, labeled with its own name."""
+    metadata = {"name": name, "namespace": namespace, "labels": {"app.kubernetes.io/name": name}}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def namespace(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def service_monitor(name: str, space: str, port: str, **endpoint: Any) -> dict[str, Any]:
+    """A monitor of the service with this name, as a chart installs it."""
+    spec = {
+        "namespaceSelector": {"matchNames": [space]},
+        "selector": {"matchLabels": {"app.kubernetes.io/name": name}},
+        "endpoints": [{"port": port, "interval": SCRAPE, "scrapeTimeout": SCRAPE, **endpoint}],
+        "fallbackScrapeProtocol": "PrometheusText0.0.4",  # the stand-ins' server names no type
+    }
+    return of("ServiceMonitor", name, spec, API, space)
+
+
+def monitoring_objects(cluster: Cluster) -> list[dict[str, Any]]:
+    """The account, the operator and what it runs, and kube-state-metrics, all on the first node."""
+    on_first = {"kubernetes.io/hostname": cluster.state.control_plane.name}
+    account = "monitoring"
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": MONITORING_NAMESPACE}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+
+    def deployment(name: str, *arguments: str) -> dict[str, Any]:
+        container = {
+            "name": name,
+            "image": image(name),
+            "args": list(arguments),
+            "ports": [{"name": "http", "containerPort": 8080}],
+        }
+        labels = {"app.kubernetes.io/name": name}
+        pod = {"containers": [container], "serviceAccountName": account, "nodeSelector": on_first}
+        template = {"metadata": {"labels": labels}, "spec": pod}
+        return of("Deployment", name, {"selector": {"matchLabels": labels}, "template": template}, "apps/v1")
+
+    common = {
+        "replicas": 1,
+        "serviceAccountName": account,
+        "nodeSelector": on_first,
+        "securityContext": {"runAsUser": 65534, "fsGroup": 65534},
+    }
+    alertmanagers = [{"namespace": MONITORING_NAMESPACE, "name": "alertmanager-operated", "port": "web"}]
+    prometheus = {
+        **common,
+        **SELECT_ALL,
+        "image": image("prometheus"),
+        "version": "v3.9.1",
+        "scrapeInterval": SCRAPE,
+        "evaluationInterval": "1s",
+        "alerting": {"alertmanagers": alertmanagers},
+        "resources": {"requests": {"memory": "200Mi", "cpu": "10m"}},
+    }
+    state_port = {
+        "selector": {"app.kubernetes.io/name": "kube-state-metrics"},
+        "ports": [{"name": "http", "port": 8080}],
+    }
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": account, "namespace": MONITORING_NAMESPACE},
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "test-monitoring"},
+            "roleRef": role,
+            "subjects": [subject],
+        },
+        deployment(
+            "operator",
+            f"--prometheus-config-reloader={image('prometheus-config-reloader')}",
+            "--config-reloader-cpu-request=0",
+        ),
+        deployment("kube-state-metrics", "--port=8080"),
+        of("Service", "kube-state-metrics", state_port),
+        # The chart sets it: the labels `namespace`, `pod` and `node` are those of the object.
+        service_monitor("kube-state-metrics", MONITORING_NAMESPACE, "http", honorLabels=True),
+        of(
+            "Alertmanager",
+            "trainfleet",
+            {**common, "image": image("alertmanager"), "version": "v0.31.0"},
+            API,
+        ),
+        of("Prometheus", "trainfleet", prometheus, API),
+    ]
+
+
+def install_monitoring(cluster: Cluster) -> None:
+    """Install everything, and wait until it is ready. It remains: the cluster is that of the tests."""
+    folder = built()
+    load_images(cluster, folder)
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(folder / DEFINITIONS))
+    cluster.apply(*(namespace(name) for name in (MONITORING_NAMESPACE, KUBERAY_NAMESPACE)))
+    cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    cluster.apply(*monitoring_objects(cluster), *platform_objects())
+    until(lambda: _ready(cluster), "Prometheus and Alertmanager are ready", 240)
+
+
+def _ready(cluster: Cluster) -> bool:
+    asked = ("get", "pods", "-o", "json")
+    pods = json.loads(cluster.kubectl("-n", MONITORING_NAMESPACE, *asked))["items"]
+    states = [
+        {each["type"]: each["status"] for each in pod["status"].get("conditions", [])}.get("Ready")
+        for pod in pods
+    ]
+    return len(states) >= 4 and all(state == "True" for state in states)
+
+
+class Alerts:
+    """What Prometheus and Alertmanager say, through the API server."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def _get(self, service: str, port: int, path: str) -> Any:
+        base = f"/api/v1/namespaces/{MONITORING_NAMESPACE}/services/http:{service}:{port}/proxy"
+        return json.loads(self.cluster.kubectl("get", "--raw", f"{base}{path}"))
+
+    def firing(self, name: str) -> list[dict[str, Any]]:
+        """The alerts of this name that Alertmanager has, each with its labels and annotations."""
+        found: list[dict[str, Any]] = self._get(
+            "alertmanager-operated", 9093, f"/api/v2/alerts?filter=alertname%3D{name}"
+        )
+        return found
+
+    def rows(self, expression: str) -> list[dict[str, Any]]:
+        """The rows of a query."""
+        answer = self._get("prometheus-operated", 9090, f"/api/v1/query?query={quote(expression)}")
+        found: list[dict[str, Any]] = answer["data"]["result"]
+        return found
