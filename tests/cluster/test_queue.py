@@ -33,9 +33,12 @@ ONE_RUN = "1000m"
 def queue_cluster() -> Iterator[Cluster]:
     """A cluster with Kueue, or the one that TRAINFLEET_TEST_CLUSTER names."""
     name = os.environ.get("TRAINFLEET_TEST_CLUSTER", NAME)
-    done = trainfleet("cluster", "up", "--name", name, "--queue", timeout=2700)
-    assert done.returncode == 0, done.stderr
-    yield with_kubectl(Cluster(name, trainfleet))
+    here = Cluster(name, trainfleet)
+    if name == NAME:
+        done = trainfleet("cluster", "up", "--name", name, "--queue", timeout=2700)
+        assert done.returncode == 0, done.stderr
+    assert here.state.queue, f"{name} has no queue: trainfleet cluster up --queue --name {name}"
+    yield with_kubectl(here)
     if name == NAME:
         assert trainfleet("cluster", "down", "--name", NAME).returncode == 0
 
