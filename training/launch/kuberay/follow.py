@@ -216,7 +216,7 @@ class Follower:
         if self.stepped and queued is None:
             self._report_losses(pods)
             return
-        if queued is not None:  # it may have trained before: then it starts anew, from its newest checkpoint
+        if queued is not None:  # it may have trained before: then it starts again, from its newest checkpoint
             self.started = self.stepped = False
         waited = time.monotonic() - self._began
         if not is_handled(job) and waited > OPERATOR_TIMEOUT_S:
