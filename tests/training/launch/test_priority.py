@@ -18,7 +18,9 @@ CLASSES = ("trainfleet-high", "trainfleet-normal", "trainfleet-low")
         ("trainfleet-high", "trainfleet-high"),
     ],
 )
-def test_a_priority_is_named_by_its_class_or_the_last_word_of_it(requested: str | None, expected: str) -> None:
+def test_a_priority_is_named_by_its_class_or_the_last_word_of_it(
+    requested: str | None, expected: str
+) -> None:
     assert choose_priority(CLASSES, requested) == (expected, [])
 
 
