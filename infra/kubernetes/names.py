@@ -21,7 +21,9 @@ TRAINING_NAMESPACE = "training"
 QUEUE = "training"
 """The Kueue LocalQueue in the training namespace, and the ClusterQueue behind it."""
 PRIORITIES = {"trainfleet-high": 100_000, "trainfleet-normal": 10_000, "trainfleet-low": 1_000}
-"""Priority classes of pods, and of workloads in the queue. Only `high` preempts."""
+"""Priority classes of pods, and of workloads in the queue. In the queue a
+run preempts those of lower priority; the scheduler lets only `high` preempt pods.
+"""
 
 LAUNCHER_ACCOUNT = "launcher"
 """Service account in the training namespace. People request tokens of it that last hours; SkyPilot's

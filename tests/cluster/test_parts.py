@@ -211,9 +211,10 @@ def test_versions_come_from_the_pins_and_are_set_in_the_build() -> None:
         "kwok": "0.7.0",
         "device-plugin": "0.36.3",
         "network-policies": "0.8.0",
+        "kueue": "0.17.1",
     }
     assert pins.KUBE.flags.format(version=pins.KUBE.version).endswith("=v1.36.3")
-    assert len({program.key for program in pins.PROGRAMS}) == 6
+    assert len({program.key for program in pins.PROGRAMS}) == 7
 
 
 def test_a_changed_configuration_changes_the_process_spec(tmp_path: Path) -> None:

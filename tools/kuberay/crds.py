@@ -76,10 +76,8 @@ def slim(node: Any) -> Any:
         return node
     properties = node.get("properties")
     if isinstance(properties, dict) and {"containers", "initContainers"} <= properties.keys():
-        return {
-            **OPEN,
-            "properties": {name: defaults(properties[name]) for name in ("containers", "initContainers")},
-        }
+        pods = {name: properties[name] for name in ("containers", "initContainers")}
+        return defaults({"type": "object", "properties": pods}) or dict(OPEN)
     return {
         key: slim(value)
         for key, value in node.items()

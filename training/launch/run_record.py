@@ -43,6 +43,10 @@ class Reported:
     first_step_s: float | None = None
     admitted_s: float | None = None
     """When a queue admitted the run, in seconds after the launch."""
+    requeued_s: float = 0.0
+    """Seconds in the queue after preemptions."""
+    requeued_at_s: float | None = None
+    """Since when it waits for its readmission."""
     last_step: int = 0
     detached: dict[str, Any] | None = None
     """Set by a follower that leaves the run alone."""
@@ -69,8 +73,13 @@ class Reported:
                 self.exhausted = event["text"]
             case "moved":
                 self.moves.append(fields)
+            case "admitted" if self.requeued_at_s is not None:
+                self.requeued_s += round(seconds - self.requeued_at_s, 3)
+                self.requeued_at_s = None
             case "admitted" if self.first_step_s is None:
                 self.admitted_s = round(seconds, 3)
+            case "requeued" if self.requeued_at_s is None:
+                self.requeued_at_s = seconds
             case "detached":
                 self.detached = fields
 
@@ -132,6 +141,7 @@ def end(
         "seconds": round(seconds, 3),
         "status": status,
         **({} if reported.admitted_s is None else {"admitted_seconds": reported.admitted_s}),
+        **({"requeued_seconds": reported.requeued_s} if reported.requeued_s else {}),
         "first_step_seconds": reported.first_step_s,
         "last_step": reported.last_step,
     }

@@ -51,9 +51,10 @@ def shares(
         total.add(span.seconds)
     rest = (wall_seconds(launches, last_activity) or 0.0) - sum(total.seconds.values())
     if rest > 0:
-        queued = min(rest, sum(_seconds(launch, "admitted_seconds") for launch in launches))
+        admitted = sum(_seconds(launch, "admitted_seconds") for launch in launches)
+        queued = min(rest, admitted + sum(_seconds(launch, "requeued_seconds") for launch in launches))
         first_steps = sum(_seconds(launch, "first_step_seconds") for launch in launches)
-        starting = min(rest - queued, max(0.0, first_steps - queued))
+        starting = min(rest - queued, max(0.0, first_steps - admitted))
         total.add({QUEUEING: queued, STARTING: starting, LOST: rest - queued - starting})
     return [(part, total.seconds[part]) for part in PARTS if total.seconds.get(part, 0.0) > 0]
 

@@ -102,6 +102,9 @@ def machine_times(record: Mapping[str, Any], last: Mapping[str, Any] | None = No
 def _of(launch: Mapping[str, Any], starts: Sequence[Mapping[str, Any]]) -> MachineTime:
     """Held as the launcher saw it, if it followed the run to its end; else as the ranks counted it."""
     queued, seconds = _number(launch, "admitted_seconds"), _number(launch, "seconds")
+    admitted = queued
+    if queued is not None:
+        queued += _number(launch, "requeued_seconds") or 0.0
     held = sum(_number(each, "held_seconds") or 0.0 for each in starts)
     if queued is not None and seconds is not None:
         held = max(held, seconds - queued)
@@ -109,7 +112,7 @@ def _of(launch: Mapping[str, Any], starts: Sequence[Mapping[str, Any]]) -> Machi
     prices = [price for each in starts if (price := _number(each, "usd_per_hour")) is not None]
     began = _time(launch.get("at")) or (_time(starts[0].get("at")) if starts else None)
     return MachineTime(
-        since=began + timedelta(seconds=queued or 0.0) if began else None,
+        since=began + timedelta(seconds=admitted or 0.0) if began else None,
         queued_s=queued,
         held_s=held,
         trained_s=None if None in known else sum(each for each in known if each is not None),

@@ -135,6 +135,8 @@ class Launch(TypedDict, total=False):
     status: str
     admitted_seconds: float
     """How long it waited in a queue, if a launcher saw the admission."""
+    requeued_seconds: float
+    """How long it waited there again, after preemptions."""
     first_step_seconds: float
     last_step: int
     owner: str

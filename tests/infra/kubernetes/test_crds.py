@@ -31,7 +31,24 @@ def test_a_version_has_all_kinds_with_rays_own_fields(version: str) -> None:
     spec = stored["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     assert {"headGroupSpec", "workerGroupSpecs", "rayVersion", "enableInTreeAutoscaling"} <= spec.keys()
     template = spec["headGroupSpec"]["properties"]["template"]["properties"]["spec"]
-    assert template == {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    assert template.keys() == {"type", "properties", "x-kubernetes-preserve-unknown-fields"}
+
+
+@pytest.mark.parametrize("version", versions())
+def test_containers_keep_the_defaults_that_kueue_compares(version: str) -> None:
+    """Kueue's Workload has them too, and Kueue replaces one that differs from its job, without end."""
+    found = {definition["spec"]["names"]["kind"]: definition for definition in definitions(version)}
+    (stored,) = [one for one in found["RayJob"]["spec"]["versions"] if one["storage"]]
+    job = stored["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    cluster = job["rayClusterSpec"]["properties"]
+    groups = (cluster["headGroupSpec"], cluster["workerGroupSpecs"]["items"])
+    templates = [job["submitterPodTemplate"], *(each["properties"]["template"] for each in groups)]
+    for template in templates:
+        for kind in ("containers", "initContainers"):
+            container = template["properties"]["spec"]["properties"][kind]["items"]
+            protocol = container["properties"]["ports"]["items"]["properties"]["protocol"]
+            assert protocol == {"type": "string", "default": "TCP"}
+            assert container["x-kubernetes-preserve-unknown-fields"] is True
 
 
 def test_an_unknown_version_is_refused_with_those_that_are_here() -> None:

@@ -159,3 +159,31 @@ def test_a_long_lived_cluster_waits_in_the_queue_for_as_long_as_it_needs(
     run._poll(job)
     with pytest.raises(TrainfleetError, match="did not get its machines in time"):
         run._poll(job)
+
+
+def test_a_preempted_run_is_reported_as_queued_and_not_as_lost(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, output = follower(monkeypatch)
+    run.spec.queue, run.spec.within_s = "training", 60.0
+    run._create()
+    job = {**api.objects[JOB], "status": {"jobDeploymentStatus": "Running"}}
+    run._poll(job)
+    run.started = run.stepped = True
+    run._restarts = {"tf-run-worker": 0}
+    why = "Preempted to accommodate a workload (UID: 1, JobUID: 2) due to prioritization"
+    workload = {
+        "metadata": {"ownerReferences": [{"uid": job["metadata"]["uid"]}]},
+        "status": {"conditions": [{"type": "Evicted", "status": "True", "message": why}]},
+    }
+    api.objects["/apis/kueue.x-k8s.io"] = {"kind": "APIGroup", "versions": [{"version": "v1beta2"}]}
+    api.objects["/apis/kueue.x-k8s.io/v1beta2/namespaces/training/workloads/1"] = workload
+    job = {**job, "spec": {**job["spec"], "suspend": True}}
+    run._poll(job)
+    assert output.notes().splitlines()[-1] == f"requeued in `training`: {why}"
+    assert "was lost" not in output.notes()
+    run._poll({**job, "spec": {**job["spec"], "suspend": False}})
+    run._handle({"kind": "attempt"})
+    assert "the head was lost" not in output.notes()
+    changes = [each["kind"] for each in output.events if each["kind"] in ("admitted", "requeued")]
+    assert changes == ["admitted", "requeued", "admitted"]

@@ -16,7 +16,7 @@ from trainfleet.rehearsal.on_cluster.definitions import KINDS, definitions_of, p
 from trainfleet.rehearsal.on_cluster.operator import Operator
 from trainfleet.rehearsal.simulation.state import RefusedError
 
-KUBERAY = "kuberay-operator"
+KUBERAY, KUEUE = "kuberay-operator", "kueue"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -26,6 +26,7 @@ class Charts:
     def __init__(self, target: Target, applier: Applier) -> None:
         self.applier = applier
         self.operator = Operator(target.built_in, target, applier) if target.built_in else None
+        self.queue = target.built_in is not None and target.built_in.queue
         self.reports: dict[str, str] = {}
         """The stand-in for each chart, for display."""
         self.provided: list[str] = []
@@ -56,6 +57,8 @@ class Charts:
                 f"{version}: the operator built from source, with"
                 f" {self.operator.start(namespace, release.get('values') or {})}"
             )
+        elif name == KUEUE and self.queue:
+            self.reports[name] = f"{version}: the controller of `cluster up --queue`"
         elif name in KINDS:
             self.reports[name] = f"{version}: {self._define(name)}, no controller"
         else:

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.training.launch.kuberay.admission import Admission
 from trainfleet.training.launch.kuberay.checks import ENDED, explain, is_handled, state_of
 from trainfleet.training.launch.kuberay.messages import KubeRaySpec
 from trainfleet.training.launch.kuberay.pod_log import PodLog
@@ -66,8 +67,7 @@ class Follower:
         self._failing_since: dict[str, float] = {}
         self._restarts: dict[str, int] = {}
         self._began = time.monotonic()
-        self._admitted: float | None = None
-        """Since when no queue holds the run back."""
+        self._admission = Admission(spec, cluster, sink, self.note)
 
     def run(self) -> int:
         """Follow the run to its end; the exit code."""
@@ -207,14 +207,17 @@ class Follower:
     def _poll(self, job: dict[str, Any]) -> None:
         """See how far the run is, and report why it waits."""
         self.ray_cluster = self.spec.cluster or job.get("status", {}).get("rayClusterName") or ""
-        queued = self._queued(job)
+        queued = self._admission.held(job)
+        waited_for_machines = self._admission.waited_s(queued)
         pods, submitters = self._ray_pods(), self._submitters()
         self.log.watch(submitters)
         with contextlib.suppress(ApiError):  # its user may follow only; then the submitter deletes them
             self.lost.look(pods)
-        if self.stepped:
+        if self.stepped and queued is None:
             self._report_losses(pods)
             return
+        if queued is not None:  # it may have trained before: then it starts again, from its newest checkpoint
+            self.started = self.stepped = False
         waited = time.monotonic() - self._began
         if not is_handled(job) and waited > OPERATOR_TIMEOUT_S:
             raise self._no_operator()
@@ -222,33 +225,10 @@ class Follower:
         self.note(text)
         self._restarts = {pod["metadata"]["name"]: pod_diagnostics.restarts(pod) for pod in pods}
         self._reject_hopeless([*pods, *submitters])
-        waited = self._waited_for_machines(queued)
-        if waited > self.spec.within_s and not self.started and not self.spec.attach:
+        if waited_for_machines > self.spec.within_s and not self.started and not self.spec.attach:
             fix = "--within MINUTES waits longer; --pool NAME tries another pool"
-            problem = Problem(self.spec.tried, f"after {duration(waited)}: {text}", fix)
+            problem = Problem(self.spec.tried, f"after {duration(waited_for_machines)}: {text}", fix)
             raise TrainfleetError("the run did not get its machines in time", [problem])
-
-    def _queued(self, job: dict[str, Any]) -> dict[str, Any] | None:
-        """What the queue holds back, the RayJob or the long-lived cluster; None once it is admitted."""
-        if not self.spec.cluster:
-            found: dict[str, Any] | None = job
-        elif self.spec.queue and self._admitted is None:
-            name = self.spec.cluster
-            found = retry_unreachable(lambda: self.cluster.get("RayCluster", name), self.note)
-        else:
-            found = None
-        return found if found is not None and found.get("spec", {}).get("suspend") else None
-
-    def _waited_for_machines(self, queued: dict[str, Any] | None) -> float:
-        """Seconds since the run was admitted; a queue may hold it back for as long as it needs."""
-        now = time.monotonic()
-        if queued is not None:
-            self._admitted = None
-        elif self._admitted is None:
-            self._admitted = now
-            if not self.spec.attach:
-                self.sink.send("admitted")
-        return now - (self._admitted or now)
 
     def _phase(self, job: dict[str, Any]) -> str:
         if self.started:

@@ -1,0 +1,215 @@
+"""Runs in the queue of a stack with Kueue's own controller: admitted, held back, preempted, and never lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import ssl
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
+
+import pytest
+
+from tests.cluster.conftest import Cluster, trainfleet, until, with_kubectl
+from tests.cluster.launches import LONG, Place, document, fill, launched, losses
+from trainfleet.infra.kubernetes.names import QUEUE, QUEUE_NAMESPACE
+from trainfleet.local_cluster.store import gateway, grant_access
+from trainfleet.local_cluster.stores.servers import KEY, SECRET
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
+NAME = "queue"
+POOL = "gpu_pools=[{name: gpus, accelerator: H100, per_node: 2, max_nodes: 1}]"
+STORE_PORT = 9000
+"""`storage.port` of the stack `local`; its network policies admit no other."""
+ONE = ("scaling.workers=1",)
+ONE_RUN = "1000m"
+"""The CPUs of a head, one worker and its submitter, and less than those of two runs."""
+
+
+@pytest.fixture(scope="module")
+def queue_cluster() -> Iterator[Cluster]:
+    """A cluster with Kueue, or the one that TRAINFLEET_TEST_CLUSTER names."""
+    name = os.environ.get("TRAINFLEET_TEST_CLUSTER", NAME)
+    here = Cluster(name, trainfleet)
+    if name == NAME:
+        done = trainfleet("cluster", "up", "--name", name, "--queue", timeout=2700)
+        assert done.returncode == 0, done.stderr
+    assert here.state.queue, f"{name} has no queue: trainfleet cluster up --queue --name {name}"
+    yield with_kubectl(here)
+    if name == NAME:
+        assert trainfleet("cluster", "down", "--name", NAME).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def place(queue_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """The stack `local` with its queue, applied to the cluster, and a quota of one small run."""
+    folder = tmp_path_factory.mktemp("queue")
+    (folder / "store").mkdir()
+    state = queue_cluster.state
+    stack = ("rehearse", "local", "--on-cluster", state.name)
+    with gateway(str(state.host_address), folder / "store", (KEY, SECRET), STORE_PORT) as store:
+        fill(store.folder)
+        grant_access(state, "training", store)
+        settings = ("--set", "queue.enabled=true", "--set", POOL)
+        done = trainfleet(*stack, "--leave", "--outputs", str(folder / "local.json"), *settings)
+        assert done.returncode == 0, done.stdout + done.stderr
+        set_quota(queue_cluster, ONE_RUN)
+        yield Place(queue_cluster, store, folder, "training")
+        assert trainfleet(*stack, "--clean-up").returncode == 0
+        queue_cluster.kubectl("delete", "namespace", "training", "--wait=false")
+
+
+def set_quota(cluster: Cluster, cpus: str) -> None:
+    """Limit the CPUs of the queue, which the stack leaves open on an existing cluster."""
+    path = "/spec/resourceGroups/0/flavors/{}/resources/0/nominalQuota"
+    amounts = {path.format(0): cpus, path.format(1): "0"}
+    changes = [{"op": "replace", "path": where, "value": amount} for where, amount in amounts.items()]
+    cluster.kubectl("patch", "clusterqueue", QUEUE, "--type=json", "--patch", json.dumps(changes))
+
+
+def in_queue(place: Place, run: str, *more: str) -> Any:
+    """A launch from the stack's outputs for the duration of a block."""
+    return launched(place, run, *ONE, *more, stack=place.folder / "local.json")
+
+
+def restart_controller(place: Place) -> None:
+    """Kill Kueue's pod, and wait for the next one."""
+    kueue = ("-n", QUEUE_NAMESPACE)
+    place.cluster.kubectl(*kueue, "delete", "pod", "-l", "control-plane=controller-manager", "--now")
+    place.cluster.kubectl(*kueue, "rollout", "status", "deployment", "--timeout=120s")
+
+
+def admitted(place: Place, run: str) -> bool:
+    suspended = place.kubectl("get", "rayjob", f"tf-{run}", "-o", "jsonpath={.spec.suspend}", check=False)
+    return suspended in ("", "false") and bool(place.names("rayjob"))
+
+
+def record(place: Place, run: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((place.folder / "runs" / run / "run.json").read_text())
+    return found
+
+
+def here(place: Place, run: str, *more: str) -> list[Any]:
+    """The losses of the same recipe on this machine."""
+    store = ("--storage", str(place.folder / "here"))
+    done = place.call(
+        *("launch", "lm-tiny", "--on", "local", "--run", run, "--json", *store, place.data, *ONE, *more)
+    )
+    assert done.returncode == 0, done.stderr
+    return losses(document(done.stdout))
+
+
+def test_a_run_is_admitted_and_its_losses_are_those_of_a_local_run(place: Place) -> None:
+    done = place.call(*place.arguments("first", *ONE, "--json", stack=place.folder / "local.json"))
+    assert done.returncode == 0, done.stderr
+    assert losses(document(done.stdout)) == here(place, "first-here")
+    place.clean()
+    until(lambda: not place.names("workload"), "no workloads", 60)
+
+
+def test_an_unknown_priority_is_a_mistake(place: Place) -> None:
+    launch = place.arguments("unknown", "--priority", "urgent", stack=place.folder / "local.json")
+    done = place.call(*launch)
+    assert done.returncode == 2
+    assert "--priority urgent: is not a priority of the platform" in done.stderr
+
+
+def test_a_run_waits_for_its_turn_and_says_why(place: Place) -> None:
+    with in_queue(place, "holder", *LONG) as holder:
+        until(lambda: admitted(place, "holder"), "the first run's admission", 60)
+        with (
+            in_queue(place, "waits") as waits,
+            in_queue(place, "large", "scaling.cpus_per_worker=2") as large,
+        ):
+            until(lambda: "insufficient unused quota for cpu" in waits.output, "why it waits", 60)
+            until(lambda: "maximum capacity" in large.output, "why it can never run", 60)
+            assert not admitted(place, "waits")
+            where = ("--stack", str(place.folder / "local.json"))
+            listed = document(place.call("runs", "list", *where, "--json").stdout)["runs"]
+            states = {each["run"]: each["state"] for each in listed}
+            assert (states["waits"], states["large"]) == ("queued", "queued")
+            # Neither a follower that leaves nor a controller that restarts loses its place.
+            attached = place.begin("attach", "runs", "attach", "waits", *where)
+            until(lambda: "insufficient unused quota" in attached.output, "why it waits, to `attach`", 60)
+            attached.interrupt()
+            restart_controller(place)
+            assert not admitted(place, "waits")
+            assert not waits.ended
+            stopped = place.call("runs", "stop", "large", *where)
+            assert stopped.returncode == 0, stopped.stderr
+            assert not holder.ended
+            stopped = place.call("runs", "stop", "holder", "--now", *where)
+            assert stopped.returncode == 0, stopped.stderr
+            assert waits.process.wait(900) == 0, waits.output
+    (launch,) = record(place, "waits")["launches"]
+    assert 5 < launch["admitted_seconds"] < launch["first_step_seconds"]
+    place.clean()
+
+
+def test_a_preempted_run_resumes_by_itself(place: Place) -> None:
+    steps = ("steps=300", "checkpoint.every=10", "log.every=5", "validation.every=300")
+    with in_queue(place, "low", "--priority", "low", *steps) as low:
+        low.reach(20)
+        restart_controller(place)
+        reached = low.step()
+        low.reach(reached + 5)  # nothing happens to a run that trains
+        with in_queue(place, "high", "--priority", "high") as high:
+            until(lambda: "requeued in `training`: Preempted to accommodate" in low.output, "preemption", 120)
+            assert high.process.wait(900) == 0, high.output
+        assert low.process.wait(900) == 0, low.output
+    assert "was lost" not in low.output
+    (launch,) = record(place, "low")["launches"]
+    assert launch["requeued_seconds"] > 5
+    rows = (place.folder / "runs" / "low" / "metrics.jsonl").read_text().splitlines()
+    found = [round(row["loss"], 6) for row in map(json.loads, rows) if row["kind"] == "train"]
+    assert found == here(place, "low-here", *steps)
+    place.clean()
+
+
+def test_a_long_lived_cluster_and_a_service_are_admitted_as_a_whole(place: Place) -> None:
+    with in_queue(place, "kept", "--cluster", "shared") as kept:
+        assert kept.process.wait(900) == 0, kept.output
+    (workload,) = place.names("workload")
+    assert "raycluster-shared" in workload
+    place.kubectl("delete", "raycluster", "shared")
+    until(lambda: not place.names("workload"), "no workloads", 120)
+
+
+def test_the_controllers_metrics_count_the_queue(place: Place) -> None:
+    text = metrics(place)
+    assert f'kueue_cluster_queue_status{{cluster_queue="{QUEUE}"' in text
+    assert f'kueue_pending_workloads{{cluster_queue="{QUEUE}"' in text
+
+
+def metrics(place: Place) -> str:
+    """The controller's metrics, with the token of an account that may read them (docs/local-cluster.md)."""
+    kueue, account = ("-n", QUEUE_NAMESPACE), "kueue-controller-manager"
+    binding = ("clusterrolebinding", "queue-test-metrics")
+    allowed = ("--clusterrole=kueue-metrics-reader", f"--serviceaccount={QUEUE_NAMESPACE}:{account}")
+    place.cluster.kubectl("create", *binding, *allowed)
+    token = place.cluster.kubectl(*kueue, "create", "token", account).strip()
+    command = [
+        str(place.cluster.state.file("bin", "kubectl")),
+        *kueue,
+        "port-forward",
+        f"deployment/{account}",
+    ]
+    with subprocess.Popen([*command, ":8443"], env=place.env, stdout=subprocess.PIPE, text=True) as forward:
+        try:
+            assert forward.stdout is not None
+            port = re.search(r":(\d+) ->", forward.stdout.readline())
+            assert port is not None
+            asked = Request(
+                f"https://127.0.0.1:{port[1]}/metrics", headers={"Authorization": f"Bearer {token}"}
+            )
+            open_ = build_opener(
+                ProxyHandler({}), HTTPSHandler(context=ssl._create_unverified_context())
+            ).open
+            with open_(asked, timeout=30) as answer:
+                return str(answer.read().decode())
+        finally:
+            forward.terminate()
+            place.cluster.kubectl("delete", *binding)
