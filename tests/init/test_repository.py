@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -108,4 +109,12 @@ def test_the_wheel_makes_a_repository_that_passes_its_checks(
     checked = make(tmp_path / "training", "check", python=installed)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "Everything passed." in checked.stdout
-    assert list((tmp_path / "training" / "wheels").glob("trainfleet-*.whl"))
+    folder = tmp_path / "training"
+    assert list((folder / "wheels").glob("trainfleet-*.whl"))
+    for words in (("add", "-A"), ("commit", "--quiet", "-m", "Create")):
+        subprocess.run([*GIT, *words], cwd=folder, check=True)
+    stack = next(folder.glob("stacks/Pulumi.[dl]*.yaml"))
+    stack.write_text(stack.read_text().replace("owner: ml@example.com", "owner: vision@example.com"))
+    reviewed = make(folder, "review", "FORMAT=json", "OUTPUT=review.json", python=installed)
+    report = json.loads((folder / "review.json").read_text())
+    assert [each["exit_code"] for each in report["stacks"]] == [2], reviewed.stdout + reviewed.stderr

@@ -36,6 +36,8 @@ NOT_DOCUMENTED = {
         ),
         "set by a manifest for the signer of Ray's certificates, or for its client in a pod",
     ),
+    "ACTIONS_ID_TOKEN_REQUEST_URL": "set by GitHub in a job that may request a token",
+    "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "set by GitHub in a job that may request a token",
     "KUBERNETES_SERVICE_HOST": "set by Kubernetes in every pod",
     "KUBERNETES_SERVICE_PORT": "set by Kubernetes in every pod",
     "HOME": "the operating system's",
