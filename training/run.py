@@ -38,6 +38,7 @@ from trainfleet.training.runtime.events import (
     USD_PER_HOUR,
     notified_launch,
 )
+from trainfleet.training.runtime.imports import without_collections
 from trainfleet.training.worker import send_error, work, work_under_ray
 
 PASSED_ON = (STOP_FILE, ALLOW_CHANGES, USD_PER_HOUR, CODE, CODE_FOLDER, JOB)
@@ -108,7 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         die_with(int(env[PARENT]))
     try:
         code_archive.use(env.get(CODE), env.get(CODE_FOLDER))
-        recipe = load_recipe(options.recipe, options.overrides, env)
+        with without_collections():
+            recipe = load_recipe(options.recipe, options.overrides, env)
         run_dir = Path(env.get(RUN_DIR) or recipe.run_dir()).absolute()
         run = recipe, run_dir
         if "RANK" in env:

@@ -33,6 +33,7 @@ from trainfleet.training.runtime.events import (
     EventSink,
     price_in,
 )
+from trainfleet.training.runtime.imports import without_collections
 from trainfleet.training.runtime.progress import Lines
 from trainfleet.training.stores import StoreUnavailableError, is_remote, open_store
 from trainfleet.training.trainer.context import RunContext, RunResult
@@ -167,9 +168,10 @@ def work(
     sink = ReportingSink(recipe, run_dir, env) if reports else EventSink(env.get(EVENTS))
     sink.send("worker", rank=rank, pid=os.getpid())
     try:
-        from trainfleet.training.inference.job import run_job
-        from trainfleet.training.runtime import process_group, required_network
-        from trainfleet.training.trainer import loop
+        with without_collections():
+            from trainfleet.training.inference.job import run_job
+            from trainfleet.training.runtime import process_group, required_network
+            from trainfleet.training.trainer import loop
 
         world = process_group.init_from_env(recipe.scaling.use_gpu, 60 * recipe.scaling.start_timeout)
         network = required_network.require_network(world)
@@ -270,7 +272,8 @@ def work_under_ray(config: dict[str, Any]) -> None:
     env = config["env"]
     try:
         code_archive.use(env.get(CODE), env.get(CODE_FOLDER))
-        recipe = Recipe.model_validate(config["recipe"])
+        with without_collections():
+            recipe = Recipe.model_validate(config["recipe"])
     except TrainfleetError as error:
         send_error(env, error)
         raise

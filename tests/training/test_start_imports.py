@@ -5,9 +5,21 @@ The tests name modules, not times: a start of a rank is nearly all imports.
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainfleet.training import worker
+from trainfleet.training.launch.sky import follow
+from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.trainer import loop
+from trainfleet.training.trainer.context import RunResult
 
 UNUSED = (
     *(
@@ -65,3 +77,49 @@ def test_a_rank_imports_what_it_needs_and_scipy_stays_usable() -> None:
 def test_the_driver_imports_neither_the_loop_nor_what_a_recipe_does_not_use() -> None:
     own = ("trainfleet.training.trainer.loop", "trainfleet.training.checkpoint", "torchmetrics", "sympy")
     assert loaded(DRIVER, (*UNUSED, *own, "torch")) == {"torch"}
+
+
+COLLECTIONS = """
+import gc
+from trainfleet.training.runtime.imports import without_collections
+collected = []
+gc.callbacks.append(lambda phase, info: collected.append(info["generation"]) if phase == "start" else None)
+with without_collections():
+    with without_collections():  # another one inside
+        kept = [[] for _ in range(200_000)]
+    assert not gc.isenabled()
+assert gc.isenabled() and not collected, collected
+assert gc.get_freeze_count() > 200_000  # and later collections do not visit them
+"""
+
+
+def test_imports_are_free_of_collections_and_left_out_of_later_ones() -> None:
+    assert loaded(COLLECTIONS, ("gc",)) == {"gc"}
+
+
+def test_a_rank_collects_while_it_trains(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: Callable[..., Recipe]
+) -> None:
+    """A collector that stayed off would fill the memory of a long run."""
+    enabled: list[bool] = []
+
+    def train(*_: object) -> Any:
+        enabled.append(gc.isenabled())
+        return RunResult("finished", 1, {}, {}, "", 0, tmp_path)
+
+    monkeypatch.setattr(loop, "train", train)
+    worker.work(tiny(), tmp_path, {})
+    assert enabled == [True]
+
+
+def test_skypilot_is_imported_without_garbage_collections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sky.py").write_text("import gc\nraise RuntimeError(f'collector: {gc.isenabled()}')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [each for each in sys.modules if each.partition(".")[0] == "sky"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(follow.SkySpec, "read", lambda _: None)
+    with pytest.raises(RuntimeError, match="collector: False"):
+        follow.main(["spec"])
+    assert gc.isenabled()

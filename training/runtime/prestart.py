@@ -13,12 +13,19 @@ import sys
 import threading
 from typing import Any
 
+from trainfleet.training.runtime.imports import without_collections
+
 HOOK = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
 """Names the function that Ray calls in each process of an environment before its work (`runtime_env` offers
 this
 for whole jobs only).
 """
-MODULES = ("trainfleet.training.trainer.loop", "ray.train.torch")
+MODULES = (
+    "trainfleet.training.trainer.loop",
+    "ray.train.torch",
+    "torch._dynamo",  # imported by an optimizer at its first step
+    "torch._inductor.config",  # imported by deterministic mode
+)
 RAYLET = (
     "ray",
     "ray.core.generated.node_manager_pb2",
@@ -41,11 +48,12 @@ def environment() -> dict[str, Any]:
 
 def import_ahead() -> None:
     """Import what every rank needs."""
-    for name in MODULES:
-        try:
-            importlib.import_module(name)
-        except ImportError as error:  # the rank itself reports it
-            sys.stderr.write(f"{name} was not imported ahead: {error}\n")
+    with without_collections():
+        for name in MODULES:
+            try:
+                importlib.import_module(name)
+            except ImportError as error:  # the rank itself reports it
+                sys.stderr.write(f"{name} was not imported ahead: {error}\n")
 
 
 def start_spares(count: int) -> None:

@@ -26,6 +26,7 @@ from trainfleet.training.recipe.schema import ScalingConfig
 from trainfleet.training.recipe.schema_data import DataLoading
 from trainfleet.training.runtime import nccl_diagnostics, prestart, restarts
 from trainfleet.training.runtime.events import RANK_CPUS, RAY_NODES, RAY_TEMP
+from trainfleet.training.runtime.imports import without_collections
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -97,10 +98,11 @@ class RayCluster:
         Raises:
             TrainfleetError: a worker failed more often than `scaling.restarts` allows.
         """
-        from ray import train as ray_train
-        from ray.train.torch import TorchConfig
+        with without_collections():
+            from ray import train as ray_train
+            from ray.train.torch import TorchConfig
 
-        from trainfleet.training.runtime.ray_storage import nothing
+            from trainfleet.training.runtime.ray_storage import nothing
 
         trainer = _trainer_class(restarts.Progress(checkpoints).made if checkpoints else None)(
             function,
@@ -226,12 +228,11 @@ def connect(
     """
     for key, value in QUIET.items():
         os.environ.setdefault(key, value)
-    if env.get("RAY_ADDRESS"):
-        with _remote(env) as cluster:
-            yield cluster
-    else:
-        with _local(scaling, env, loading) as cluster:
-            yield cluster
+    with contextlib.ExitStack() as connected:
+        with without_collections():  # of what this and Ray's calls import
+            around = _remote(env) if env.get("RAY_ADDRESS") else _local(scaling, env, loading)
+            cluster = connected.enter_context(around)
+        yield cluster
 
 
 @contextlib.contextmanager
