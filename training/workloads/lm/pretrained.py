@@ -1,7 +1,8 @@
 """Causal language models of Hugging Face, trained from pretrained weights, fully or by LoRA, or from scratch.
 
-Weights are kept in fp32, whatever their stored type, and computed with in the recipe's precision. An
-exported LoRA model has its adapters merged, so that loading it needs no peft.
+Weights are kept in fp32, whatever their stored type, and computed with in the recipe's precision; with LoRA
+and bf16 the base is kept in bf16. An exported LoRA model has its adapters merged, so that loading it needs no
+peft.
 """
 
 from __future__ import annotations
@@ -153,10 +154,12 @@ def check_packing(model: Causal, name: str) -> None:
 
 
 def flops_per_token(model: Causal, context: int) -> float:
-    """Forward and backward, as `trainfleet.training.workloads.lm.gpt.flops_per_token` counts them."""
+    """Forward and backward, as `trainfleet.training.workloads.lm.gpt.flops_per_token` counts them; 4 per
+    parameter that is not trained, which has no gradient of its own.
+    """
     config = model.inner.config.get_text_config()
-    parameters = sum(each.numel() for each in model.parameters())
-    return float(6 * parameters + 12 * config.num_hidden_layers * config.hidden_size * context)
+    parameters = sum((6 if each.requires_grad else 4) * each.numel() for each in model.parameters())
+    return float(parameters + 12 * config.num_hidden_layers * config.hidden_size * context)
 
 
 def export(model: Causal, tokenizer: str | None, folder: Path) -> None:
