@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -264,6 +265,19 @@ def test_a_speech_checkpoint_has_frozen_weights_that_the_model_lacks(
     model = f"{{kind: ctc, pretrained: {folder}, alphabet: null, freeze_encoder: true}}"
     run(speech_recipe(f"workload.model={model}", "steps=2", "validation.every=2"), tmp_path / "run")
     assert f"model.inner.{lacking}" in tensors_of(newest(tmp_path / "run"))
+
+
+def test_a_pretrained_model_has_dropout_from_the_first_step_on(
+    tmp_path: Path, lora: Make, run: Run, base: Path
+) -> None:
+    """transformers loads it in evaluation mode. A run that resumes is in training mode as the whole run was."""
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps({**config, "attention_dropout": 0.5}))
+    recipe = lora("validation.every=2")
+    run(recipe, tmp_path / "whole")
+    run(recipe, tmp_path / "parts", should_stop=StopAfter(STOPPED))
+    run(recipe, tmp_path / "parts")
+    assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
