@@ -7,12 +7,13 @@ peft.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.workloads.lm.hf_tokenizer import load_tokenizer
@@ -20,17 +21,34 @@ from trainfleet.training.workloads.lm.sampling import Hear, RowSampler
 from trainfleet.training.workloads.lm.settings import GptSettings, SamplingSettings
 from trainfleet.training.workloads.lora import merged, with_lora
 from trainfleet.training.workloads.model_folder import need_transformers
+from trainfleet.training.workloads.stored_weights import Reads, StoredWeights, weights_of
 
 
-class Causal(nn.Module):
+class Causal(StoredWeights):
     """A model of transformers: tokens [B, T] to logits [B, T, V].
 
-    `positions` [B, T] start at 0 in each document of a packed sample.
+    `positions` [B, T] start at 0 in each document of a packed sample. `source` names the pretrained model.
     """
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Any, source: str | None = None) -> None:
         super().__init__()
-        self.inner = inner
+        self.inner, self.source = inner, source
+
+    def stored(self) -> Reads:
+        assert self.source is not None, "only a pretrained model has weights in files"
+        files, found, missing = weights_of(self.source), dict[str, Any](), list[str]()
+        for name, _ in self.named_parameters():
+            if (key := _name_in_files(name)) in files:
+                found[name] = files[key]
+            elif not _ADAPTER.search(name):
+                missing.append(key)
+        if missing:
+            what = f"the files of `{self.source}` lack {', '.join(missing[:3])}, or have another name for it"
+            problem = Problem(
+                "sharding.meta_init workload.model.pretrained", what, "sharding.meta_init=false"
+            )
+            raise InputError("the model does not support meta_init", [problem])
+        return found
 
     def forward(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
         # NOTE: without a mask and a cache, transformers finds the documents by their positions. It looks at
@@ -64,6 +82,15 @@ class Causal(nn.Module):
             logits_processor=[choose],
         )
         return choose.texts
+
+
+_ADAPTER = re.compile(r"\.lora_[A-Za-z_]+\.")
+"""Part of the names of peft's adapters."""
+
+
+def _name_in_files(name: str) -> str:
+    """The name of a parameter of `Causal` in the files of the pretrained model: without peft's parts."""
+    return name.removeprefix("inner.").removeprefix("base_model.model.").replace(".base_layer.", ".")
 
 
 class _Choose:
@@ -104,7 +131,7 @@ def build(settings: GptSettings, dtype: torch.dtype = torch.float32) -> Causal:
     try:
         if torch.empty(0).is_meta:
             inner = tools.AutoModelForCausalLM.from_config(
-                tools.AutoConfig.from_pretrained(settings.pretrained)
+                tools.AutoConfig.from_pretrained(settings.pretrained), dtype=dtype
             )
         else:
             inner, read = tools.AutoModelForCausalLM.from_pretrained(
@@ -122,7 +149,9 @@ def build(settings: GptSettings, dtype: torch.dtype = torch.float32) -> Causal:
         what = f"`{settings.pretrained}` lacks {', '.join(missing[:3])}, which LoRA does not train"
         fix = "use a complete model, or workload.model.lora=null"
         raise InputError("the model is not complete", [Problem("workload.model.pretrained", what, fix)])
-    return Causal(inner if settings.lora is None else with_lora(inner, settings.lora, task="CAUSAL_LM"))
+    if settings.lora is not None:
+        inner = with_lora(inner, settings.lora, task="CAUSAL_LM")
+    return Causal(inner, settings.pretrained)
 
 
 @torch.no_grad()
