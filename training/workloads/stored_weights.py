@@ -1,6 +1,6 @@
 """Weights that are read from files of safetensors, one tensor at a time.
 
-With `sharding.meta_init`, each block is sharded as soon as its weights are there, so that no rank holds the
+With `sharding.meta_init`, each block is sharded as soon as its weights are read, so that no rank holds the
 whole model.
 """
 
