@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,10 +22,11 @@ from trainfleet.training.inference.loaded import load_run
 from trainfleet.training.inference.predictor import open_predictor
 from trainfleet.training.publish.export import publish
 from trainfleet.training.recipe.schema import Recipe
-from trainfleet.training.trainer import frozen
+from trainfleet.training.trainer import frozen, loop
 from trainfleet.training.trainer.context import RunContext, RunResult
 from trainfleet.training.trainer.frozen import KEY, frozen_names
 from trainfleet.training.trainer.state import RunState
+from trainfleet.training.workloads import make_workload
 from trainfleet.training.workloads.lm.workload import LanguageModel
 from trainfleet.training.workloads.model_folder import source_digest
 
@@ -262,3 +265,57 @@ def test_a_speech_checkpoint_has_frozen_weights_that_the_model_lacks(
     model = f"{{kind: ctc, pretrained: {folder}, alphabet: null, freeze_encoder: true}}"
     run(speech_recipe(f"workload.model={model}", "steps=2", "validation.every=2"), tmp_path / "run")
     assert f"model.inner.{lacking}" in tensors_of(newest(tmp_path / "run"))
+
+
+def test_a_pretrained_model_has_dropout_from_the_first_step_on(
+    tmp_path: Path, lora: Make, run: Run, base: Path
+) -> None:
+    """transformers loads it in evaluation mode. A run that resumes is in training mode as the whole run was."""
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps({**config, "attention_dropout": 0.5}))
+    recipe = lora("validation.every=2")
+    run(recipe, tmp_path / "whole")
+    run(recipe, tmp_path / "parts", should_stop=StopAfter(STOPPED))
+    run(recipe, tmp_path / "parts")
+    assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_the_base_of_a_run_in_bf16_is_bf16_and_its_adapters_are_not(
+    tmp_path: Path, cache: Path, lora: Make, run: Run, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    """The losses are about those in fp32, a resume has the same ones, and the checkpoint has fp32 adapters."""
+    types: dict[bool, set[torch.dtype]] = {True: set(), False: set()}
+    make = loop.make_strategy
+
+    def noted(*args: Any) -> Any:
+        strategy = make(*args)
+        for each in strategy.module.parameters():
+            types[each.requires_grad].add(each.dtype)
+        return strategy
+
+    monkeypatch.setattr(loop, "make_strategy", noted)
+    recipe = lora("precision=bf16", f"strategy={strategy}")
+    run(recipe, tmp_path / "whole")
+    assert types == {True: {torch.float32}, False: {torch.bfloat16}}
+    run(recipe, tmp_path / "parts", should_stop=StopAfter(STOPPED))
+    run(recipe, tmp_path / "parts")
+    assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+    assert {
+        each.dtype for name, each in tensors_of(newest(tmp_path / "parts")).items() if "lora" in name
+    } == {torch.float32}
+    run(lora(f"strategy={strategy}"), tmp_path / "fp32")
+    assert losses(tmp_path / "whole") == pytest.approx(losses(tmp_path / "fp32"), rel=0.01)
+
+
+def test_a_weight_that_is_not_trained_has_two_thirds_of_the_operations(
+    cache: Path, lora: Make, base: Path
+) -> None:
+    """Forward, and backward to its inputs: it has no gradient of its own."""
+    recipe = lora()
+    workload = make_workload(recipe, cache)
+    model = workload.build_model()
+    trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
+    whole = sum(each.numel() for each in model.parameters())
+    attention = 12 * 2 * 32 * 16  # layers, width, context
+    assert workload.flops_per_token == 6 * trained + 4 * (whole - trained) + attention

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import transformers
+from safetensors.torch import save_file
 from torch import nn
 
 from tests.training.checkpoint_reader import tensors_of
@@ -21,6 +24,7 @@ from tests.training.training_runs import (
     rows_of,
     train_all,
 )
+from tests.training.workloads import models
 from trainfleet.errors import InputError
 from trainfleet.training.checkpoint import CheckpointError, Checkpoints, step_name
 from trainfleet.training.recipe.schema import Recipe
@@ -28,8 +32,12 @@ from trainfleet.training.trainer.context import RunContext, RunResult
 from trainfleet.training.trainer.state import RunState
 from trainfleet.training.trainer.strategies import init_weights, make_strategy
 from trainfleet.training.trainer.strategies.init_weights import build
+from trainfleet.training.workloads.lm import pretrained
+from trainfleet.training.workloads.lm.settings import GptSettings
+from trainfleet.training.workloads.settings import LoraSettings
 
 Make = Callable[..., Recipe]
+Run = Callable[..., RunResult]
 
 
 @pytest.mark.deep
@@ -242,3 +250,93 @@ def test_only_what_every_checkpoint_has_is_left_out() -> None:
     assert made.get_parameter("frozen.weight").any()
     assert made.get_buffer("made").tolist() == [1, 2, 3]
     assert made.get_parameter("first.weight") is made.get_parameter("tied.weight")
+
+
+@pytest.mark.parametrize("adapters", [False, True])
+def test_a_pretrained_model_is_read_tensor_by_tensor_with_the_same_weights(
+    tmp_path: Path, adapters: bool
+) -> None:
+    """Those of the files; adapters keep their initial values in fp32."""
+    folder = models.causal(tmp_path / "model")
+    whole = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    whole.save_pretrained(folder, max_shard_size="20KB")
+    assert len(list(folder.glob("model-*.safetensors"))) > 1
+    lora = LoraSettings(rank=2, targets=("q_proj",)) if adapters else None
+    settings, dtype = GptSettings(pretrained=str(folder), context=16, lora=lora), torch.bfloat16
+    expected = pretrained.build(settings, dtype)
+    made = build(lambda: pretrained.build(settings, dtype), 0, meta=True).materialise()
+    of_file = {name: each for name, each in made.state_dict().items() if "lora_" not in name}
+    assert {each.dtype for each in of_file.values()} == {dtype}
+    assert all(torch.equal(each, expected.state_dict()[name]) for name, each in of_file.items())
+    assert set(made.state_dict()) == set(expected.state_dict())
+    for name, each in expected.named_buffers():
+        assert torch.equal(each, dict(made.named_buffers())[name])
+    drawn = {name: each for name, each in made.state_dict().items() if "lora_" in name}
+    assert {each.dtype for each in drawn.values()} == ({torch.float32} if adapters else set())
+    assert all(bool(each.any()) == ("lora_A" in name) for name, each in drawn.items())
+
+
+def test_a_run_has_the_same_losses_with_a_model_that_is_read_tensor_by_tensor(
+    tmp_path: Path, tiny: Make, run: Run
+) -> None:
+    folder = models.causal(tmp_path / "model")
+    overrides = (
+        f"workload.model.pretrained={folder}",
+        "workload.data.tokens=model",
+        "workload.model.context=16",
+        "steps=4",
+        "optimizer.warmup=1",
+        "strategy=fsdp",
+    )
+    run(tiny(*overrides), tmp_path / "whole")
+    run(tiny(*overrides, "sharding.meta_init=true"), tmp_path / "late", should_stop=StopAfter(2))
+    run(tiny(*overrides, "sharding.meta_init=true"), tmp_path / "late")
+    agrees(rows_of(tmp_path / "late"), rows_of(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "has no model.safetensors, whose tensors are read one by one"),
+        ({"other": torch.zeros(1)}, r"lack model\.embed_tokens\.weight, model\.layers\.0"),
+    ],
+)
+def test_a_model_without_its_weights_in_files_is_refused_by_name(
+    tmp_path: Path, content: dict[str, torch.Tensor] | None, message: str
+) -> None:
+    folder = models.causal(tmp_path / "model")
+    (folder / "model.safetensors").unlink()
+    if content is not None:
+        save_file(content, folder / "model.safetensors", metadata={"format": "pt"})
+    settings = GptSettings(pretrained=str(folder), context=16)
+    with pytest.raises(InputError, match=message) as caught:
+        build(lambda: pretrained.build(settings), 0, meta=True)
+    assert caught.value.problems[0].fix == "sharding.meta_init=false"
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
+def test_no_rank_holds_a_whole_pretrained_model(tmp_path: Path, tiny: Make) -> None:
+    config = transformers.LlamaConfig(
+        vocab_size=300, hidden_size=512, intermediate_size=1024, num_hidden_layers=12, num_attention_heads=4
+    )
+    whole = transformers.LlamaForCausalLM(config)
+    size = sum(each.numel() * 4 for each in whole.parameters())
+    whole.save_pretrained(tmp_path / "model")
+    del whole
+    settings = GptSettings(pretrained=str(tmp_path / "model"), context=16)
+
+    def check(rank: int) -> dict[str, float]:
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 1 << 18)
+        grown = {}
+        late = ("strategy=fsdp", "sharding.meta_init=true")
+        for name, overrides in {"first": late, "late": late, "at once": ("strategy=ddp",)}.items():
+            context = RunContext(tmp_path, rank, 4, rank, 4)
+            work = partial(make_strategy, tiny(*overrides), lambda: pretrained.build(settings), context)
+            grown[name] = peak_growth(work) / size  # the first one imports
+        return grown
+
+    for grown in on_ranks(check, 4, tmp_path):
+        assert grown["at once"] > 0.9
+        assert grown["late"] < 0.6

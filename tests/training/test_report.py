@@ -18,6 +18,7 @@ from tests.training.pages import Balanced, figures, written
 from trainfleet.errors import InputError
 from trainfleet.training.report import read_run_summary, write_report
 from trainfleet.training.report.charts import Chart, Series, draw, library, smooth
+from trainfleet.training.report.time_breakdown import goodput
 from trainfleet.training.runtime.progress import number
 
 
@@ -196,6 +197,15 @@ def test_the_time_breakdown_adds_up_to_the_launches(run_dir: Path) -> None:
         [value / 60 * 100 for value in parts.values()]
     )
     assert re.search(r"computing <b>25\.0%</b> <span class=\"muted\">15\.0 s", page)
+    assert read_run_summary(run_dir).figures()["goodput"] == pytest.approx(0.25)
+    assert re.search(r"<span>goodput</span><b>25\.0%</b>", page)
+
+
+def test_goodput_is_the_share_of_the_reserved_time_and_a_queue_reserves_nothing() -> None:
+    parts = {"computing": 50.0, "communicating": 10.0, "saving checkpoints": 5.0, "starting": 15.0}
+    assert goodput(parts) == 0.75
+    assert goodput({**parts, "waiting in a queue": 7200.0}) == 0.75
+    assert goodput({"waiting in a queue": 7200.0}) is None
 
 
 def test_kill_and_resume_are_listed_in_order(run_dir: Path) -> None:

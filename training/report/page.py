@@ -139,6 +139,8 @@ def _tiles(summary: RunSummary) -> list[tuple[str, str, str]]:
                 f"in {len(summary.launches)} launch{many}, {figures['resumes']} resumed",
             )
         )
+    if figures["goodput"] is not None:
+        tiles.append(("goodput", f"{figures['goodput']:.1%}", "of the reserved time was spent training"))
     return [*tiles, *_cost_tiles(summary), *_machine_time_tiles(summary)]
 
 

@@ -21,7 +21,7 @@ import yaml
 from trainfleet import yaml_limits
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.report.cost import PoolCost, pool_costs
-from trainfleet.training.report.time_breakdown import shares, wall_seconds
+from trainfleet.training.report.time_breakdown import goodput, shares, wall_seconds
 from trainfleet.training.runs.limits import Used, used_by
 from trainfleet.training.runs.machine_time import machine_times, timeline, totals
 from trainfleet.training.runs.reader import MARKER, Rows, last_lines, last_sign, read_rows, read_run
@@ -212,6 +212,7 @@ class RunSummary:
             "events": len(self.rows.of("event")),
             "seconds": wall_seconds(self.launches, self.last_activity),
             "time": dict(self.time_shares()),
+            "goodput": goodput(dict(self.time_shares())),
             "cost": [each.document() for each in self.cost()],
             "held_seconds": round(self.used().hours * 3600, 3),
             "usd": self.used().usd,

@@ -59,6 +59,14 @@ def shares(
     return [(part, total.seconds[part]) for part in PARTS if total.seconds.get(part, 0.0) > 0]
 
 
+def goodput(parts: Mapping[str, float]) -> float | None:
+    """Share of the time for which machines were reserved that trained what the run has kept: computing and
+    exchanging gradients. A queue reserves nothing. None without any time.
+    """
+    reserved = sum(parts.values()) - parts.get(QUEUEING, 0.0)
+    return (parts.get(COMPUTING, 0.0) + parts.get(COMMUNICATING, 0.0)) / reserved if reserved > 0 else None
+
+
 def intervals(rows: Rows) -> list[Span]:
     """The time of each row of training."""
     spans: list[Span] = []

@@ -77,6 +77,7 @@ class _Run:
         self.workload = after_all(lambda: make_workload(recipe, context.cache))
         check_sizes(self.workload, context.world_size)
         self.storage = RunStorage(recipe, context.run_dir, self._event)
+        self.workload.frozen_precision = recipe.precision
         resumes = will_resume(recipe, self.storage, context.rank)
         self.strategy = make_strategy(recipe, self.workload.build_model, context, resumes)
         self.optimizer = make_optimizer(recipe.optimizer, self.strategy.module, recipe.sharding.blocks)

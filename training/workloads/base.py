@@ -84,6 +84,8 @@ class Workload(ABC):
             model of `build_model` or `import_` is converted, and the batches of `read` are not.
         precision: the type of the weights that `build_model` and `import_` make. It may be set to bf16 before
             they are called; they may ignore it.
+        frozen_precision: the type of the weights that `build_model` makes and that are not trained. Set to
+            bf16 before a training in bf16; workloads may ignore it.
         on_meta: whether `build_model` works on the meta device and `state_dict` has all of its tensors: a
             checkpoint is then read straight into it, without weights made before.
         wants_metrics: whether this pass needs `metrics`, set before each `forward_loss`: False in training
@@ -104,6 +106,7 @@ class Workload(ABC):
     streams: bool = False
     precisions: Sequence[Precision] = ("fp32",)
     precision: Precision = "fp32"
+    frozen_precision: Precision = "fp32"
     on_meta: bool = False
     wants_metrics: bool = True
     thread_safe_batch: bool = False

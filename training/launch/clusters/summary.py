@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from trainfleet.errors import TrainfleetError
 from trainfleet.files import write_whole
 from trainfleet.training.report.compare import comparison
 from trainfleet.training.report.run_summary import RunSummary, read_run_summary
-from trainfleet.training.report.time_breakdown import COMMUNICATING, COMPUTING
+from trainfleet.training.report.time_breakdown import goodput
 
 FINISHED = ("finished", "detached")
 """How a run may end without a fault."""
@@ -58,9 +59,9 @@ def overall(members: Sequence[Member], summaries: Sequence[RunSummary]) -> dict[
     mode = next((each["mode"] for each in figures), "min")
     values = [each["best_validation"] for each in figures if each["figure"] == main]
     known = [value for value in values if value is not None]
-    times = [dict(each["time"]) for each in figures]
-    whole = sum(sum(each.values()) for each in times)
-    useful = sum(each.get(COMPUTING, 0.0) + each.get(COMMUNICATING, 0.0) for each in times)
+    times: Counter[str] = Counter()
+    for each in figures:
+        times.update(each["time"])
     costs = [next((row["usd"] for row in each["cost"]), None) for each in figures]
     return {
         "clusters": len(members),
@@ -72,7 +73,7 @@ def overall(members: Sequence[Member], summaries: Sequence[RunSummary]) -> dict[
         "mean_validation": fmean(known) if known else None,
         "tokens_per_second": _total([each["tokens_per_second"] for each in figures]),
         "samples_per_second": _total([each["samples_per_second"] for each in figures]),
-        "goodput": useful / whole if whole else None,
+        "goodput": goodput(times),
         "usd": _total(costs),
         "resumes": sum(each["resumes"] for each in figures),
         "launches": sum(each["launches"] for each in figures),
@@ -92,7 +93,7 @@ def overall_rows(members: Sequence[Member], summaries: Sequence[RunSummary]) -> 
         (f"mean of the best validations ({figure})", found["mean_validation"], "{:.4f}"),
         ("tokens per second, all together", found["tokens_per_second"], "{:,.0f}"),
         ("samples per second, all together", found["samples_per_second"], "{:,.0f}"),
-        ("goodput (share of the time spent training)", found["goodput"], "{:.1%}"),
+        ("goodput (share of the reserved time spent training)", found["goodput"], "{:.1%}"),
         ("cost", found["usd"], "${:,.2f}"),
         ("resumed", found["resumes"], "{}"),
     ]

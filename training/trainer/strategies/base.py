@@ -43,7 +43,8 @@ class Strategy(ABC):
     not_drawn: frozenset[str] = frozenset()
 
     def __init__(self, module: nn.Module) -> None:
-        self.module = module
+        # As after a validation: a pretrained model is loaded in evaluation mode, without dropout.
+        self.module = module.train()
         self.parallel: nn.Module = module
         self.parameters = sum(each.numel() for each in module.parameters())
 

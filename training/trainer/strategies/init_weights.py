@@ -5,7 +5,8 @@ With `meta_init` the model is built on the meta device while every operation on 
 tensor
 is created by replaying its operations on the CPU with a generator seeded from the seed and the tensor's name,
 so
-it is equal with every strategy, world size and device. Weights that are read from a file cannot be recorded.
+it is equal with every strategy, world size and device. Weights that the constructor reads from a file cannot
+be recorded; a model of `StoredWeights` says where each one is, and it is read in its turn.
 A resumed run creates nothing that its checkpoint has: those tensors are zeros until it is loaded.
 """
 
@@ -24,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.training.workloads.stored_weights import Reads, StoredWeights
 
 _SILENT = ("_no_grad_trunc_normal_", "dirac_", "orthogonal_", "sparse_")
 _FIX = "sharding.meta_init=false"
@@ -33,8 +35,17 @@ _SUMMARY = "the model does not support meta_init"
 class Built:
     """A model whose weights may still be on the meta device; `materialise` creates those of a part."""
 
-    def __init__(self, model: nn.Module, seed: int, record: _Record | None, *, resumes: bool = False) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        seed: int,
+        record: _Record | None,
+        *,
+        resumes: bool = False,
+        stored: Reads | None = None,
+    ) -> None:
         self.model = model
+        self._stored = stored or {}
         overwritten = _in_every_checkpoint(model) if record is not None and resumes else {}
         self.not_drawn = frozenset(overwritten)
         """Names of the tensors that are zeros, for a checkpoint to overwrite."""
@@ -67,6 +78,8 @@ class Built:
         assert self._record is not None
         if id(tensor) in self._zeros:
             real = torch.zeros(tensor.shape, dtype=tensor.dtype)
+        elif read := self._stored.get(self._names[id(tensor)]):
+            real = read().to(tensor.dtype, copy=True)  # not a view of a file
         else:
             name = self._names[id(tensor)]
             with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -96,12 +109,13 @@ def build(make: Callable[[], nn.Module], seed: int, meta: bool, *, resumes: bool
     except (RuntimeError, NotImplementedError) as error:
         what = f"the model cannot be built on the meta device: {str(error).splitlines()[0]}"
         raise InputError(_SUMMARY, [Problem("sharding.meta_init", what, _FIX)]) from error
-    unknown = [name for name, tensor in _named(model) if not record.knows(tensor)]
+    stored = model.stored() if isinstance(model, StoredWeights) else {}
+    unknown = [name for name, tensor in _named(model) if name not in stored and not record.knows(tensor)]
     if unknown:
         tensors = f"{', '.join(unknown[:3])} {'is' if len(unknown) == 1 else 'are'}"
         what = f"{tensors} not created by operations that can be replayed"
         raise InputError(_SUMMARY, [Problem("sharding.meta_init", what, _FIX)])
-    return Built(model, seed, record, resumes=resumes)
+    return Built(model, seed, record, resumes=resumes, stored=stored)
 
 
 class _Record(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch is partly typed

@@ -1,17 +1,19 @@
 """Causal language models of Hugging Face, trained from pretrained weights, fully or by LoRA, or from scratch.
 
-Weights are kept in fp32, whatever their stored type, and computed with in the recipe's precision. An
-exported LoRA model has its adapters merged, so that loading it needs no peft.
+Weights are kept in fp32, whatever their stored type, and computed with in the recipe's precision; with LoRA
+and bf16 the base is kept in bf16. An exported LoRA model has its adapters merged, so that loading it needs no
+peft.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.workloads.lm.hf_tokenizer import load_tokenizer
@@ -19,17 +21,34 @@ from trainfleet.training.workloads.lm.sampling import Hear, RowSampler
 from trainfleet.training.workloads.lm.settings import GptSettings, SamplingSettings
 from trainfleet.training.workloads.lora import merged, with_lora
 from trainfleet.training.workloads.model_folder import need_transformers
+from trainfleet.training.workloads.stored_weights import Reads, StoredWeights, weights_of
 
 
-class Causal(nn.Module):
+class Causal(StoredWeights):
     """A model of transformers: tokens [B, T] to logits [B, T, V].
 
-    `positions` [B, T] start at 0 in each document of a packed sample.
+    `positions` [B, T] start at 0 in each document of a packed sample. `source` names the pretrained model.
     """
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Any, source: str | None = None) -> None:
         super().__init__()
-        self.inner = inner
+        self.inner, self.source = inner, source
+
+    def stored(self) -> Reads:
+        assert self.source is not None, "only a pretrained model has weights in files"
+        files, found, missing = weights_of(self.source), dict[str, Any](), list[str]()
+        for name, _ in self.named_parameters():
+            if (key := _name_in_files(name)) in files:
+                found[name] = files[key]
+            elif not _ADAPTER.search(name):
+                missing.append(key)
+        if missing:
+            what = f"the files of `{self.source}` lack {', '.join(missing[:3])}, or have another name for it"
+            problem = Problem(
+                "sharding.meta_init workload.model.pretrained", what, "sharding.meta_init=false"
+            )
+            raise InputError("the model does not support meta_init", [problem])
+        return found
 
     def forward(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
         # NOTE: without a mask and a cache, transformers finds the documents by their positions. It looks at
@@ -63,6 +82,15 @@ class Causal(nn.Module):
             logits_processor=[choose],
         )
         return choose.texts
+
+
+_ADAPTER = re.compile(r"\.lora_[A-Za-z_]+\.")
+"""Part of the names of peft's adapters."""
+
+
+def _name_in_files(name: str) -> str:
+    """The name of a parameter of `Causal` in the files of the pretrained model: without peft's parts."""
+    return name.removeprefix("inner.").removeprefix("base_model.model.").replace(".base_layer.", ".")
 
 
 class _Choose:
@@ -103,7 +131,7 @@ def build(settings: GptSettings, dtype: torch.dtype = torch.float32) -> Causal:
     try:
         if torch.empty(0).is_meta:
             inner = tools.AutoModelForCausalLM.from_config(
-                tools.AutoConfig.from_pretrained(settings.pretrained)
+                tools.AutoConfig.from_pretrained(settings.pretrained), dtype=dtype
             )
         else:
             inner, read = tools.AutoModelForCausalLM.from_pretrained(
@@ -121,7 +149,9 @@ def build(settings: GptSettings, dtype: torch.dtype = torch.float32) -> Causal:
         what = f"`{settings.pretrained}` lacks {', '.join(missing[:3])}, which LoRA does not train"
         fix = "use a complete model, or workload.model.lora=null"
         raise InputError("the model is not complete", [Problem("workload.model.pretrained", what, fix)])
-    return Causal(inner if settings.lora is None else with_lora(inner, settings.lora, task="CAUSAL_LM"))
+    if settings.lora is not None:
+        inner = with_lora(inner, settings.lora, task="CAUSAL_LM")
+    return Causal(inner, settings.pretrained)
 
 
 @torch.no_grad()
@@ -153,10 +183,12 @@ def check_packing(model: Causal, name: str) -> None:
 
 
 def flops_per_token(model: Causal, context: int) -> float:
-    """Forward and backward, as `trainfleet.training.workloads.lm.gpt.flops_per_token` counts them."""
+    """Forward and backward, as `trainfleet.training.workloads.lm.gpt.flops_per_token` counts them; 4 per
+    parameter that is not trained, which has no gradient of its own.
+    """
     config = model.inner.config.get_text_config()
-    parameters = sum(each.numel() for each in model.parameters())
-    return float(6 * parameters + 12 * config.num_hidden_layers * config.hidden_size * context)
+    parameters = sum((6 if each.requires_grad else 4) * each.numel() for each in model.parameters())
+    return float(parameters + 12 * config.num_hidden_layers * config.hidden_size * context)
 
 
 def export(model: Causal, tokenizer: str | None, folder: Path) -> None:

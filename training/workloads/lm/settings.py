@@ -209,9 +209,10 @@ class LmSettings(WorkloadSettings):
                 what,
                 "name workload.model.pretrained, or leave it out",
             )
-        if model.pretrained is not None and recipe.sharding.meta_init:
-            what = "a pretrained model's weights are read, not made"
-            yield "sharding.meta_init workload.model.pretrained", what, "sharding.meta_init=false"
+        packing = self.data.conversations is not None and self.data.conversations.packing
+        if model.pretrained is not None and recipe.sharding.meta_init and packing:
+            what = "a pretrained model is tried with packed samples as a whole"
+            yield "sharding.meta_init workload.data.conversations.packing", what, "one of them must be false"
         if model.architecture is not None and recipe.sharding.meta_init:
             what = "an architecture of transformers initialises its weights as a whole"
             yield "sharding.meta_init workload.model.architecture", what, "sharding.meta_init=false"

@@ -96,7 +96,9 @@ class LanguageModel(Workload):
             inner = build_architecture(settings, self.encoder.vocabulary, self.encoder.end, dtype)
             model = _pretrained().Causal(inner)
         else:
-            model = _pretrained().build(settings, dtype)
+            # With LoRA, the base is what is not trained.
+            frozen = dtype_of(self.frozen_precision) if settings.lora is not None else dtype
+            model = _pretrained().build(settings, frozen if self._trains else dtype)
         conversations = self.settings.data.conversations
         # Inference has no packed samples, and a model on the meta device computes nothing.
         if self._trains and conversations and conversations.packing and not torch.empty(0).is_meta:
