@@ -373,7 +373,6 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ.setdefault("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")
         sink.send("note", text="starting SkyPilot")
         with without_collections():
-            with without_collections():
             import sky
         follower = Follower(spec, sink.send, sky)
 
