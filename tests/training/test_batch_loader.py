@@ -343,7 +343,8 @@ def test_the_steps_to_come_are_known_up_to_the_last_one(depth: int) -> None:
         global_batch=8, micro_batch=2, samples=40, measures_noise=lambda step: step == 3
     )
     order = SampleOrder(0, 100)
-    upcoming = UpcomingSteps(order, workload, controllers, depth, world_size=2)
+    context: Any = SimpleNamespace(rank=1, world_size=2)
+    upcoming = UpcomingSteps(order, workload, controllers, depth, context)
     steps = {0: 0, 1: 1, 2: 1, 5: 3}[depth]  # two micro batches each
     for step in range(5):
         samples, later = upcoming.at(step, 8 * step)

@@ -21,7 +21,6 @@ from trainfleet.training.recipe.schema import Optimizer, Recipe
 from trainfleet.training.runtime.process_group import single_process_group
 from trainfleet.training.trainer.context import RunContext
 from trainfleet.training.trainer.optimizer import make_optimizer
-from trainfleet.training.trainer.step import micro_batches
 from trainfleet.training.trainer.strategies import make_strategy
 from trainfleet.training.trainer.strategies.wrap import find_blocks
 
@@ -309,21 +308,3 @@ def test_ranks_that_cannot_be_divided_into_replicas_are_rejected(
     )  # and then only one rank starts
     with single_process_group(), pytest.raises(InputError, match="replicas"):
         make_strategy(recipe, lambda: nn.Linear(2, 2), RunContext(tmp_path, cache=cache))
-
-
-@pytest.mark.parametrize(
-    ("size", "micro_batch", "world_size"),
-    [(16, 4, 1), (16, 4, 2), (16, 4, 3), (16, 4, 5), (7, 2, 3), (4, 1, 3), (3, 8, 3), (512, 32, 8)],
-)
-def test_micro_batches_tile_the_global_batch_on_any_number_of_ranks(
-    size: int, micro_batch: int, world_size: int
-) -> None:
-    dealt = [micro_batches(size, micro_batch, rank, world_size) for rank in range(world_size)]
-    assert len({len(each) for each in dealt}) == 1
-    assert sorted(place for rank in dealt for start, end in rank for place in range(start, end)) == list(
-        range(size)
-    )
-    lengths = [end - start for rank in dealt for start, end in rank]
-    assert max(lengths) <= micro_batch
-    assert max(lengths) - min(lengths) <= 1
-    assert len(dealt[0]) == -(-size // (micro_batch * world_size))

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.training.data.dealing import WHOLE, Part
 
 if TYPE_CHECKING:
     import torch
@@ -26,14 +27,16 @@ class Order(Protocol):
     """An endless order of `size` samples, epoch after epoch."""
 
     size: int
+    by_block: ClassVar[bool]
+    """Whether samples are read block by block, so that each rank is dealt samples of few blocks."""
 
     def indices(self, start: int, count: int) -> list[int]:
         """The samples at `count` positions from `start` on, counted from the run's start."""
         ...
 
-    def upcoming(self, start: int, count: int) -> list[int]:
-        """Samples to pass to `Workload.prefetch` before `count` positions from `start`; may look further
-        ahead.
+    def upcoming(self, start: int, count: int, part: Part = WHOLE) -> list[int]:
+        """Samples to pass to `Workload.prefetch` before a rank reads its part of `count` positions from
+        `start`; may look further ahead.
         """
         ...
 
@@ -49,6 +52,7 @@ class SampleOrder:
     seed: int
     size: int
     shuffled: bool = True
+    by_block: ClassVar[bool] = False
     _permutations: dict[int, NDArray[np.int64]] = field(default_factory=dict, repr=False)
 
     def index(self, position: int) -> int:
@@ -63,7 +67,7 @@ class SampleOrder:
             found += self._piece(epoch, place, min(place + count - len(found), self.size))
         return found
 
-    def upcoming(self, start: int, count: int) -> list[int]:
+    def upcoming(self, start: int, count: int, part: Part = WHOLE) -> list[int]:  # noqa: ARG002 - as others
         """The same as `indices`: a full permutation is for data that is not streamed."""
         for past in [each for each in self._permutations if each < start // self.size]:
             del self._permutations[past]
@@ -96,6 +100,8 @@ class WindowOrder:
         window: number of blocks that are shuffled together.
     """
 
+    by_block: ClassVar[bool] = True
+
     def __init__(self, seed: int, rows: Sequence[int], window: int) -> None:
         self.seed, self.window = seed, window
         self._rows = np.asarray(rows, dtype=np.int64)
@@ -103,7 +109,7 @@ class WindowOrder:
         self.size = int(self._first[-1])
         self._epochs: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
         self._windows: dict[tuple[int, int], NDArray[np.int64]] = {}
-        self._last_upcoming: tuple[list[tuple[int, int]], list[int]] = [], []
+        self._last_upcoming: tuple[Any, list[int]] = None, []
 
     def indices(self, start: int, count: int) -> list[int]:
         """The samples at `count` positions from `start` on."""
@@ -115,8 +121,9 @@ class WindowOrder:
             found += samples[place - first : place - first + count - len(found)].tolist()
         return found
 
-    def upcoming(self, start: int, count: int) -> list[int]:
-        """One sample of each block that the positions need, then of each block of the next window.
+    def upcoming(self, start: int, count: int, part: Part = WHOLE) -> list[int]:
+        """One sample of each block that the part of the positions needs, then of each block of the next
+        window: `part.margin` covers what a batch deviates from its window, and a block outside is rare.
 
         Returns the same list object while nothing changes.
         """
@@ -127,19 +134,20 @@ class WindowOrder:
             number, _ = self._window_at(epoch, within)
             windows.append((epoch, number))
             place += int(self._epoch(epoch)[1][number]) - within
-        if windows != self._last_upcoming[0]:
-            blocks = [
-                self._epoch(epoch)[0][number * self.window : (number + 1) * self.window].tolist()
-                for epoch, number in windows
-            ]
+        if (windows, part) != self._last_upcoming[0]:
+            blocks = [part.of(self._blocks(*window), self._rows) for window in windows]
             self._last_upcoming = (
-                windows,
+                (windows, part),
                 [
                     int(self._first[block])
                     for block in dict.fromkeys(block for each in blocks for block in each)
                 ],
             )
         return self._last_upcoming[1]
+
+    def _blocks(self, epoch: int, number: int) -> NDArray[np.int64]:
+        """The blocks of a window."""
+        return self._epoch(epoch)[0][number * self.window : (number + 1) * self.window]
 
     def _epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """An epoch's blocks in order, and the position within the epoch at which each window ends."""
@@ -161,7 +169,7 @@ class WindowOrder:
         if (epoch, number) not in self._windows:
             if len(self._windows) > 1:
                 self._windows.clear()
-            blocks = self._epoch(epoch)[0][number * self.window : (number + 1) * self.window]
+            blocks = self._blocks(epoch, number)
             members = np.concatenate(
                 [np.arange(self._first[block], self._first[block + 1]) for block in blocks]
             )
@@ -222,14 +230,6 @@ def permutation(seed: int, epoch: int, size: int, part: str = "") -> torch.Tenso
 
     digest = hashlib.sha256(f"{seed}:{epoch}{f':{part}' if part else ''}".encode()).digest()
     return torch.randperm(size, generator=torch.Generator().manual_seed(int.from_bytes(digest[:7])))
-
-
-def micro_batch_starts(
-    step: int, global_batch: int, micro_batch: int, rank: int, world_size: int
-) -> list[int]:
-    """Start positions of a rank's micro batches in a step. Over all ranks they tile [step·G, step·G + G)."""
-    accumulation = global_batch // (micro_batch * world_size)
-    return [step * global_batch + (turn * world_size + rank) * micro_batch for turn in range(accumulation)]
 
 
 def spread(size: int, limit: int | None) -> Sequence[int]:

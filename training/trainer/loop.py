@@ -100,9 +100,9 @@ class _Run:
         self.state = RunState(recipe, *parts, saves=self.saves, assets=dict(self.workload.assets()))
         self.state.protect(self.checkpoints.staging)
         self.state.frozen_source = agreed_source(self.workload, self.strategy.module, context)
-        self.stepper = Stepper(recipe, context, self.workload, self.strategy)
+        self.stepper = Stepper(recipe, context, self.workload, self.strategy, self.order.by_block)
         loader = self.stepper.loader
-        self.upcoming = UpcomingSteps(self.order, loader, self.controllers, loader.depth, context.world_size)
+        self.upcoming = UpcomingSteps(self.order, loader, self.controllers, loader.depth, context)
         self.evaluator = Evaluator(recipe, context, self.workload, self.stepper, self.state.average)
         self.readings = Readings(
             run_ahead(recipe, context.device, collections=bool(self.workload.collections("train")))

@@ -12,6 +12,7 @@ from itertools import islice
 import torch
 import torch.distributed as dist
 
+from trainfleet.training.data.dealing import deal
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.batch_loader import BatchLoader
 from trainfleet.training.trainer.context import RunContext
@@ -49,8 +50,16 @@ class StepResult:
 class Stepper:
     """Computes gradients. Knows the ranks, but neither the optimizer nor the position in the run."""
 
-    def __init__(self, recipe: Recipe, context: RunContext, workload: Workload, strategy: Strategy) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        context: RunContext,
+        workload: Workload,
+        strategy: Strategy,
+        by_block: bool = False,
+    ) -> None:
         self.recipe, self.context, self.workload, self.strategy = recipe, context, workload, strategy
+        self.by_block = by_block
         self.micro_batch = recipe.batch.micro_batch
         self.throughput = Throughput()
         self._checker = BatchChecker(recipe.workload.name, workload)
@@ -110,8 +119,8 @@ class Stepper:
 
     def rank_micro_batches(self, samples: list[int]) -> list[list[int]]:
         """This rank's micro batches of a global batch. Some may be empty; all ranks have the same number."""
-        places = micro_batches(len(samples), self.micro_batch, self.context.rank, self.context.world_size)
-        return [samples[start:end] for start, end in places]
+        context = self.context
+        return deal(samples, self.micro_batch, context.rank, context.world_size, by_block=self.by_block)
 
     def _inputs(self, samples: list[int], measure_noise: bool) -> list[list[int]]:
         """The samples of this rank's passes over a global batch."""
@@ -202,19 +211,6 @@ def unchanged_buffers(module: torch.nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for each, value in before:
                 each.copy_(value)
-
-
-def micro_batches(size: int, micro_batch: int, rank: int, world_size: int) -> list[tuple[int, int]]:
-    """Start and end of this rank's micro batches in a global batch of `size`.
-
-    Over all ranks they tile it in turn, as evenly as possible and never larger than `micro_batch`. If the
-    ranks
-    do not divide it there is one more turn, so a run can continue with any number of workers.
-    """
-    accumulation = -(-size // (micro_batch * world_size))
-    slots = accumulation * world_size
-    edges = [slot * size // slots for slot in range(slots + 1)]
-    return [(edges[slot], edges[slot + 1]) for slot in range(rank, slots, world_size)]
 
 
 def _halves(samples: list[int]) -> tuple[list[int], list[int]]:

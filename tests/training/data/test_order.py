@@ -18,7 +18,6 @@ from trainfleet.training.data import (
     WindowOrder,
     check_sizes,
     make_order,
-    micro_batch_starts,
     permutation,
     share,
     spread,
@@ -59,25 +58,6 @@ def test_reading_ahead_computes_the_permutation_of_each_epoch_once(monkeypatch: 
         order.indices(position + 8, 4)
     assert epochs == [0, 1, 2, 3, 4]
     assert len(order._permutations) <= 2
-
-
-@given(
-    step=st.integers(0, 50),
-    micro=st.integers(1, 4),
-    accumulation=st.integers(1, 4),
-    world_size=st.integers(1, 6),
-)
-def test_ranks_share_a_global_batch_without_gap_or_overlap(
-    step: int, micro: int, accumulation: int, world_size: int
-) -> None:
-    size = micro * accumulation * world_size
-    positions = [
-        start + place
-        for rank in range(world_size)
-        for start in micro_batch_starts(step, size, micro, rank, world_size)
-        for place in range(micro)
-    ]
-    assert sorted(positions) == list(range(step * size, step * size + size))
 
 
 def test_each_epoch_and_seed_has_its_own_order() -> None:
@@ -154,23 +134,6 @@ def test_a_window_limits_the_blocks_in_use_and_upcoming_lists_the_next_ones(
         assert places == list(range(places[0], places[0] + len(places)))
     needed = {int(block_of[sample]) for sample in order.indices(start, count)}
     assert needed <= {int(block_of[sample]) for sample in order.upcoming(start, count)}
-
-
-@given(
-    seed=seeds, rows=blocks, step=st.integers(0, 20), world_size=st.integers(1, 4), micro=st.integers(1, 3)
-)
-def test_any_world_size_trains_on_the_same_global_batches(
-    seed: int, rows: list[int], step: int, world_size: int, micro: int
-) -> None:
-    size = micro * world_size * 2
-    alone = WindowOrder(seed, rows, 2).indices(step * size, size)
-    dealt = [
-        index
-        for rank in range(world_size)
-        for start in micro_batch_starts(step, size, micro, rank, world_size)
-        for index in WindowOrder(seed, rows, 2).indices(start, micro)
-    ]
-    assert sorted(dealt) == sorted(alone)
 
 
 ROWS, BLOCKS, WINDOW, BATCH, EPOCHS = 64, 256, 16, 32, 20

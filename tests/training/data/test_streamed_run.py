@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests.training.training_runs import StopAfter
+from tests.training.training_runs import StopAfter, agrees, recipe_on, train_all
 from trainfleet.errors import InputError
 from trainfleet.training.data import WindowOrder, make_order
+from trainfleet.training.data.dealing import deal
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.trainer import step
 from trainfleet.training.trainer.context import RunResult
 from trainfleet.training.workloads.lm.workload import LanguageModel
 
@@ -36,6 +38,40 @@ def test_a_streamed_run_resumes_with_the_same_losses(
     run(recipe, tmp_path / "stopped")
     assert losses(tmp_path / "stopped") == losses(tmp_path / "whole")
     assert len(losses(tmp_path / "whole")) == 8
+
+
+def test_streamed_samples_are_dealt_by_their_blocks_and_others_by_their_positions(
+    tmp_path: Path,
+    tiny: Callable[..., Recipe],
+    run: Callable[..., RunResult],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[bool] = []
+
+    def noted(*args: Any, by_block: bool) -> list[list[int]]:
+        asked.append(by_block)
+        return deal(*args, by_block=by_block)
+
+    monkeypatch.setattr(step, "deal", noted)
+    for name, changes, expected in (("streamed", STREAMED, True), ("in-memory", ("steps=8",), False)):
+        asked.clear()
+        run(tiny(*changes), tmp_path / name)
+        assert set(asked) == {expected}
+
+
+@pytest.mark.deep
+def test_two_ranks_that_read_their_shares_train_as_one_and_resume(
+    tmp_path: Path, text_folder: Path, cache: Path
+) -> None:
+    recipes = {
+        name: recipe_on(text_folder, *STREAMED, "steps=12", f"strategy={name}") for name in ("ddp", "fsdp")
+    }
+    one = train_all(recipes, tmp_path / "one", cache, 1)
+    two = train_all(recipes, tmp_path / "two", cache, 2)
+    cut = train_all(recipes, tmp_path / "cut", cache, 2, stop_first=5)
+    for name in recipes:
+        agrees(one[name], two[name])
+        agrees(two[name], cut[name])
 
 
 def test_streaming_changes_the_order_and_nothing_else(tiny: Callable[..., Recipe], cache: Path) -> None:
