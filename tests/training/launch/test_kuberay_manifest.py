@@ -88,7 +88,9 @@ def test_every_port_names_its_protocol(case: str) -> None:
     for document in objects_of(case):
         for template in templates(document):
             for container in containers(template):
-                assert all(port["protocol"] == "TCP" for port in container.get("ports", [])), container["name"]
+                assert all(port["protocol"] == "TCP" for port in container.get("ports", [])), container[
+                    "name"
+                ]
 
 
 @CASES
