@@ -151,11 +151,15 @@ def _explanation(error: ApiError, cluster: Cluster) -> tuple[str, str, str, str]
         case 400 | 422 if "unknown field" in message or "strict decoding" in message:
             what = f"does not support: {message.rpartition('strict decoding error: ')[2]}"
             return UNSUPPORTED, name, what, f"KubeRay {KUBERAY} or newer, with its resource definitions"
-        case 500 if "failed calling webhook" in message and "kueue" in message:
-            fix = "try again in a minute; `kubectl -n kueue-system get pods` shows the controller"
-            return "the cluster's queue does not answer", name, message.rpartition("failed to call ")[2], fix
         case _:
-            return "the cluster rejects the run", name, message, ""
+            return _rejected(message, name)
+
+
+def _rejected(message: str, name: str) -> tuple[str, str, str, str]:
+    if "failed calling webhook" in message and "kueue" in message:
+        fix = "try again in a minute; `kubectl -n kueue-system get pods` shows the controller"
+        return "the cluster's queue does not answer", name, message.rpartition("failed to call ")[2], fix
+    return "the cluster rejects the run", name, message, ""
 
 
 def _forbidden(message: str, cluster: Cluster) -> tuple[str, str, str, str]:
