@@ -8,6 +8,7 @@ import re
 import ssl
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
@@ -96,7 +97,7 @@ def here(place: Place, run: str, *more: str) -> list[Any]:
     """The losses of the same recipe on this machine."""
     store = ("--storage", str(place.folder / "here"))
     done = place.call(
-        *("launch", "lm-tiny", "--on", "local", "--run", run, "--json", *store, place.data, *ONE, *more)
+        *("launch", "lm-tiny", "--on", "torchrun", "--run", run, "--json", *store, place.data, *ONE, *more)
     )
     assert done.returncode == 0, done.stderr
     return losses(document(done.stdout))
@@ -132,7 +133,9 @@ def test_a_run_waits_for_its_turn_and_says_why(place: Place) -> None:
             states = {each["run"]: each["state"] for each in listed}
             assert (states["waits"], states["large"]) == ("queued", "queued")
             # Neither a follower that leaves nor a controller that restarts loses its place.
-            attached = place.begin("attach", "runs", "attach", "waits", *where)
+            (place.folder / "elsewhere").mkdir()  # the launcher holds the run's folder here
+            elsewhere = replace(place, folder=place.folder / "elsewhere")
+            attached = elsewhere.begin("attach", "runs", "attach", "waits", *where)
             until(lambda: "insufficient unused quota" in attached.output, "why it waits, to `attach`", 60)
             attached.interrupt()
             restart_controller(place)

@@ -168,8 +168,8 @@ Priority = Annotated[
     str | None,
     typer.Option(
         "--priority",
-        help="kuberay, sky: the priority in the queue and of the pods: high, normal or low. A run of high "
-        "priority preempts others, which continue later.",
+        help="kuberay, sky: the priority in the queue and of the pods: high, normal or low. In the "
+        "queue, a run preempts those of lower priority, which continue later.",
         rich_help_panel=KUBERNETES,
         show_default="normal",
     ),

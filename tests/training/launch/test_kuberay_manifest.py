@@ -83,6 +83,17 @@ def containers(template: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @CASES
+def test_every_port_names_its_protocol(case: str) -> None:
+    """Kueue never starts a RayJob with one that does not, where KubeRay's definitions have no default for it."""
+    for document in objects_of(case):
+        for template in templates(document):
+            for container in containers(template):
+                assert all(port["protocol"] == "TCP" for port in container.get("ports", [])), container[
+                    "name"
+                ]
+
+
+@CASES
 def test_every_object_is_valid_for_its_schema(case: str) -> None:
     for document in objects_of(case):
         assert [str(each) for each in metadata_mistakes(document["kind"], document["metadata"])] == []

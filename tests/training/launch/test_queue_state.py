@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.training.launch.fake_api import FakeApi
+from trainfleet.training.launch.kuberay.checks import explain
 from trainfleet.training.launch.kuberay.stop_request import ask_ranks
 from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster, connect
 from trainfleet.training.launch.remote.queue_state import why_queued
@@ -73,3 +74,13 @@ def test_every_pod_with_ranks_is_asked_to_stop_and_no_other() -> None:
     ]
     assert ask_ranks(cluster, pods, "launch") == 2
     assert sorted(cluster.asked) == [(name, "ray-worker") for name in "abc"]
+
+
+def test_a_queue_whose_controller_is_down_is_named(api: FakeApi) -> None:
+    webhook = 'failed calling webhook "mrayjob.kb.io": failed to call webhook: Post "https://kueue-webhook'
+    refused = f'{webhook}-service.kueue-system.svc:443/mutate-ray-io-v1-rayjob": connection refused'
+    error = explain(ApiError(500, "InternalError", refused), connect("fake", "", "", "training"))
+    assert "the cluster's queue does not answer" in str(error)
+    (problem,) = error.problems
+    assert "connection refused" in problem.what
+    assert "kubectl -n kueue-system get pods" in problem.fix

@@ -152,15 +152,14 @@ def _explanation(error: ApiError, cluster: Cluster) -> tuple[str, str, str, str]
             what = f"does not support: {message.rpartition('strict decoding error: ')[2]}"
             return UNSUPPORTED, name, what, f"KubeRay {KUBERAY} or newer, with its resource definitions"
         case _:
-            return _otherwise(error, name)
+            return _rejected(message, name)
 
 
-def _otherwise(error: ApiError, name: str) -> tuple[str, str, str, str]:
-    if error.status == 500 and "failed calling webhook" in error.message and "kueue" in error.message:
+def _rejected(message: str, name: str) -> tuple[str, str, str, str]:
+    if "failed calling webhook" in message and "kueue" in message:
         fix = "try again in a minute; `kubectl -n kueue-system get pods` shows the controller"
-        what = error.message.rpartition("failed to call ")[2]
-        return "the cluster's queue does not answer", name, what, fix
-    return "the cluster rejects the run", name, error.message, ""
+        return "the cluster's queue does not answer", name, message.rpartition("failed to call ")[2], fix
+    return "the cluster rejects the run", name, message, ""
 
 
 def _forbidden(message: str, cluster: Cluster) -> tuple[str, str, str, str]:

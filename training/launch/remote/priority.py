@@ -9,8 +9,8 @@ from trainfleet.suggestions import did_you_mean
 
 
 def choose_priority(classes: Sequence[str], requested: str | None) -> tuple[str, list[Problem]]:
-    """The requested class, by its name or the last word of it; else the middle one: a run that was started by
-    hand preempts nothing. Empty on a platform without classes.
+    """The requested class, by its name or the last word of it; else the middle one. Empty on a platform
+    without classes.
     """
     if requested is None:
         return classes[len(classes) // 2] if classes else "", []

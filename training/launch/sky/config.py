@@ -94,7 +94,7 @@ def pod_config(outputs: PlatformOutputs) -> dict[str, Any]:
     volumes: list[dict[str, Any]] = []
     environment = secret_variables(outputs.secrets)
     if outputs.priority_classes:
-        # The middle one: a run that was started by hand preempts nothing.
+        # The middle one, as for every run without --priority.
         spec["priorityClassName"] = outputs.priority_classes[len(outputs.priority_classes) // 2]
     if outputs.ray_certificates is not None:
         environment.append({"name": RAY_SETTINGS, "value": ray_settings(outputs.ray_certificates)})
