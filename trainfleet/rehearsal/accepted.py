@@ -32,6 +32,8 @@ _KEYS: dict[str, dict[str, type | tuple[type, ...]]] = {
         "name": str,
         "id": str,
         "outputs": dict,
+        "reason": str,
+        "until": (str, date),
     },
     "stack": {"name": str, "outputs": dict, "program": str, "stack": str},
     "drift": {"type": str, "name": str, "property": str, "reason": str, "until": (str, date)},
@@ -101,6 +103,14 @@ class Answer:
     name: str = ""
     id: str = ""
     values: dict[str, Any] = field(default_factory=dict)
+    reason: str = ""
+    until: date | None = None
+    """The last day on which it holds; None: no end."""
+
+    @property
+    def expired(self) -> bool:
+        """Whether its last day is over: it answers nothing any more."""
+        return self.until is not None and self.until < today()
 
 
 @dataclass(frozen=True)
@@ -133,6 +143,7 @@ class Accepted:
             row
             for row in self.answers
             if row.function == function
+            and not row.expired
             and all(_same(args.get(key), value) for key, value in row.args.items())
         ]
         best = max(found, key=lambda row: len(row.args), default=None)
@@ -141,7 +152,12 @@ class Accepted:
     def outputs(self, token: str, name: str, resource_id: str = "") -> dict[str, Any] | None:
         """Return the outputs that the file gives to a resource, or None."""
         for row in self.answers:
-            if row.type == token and row.name in ("", name) and row.id in ("", resource_id):
+            if (
+                row.type == token
+                and row.name in ("", name)
+                and row.id in ("", resource_id)
+                and not row.expired
+            ):
                 return dict(row.values)
         return None
 
@@ -202,8 +218,8 @@ def _until(row: dict[str, Any]) -> date | None:
 
 
 def _answer(row: dict[str, Any]) -> Answer:
-    rest = {key: value for key, value in row.items() if key not in ("result", "outputs")}
-    return Answer(**rest, values=row.get("result") or row.get("outputs") or {})
+    rest = {key: value for key, value in row.items() if key not in ("result", "outputs", "until")}
+    return Answer(**rest, values=row.get("result") or row.get("outputs") or {}, until=_until(row))
 
 
 def _problems(file: Path, document: dict[str, Any]) -> Iterator[Problem]:
@@ -244,6 +260,10 @@ def _accept_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for key, example in (("type", "aws:ec2/instance:Instance"), ("reason", "why it is right")):
         if not row.get(key):
             yield f"needs `{key}`", f'{key} = "{example}"'
+    yield from _date_problems(row)
+
+
+def _date_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if isinstance(row.get("until"), str):
         try:
             date.fromisoformat(row["until"])
@@ -252,6 +272,7 @@ def _accept_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _answer_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield from _date_problems(row)
     function = "function" in row
     if function == ("type" in row):
         yield "needs either `function` or `type`", ""

@@ -54,6 +54,8 @@ def three(repo: Repo) -> Repo:
         ("infra/gcp/network.py", ("three",)),
         ("requirements.lock", ("one", "three", "two")),
         ("lib/names.py", ("one", "three", "two")),
+        ("charts/queue/templates/_names.tpl", ("one", "three", "two")),
+        ("charts/queue-1.0.0.tgz", ("one", "three", "two")),
         ("docs/page.md", ()),
         ("tests/test_it.py", ()),
     ],

@@ -104,8 +104,8 @@ def test_a_definition_that_the_chart_keeps_is_left_behind() -> None:
 def test_helm_does_not_apply_what_is_in_the_crds_folder(
     before: tuple[str, ...], after: tuple[str, ...], options: dict[str, Any], note: str
 ) -> None:
-    sides = [rendering(crds=definition(*each) if each else "") for each in (before, after)]
-    found = of(*sides, **options)
+    one, two = (rendering(crds=definition(*each) if each else "") for each in (before, after))
+    found = of(one, two, **options)
     (each,) = found.objects
     assert (each.note, each.applied, found.changes) == (note, False, ())
     assert bool(chart_steps([found])) is (note == IN_CRDS)
@@ -161,8 +161,7 @@ def test_an_image_is_listed_and_the_pods_are_replaced() -> None:
 
 
 def test_items_with_names_are_compared_by_name() -> None:
-    versions = [definition("v1beta1", "v1"), definition("v1")]
-    (each,) = of(*(rendering(text) for text in versions)).objects
+    (each,) = of(rendering(definition("v1beta1", "v1")), rendering(definition("v1"))).objects
     assert {(one.path, one.old) for one in each.change.properties} == {
         ("spec.versions[1].name", "v1beta1"),
         ("spec.versions[1].served", True),

@@ -263,7 +263,7 @@ class TestCompare:
 
     def test_the_same_files_are_not_rendered(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         helm(tmp_path / "bin", monkeypatch, "exit 1")
-        assert self.compared(tmp_path, (self.RECORDED % "a: 1",) * 2) == ComparedCharts()
+        assert self.compared(tmp_path, (self.RECORDED % "a: 1", self.RECORDED % "a: 1")) == ComparedCharts()
 
     def test_random_values_of_a_rendering_change_nothing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -72,6 +72,7 @@ def test_a_program_that_is_deployed_as_it_is_changes_nothing(
     done = on_state(deployed[index], "--json")
     assert (done.returncode, changes(done)) == (0, {})
     assert WORD not in done.stdout + done.stderr
+    assert json.loads(done.stdout)["access"] == []
     notes = " ".join(json.loads(done.stdout)["notes"])
     assert ("1 value is encrypted" in notes) == (index == 1)
 

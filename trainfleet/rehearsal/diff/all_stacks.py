@@ -26,7 +26,11 @@ HARMLESS = frozenset(
     {"docs", "tests", "training", "recipes", "examples", "images", "benchmarks", "tools", "packages"}
 )
 """Folders that no stack is built from. A file in any other folder affects every stack."""
-READ_BY_A_BUILD = (".py", ".yaml", ".yml", ".toml", ".json", ".lock", ".txt", ".cfg")
+READ_BY_A_BUILD = (
+    *(".py", ".yaml", ".yml", ".toml", ".json", ".lock", ".txt", ".cfg"),
+    *(".tpl", ".tmpl", ".j2", ".tgz", ".sh"),
+)
+"""Ends of files that a program may read, as those of a chart or a script."""
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,8 @@ class Applied:
 
 def _resources(document: dict[str, Any]) -> list[dict[str, Any]]:
     checkpoint = document.get("checkpoint", document)
-    latest = checkpoint.get("latest") or {}
+    # NOTE: `pulumi stack import` writes the key as `Latest`.
+    latest = checkpoint.get("latest") or checkpoint.get("Latest") or {}
     return list(latest.get("resources") or [])
 
 

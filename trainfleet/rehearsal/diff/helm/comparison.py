@@ -231,9 +231,7 @@ def aligned(old: Any, new: Any) -> tuple[Any, Any]:
     """
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         pairs = {key: aligned(old.get(key), new.get(key)) for key in {*old, *new}}
-        return tuple(
-            {key: pair[side] for key, pair in pairs.items() if key in of} for side, of in ((0, old), (1, new))
-        )
+        return {key: pairs[key][0] for key in old}, {key: pairs[key][1] for key in new}
     if not (_named(old) and _named(new)):
         return old, new
     before, after = ({item["name"]: item for item in side} for side in (old, new))
