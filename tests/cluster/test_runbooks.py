@@ -187,6 +187,7 @@ def test_node_not_ready(on_call: Rehearsal, second: str) -> None:
 
 
 def test_ray_signer_down(on_call: Rehearsal, cluster: Cluster) -> None:
+    cluster.kubectl("create", "namespace", TRAINING_NAMESPACE, check=False)  # may exist
     in_its = ("-n", SIGNER_NAMESPACE)
     with signer(cluster, TRAINING_NAMESPACE):
         cluster.kubectl(*in_its, "rollout", "status", f"deployment/{RAY_SIGNER}")
