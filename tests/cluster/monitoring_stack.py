@@ -117,7 +117,7 @@ def monitoring_objects(cluster: Cluster) -> list[dict[str, Any]]:
         **common,
         **SELECT_ALL,
         "image": image("prometheus"),
-        "version": "v3.9.1",
+        "version": "v3.9.1",  # the newest that this operator knows
         "scrapeInterval": SCRAPE,
         "evaluationInterval": "1s",
         "alerting": {"alertmanagers": alertmanagers},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,9 @@ class Rehearsal:
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
         self.alerts = Alerts(cluster)
-        environment = os.environ | {"KUBECONFIG": str(cluster.state.kubeconfig), "NO_COLOR": "1"}
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        given = {"KUBECONFIG": str(cluster.state.kubeconfig), "NO_COLOR": "1", "PATH": path}
+        environment = os.environ | given
         self.shell = Shell(environment, folder)
         self.name, self.values = "", dict(NOTHING)
 
