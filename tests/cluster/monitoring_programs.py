@@ -32,7 +32,7 @@ PACKAGES = {
 TAGS = "remove_all_sd,enable_kubernetes_sd"
 """Prometheus discovers its targets in Kubernetes alone, as a platform configures it."""
 DEFINITIONS = "definitions"
-"""The folder of the operator's definitions beside its program, from the same module version."""
+"""The folder with the operator's definitions, next to its program, from the same module version."""
 
 
 def image(program: str) -> str:

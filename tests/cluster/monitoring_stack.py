@@ -3,7 +3,7 @@ Alertmanager and kube-state-metrics in pods, with the rules and monitors that th
 
 Three things differ from a platform. Durations of the rules are divided by FASTER, so that a rehearsal takes a
 minute. Targets are scraped every SCRAPE. And what needs GPUs or Kueue is served by the stand-ins of
-metrics_stand_ins.py.
+exporters.py.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def monitoring_objects(cluster: Cluster) -> list[dict[str, Any]]:
         **common,
         **SELECT_ALL,
         "image": image("prometheus"),
-        "version": "v3.9.1",
+        "version": "v3.9.1",  # the newest that this operator knows
         "scrapeInterval": SCRAPE,
         "evaluationInterval": "1s",
         "alerting": {"alertmanagers": alertmanagers},

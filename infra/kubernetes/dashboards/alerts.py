@@ -1,7 +1,7 @@
 """Alert rules, each with what to do and its runbook in docs/runbooks/.
 
 An alert on an absent metric never fires. So a failed head is detected by `up`, which Prometheus keeps for
-every discovered target, and by a pod that is not ready.
+every discovered target: a pod with an address. A head that waits for a node has none.
 """
 
 from __future__ import annotations

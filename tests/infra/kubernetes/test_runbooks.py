@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import yaml
 
 from trainfleet.infra.kubernetes.dashboards.alerts import CERTIFICATES, GPUS, NODES, QUEUE, RAY
 
-FOLDER = Path(__file__).resolve().parents[3] / "docs" / "runbooks"
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "docs" / "runbooks"
 RULES = {rule.alert: rule for rule in (*GPUS, *NODES, *RAY, *CERTIFICATES, *QUEUE)}
 SECTIONS = ["Meaning", "Look", "Act", "Check that it is over"]
 PAGES = sorted(page.stem for page in FOLDER.glob("*.md") if page.stem != "README")
@@ -64,3 +66,12 @@ def test_a_runbook_names_namespaces_that_the_layer_creates(name: str) -> None:
     created = {value for key, value in vars(names).items() if key.endswith("_NAMESPACE")}
     used = set(re.findall(r"(?:kubectl -n|--namespace) ([\w-]+)", page(name)[1]))
     assert used - created - {TRAINING_NAMESPACE, *names.BUILT_IN} == set()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_runbook_is_rehearsed_by_the_test_that_runs_its_commands(name: str) -> None:
+    head, text = page(name)
+    rehearsed = isinstance(head["rehearsed"], date)
+    runner = "tests/cluster/test_runbooks.py"
+    assert (f'fires("{name}")' in (ROOT / runner).read_text(encoding="utf-8")) == rehearsed
+    assert (f"<!-- run: {runner} -->" in text) == rehearsed
