@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from trainfleet.training import worker
+from trainfleet.training.launch.sky import follow
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer import loop
 from trainfleet.training.trainer.context import RunResult
@@ -109,3 +110,16 @@ def test_a_rank_collects_while_it_trains(
     monkeypatch.setattr(loop, "train", train)
     worker.work(tiny(), tmp_path, {})
     assert enabled == [True]
+
+
+def test_skypilot_is_imported_without_garbage_collections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sky.py").write_text("import gc\nraise RuntimeError(f'collector: {gc.isenabled()}')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [each for each in sys.modules if each.partition(".")[0] == "sky"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(follow.SkySpec, "read", lambda _: None)
+    with pytest.raises(RuntimeError, match="collector: False"):
+        follow.main(["spec"])
+    assert gc.isenabled()

@@ -33,6 +33,7 @@ from trainfleet.training.launch.sky.server_pods import ServerPods
 from trainfleet.training.launch.sky.skypilot import parse
 from trainfleet.training.launch.sky.submission import SetupError, submission
 from trainfleet.training.runtime import events
+from trainfleet.training.runtime.imports import without_collections
 from trainfleet.training.runtime.subprocess_jobs import send_error
 
 POLL_S = 1.0
@@ -371,8 +372,8 @@ def main(arguments: list[str] | None = None) -> int:
         spec = SkySpec.read(Path((arguments or sys.argv[1:])[0]))
         os.environ.setdefault("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")
         sink.send("note", text="starting SkyPilot")
-        import sky
-
+        with without_collections():
+            import sky
         follower = Follower(spec, sink.send, sky)
 
         def end(*_: object) -> None:
