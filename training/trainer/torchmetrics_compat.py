@@ -51,7 +51,7 @@ def _without_scipy_signal() -> Iterator[None]:
         yield
         return
     empty = ModuleType(_SIGNAL)
-    empty.hamming = None  # type: ignore[attr-defined]  # torchmetrics asks only whether it exists
+    vars(empty)["hamming"] = None  # torchmetrics asks only whether it exists
     sys.modules[_SIGNAL] = empty
     try:
         yield
@@ -59,7 +59,7 @@ def _without_scipy_signal() -> Iterator[None]:
         if sys.modules.get(_SIGNAL) is empty:
             del sys.modules[_SIGNAL]
         if (scipy := sys.modules.get("scipy")) is not None and vars(scipy).get("signal") is empty:
-            del scipy.signal  # its __getattr__ imports the real one
+            del vars(scipy)["signal"]  # its __getattr__ imports the real one
 
 
 with _not_installed("transformers"), _without_scipy_signal():
