@@ -115,8 +115,13 @@ class _Pretrained(Recogniser):
             InputError: the model is not complete, or LoRA finds none of its targets.
         """
         with load_reports_hidden(self.tools):
+            # NOTE: transformers keeps the type of the files, and weights in fp16 would also be trained in it.
             model, read = kind.from_pretrained(
-                self.name, output_loading_info=True, ignore_mismatched_sizes=True, **more
+                self.name,
+                dtype=torch.float32,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                **more,
             )
         made = {*read["missing_keys"], *(each[0] for each in read["mismatched_keys"])}
         new = {name for name in made if head is not None and name.startswith(f"{head}.")}
