@@ -125,7 +125,11 @@ class _Pretrained(Recogniser):
             )
         made = {*read["missing_keys"], *(each[0] for each in read["mismatched_keys"])}
         new = {name for name in made if head is not None and name.startswith(f"{head}.")}
-        require_complete(self.name, {name for name in made - new if not (unused and name.endswith(unused))})
+        lacking = {name for name in made - new if unused and name.endswith(unused)}
+        require_complete(self.name, made - new - lacking)
+        for name in sorted(lacking):
+            # As its constructor does; transformers leaves what a file lacks uninitialized here, such as NaN.
+            torch.nn.init.uniform_(model.get_parameter(name))
         if self.settings.lora is not None:
             self.lacks_frozen = bool(made - new)
             return with_lora(
