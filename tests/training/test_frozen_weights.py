@@ -26,6 +26,7 @@ from trainfleet.training.trainer import frozen, loop
 from trainfleet.training.trainer.context import RunContext, RunResult
 from trainfleet.training.trainer.frozen import KEY, frozen_names
 from trainfleet.training.trainer.state import RunState
+from trainfleet.training.trainer.strategies import make_strategy
 from trainfleet.training.workloads import make_workload
 from trainfleet.training.workloads.lm.workload import LanguageModel
 from trainfleet.training.workloads.model_folder import source_digest
@@ -286,13 +287,12 @@ def test_the_base_of_a_run_in_bf16_is_bf16_and_its_adapters_are_not(
 ) -> None:
     """The losses are about those in fp32, a resume has the same ones, and the checkpoint has fp32 adapters."""
     types: dict[bool, set[torch.dtype]] = {True: set(), False: set()}
-    make = loop.make_strategy
 
     def noted(*args: Any) -> Any:
-        strategy = make(*args)
-        for each in strategy.module.parameters():
+        made = make_strategy(*args)
+        for each in made.module.parameters():
             types[each.requires_grad].add(each.dtype)
-        return strategy
+        return made
 
     monkeypatch.setattr(loop, "make_strategy", noted)
     recipe = lora("precision=bf16", f"strategy={strategy}")

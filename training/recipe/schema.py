@@ -320,7 +320,8 @@ class Recipe(Section):
         None, gt=0, description="Passes over the training split; converted to steps."
     )
     precision: Literal["fp32", "bf16"] = Field(
-        "fp32", description="Type of the forward and backward pass: bf16 uses autocast; weights stay fp32."
+        "fp32",
+        description="Type of the forward and backward pass: bf16 uses autocast; trained weights stay fp32.",
     )
     reduce_precision: Literal["fp32", "bf16"] = Field(
         "fp32",

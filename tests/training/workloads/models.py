@@ -175,6 +175,16 @@ def resnet(folder: Path) -> Path:
     return _with_processor(folder, "ConvNextImageProcessor", {"shortest_edge": 224})
 
 
+def halve(folder: Path) -> None:
+    """Store the weights of a model in fp16, as many published models are."""
+    from safetensors.torch import load_file, save_file
+
+    weights = {name: each.half() for name, each in load_file(folder / "model.safetensors").items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "dtype": "float16"}))
+
+
 def _with_processor(folder: Path, kind: str, size: dict[str, int]) -> Path:
     processor = {
         "image_processor_type": kind,

@@ -64,6 +64,13 @@ TRAINED = {
 """By the settings of the model, which weights are trained."""
 
 
+def test_weights_of_a_file_in_half_precision_are_trained_in_fp32(cache: Path, tmp_path: Path) -> None:
+    folder = models.vit(tmp_path / "model")
+    models.halve(folder)
+    model = vision(folder, cache).build_model()
+    assert {each.dtype for each in model.parameters()} == {torch.float32}
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("model", TRAINED)
 @pytest.mark.parametrize("make", [models.vit, models.resnet])

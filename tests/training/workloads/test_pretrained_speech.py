@@ -38,6 +38,16 @@ def made(kind: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
+def test_weights_of_a_file_in_half_precision_are_trained_in_fp32(
+    cache: Path, tmp_path: Path, kind: str
+) -> None:
+    folder = made(kind, tmp_path / "model")
+    models.halve(folder)
+    model = speech(cache, model_settings(kind, folder), "workload.data.longest=4").build_model()
+    assert {each.dtype for each in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
 def test_adapters_are_trained_resumed_merged_and_loaded_by_transformers(
     cache: Path, run: Callable[..., RunResult], tmp_path: Path, kind: str
 ) -> None:

@@ -115,12 +115,21 @@ class _Pretrained(Recogniser):
             InputError: the model is not complete, or LoRA finds none of its targets.
         """
         with load_reports_hidden(self.tools):
+            # NOTE: transformers keeps the type of the files, and weights in fp16 would also be trained in it.
             model, read = kind.from_pretrained(
-                self.name, output_loading_info=True, ignore_mismatched_sizes=True, **more
+                self.name,
+                dtype=torch.float32,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                **more,
             )
         made = {*read["missing_keys"], *(each[0] for each in read["mismatched_keys"])}
         new = {name for name in made if head is not None and name.startswith(f"{head}.")}
-        require_complete(self.name, {name for name in made - new if not (unused and name.endswith(unused))})
+        lacking = {name for name in made - new if unused and name.endswith(unused)}
+        require_complete(self.name, made - new - lacking)
+        for name in sorted(lacking):
+            # As its constructor does; transformers leaves what a file lacks uninitialized here, such as NaN.
+            torch.nn.init.uniform_(model.get_parameter(name))
         if self.settings.lora is not None:
             self.lacks_frozen = bool(made - new)
             return with_lora(

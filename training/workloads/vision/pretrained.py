@@ -104,6 +104,7 @@ class PretrainedImages:
         with load_reports_hidden(self.tools):
             inner, read = self.tools.AutoModelForImageClassification.from_pretrained(
                 self.name,
+                dtype=torch.float32,  # or the type of the files, in which they would be trained
                 num_labels=len(labels),
                 id2label=labels,
                 label2id={each: number for number, each in labels.items()},
@@ -122,7 +123,9 @@ class PretrainedImages:
 
     def read(self, folder: Path) -> nn.Module:
         """The model that `export` wrote, in evaluation mode."""
-        return self._scaled(self.tools.AutoModelForImageClassification.from_pretrained(folder)).eval()
+        return self._scaled(
+            self.tools.AutoModelForImageClassification.from_pretrained(folder, dtype=torch.float32)
+        ).eval()
 
     def export(self, model: nn.Module, folder: Path) -> None:
         """Write the model and its image processor, in the layout of `save_pretrained`."""
