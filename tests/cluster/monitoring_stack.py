@@ -87,6 +87,19 @@ def service_monitor(name: str, space: str, port: str, **endpoint: Any) -> dict[s
     return of("ServiceMonitor", name, spec, API, space)
 
 
+def deployment(name: str, placed: dict[str, Any], *arguments: str) -> dict[str, Any]:
+    """One pod of a program, on the node and with the account of `placed`."""
+    container = {
+        "name": name,
+        "image": image(name),
+        "args": list(arguments),
+        "ports": [{"name": "http", "containerPort": 8080}],
+    }
+    labels = {"app.kubernetes.io/name": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container], **placed}}
+    return of("Deployment", name, {"selector": {"matchLabels": labels}, "template": template}, "apps/v1")
+
+
 def monitoring_objects(cluster: Cluster) -> list[dict[str, Any]]:
     """The account, the operator and what it runs, and kube-state-metrics, all on the first node."""
     on_first = {"kubernetes.io/hostname": cluster.state.control_plane.name}
@@ -94,22 +107,10 @@ def monitoring_objects(cluster: Cluster) -> list[dict[str, Any]]:
     subject = {"kind": "ServiceAccount", "name": account, "namespace": MONITORING_NAMESPACE}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
 
-    def deployment(name: str, *arguments: str) -> dict[str, Any]:
-        container = {
-            "name": name,
-            "image": image(name),
-            "args": list(arguments),
-            "ports": [{"name": "http", "containerPort": 8080}],
-        }
-        labels = {"app.kubernetes.io/name": name}
-        pod = {"containers": [container], "serviceAccountName": account, "nodeSelector": on_first}
-        template = {"metadata": {"labels": labels}, "spec": pod}
-        return of("Deployment", name, {"selector": {"matchLabels": labels}, "template": template}, "apps/v1")
-
+    placed = {"serviceAccountName": account, "nodeSelector": on_first}
     common = {
         "replicas": 1,
-        "serviceAccountName": account,
-        "nodeSelector": on_first,
+        **placed,
         "securityContext": {"runAsUser": 65534, "fsGroup": 65534},
     }
     alertmanagers = [{"namespace": MONITORING_NAMESPACE, "name": "alertmanager-operated", "port": "web"}]
@@ -142,10 +143,11 @@ def monitoring_objects(cluster: Cluster) -> list[dict[str, Any]]:
         },
         deployment(
             "operator",
+            placed,
             f"--prometheus-config-reloader={image('prometheus-config-reloader')}",
             "--config-reloader-cpu-request=0",
         ),
-        deployment("kube-state-metrics", "--port=8080"),
+        deployment("kube-state-metrics", placed, "--port=8080"),
         of("Service", "kube-state-metrics", state_port),
         # The chart sets it: the labels `namespace`, `pod` and `node` are those of the object.
         service_monitor("kube-state-metrics", MONITORING_NAMESPACE, "http", honorLabels=True),

@@ -116,14 +116,7 @@ def start_cluster(
         cluster.network_policies = enforce_policies
         cluster.queue = queue
         cluster.save()
-        for node in cluster.nodes:
-            images.clone(node, store)
-            cluster.record("cgroup", node.cgroup)
-            cgroups.create(node.cgroup)
-        pki.create(cluster)
-        servers.write_configuration(cluster)
-        dns.write_configuration(cluster)
-        write_shim(cluster)
+        _write_nodes(cluster, store)
         running = _start_nodes(cluster)
         _start_servers(cluster, progress, simulated=simulated)
         if existing is not None:
@@ -131,6 +124,18 @@ def start_cluster(
         if image:
             images.load_project(running, store, progress)
     return cluster
+
+
+def _write_nodes(cluster: State, store: Path) -> None:
+    """The files of each node, and the settings of the servers."""
+    for node in cluster.nodes:
+        images.clone(node, store)
+        cluster.record("cgroup", node.cgroup)
+        cgroups.create(node.cgroup)
+    pki.create(cluster)
+    servers.write_configuration(cluster)
+    dns.write_configuration(cluster)
+    write_shim(cluster)
 
 
 def _start_nodes(cluster: State) -> list[tuple[Node, int]]:

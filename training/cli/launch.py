@@ -57,6 +57,7 @@ from trainfleet.training.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from trainfleet.training.launch.options import LaunchOptions
     from trainfleet.training.launch.request import Request
 
 launch = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -149,7 +150,6 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     ssh_key: SshKey = None,  # noqa: ARG001
     idle: Idle = 20.0,  # noqa: ARG001
 ) -> None:
-    from trainfleet.training.launch.base import parse_options
     from trainfleet.training.launch.request import Request
 
     request = Request(
@@ -163,9 +163,15 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
         fresh=fresh,
         json=as_json,
         allow_changes=tuple(allow or ()),
-        options=parse_options(on, given_options(ctx)) if clusters is None else None,
+        options=_options(on, ctx) if clusters is None else None,
     )
     _start(request, clusters, ctx, show=show or write is not None)
+
+
+def _options(on: str, ctx: typer.Context) -> LaunchOptions:
+    from trainfleet.training.launch.base import parse_options
+
+    return parse_options(on, given_options(ctx))
 
 
 COMMON = (

@@ -17,14 +17,11 @@ import pytest
 import yaml
 
 from tests.training.launch.kuberay_launches import TLS, outputs, run_spec
-from trainfleet.infra.cloud_support import support
-from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.kubernetes.crds import definitions
 from trainfleet.rehearsal.simulation.custom_resources import schema_mistakes, schemas_of
 from trainfleet.rehearsal.simulation.kubernetes.metadata import metadata_mistakes
 from trainfleet.rehearsal.simulation.kubernetes.model import _check_template
 from trainfleet.training.launch.kuberay.manifest import (
-    disruption_budget,
     ray_cluster,
     ray_job,
     ray_service,
@@ -362,45 +359,3 @@ def test_a_worker_waits_for_the_port_of_the_head() -> None:
         waits.wait(1)
     with socket.create_server(("127.0.0.1", port)):
         assert waits.communicate(timeout=30)[0] == "started\n"
-
-
-@pytest.mark.parametrize(
-    ("case", "stay", "selected"),
-    [
-        ("rdma", 2, {"trainfleet.io/run": "lm-tiny"}),
-        ("elastic in a queue", 4, {"trainfleet.io/run": "lm-tiny"}),
-        ("elastic", 2, {"trainfleet.io/run": "lm-tiny"}),
-        ("long-lived", 2, {"ray.io/cluster": "shared-ray"}),
-    ],
-)
-def test_a_drain_evicts_one_pod_of_a_run_at_a_time(case: str, stay: int, selected: dict[str, str]) -> None:
-    """Of the head and the workers. The submitter has no `ray.io/node-type`, and may be evicted at any time."""
-    spec = disruption_budget(RUNS[case]())["spec"]
-    assert (spec["minAvailable"], spec["selector"]["matchLabels"]) == (stay, selected)
-    assert spec["selector"]["matchExpressions"] == [{"key": "ray.io/node-type", "operator": "Exists"}]
-    assert "maxUnavailable" not in spec, "which needs a scale that a RayCluster does not have"
-
-
-MANAGED = (Cloud.AWS, Cloud.GCP, Cloud.AZURE)
-AUTOSCALER_GRACE_S = 600
-"""Default of the cluster autoscaler (max-graceful-termination-sec)."""
-
-
-@pytest.mark.parametrize("cloud", MANAGED)
-def test_a_drain_waits_for_a_checkpoint_and_the_cloud_for_the_drain(cloud: Cloud) -> None:
-    template = ray_job(RUNS["gpu"]())["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["template"]
-    (worker,) = template["spec"]["containers"]
-    saving, shutdown = worker["lifecycle"]["preStop"]["exec"]["command"][-1].split("; ")
-    waits, stops = (int(command.rsplit(" ", 1)[1]) for command in (saving, shutdown))
-    grace = template["spec"]["terminationGracePeriodSeconds"]
-    assert waits >= 300, "a checkpoint of a large model takes minutes"
-    assert waits + stops < grace
-    assert grace < 60 * support(cloud).drain_minutes, "or the node is not upgraded, or the pod is killed"
-    assert grace < AUTOSCALER_GRACE_S
-    assert {"name": "TRAINFLEET_RANKS", "value": "/tmp/trainfleet-ranks"} in worker["env"]
-
-
-def test_a_head_has_no_ranks_and_ends_soon() -> None:
-    template = ray_job(RUNS["gpu"]())["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]
-    assert template["spec"]["terminationGracePeriodSeconds"] < 60
-    assert "pod_drain" not in json.dumps(template)

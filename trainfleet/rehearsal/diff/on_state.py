@@ -70,16 +70,14 @@ def compute_on_state(
             with session(find_engine(), folder, show.resource) as on:
                 found = _preview(on, side, export, show, charts=options.charts)
             ran = side.pack is not None
-    before = bill_of_plan(applied_plan(export.resources), options.usage)
-    after = None if found.plan is None else bill_of_plan(found.plan, options.usage)
     return Diff(
         stack,
         Revision(f"deployed, {options.state.name}", "", ""),
         head,
         "there" if file is not None else "deleted",
         tuple(found.changes),
-        before,
-        after,
+        bill_of_plan(applied_plan(export.resources), options.usage),
+        None if found.plan is None else bill_of_plan(found.plan, options.usage),
         found.failing,
         ran,
         notes=(*notes, *found.notes, *export.notes(), "An export has no spec: settings are not compared."),

@@ -153,13 +153,9 @@ def resolve(
     price = usd_per_hour(pool, pods)
     problems += _unreported(recipe, outputs, options)
     problems += unpriced(recipe, price, f"pool {pool.name}" if pool else "nodes without a pool")
-    if why := unusable_fabric(pool, gpus, pods):
-        fix = "--pool with another pool, or `interconnect: none` in the spec of the pool"
-        problems.append(Problem("--pool", why, fix))
     priority, priority_problems = choose_priority(outputs.priority_classes, options.priority)
-    problems += priority_problems
     store, store_problems = gcs_store(options, outputs, default=serving)
-    problems += store_problems
+    problems += [*_fabric_problems(pool, gpus, pods), *priority_problems, *store_problems]
     if problems:
         raise InputError("the cluster cannot run this as requested", problems)
     return RunSpec(
@@ -188,6 +184,13 @@ def resolve(
         owner=owner_of(env),
         priority=priority,
     )
+
+
+def _fabric_problems(pool: PoolOutput | None, gpus: int, pods: int) -> list[Problem]:
+    if why := unusable_fabric(pool, gpus, pods):
+        fix = "--pool with another pool, or `interconnect: none` in the spec of the pool"
+        return [Problem("--pool", why, fix)]
+    return []
 
 
 def _within_s(options: KubeRayOptions, pods: int) -> float:

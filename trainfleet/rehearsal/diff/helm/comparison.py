@@ -160,7 +160,11 @@ class _Pair:
         event: dict[str, Any] = {"urn": urn, "type": self.each.token}
         if old is None or new is None:
             op = "create" if old is None else "delete"
-            return event | {"op": op, "old": _state(old and old.body), "new": _state(new and new.body)}
+            return event | {
+                "op": op,
+                "old": _state(old.body if old else None),
+                "new": _state(new.body if new else None),
+            }
         one, two = aligned(in_terms_of_new(new.token, old.body, new.body), new.body)
         event |= {"old": _state(one), "new": _state(two)}
         differing = effects(new.token, one, two)
