@@ -16,11 +16,11 @@ import torch
 from lightning_fabric import Fabric
 
 from trainfleet.training.data import make_order
+from trainfleet.training.data.dealing import deal
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import default_cache
 from trainfleet.training.trainer.optimizer import learning_rate, make_optimizer, set_learning_rate
-from trainfleet.training.trainer.step import micro_batches
 from trainfleet.training.workloads import make_workload
 
 
@@ -45,10 +45,11 @@ def train(recipe: Recipe, folder: Path, cache: Path) -> list[float]:
             "train", samples
         )  # Fabric averages gradients over processes
         set_learning_rate(optimizer.optimizer, learning_rate(recipe.optimizer, step, steps))
-        turns = micro_batches(size, recipe.batch.micro_batch, fabric.global_rank, fabric.world_size)
+        rank = (fabric.global_rank, fabric.world_size)
+        turns = deal(samples, recipe.batch.micro_batch, *rank, by_block=order.by_block)
         total = torch.zeros((), device=fabric.device)
-        for turn, (start, end) in enumerate(turns):
-            batch = fabric.to_device(workload.batch("train", samples[start:end]))
+        for turn, indices in enumerate(turns):
+            batch = fabric.to_device(workload.batch("train", indices))
             with fabric.no_backward_sync(model, enabled=turn < len(turns) - 1):
                 loss = workload.forward_loss(model, batch).loss * factor
                 fabric.backward(loss)

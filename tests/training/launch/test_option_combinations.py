@@ -31,6 +31,7 @@ KUBERNETES: dict[str, Any] = {
     "from_secrets": ("keys",),
     "pod_template": "PODS_FILE",
     "workload_check": ["always", "never"],
+    "priority": "high",
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     "kuberay": REMOTE
