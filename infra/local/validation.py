@@ -11,9 +11,9 @@ from trainfleet.infra.spec.schema import (
     Kubernetes,
     Network,
     PlatformSpec,
-    Storage,
     SystemPool,
 )
+from trainfleet.infra.spec.storage import Storage
 from trainfleet.infra.validation.finding import Finding, Rule
 from trainfleet.infra.validation.pools import CLOUD, pools
 from trainfleet.pydantic_messages import Path
