@@ -120,8 +120,8 @@ class Buckets(SpecComponent[Spec]):
     ) -> None:
         """Delete unfinished uploads, old versions and, if asked, objects after these days.
 
-        `noncurrent_days_below` has fewer days for old versions below a prefix. Where rules overlap, S3 applies
-        the shortest (S3 user guide, conflicts in lifecycle configurations).
+        `noncurrent_days_below` has fewer days for old versions below a prefix. Where rules overlap, the
+        shortest applies (S3 user guide, conflicts in lifecycle configurations).
         """
         everything: aws.s3.BucketLifecycleConfigurationRuleFilterArgsDict = {"prefix": ""}
         old: aws.s3.BucketLifecycleConfigurationRuleArgsDict = {

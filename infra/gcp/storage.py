@@ -33,8 +33,8 @@ def soft_delete_days_of_runs(kept: StorageSpec) -> int:
     """How long the bucket of runs keeps what was deleted for good; 0 = not at all.
 
     Soft delete has one period for the whole bucket, and comes after the rules: it also keeps each old version
-    that a rule deletes (Cloud Storage guide, soft delete). With versions it is therefore as short as possible,
-    and off if even that is longer than what training replaced is kept.
+    that a rule deletes (Cloud Storage guide, soft delete). With versions it is therefore as short as it can
+    be, and off if even that is longer than what training replaced is kept.
     """
     if not kept.versioning:
         return soft_delete_days(kept.retention_days)

@@ -8,7 +8,6 @@ from pydantic import Field
 
 from trainfleet.infra.spec.part import STORE_PORT, Part
 
-
 RUNS_RETENTION_DAYS = 3
 """What was lost on a Friday can still be restored on Monday."""
 
@@ -30,8 +29,8 @@ class Storage(Part):
     retention_days: int = Field(30, ge=1)
     """Days within which a deleted or overwritten object can be restored."""
     runs_retention_days: int | None = Field(None, ge=1, examples=[3])
-    """The same for what training replaces or deletes: leases and old checkpoints below the URL of runs. At most
-    `retention_days`; needs `versioning`. Default: 3, or `retention_days` if that is less.
+    """The same for what training replaces or deletes: leases and old checkpoints below the URL of runs. At
+    most `retention_days`; needs `versioning`. Default: 3, or `retention_days` if that is less.
     """
     versioning: bool = True
     """Keep overwritten objects for that time. Without it, gcp and azure have one period for the whole bucket,

@@ -34,8 +34,8 @@ def launchers_are_not_admins(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def runs_are_not_kept_longer(spec: PlatformSpec) -> Iterator[Finding]:
-    """Old versions of runs have a period of their own within that of the bucket. Without versions, soft delete
-    has one period for the whole bucket (Cloud Storage and Blob Storage documentation, soft delete).
+    """Old versions of runs have a period of their own within that of the bucket. Without versions, there is
+    one for the whole bucket (Cloud Storage and Blob Storage documentation, soft delete).
     """
     kept, where = spec.storage, ("storage", "runs_retention_days")
     days = kept.runs_retention_days
