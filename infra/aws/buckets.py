@@ -156,6 +156,6 @@ class Buckets(SpecComponent[Spec]):
         aws.s3.BucketLifecycleConfiguration(
             self.name(f"{what}-lifecycle"),
             bucket=bucket.bucket,
-            rules=[old, *old_below, unfinished, current],
+            rules=[old, unfinished, current, *old_below],
             opts=self.options(retain=True, depends_on=after),
         )

@@ -119,7 +119,7 @@ def gone(storage: Declared, version: Version) -> int | None:
 
 
 def _s3_gone(inputs: Mapping[str, Any], version: Version) -> Iterable[int]:
-    """S3 user guide, lifecycle configuration elements: a noncurrent version is deleted for good so many days
+    """S3 user guide, lifecycle configuration elements: a noncurrent version is deleted for good this many days
     after it was replaced, by the shortest of the rules with its prefix; `expiration.days` is about current
     objects.
     """
@@ -248,8 +248,10 @@ def test_no_rule_ever_deletes_a_current_object(cloud: str, versioning: bool) -> 
 @pytest.mark.parametrize(("cloud", "days"), [("aws", 0), ("gcp", 30), ("azure", 30)])
 def test_without_versions_the_whole_bucket_has_one_period(cloud: str, days: int) -> None:
     storage = declared(cloud, versioning=False)
-    for version in (*of_training(storage).values(), data_set(cloud, 1)):
-        assert kept(storage, version) == days
+    for what, version in {**of_training(storage), "data set": data_set(cloud, 1)}.items():
+        # Azure's accounts with folders keep nothing of an overwritten file, only what is deleted.
+        if (cloud, what) != ("azure", "lease"):
+            assert kept(storage, version) == days, what
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
