@@ -74,11 +74,15 @@ def gcs_recoverable(resource: Resource) -> Iterable[Violation]:
 
 
 def azure_recoverable(resource: Resource) -> Iterable[Violation]:
-    """Require soft delete: an account with a hierarchical namespace does not support versioning."""
+    """Require soft delete, of blobs for at least a week unless versions keep them: an account with a
+    hierarchical namespace does not support versioning.
+    """
     for part in ("deleteRetentionPolicy", "containerDeleteRetentionPolicy"):
         days = number(at(resource.props, f"{part}.days")) or 0
-        if not is_true(at(resource.props, f"{part}.enabled")) or days < 7:
-            yield Violation(f"{part} is not enabled for seven days or more")
+        versions = part == "deleteRetentionPolicy" and is_true(at(resource.props, "isVersioningEnabled"))
+        least, period = (1, "a day") if versions else (7, "seven days")
+        if not is_true(at(resource.props, f"{part}.enabled")) or days < least:
+            yield Violation(f"{part} is not enabled for {period} or more")
 
 
 def eks_zones(resource: Resource) -> Iterable[Violation]:

@@ -4,6 +4,8 @@ production.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pulumi
 import pulumi_aws as aws
 
@@ -114,8 +116,13 @@ class Buckets(SpecComponent[Spec]):
         noncurrent_days: int,
         expire_days: int | None,
         after: list[pulumi.Resource],
+        noncurrent_days_below: Mapping[str, int] | None = None,
     ) -> None:
-        """Delete unfinished uploads, old versions and, if asked, objects after these days."""
+        """Delete unfinished uploads, old versions and, if asked, objects after these days.
+
+        `noncurrent_days_below` has fewer days for old versions below a prefix. Where rules overlap, the
+        shortest applies (S3 user guide, conflicts in lifecycle configurations).
+        """
         everything: aws.s3.BucketLifecycleConfigurationRuleFilterArgsDict = {"prefix": ""}
         old: aws.s3.BucketLifecycleConfigurationRuleArgsDict = {
             "id": "forget-old-versions",
@@ -123,6 +130,16 @@ class Buckets(SpecComponent[Spec]):
             "filter": everything,
             "noncurrent_version_expiration": {"noncurrent_days": noncurrent_days},
         }
+        old_below: list[aws.s3.BucketLifecycleConfigurationRuleArgsDict] = [
+            {
+                "id": f"forget-old-versions-{prefix.rstrip('/')}",
+                "status": "Enabled",
+                "filter": {"prefix": prefix},
+                "noncurrent_version_expiration": {"noncurrent_days": days},
+            }
+            for prefix, days in (noncurrent_days_below or {}).items()
+            if days < noncurrent_days
+        ]
         unfinished: aws.s3.BucketLifecycleConfigurationRuleArgsDict = {
             "id": "drop-unfinished-uploads",
             "status": "Enabled",
@@ -139,6 +156,6 @@ class Buckets(SpecComponent[Spec]):
         aws.s3.BucketLifecycleConfiguration(
             self.name(f"{what}-lifecycle"),
             bucket=bucket.bucket,
-            rules=[old, unfinished, current],
+            rules=[old, unfinished, current, *old_below],
             opts=self.options(retain=True, depends_on=after),
         )

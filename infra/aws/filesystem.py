@@ -19,7 +19,8 @@ from trainfleet.infra.aws.permissions import RUNS_PREFIX
 from trainfleet.infra.aws.storage import Storage
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import SCRATCH, SharedVolume
-from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
+from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.spec.storage import SharedFilesystem
 
 PORTS = ((988, 988), (1018, 1023))
 """Lustre's ports (FSx user guide, security groups): between clients and servers, and among the servers."""

@@ -45,7 +45,12 @@ class Storage(Buckets[PlatformSpec]):
             settings,
         )
         self.bucket_lifecycle(
-            "bucket", self.bucket, noncurrent_days=keep_days, expire_days=None, after=settings
+            "bucket",
+            self.bucket,
+            noncurrent_days=keep_days,
+            noncurrent_days_below={RUNS_PREFIX: spec.storage.runs_days},
+            expire_days=None,
+            after=settings,
         )
         self.bucket_lifecycle(
             "access-logs",

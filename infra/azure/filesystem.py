@@ -18,7 +18,8 @@ from trainfleet.infra.azure.permissions import grant, once_in_effect
 from trainfleet.infra.azure.sizes import LONGEST_RECOVERY
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import SharedVolume
-from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
+from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.spec.storage import SharedFilesystem
 
 GIB_PER_TIB = 1024
 DRIVER_CHART = "oci://mcr.microsoft.com/microsoft.azuremanagedlustre/azurelustre-csi-driver"

@@ -24,21 +24,31 @@ LOGGED = ("StorageRead", "StorageWrite", "StorageDelete")
 
 
 def lifecycle(keep_days: int, *, versioned: bool) -> list[storage.ManagementPolicyRuleArgsDict]:
-    """Delete old versions and snapshots after their retention. Objects are never deleted."""
+    """Delete snapshots after their retention, and old versions of runs. Objects are never deleted.
+
+    Azure counts the age of a version from the day on which it was written, not from that on which it was
+    replaced or deleted (Blob Storage documentation, structure of lifecycle policies). Only soft delete, which
+    comes after a rule, counts from then. So the rule deletes an old version of a run at once, and soft delete
+    keeps it. Versions of data sets have no rule: any would delete a data set that is older than its period on
+    the day after someone deleted it by mistake.
+    """
     gone: storage.DateAfterCreationArgsDict = {"days_after_creation_greater_than": keep_days}
-    actions: storage.ManagementPolicyActionArgsDict = (
-        {"snapshot": {"delete": gone}, "version": {"delete": gone}} if versioned else {}
-    )
-    if not versioned:
-        actions = {"snapshot": {"delete": gone}}
-    return [
-        {
-            "name": "forget-old-versions",
-            "type": "Lifecycle",
-            "enabled": True,
-            "definition": {"filters": {"blob_types": ["blockBlob"]}, "actions": actions},
-        }
-    ]
+    snapshots: storage.ManagementPolicyRuleArgsDict = {
+        "name": "forget-old-snapshots",
+        "type": "Lifecycle",
+        "enabled": True,
+        "definition": {"filters": {"blob_types": ["blockBlob"]}, "actions": {"snapshot": {"delete": gone}}},
+    }
+    versions: storage.ManagementPolicyRuleArgsDict = {
+        "name": "forget-old-versions-runs",
+        "type": "Lifecycle",
+        "enabled": True,
+        "definition": {
+            "filters": {"blob_types": ["blockBlob"], "prefix_match": [f"{RUNS}/"]},
+            "actions": {"version": {"delete": {"days_after_creation_greater_than": 0}}},
+        },
+    }
+    return [snapshots, versions] if versioned else [snapshots]
 
 
 class Storage(PlatformComponent):
@@ -92,19 +102,17 @@ class Storage(PlatformComponent):
         self.register_outputs({"account": self.account.name})
 
     def _settings(self) -> storage.BlobServiceProperties:
-        soft_delete: storage.DeleteRetentionPolicyArgsDict = {
-            "enabled": True,
-            "days": self.spec.storage.retention_days,
-        }
+        kept = self.spec.storage
         return storage.BlobServiceProperties(
             self.name("bucket-settings"),
             resource_group_name=self.group.data.name,
             account_name=self.account.name,
             # The only one, with a fixed name.
             blob_services_name="default",
-            delete_retention_policy=soft_delete,
-            container_delete_retention_policy=soft_delete,
-            is_versioning_enabled=self.spec.storage.versioning,
+            # Also keeps the versions that a lifecycle rule deletes.
+            delete_retention_policy={"enabled": True, "days": kept.runs_days},
+            container_delete_retention_policy={"enabled": True, "days": kept.retention_days},
+            is_versioning_enabled=kept.versioning,
             # Reads and writes are logged in the workspace.
             change_feed={"enabled": False},
             opts=self.options(retain=True, delete_before_replace=True),

@@ -15,7 +15,8 @@ from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.gcp import layout
 from trainfleet.infra.gcp.foundation import Foundation
 from trainfleet.infra.platform import SharedVolume
-from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
+from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.spec.storage import SharedFilesystem
 
 FILESYSTEM = "shared"
 """The name that clients mount: at most eight letters and digits."""

@@ -4,7 +4,7 @@ production.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pulumi
@@ -14,6 +14,7 @@ from trainfleet.infra.component import PlatformComponent, SpecComponent
 from trainfleet.infra.gcp.keys import Keys
 from trainfleet.infra.gcp.layout import LOG_WRITER
 from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.spec.storage import Storage as StorageSpec
 
 RUNS_PREFIX = "runs/"
 """The prefix that training may write. It may read the whole bucket."""
@@ -22,14 +23,33 @@ SOFT_DELETE_DAYS = (7, 90)
 UNFINISHED_DAYS = 7
 
 
-def soft_delete_seconds(days: int) -> int:
+def soft_delete_days(days: int) -> int:
     """How long a deleted object can be restored, within the limits of Cloud Storage."""
     low, high = SOFT_DELETE_DAYS
-    return min(max(days, low), high) * 24 * 3600
+    return min(max(days, low), high)
 
 
-def lifecycle(noncurrent_days: int, expire_days: int | None) -> list[gcp.storage.BucketLifecycleRuleArgsDict]:
-    """Delete old versions and unfinished uploads, and logs after their retention."""
+def soft_delete_days_of_runs(kept: StorageSpec) -> int:
+    """How long the bucket of runs keeps what was deleted for good; 0 = not at all.
+
+    Soft delete has one period for the whole bucket, and comes after the rules: it also keeps each old version
+    that a rule deletes (Cloud Storage guide, soft delete). With versions it is therefore as short as it can
+    be, and off if even that is longer than what training replaced is kept.
+    """
+    if not kept.versioning:
+        return soft_delete_days(kept.retention_days)
+    shortest = SOFT_DELETE_DAYS[0]
+    return shortest if kept.runs_days >= shortest else 0
+
+
+def lifecycle(
+    noncurrent_days: int, expire_days: int | None, noncurrent_days_below: Mapping[str, int] | None = None
+) -> list[gcp.storage.BucketLifecycleRuleArgsDict]:
+    """Delete old versions and unfinished uploads, and logs after their retention.
+
+    `noncurrent_days_below` has fewer days for old versions below a prefix. An object is deleted when any rule
+    says so.
+    """
     rules: list[gcp.storage.BucketLifecycleRuleArgsDict] = [
         {
             "action": {"type": "Delete"},
@@ -37,6 +57,14 @@ def lifecycle(noncurrent_days: int, expire_days: int | None) -> list[gcp.storage
         },
         {"action": {"type": "AbortIncompleteMultipartUpload"}, "condition": {"age": UNFINISHED_DAYS}},
     ]
+    for prefix, days in (noncurrent_days_below or {}).items():
+        if days < noncurrent_days:
+            old: gcp.storage.BucketLifecycleRuleConditionArgsDict = {
+                "days_since_noncurrent_time": days,
+                "matches_prefixes": [prefix],
+                "with_state": "ARCHIVED",
+            }
+            rules.append({"action": {"type": "Delete"}, "condition": old})
     if expire_days is not None:
         rules.append({"action": {"type": "Delete"}, "condition": {"age": expire_days, "with_state": "LIVE"}})
     return rules
@@ -49,6 +77,8 @@ def private_bucket(
     *,
     keep_days: int,
     versioned: bool,
+    keep_days_below: Mapping[str, int] | None = None,
+    deleted_days: int | None = None,
     expire_days: int | None = None,
     logs: gcp.storage.Bucket | None = None,
     after: Iterable[pulumi.Resource] = (),
@@ -61,10 +91,14 @@ def private_bucket(
         key: ID of the key that encrypts it.
         keep_days: how long deleted and overwritten objects can be restored.
         versioned: whether overwritten objects are kept.
+        keep_days_below: fewer days for old versions below a prefix.
+        deleted_days: days of soft delete, 0 = off; None = `keep_days`, within the limits.
         expire_days: delete objects after these days; None = never.
         logs: the bucket that gets its access log.
         after: what must exist first, such as the permission to use the key.
     """
+    if deleted_days is None:
+        deleted_days = soft_delete_days(keep_days)
     return gcp.storage.Bucket(
         component.name(what),
         location=component.spec.region.upper(),
@@ -73,8 +107,8 @@ def private_bucket(
         public_access_prevention="enforced",
         encryption={"default_kms_key_name": key},
         versioning={"enabled": versioned},
-        soft_delete_policy={"retention_duration_seconds": soft_delete_seconds(keep_days)},
-        lifecycle_rules=lifecycle(keep_days, expire_days),
+        soft_delete_policy={"retention_duration_seconds": deleted_days * 24 * 3600},
+        lifecycle_rules=lifecycle(keep_days, expire_days, keep_days_below),
         logging={"log_bucket": logs.name, "log_object_prefix": ACCESS_LOG_PREFIX} if logs else None,
         # Outside production, destroy deletes the content as well.
         force_destroy=not component.spec.production,
@@ -113,6 +147,8 @@ class Storage(PlatformComponent):
             keys.data.id,
             keep_days=keep_days,
             versioned=spec.storage.versioning,
+            keep_days_below={RUNS_PREFIX: spec.storage.runs_days},
+            deleted_days=soft_delete_days_of_runs(spec.storage),
             logs=self.logs,
             after=[*keys.ready, writer],
         )

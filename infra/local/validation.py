@@ -11,9 +11,9 @@ from trainfleet.infra.spec.schema import (
     Kubernetes,
     Network,
     PlatformSpec,
-    Storage,
     SystemPool,
 )
+from trainfleet.infra.spec.storage import Storage
 from trainfleet.infra.validation.finding import Finding, Rule
 from trainfleet.infra.validation.pools import CLOUD, pools
 from trainfleet.pydantic_messages import Path
@@ -71,7 +71,7 @@ def _cloud_settings(spec: PlatformSpec) -> Iterator[tuple[Path, bool]]:
     yield ("budget",), spec.budget is not None
     for name in ("version", "access", "log_retention_days", "admins"):
         yield ("kubernetes", name), getattr(spec.kubernetes, name) != getattr(Kubernetes(), name)
-    for name in ("retention_days", "versioning", "shared_filesystem"):
+    for name in ("retention_days", "runs_retention_days", "versioning", "shared_filesystem"):
         yield ("storage", name), getattr(spec.storage, name) != getattr(Storage(), name)
     for path, pool in pools(spec):
         yield (*path, "capacity"), pool.capacity is not Capacity.ON_DEMAND

@@ -13,10 +13,10 @@ from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
-from trainfleet.infra.spec import identities, pod_template, ray, receivers, schema, topology
+from trainfleet.infra.spec import identities, pod_template, ray, receivers, schema, storage, topology
 from trainfleet.infra.spec.part import Part
 
-MODULES = (identities, pod_template, ray, receivers, topology, schema)
+MODULES = (identities, pod_template, ray, receivers, storage, topology, schema)
 """Parts before what contains them."""
 
 

@@ -14,10 +14,11 @@ from pydantic import Discriminator, Field, Tag
 
 from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.identities import Identities
-from trainfleet.infra.spec.part import STORE_PORT, Day, Email, Name, Part, Range, Share
+from trainfleet.infra.spec.part import Day, Email, Name, Part, Range, Share
 from trainfleet.infra.spec.pod_template import PodTemplate
 from trainfleet.infra.spec.ray import Ray
 from trainfleet.infra.spec.receivers import Receiver, SecretName
+from trainfleet.infra.spec.storage import Storage
 from trainfleet.infra.spec.topology import Topology
 
 
@@ -236,34 +237,6 @@ class GpuPool(Part):
     def preferred(self) -> Capacity:
         """The capacity that is used first. It decides the machine of the whole pool."""
         return self.capacity if isinstance(self.capacity, Capacity) else self.capacity[0]
-
-
-class SharedFilesystem(Part):
-    """A filesystem that every training pod mounts."""
-
-    kind: Literal["lustre", "nfs"] = "lustre"
-    """lustre: a parallel filesystem, linked to the bucket on aws. nfs: an NFS share."""
-    capacity_gib: int = Field(1200, ge=100)
-    """Capacity in GiB. Each cloud sells its own sizes; aws: 1200, 2400, and multiples of 2400."""
-    throughput_mbps_per_tib: Literal[125, 250, 500, 1000] = 125
-    """Throughput in MB/s per TiB of capacity."""
-
-
-class Storage(Part):
-    """The bucket of runs and data, and an optional shared filesystem."""
-
-    retention_days: int = Field(30, ge=1)
-    """Days within which a deleted or overwritten object can be restored."""
-    versioning: bool = True
-    """Keep overwritten objects for that time."""
-    shared_filesystem: SharedFilesystem | None = None
-    """A filesystem in addition to the bucket. Default: none."""
-    bucket_url: str = Field("", examples=["s3://my-bucket"])
-    """`cloud: local` only: URL of the existing object store for runs (s3://, gs://, az:// or file://)."""
-    secret: str = Field("", pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$", examples=["s3-keys"])
-    """`cloud: local` only: the Secret in `training` whose keys pods get as variables, for that store."""
-    port: int = Field(STORE_PORT, ge=1, le=65535, examples=[9000])
-    """`cloud: local` only: the TCP port of that store, to which network policies admit the pods of runs."""
 
 
 class Queue(Part):

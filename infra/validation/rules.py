@@ -70,6 +70,7 @@ COMMON_RULES: tuple[Rule, ...] = (
     layer.a_launcher_token_has_its_account,
     layer.pods_are_changed_by_valid_patches,
     services.launchers_are_not_admins,
+    services.runs_are_not_kept_longer,
     services.operator_is_known,
     services.ray_can_authenticate,
     services.image_is_pinned,

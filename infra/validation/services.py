@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from trainfleet.dates import today
 from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, standing_usd_per_hour
+from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.kubernetes.crds import versions
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.validation.finding import Finding
@@ -30,6 +31,22 @@ def launchers_are_not_admins(spec: PlatformSpec) -> Iterator[Finding]:
                 "leave it out here",
                 (("kubernetes", "admins"),),
             )
+
+
+def runs_are_not_kept_longer(spec: PlatformSpec) -> Iterator[Finding]:
+    """Old versions of runs have a period of their own within that of the bucket. Without versions, there is
+    one for the whole bucket (Cloud Storage and Blob Storage documentation, soft delete).
+    """
+    kept, where = spec.storage, ("storage", "runs_retention_days")
+    days = kept.runs_retention_days
+    if days is None or spec.cloud is Cloud.LOCAL:
+        return
+    if not kept.versioning and days != kept.retention_days:
+        what = "is for old versions, and the bucket keeps none"
+        yield Finding(where, what, "storage.versioning: true, or leave it out", (("storage", "versioning"),))
+    elif days > kept.retention_days:
+        what = f"runs would be kept for {days} days, and everything else for {kept.retention_days}"
+        yield Finding(where, what, f"at most {kept.retention_days}", (("storage", "retention_days"),))
 
 
 def operator_is_known(spec: PlatformSpec) -> Iterator[Finding]:

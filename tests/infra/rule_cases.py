@@ -1192,6 +1192,20 @@ CASES = [
         "azure chooses the image of a pool's nodes by itself",
     ),
     Case(
+        "runs_are_not_kept_longer",
+        {"storage.runs_retention_days": 31},
+        "storage.runs_retention_days",
+        "at most 30",
+        {"storage.runs_retention_days": 30},
+    ),
+    Case(
+        "runs_are_not_kept_longer",
+        {"storage.runs_retention_days": 3, "storage.versioning": False},
+        "storage.runs_retention_days",
+        "the bucket keeps none -> storage.versioning: true",
+        {"storage.runs_retention_days": 3, "storage.versioning": True},
+    ),
+    Case(
         "aws_logs_are_kept_as_sold",
         {"kubernetes.log_retention_days": 200},
         "kubernetes.log_retention_days",

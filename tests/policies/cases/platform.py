@@ -381,6 +381,12 @@ RELIABILITY = [
     Case(
         "recoverable-objects",
         BLOB_SERVICE,
+        {"deleteRetentionPolicy.days": 6, "isVersioningEnabled": False},
+        "deleteRetentionPolicy is not enabled for seven days or more",
+    ),
+    Case(
+        "recoverable-objects",
+        BLOB_SERVICE,
         {"containerDeleteRetentionPolicy.days": 2},
         "containerDeleteRetentionPolicy",
     ),
