@@ -58,7 +58,9 @@ def github_jobs(cloud: str) -> Iterator[tuple[str, int, str, dict[str, Any]]]:
                     yield f"{file}: {name}", int(job["timeout-minutes"]) * 60, role, step["with"]
 
 
-def test_a_session_on_github_lasts_as_long_as_the_job_and_its_role_permits_it(longest: dict[str, int]) -> None:
+def test_a_session_on_github_lasts_as_long_as_the_job_and_its_role_permits_it(
+    longest: dict[str, int],
+) -> None:
     found = list(github_jobs("aws"))
     assert len(found) == 4  # plan, apply, continue, drift
     for name, limit, role, given in found:
@@ -76,7 +78,9 @@ def test_a_session_on_gitlab_is_renewed_with_a_token_that_lasts_as_long_as_the_j
     found = {name: job for name, job in test_gitlab.jobs("aws").items() if "id_tokens" in job}
     assert len(found) == 8
     for name, job in found.items():
-        count, unit = job["timeout"].split()  # GitLab's token ends with the job; without a limit, in 5 minutes
+        count, unit = job[
+            "timeout"
+        ].split()  # GitLab's token ends with the job; without a limit, in 5 minutes
         assert unit.startswith("hour"), name
         assert int(count) * 3600 <= longest["apply" if "APPLY" in job["variables"]["IDENTITY"] else "plan"]
         script = "\n".join(job["before_script"])
