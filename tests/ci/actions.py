@@ -16,6 +16,7 @@ from tests.ci.clouds import NOWHERE, RefusedTokenError
 from tests.ci.forge import REPOSITORY, Forge, git
 from tests.ci.gitlab_services import token
 from tests.ci.token_services import ASSERTION, ENTRA
+from trainfleet.infra.bootstrap.aws.identities import APPLY_S, PLAN_S
 from trainfleet.toolchain import cache_folder
 
 if TYPE_CHECKING:
@@ -85,6 +86,9 @@ def log_in(job: _Steps, given: Given) -> None:
     if job.granted.get("id-token") != "write":
         raise ActionError("the job has no OIDC token (permissions: id-token)")
     subject = job.host_run.subject(str(job.environment))
+    longest = APPLY_S if given["role-to-assume"] == job.values["vars"].get("APPLY_IDENTITY") else PLAN_S
+    if not 900 <= int(given["role-duration-seconds"]) <= longest:
+        raise ActionError("The requested DurationSeconds exceeds the MaxSessionDuration set for this role.")
     try:
         job.exported |= job.host_run.host.clouds.assume(given["role-to-assume"], subject)
     except RefusedTokenError as error:

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.init.conftest import CLOUDS, Init, options
+from tests.init.test_init import answers
+from trainfleet.init.render import render
+from trainfleet.init.requirement import Requirement
 
 GIT = ("git", "-c", "user.name=me", "-c", "user.email=me@example.com")
 
@@ -32,10 +35,44 @@ def make(
 
 def test_a_repository_rehearses_and_passes_its_own_tests(init: Init, tmp_path: Path) -> None:
     assert init("mine", *options("local")).returncode == 0
-    done = make(tmp_path / "mine", "rehearse", "test")
+    done = make(tmp_path / "mine", "lint", "rehearse", "test")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "destroy" in done.stdout
     assert " passed" in done.stdout
+
+
+def test_the_created_code_of_every_cloud_passes_its_linter(tmp_path: Path) -> None:
+    for cloud in CLOUDS:
+        for name, text in render(answers(cloud), Requirement()).items():
+            file = tmp_path / cloud / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+    command = [sys.executable, "-m", "ruff", "check", "--no-cache", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_check_ends_at_a_mistake_that_the_linter_finds(init: Init, tmp_path: Path) -> None:
+    assert init("mine", *options("local")).returncode == 0
+    workload = tmp_path / "mine" / "workloads" / "spirals.py"
+    workload.write_text(f"{workload.read_text()}\n\ndef wrong():\n    return undefined_name\n")
+    done = make(tmp_path / "mine", "check")
+    assert done.returncode == 2
+    assert "workloads/spirals.py" in done.stdout
+    assert "undefined_name" in done.stdout
+    assert "Everything passed" not in done.stdout
+
+
+def test_a_missing_linter_is_named_with_its_command(init: Init, tmp_path: Path) -> None:
+    assert init("mine", *options("local")).returncode == 0
+    assert "ruff" in (tmp_path / "mine" / "requirements.txt").read_text()
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')  # without site-packages
+    python.chmod(0o755)
+    done = make(tmp_path / "mine", "lint", python=python)
+    assert done.returncode == 2
+    needed = f"ruff is not installed; run: {python} -m pip install --requirement requirements.txt"
+    assert needed in done.stdout
 
 
 def test_the_repositorys_own_policy_is_enforced(init: Init, tmp_path: Path) -> None:
@@ -76,7 +113,7 @@ def test_a_review_names_what_a_change_does(init: Init, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def installed(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with nothing but the built wheel, its extras and pytest, at the locked versions."""
+    """An environment with nothing but the built wheel, its extras, pytest and ruff, at the locked versions."""
     folder = tmp_path_factory.mktemp("installed")
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, root]
     subprocess.run(build, check=True, capture_output=True)
@@ -88,7 +125,7 @@ def installed(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     uv = Path(sys.executable).with_name("uv")
     target = ("--python", folder / "env" / "bin" / "python")
     subprocess.run(
-        [uv, "pip", "install", "--quiet", *target, "--constraints", pins, wheel, "pytest"],
+        [uv, "pip", "install", "--quiet", *target, "--constraints", pins, wheel, "pytest", "ruff"],
         check=True,
         capture_output=True,
     )

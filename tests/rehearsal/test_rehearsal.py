@@ -227,3 +227,9 @@ def test_no_file_of_the_state_can_be_cut_off_by_a_killed_engine(engine: Engine) 
         files = [file for file in (rehearsal.runner.sandbox.folder / "state").rglob("*") if file.is_file()]
         assert rehearsal.runner.sandbox.state in files
         assert [file.name for file in files if file.suffix == ".attrs"] == []
+
+
+def test_the_error_of_a_program_is_the_only_one(engine: Engine, program: Callable[[str], Path]) -> None:
+    report = rehearse(read_project(program('raise pulumi.RunError("the spec is wrong")')), engine)
+    (step,) = [each for each in report.steps if each.ran]
+    assert [problem.what for problem in step.problems] == ["the spec is wrong"]

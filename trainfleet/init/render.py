@@ -57,6 +57,7 @@ FILES = (
     File("Makefile.j2", "Makefile"),
     File("gitignore.j2", ".gitignore"),
     File("requirements.txt.j2", "requirements.txt"),
+    File("ruff.toml.j2", "ruff.toml"),
     File("Pulumi.yaml.j2", "Pulumi.yaml"),
     File("program.py.j2", "stacks/__main__.py"),
     File("stacks/{cloud}-dev.yaml.j2", "stacks/Pulumi.dev.yaml", _in_cloud),

@@ -12,8 +12,9 @@ from trainfleet.infra.bootstrap.schema import BootstrapSpec
 from trainfleet.infra.bootstrap.trust import Trust, trusted
 from trainfleet.infra.component import SpecComponent
 
-PLAN_S, APPLY_S = 3600, 7200
-"""How long a session lasts at most."""
+PLAN_S, APPLY_S = 3600, 10800
+"""How long a session lasts at most, in seconds: as long as the jobs of `trainfleet init` may run, because
+nothing renews the credentials of a job on GitHub."""
 
 
 class Identities(SpecComponent[BootstrapSpec]):

@@ -137,7 +137,7 @@ def main(run: dict[str, Any]) -> int:
         loop.run_until_complete(runtime.run_in_stack(program_main))
     except pulumi.RunError as error:
         pulumi.log.error(str(error))
-        return 1
+        return SHOWN
     except BaseException as error:  # noqa: BLE001 - a program may raise anything, and the user has to see it
         if isinstance(error, SystemExit) and error.code in (0, None):
             return 0
