@@ -15,6 +15,7 @@ from tests.init.conftest import CLOUDS, Init, options
 from tests.init.test_init import answers
 from trainfleet.init.render import render
 from trainfleet.init.requirement import Requirement
+from trainfleet.rehearsal import last_results
 
 GIT = ("git", "-c", "user.name=me", "-c", "user.email=me@example.com")
 
@@ -26,7 +27,8 @@ def make(
     return subprocess.run(
         ["make", *targets, f"PYTHON={python}"],
         cwd=folder,
-        env=os.environ | {"NO_COLOR": "1", "COLUMNS": "200", "PYTEST_DEBUG_TEMPROOT": str(folder.parent)},
+        env=os.environ
+        | {"CI": "", "NO_COLOR": "1", "COLUMNS": "200", "PYTEST_DEBUG_TEMPROOT": str(folder.parent)},
         capture_output=True,
         text=True,
         check=False,
@@ -109,6 +111,8 @@ def test_a_review_names_what_a_change_does(init: Init, tmp_path: Path) -> None:
     changed = make(folder, "review", "FORMAT=markdown", "OUTPUT=review.md")
     assert changed.returncode == 2, changed.stdout + changed.stderr  # make's code for any failed command
     assert "acme-team" in (folder / "review.md").read_text()
+    kept = json.loads((last_results.folder(folder) / "local.diff.json").read_text())  # for `trainfleet ui`
+    assert "acme-team" in [change["name"] for change in kept["changes"]]
 
 
 @pytest.fixture(scope="module")

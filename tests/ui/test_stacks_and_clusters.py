@@ -15,11 +15,12 @@ from starlette.testclient import TestClient
 from tests.training.launch.fake_api import FakeApi, serving
 from tests.training.launch.kuberay_launches import outputs
 from tests.ui.conftest import HOST, PORT
-from tests.ui.reviews import drift_document, write_diff
+from tests.ui.reviews import a_diff, drift_document, write_diff
+from trainfleet.rehearsal import last_results
 from trainfleet.ui import refreshed
 from trainfleet.ui.access import Access
 from trainfleet.ui.app import Console
-from trainfleet.ui.cluster_state import ClusterStates, read_cluster
+from trainfleet.ui.cluster_state import ClusterStates, outputs_files, read_cluster
 from trainfleet.ui.guard import Guard
 from trainfleet.ui.review_files import ReviewFiles, read_reviews
 from trainfleet.ui.run_store import RunStore
@@ -275,3 +276,43 @@ def test_a_failed_refresh_keeps_the_last_value() -> None:
     assert value.get(10) == 1
     assert value.get(10) == 1
     assert value.error is not None
+
+
+def test_the_last_results_of_the_project_are_shown_by_default(
+    project: Path, runs: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.chdir(project)
+    last_results.keep("diff", [a_diff("aws-dev").as_json()], None)
+    last_results.keep("drift", [drift_document("org/p/aws-dev")], None)
+    folder = last_results.folder(project)
+    with monkeypatch.context() as in_ci:
+        in_ci.setenv("CI", "true")
+        last_results.keep("diff", [a_diff("gcp-dev").as_json()], None)
+    assert {each.name for each in folder.iterdir()} == {"aws-dev.diff.json", "aws-dev.drift.json"}
+    assert {each.stat().st_mode & 0o777 for each in folder.iterdir()} == {0o600}
+    client = client_of(Console(RunStore([str(runs)]), StackSpecs(project), ReviewFiles(folder)))
+    text = client.get("/stacks").text
+    assert "destructive change" in text
+    assert "1 drifted" in text
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    last_results.keep("diff", [a_diff("other").as_json()], None)
+    assert last_results.folder(Path.cwd()).parent.is_dir()
+    assert len(list(folder.parent.iterdir())) == 1, "a folder without a project keeps nothing"
+
+
+def test_outputs_of_the_project_are_declared_and_their_clusters_are_not_asked(
+    tmp_path: Path, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainfleet.ui.cluster_state.Where.connect", lambda _: pytest.fail("a login"))
+    monkeypatch.setattr("trainfleet.ui.pages.clusters.WAIT_S", 30.0)
+    (tmp_path / "dev.outputs.json").write_text(outputs().model_dump_json())
+    (tmp_path / "outputs.json").symlink_to("/etc/hostname")
+    found = outputs_files(tmp_path)
+    assert found == [str(tmp_path / "dev.outputs.json")]
+    states = ClusterStates([], found)
+    client = client_of(Console(RunStore([str(runs)]), StackSpecs(None), ReviewFiles(None), states))
+    text = client.get("/clusters").text
+    assert "not asked" in text
+    assert "Pools" in text

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from trainfleet.errors import Problem, TrainfleetError
@@ -70,23 +72,43 @@ class ClusterState:
     runs: tuple[RunInfo, ...] = ()
     problems: tuple[Problem, ...] = ()
     answered: bool = False
+    asked: bool = True
 
 
 @dataclass
 class ClusterStates:
-    """The clusters by the value of `--stack`."""
+    """The clusters by the value of `--stack`, and those of outputs that were found, which are not asked."""
 
     stacks: list[str]
+    found: list[str] = field(default_factory=list)
     states: list[Refreshed[ClusterState]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.states = [Refreshed(_reader(stack), ClusterState(stack), READ_EVERY_S) for stack in self.stacks]
+        self.states += [
+            Refreshed(partial(read_declared, file), ClusterState(file), READ_EVERY_S) for file in self.found
+        ]
 
     def all(self, wait_s: float) -> list[tuple[ClusterState, float | None]]:
         """What was read last of each cluster, and how many seconds ago; None if nothing was read yet."""
         for each in self.states:
             each.refresh()
         return [(each.get(wait_s), each.age_s) for each in self.states]
+
+
+def outputs_files(root: Path | None) -> list[str]:
+    """The files with outputs in the folder of a project, by their usual names; no links."""
+    names = [] if root is None else [*root.glob("outputs.json"), *root.glob("*.outputs.json")]
+    return [str(file) for file in sorted(names) if file.is_file() and not file.is_symlink()]
+
+
+def read_declared(file: str) -> ClusterState:
+    """What outputs declare of a cluster. It is not asked, and no login is started."""
+    try:
+        return replace(_declared(file, load_platform(file)), asked=False)
+    except TrainfleetError as error:
+        problems = error.problems or (Problem(file, error.summary),)
+        return ClusterState(file, problems=problems, asked=False)
 
 
 def _reader(stack: str) -> Callable[[], ClusterState]:

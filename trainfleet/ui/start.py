@@ -12,12 +12,13 @@ from pathlib import Path
 
 from trainfleet.console import out, print_json
 from trainfleet.errors import InputError, Problem
+from trainfleet.rehearsal import last_results
 from trainfleet.training.launch.find_run import RUNS
 from trainfleet.training.launch.platform_outputs import load_platform
 from trainfleet.training.stores import is_remote, parse
 from trainfleet.ui.access import Access
 from trainfleet.ui.app import Console
-from trainfleet.ui.cluster_state import ClusterStates
+from trainfleet.ui.cluster_state import ClusterStates, outputs_files
 from trainfleet.ui.guard import Guard
 from trainfleet.ui.review_files import ReviewFiles
 from trainfleet.ui.run_store import RunStore
@@ -65,11 +66,12 @@ def start(shown: Shown, port: int | None, *, browser: bool, as_json: bool) -> No
         InputError: a place does not exist, or the port is in use.
         KeyboardInterrupt: it was ended, and the port is closed.
     """
+    root = project_here()
     console = Console(
         RunStore(shown.places()),
-        StackSpecs(project_here()),
-        ReviewFiles(shown.diffs),
-        ClusterStates(list(dict.fromkeys(shown.stacks))),
+        StackSpecs(root),
+        ReviewFiles(shown.diffs or (last_results.folder(root) if root else None)),
+        ClusterStates(list(dict.fromkeys(shown.stacks)), [] if shown.stacks else outputs_files(root)),
     )
     opened = listen(port)
     number = opened.getsockname()[1]

@@ -155,7 +155,9 @@ class _Request(NamedTuple):
 def _diff(request: _Request) -> Diff | Report:
     from trainfleet.errors import InputError, Problem
     from trainfleet.infra.catalog.usage import read_usage
+    from trainfleet.rehearsal import last_results
     from trainfleet.rehearsal.diff.environments import MODES
+    from trainfleet.rehearsal.diff.model import Diff
     from trainfleet.rehearsal.diff.output import write
     from trainfleet.suggestions import did_you_mean
 
@@ -193,6 +195,8 @@ def _diff(request: _Request) -> Diff | Report:
         _refuse_given(given[2:], "without --all")
         found = _computed(request)
     write(found, form, output)
+    diffs = [found] if isinstance(found, Diff) else found.diffs
+    last_results.keep("diff", (each.as_json() for each in diffs), request.folder)
     if output is not None:
         typer.echo(_one_line(found), err=True)
     return found

@@ -114,6 +114,7 @@ def _drift(request: _Request, *, as_json: bool, markdown: Path | None) -> DriftR
     from trainfleet.console import err, out, print_json
     from trainfleet.errors import InputError, Problem
     from trainfleet.files import write_whole
+    from trainfleet.rehearsal import last_results
     from trainfleet.rehearsal.drift.model import DriftReport
     from trainfleet.rehearsal.drift.render import as_markdown, as_table
 
@@ -126,6 +127,8 @@ def _drift(request: _Request, *, as_json: bool, markdown: Path | None) -> DriftR
         found = _every(request)
     else:
         found = _one(request)
+    reports = [found] if isinstance(found, DriftReport) else found.reports
+    last_results.keep("drift", (each.as_json() for each in reports), request.folder)
     if markdown is not None:
         write_whole(markdown, as_markdown(found))
     if as_json:

@@ -35,7 +35,7 @@ def ui_command(  # noqa: PLR0917 - Typer passes options by name
             "--diffs",
             metavar="DIR",
             help="Show the newest diff and drift of each stack, from the files that `trainfleet diff --json` "
-            "and `trainfleet drift --json` wrote there.",
+            "and `trainfleet drift --json` wrote there. By default the last of this project on this machine.",
         ),
     ] = None,
     port: Annotated[

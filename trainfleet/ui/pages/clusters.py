@@ -1,4 +1,5 @@
-"""The clusters that `--stack` names: pools, queues, what waits in them, and runs."""
+"""The clusters that `--stack` names (pools, queues, what waits in them, runs), or the declared pools of
+outputs in the project."""
 
 from __future__ import annotations
 
@@ -31,7 +32,15 @@ def _shown(state: ClusterState, age_s: float | None) -> dict[str, Any]:
         }
         for run in state.runs
     ]
-    word = "reading" if reading else "reachable" if state.answered else "unreachable"
-    colour = {"reading": "warn", "reachable": "ok", "unreachable": "bad"}[word]
+    word = (
+        "reading"
+        if reading
+        else "not asked"
+        if not state.asked
+        else "reachable"
+        if state.answered
+        else "unreachable"
+    )
+    colour = {"reading": "warn", "not asked": "warn", "reachable": "ok", "unreachable": "bad"}[word]
     age = "" if age_s is None else f"read {duration(age_s)} ago"
     return {"state": state, "word": word, "colour": colour, "age": age, "runs": runs}
