@@ -2,8 +2,8 @@
 are run, and the alert is over.
 
 The rules and monitors are those that the layer plans (monitoring_stack.py). Pages: GpuMemoryFailing.md,
-GpuXidError.md, NodeHasProblem.md, NodeNotReady.md, QueueNotMoving.md, RaySignerDown.md.
-Those of RayHeadDown, RayPodRestarts and TrainingStalled are not rehearsed yet.
+GpuXidError.md, NodeHasProblem.md, NodeNotReady.md, QueueNotMoving.md, RayHeadDown.md, RaySignerDown.md.
+Those of RayPodRestarts and TrainingStalled are not rehearsed yet.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import pytest
 
 from tests.cluster.conftest import Cluster, trainfleet, until, with_kubectl
 from tests.cluster.exporters import GpuMetrics, install_queue_metrics, set_queue
+from tests.cluster.faults import pod as pod_of
+from tests.cluster.launches import LONG, Launch, Place, launched, placed
 from tests.cluster.monitoring_stack import install_monitoring
 from tests.cluster.pods import pod
 from tests.cluster.rehearsal import Rehearsal
@@ -25,6 +27,7 @@ from trainfleet.infra.platform import TRAINING_NAMESPACE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
 NAME = "runbooks"
+RUN = "on-call"
 
 
 @pytest.fixture(scope="module")
@@ -204,4 +207,37 @@ def test_queue_not_moving(on_call: Rehearsal, cluster: Cluster, queue: None) -> 
     on_call.fires("QueueNotMoving")
     on_call.follow("Look")
     set_queue(cluster, active=0, inadmissible=1, admitted=1)
+    on_call.is_over()
+
+
+@pytest.fixture(scope="module")
+def training(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """The namespace `training`, which the monitors select, with a store."""
+    with placed(cluster, TRAINING_NAMESPACE, tmp_path_factory.mktemp("training")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def run(training: Place, on_call: Rehearsal) -> Iterator[Launch]:
+    """A run that has saved checkpoints. Its metrics are scraped."""
+    on_call.shell.environment |= training.store.environment
+    with launched(training, RUN, *LONG, "checkpoint.every=10") as found:
+        found.reach(15)
+        up = f'up{{ray_io_node_type="head", namespace="{TRAINING_NAMESPACE}"}} == 1'
+        until(lambda: on_call.alerts.rows(up), "the head is scraped", 60)
+        yield found
+
+
+def test_ray_head_down(on_call: Rehearsal, training: Place, run: Launch) -> None:
+    before = run.step()
+    head = pod_of(training, "head")
+    (cluster_name,) = {name.rpartition("/")[2] for name in training.names("raycluster")}
+    # Every process of the head stops, as if it hung.
+    training.kubectl("exec", head, "-c", "ray-head", "--", "bash", "-c", "kill -STOP -1", check=False)
+    alert = on_call.fires("RayHeadDown")
+    assert alert["labels"]["ray_io_cluster"] == cluster_name
+    assert on_call.values["RUN"] == RUN
+    on_call.follow("Look", shows={"get pods": "-head-"})
+    on_call.follow("Act", without=("trainfleet runs stop",))  # it does not fail again
+    run.reach(before + 10, 400)
     on_call.is_over()
