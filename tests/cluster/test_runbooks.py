@@ -2,15 +2,19 @@
 are run, and the alert is over.
 
 The rules and monitors are those that the layer plans (monitoring_stack.py). Pages: GpuMemoryFailing.md,
-GpuXidError.md, NodeHasProblem.md, NodeNotReady.md, QueueNotMoving.md, RayHeadDown.md, RaySignerDown.md.
-Those of RayPodRestarts and TrainingStalled are not rehearsed yet.
+GpuXidError.md, NodeHasProblem.md, NodeNotReady.md, QueueNotMoving.md, RayHeadDown.md, RayPodRestarts.md,
+RaySignerDown.md. That of TrainingStalled is not rehearsed yet.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -241,3 +245,38 @@ def test_ray_head_down(on_call: Rehearsal, training: Place, run: Launch) -> None
     on_call.follow("Act", without=("trainfleet runs stop",))  # it does not fail again
     run.reach(before + 10, 400)
     on_call.is_over()
+
+
+def test_ray_pod_restarts(on_call: Rehearsal, training: Place, run: Launch) -> None:
+    worker = pod_of(training, "worker").rpartition("/")[2]
+    count = f'kube_pod_container_status_restarts_total{{namespace="{TRAINING_NAMESPACE}", pod="{worker}"}}'
+
+    def restarts() -> int:
+        return max((int(row["value"][1]) for row in on_call.alerts.rows(count)), default=0)
+
+    for number in range(1, 5):
+        end_container(training, worker, number)
+        until(lambda number=number: restarts() == number, f"{number} restarts are counted", 60)
+        if number == 3:
+            assert on_call.alerts.firing("RayPodRestarts") == [], "more than three"
+    alert = on_call.fires("RayPodRestarts")
+    assert alert["labels"]["pod"] == worker
+    on_call.follow("Look", shows={"get pod ": "ray-worker: Error"})
+    on_call.follow("Act")  # stops the run
+    on_call.is_over(without=("kubectl -n training get pods",))
+
+
+def end_container(place: Place, name: str, restarts: int) -> None:
+    """Send SIGKILL to every process of the container, until the kubelet has started it so many times again."""
+
+    def state() -> dict[str, Any]:
+        found = json.loads(place.kubectl("get", "pod", name, "-o", "json"))["status"]["containerStatuses"][0]
+        return dict(found)
+
+    until(lambda: "running" in state()["state"], "the container runs", 120)
+    container = state()["containerID"].rpartition("/")[2]
+    for group in Path("/proc").glob("[0-9]*/cgroup"):
+        with contextlib.suppress(OSError):
+            if container in group.read_text():
+                os.kill(int(group.parent.name), signal.SIGKILL)
+    until(lambda: state()["restartCount"] >= restarts, f"{restarts} restarts", 120)
