@@ -1,8 +1,8 @@
 """A platform's monitoring on a cluster, in place of the chart: the Prometheus operator, Prometheus,
 Alertmanager and kube-state-metrics in pods, with the rules and monitors that the layer plans.
 
-Three things differ from a platform. Durations of the rules are divided by FASTER, so that a rehearsal takes a
-minute. Targets are scraped every SCRAPE. And what needs GPUs or Kueue is served by the stand-ins of
+Three things differ from a platform. Durations of the rules are divided by FASTER or SLOWER, so that a rehearsal
+takes minutes. Targets are scraped every SCRAPE. And what needs GPUs or Kueue is served by the stand-ins of
 exporters.py.
 """
 
@@ -23,6 +23,9 @@ FASTER = 20
 """Durations of the rules, their `for` and their windows, are divided by this: an hour is three minutes."""
 SCRAPE = "3s"
 API = "monitoring.coreos.com/v1"
+SLOWER = {"RayPodRestarts": 10}
+"""Rules whose durations are divided by less: the kubelet's back-off between restarts is that of a platform, and
+the fourth comes more than a minute after the first."""
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 SELECT_ALL: dict[str, Any] = {
     f"{kind}{what}Selector": {}
@@ -32,10 +35,10 @@ SELECT_ALL: dict[str, Any] = {
 """As the chart sets them with `...SelectorNilUsesHelmValues: false`."""
 
 
-def scaled(duration: str) -> str:
-    """A duration of Prometheus, divided by FASTER."""
+def scaled(duration: str, by: int = FASTER) -> str:
+    """A duration of Prometheus, divided by a number."""
     number, unit = int(duration[:-1]), duration[-1]
-    return f"{number * UNITS[unit] * 1000 // FASTER}ms"
+    return f"{number * UNITS[unit] * 1000 // by}ms"
 
 
 def scaled_rules(spec: dict[str, Any]) -> dict[str, Any]:
@@ -44,8 +47,11 @@ def scaled_rules(spec: dict[str, Any]) -> dict[str, Any]:
     for group in faster["groups"]:
         group["interval"] = "1s"
         for rule in group["rules"]:
-            rule["for"] = scaled(rule["for"])
-            rule["expr"] = re.sub(r"\[(\d+[smhd])\]", lambda found: f"[{scaled(found[1])}]", rule["expr"])
+            by = SLOWER.get(rule["alert"], FASTER)
+            rule["for"] = scaled(rule["for"], by)
+            windows = re.split(r"\[(\d+[smhd])\]", rule["expr"])
+            windows[1::2] = [f"[{scaled(window, by)}]" for window in windows[1::2]]
+            rule["expr"] = "".join(windows)
     return faster
 
 

@@ -2,20 +2,26 @@
 are run, and the alert is over.
 
 The rules and monitors are those that the layer plans (monitoring_stack.py). Pages: GpuMemoryFailing.md,
-GpuXidError.md, NodeHasProblem.md, NodeNotReady.md, QueueNotMoving.md, RaySignerDown.md.
-Those of RayHeadDown, RayPodRestarts and TrainingStalled are not rehearsed yet.
+GpuXidError.md, NodeHasProblem.md, NodeNotReady.md, QueueNotMoving.md, RayHeadDown.md, RayPodRestarts.md,
+RaySignerDown.md. That of TrainingStalled is not rehearsed yet.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cluster.conftest import Cluster, trainfleet, until, with_kubectl
 from tests.cluster.exporters import GpuMetrics, install_queue_metrics, set_queue
+from tests.cluster.faults import pod as pod_of
+from tests.cluster.launches import LONG, Launch, Place, launched, placed
 from tests.cluster.monitoring_stack import install_monitoring
 from tests.cluster.pods import pod
 from tests.cluster.rehearsal import Rehearsal
@@ -25,6 +31,7 @@ from trainfleet.infra.platform import TRAINING_NAMESPACE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
 NAME = "runbooks"
+RUN = "on-call"
 
 
 @pytest.fixture(scope="module")
@@ -205,3 +212,71 @@ def test_queue_not_moving(on_call: Rehearsal, cluster: Cluster, queue: None) -> 
     on_call.follow("Look")
     set_queue(cluster, active=0, inadmissible=1, admitted=1)
     on_call.is_over()
+
+
+@pytest.fixture(scope="module")
+def training(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """The namespace `training`, which the monitors select, with a store."""
+    with placed(cluster, TRAINING_NAMESPACE, tmp_path_factory.mktemp("training")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def run(training: Place, on_call: Rehearsal) -> Iterator[Launch]:
+    """A run that has saved checkpoints. Its metrics are scraped."""
+    on_call.shell.environment |= training.store.environment
+    with launched(training, RUN, *LONG, "checkpoint.every=10") as found:
+        found.reach(15)
+        up = f'up{{ray_io_node_type="head", namespace="{TRAINING_NAMESPACE}"}} == 1'
+        until(lambda: on_call.alerts.rows(up), "the head is scraped", 60)
+        yield found
+
+
+def test_ray_head_down(on_call: Rehearsal, training: Place, run: Launch) -> None:
+    before = run.step()
+    head = pod_of(training, "head")
+    (cluster_name,) = {name.rpartition("/")[2] for name in training.names("raycluster")}
+    # Every process of the head stops, as if it hung.
+    training.kubectl("exec", head, "-c", "ray-head", "--", "bash", "-c", "kill -STOP -1", check=False)
+    alert = on_call.fires("RayHeadDown")
+    assert alert["labels"]["ray_io_cluster"] == cluster_name
+    assert on_call.values["RUN"] == RUN
+    on_call.follow("Look", shows={"get pods": "-head-"})
+    on_call.follow("Act", without=("trainfleet runs stop",))  # it does not fail again
+    run.reach(before + 10, 400)
+    on_call.is_over()
+
+
+def test_ray_pod_restarts(on_call: Rehearsal, training: Place, run: Launch) -> None:
+    worker = pod_of(training, "worker").rpartition("/")[2]
+    count = f'kube_pod_container_status_restarts_total{{namespace="{TRAINING_NAMESPACE}", pod="{worker}"}}'
+
+    def restarts() -> int:
+        return max((int(row["value"][1]) for row in on_call.alerts.rows(count)), default=0)
+
+    for number in range(1, 5):
+        end_container(training, worker, number)
+        until(lambda number=number: restarts() == number, f"{number} restarts are counted", 60)
+        if number == 3:
+            assert on_call.alerts.firing("RayPodRestarts") == [], "more than three"
+    alert = on_call.fires("RayPodRestarts")
+    assert alert["labels"]["pod"] == worker
+    on_call.follow("Look", shows={"get pod ": "ray-worker: Error"})
+    on_call.follow("Act")  # stops the run
+    on_call.is_over(without=("kubectl -n training get pods",))
+
+
+def end_container(place: Place, name: str, restarts: int) -> None:
+    """Send SIGKILL to every process of the container, until the kubelet has started it so many times again."""
+
+    def state() -> dict[str, Any]:
+        found = json.loads(place.kubectl("get", "pod", name, "-o", "json"))["status"]["containerStatuses"][0]
+        return dict(found)
+
+    until(lambda: "running" in state()["state"], "the container runs", 120)
+    container = state()["containerID"].rpartition("/")[2]
+    for group in Path("/proc").glob("[0-9]*/cgroup"):
+        with contextlib.suppress(OSError):
+            if container in group.read_text():
+                os.kill(int(group.parent.name), signal.SIGKILL)
+    until(lambda: state()["restartCount"] >= restarts, f"{restarts} restarts", 120)

@@ -94,8 +94,9 @@ GPUS = (
     ),
     _rule(
         "TrainingStalled",
-        f"max by (exported_pod, Hostname) (max_over_time({ALLOCATED}[30m])) < 1",
-        "5m",
+        # NOTE: with a window of half an hour, a pod that has existed for five minutes would fire.
+        f"max by (exported_pod, Hostname) (max_over_time({ALLOCATED}[5m])) < 1",
+        "30m",
         "warning",
         "{{ $labels.exported_pod }} holds GPUs and has used none for half an hour",
         "Look at the run's log and its queue of data; "

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.infra.kubernetes.planned import Planned, plan
+from trainfleet.infra.kubernetes.dashboards.alerts import GPUS
 from trainfleet.infra.kubernetes.dashboards.metrics import METRICS, RAY
 from trainfleet.infra.kubernetes.dashboards.panels import COLUMNS, Dashboard, Panel, Query
 
@@ -179,6 +180,13 @@ def test_runs_that_ask_for_more_than_the_quota_count_as_waiting() -> None:
 def test_three_restarts_are_not_more_than_three() -> None:
     # `increase` extrapolates to the edges of the window, so that three restarts are a little more than 3.
     assert re.fullmatch(r"round\(increase\(.*\[30m\]\)\) > 3", alerts(whole())["RayPodRestarts"])
+
+
+def test_a_pod_that_has_just_started_is_not_stalled() -> None:
+    # Over a window that is longer than the pod's life, a maximum is that of its first minutes.
+    (rule,) = [rule for rule in GPUS if rule.alert == "TrainingStalled"]
+    assert re.search(r"max_over_time\(.*\[5m\]\)", rule.expr)
+    assert rule.for_ == "30m"
 
 
 def test_a_signer_without_pods_is_reported_where_there_is_one() -> None:
