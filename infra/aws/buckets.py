@@ -120,8 +120,14 @@ class Buckets(SpecComponent[Spec]):
     ) -> None:
         """Delete unfinished uploads, old versions and, if asked, objects after these days.
 
-        `noncurrent_days_below` has fewer days for old versions below a prefix. Where rules overlap, the
-        shortest applies (S3 user guide, conflicts in lifecycle configurations).
+        Args:
+            what: part of the resource's name.
+            bucket: whose objects.
+            noncurrent_days: days until an old version is deleted.
+            expire_days: days until an object is deleted; None: never.
+            after: what must exist before.
+            noncurrent_days_below: fewer days for old versions, by prefix. Where rules overlap, the shortest
+                applies (S3 user guide, conflicts in lifecycle configurations).
         """
         everything: aws.s3.BucketLifecycleConfigurationRuleFilterArgsDict = {"prefix": ""}
         old: aws.s3.BucketLifecycleConfigurationRuleArgsDict = {

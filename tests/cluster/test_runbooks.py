@@ -267,7 +267,7 @@ def test_ray_pod_restarts(on_call: Rehearsal, training: Place, run: Launch) -> N
 
 
 def end_container(place: Place, name: str, restarts: int) -> None:
-    """Send SIGKILL to every process of the container, until the kubelet has started it so many times again."""
+    """Send SIGKILL to every process of the container, until the kubelet has started it this many times again."""
 
     def state() -> dict[str, Any]:
         found = json.loads(place.kubectl("get", "pod", name, "-o", "json"))["status"]["containerStatuses"][0]

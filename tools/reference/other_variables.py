@@ -259,6 +259,18 @@ FOLDERS = Group(
     "",
     (
         Variable(
+            "HELM_CACHE_HOME",
+            "helm's cache, in which a chart is looked for before it is downloaded.",
+            "`trainfleet diff` of charts",
+            "helm's own folder",
+        ),
+        Variable(
+            "HELM_REPOSITORY_CACHE",
+            "The archives of charts in helm's cache.",
+            "`trainfleet diff` of charts",
+            "`repository` in `HELM_CACHE_HOME`",
+        ),
+        Variable(
             "XDG_CACHE_HOME",
             "Base of the cache folder, on Linux: prepared data, built engines, cluster images.",
             "commands that cache",
