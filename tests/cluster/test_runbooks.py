@@ -14,6 +14,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -255,12 +256,12 @@ def test_ray_pod_restarts(on_call: Rehearsal, training: Place, run: Launch) -> N
     worker = pod_of(training, "worker").rpartition("/")[2]
     count = f'kube_pod_container_status_restarts_total{{namespace="{TRAINING_NAMESPACE}", pod="{worker}"}}'
 
-    def restarts() -> int:
-        return max((int(row["value"][1]) for row in on_call.alerts.rows(count)), default=0)
+    def counted(number: int) -> bool:
+        return [int(row["value"][1]) for row in on_call.alerts.rows(count)] == [number]
 
     for number in range(1, 5):
         end_container(training, worker, number)
-        until(lambda number=number: restarts() == number, f"{number} restarts are counted", 60)
+        until(partial(counted, number), f"{number} restarts are counted", 60)
         if number == 3:
             assert on_call.alerts.firing("RayPodRestarts") == [], "more than three"
     alert = on_call.fires("RayPodRestarts")
