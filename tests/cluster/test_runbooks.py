@@ -1,9 +1,9 @@
-"""Runbooks are rehearsed: the alert fires in a real Prometheus and Alertmanager, the commands of its page
+"""Every runbook is rehearsed: its alert fires in a real Prometheus and Alertmanager, the commands of its page
 are run, and the alert is over.
 
 The rules and monitors are those that the layer plans (monitoring_stack.py). Pages: GpuMemoryFailing.md,
 GpuXidError.md, NodeHasProblem.md, NodeNotReady.md, QueueNotMoving.md, RayHeadDown.md, RayPodRestarts.md,
-RaySignerDown.md. That of TrainingStalled is not rehearsed yet.
+RaySignerDown.md, TrainingStalled.md.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import contextlib
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from tests.cluster.conftest import Cluster, trainfleet, until, with_kubectl
 from tests.cluster.exporters import GpuMetrics, install_queue_metrics, set_queue
 from tests.cluster.faults import pod as pod_of
 from tests.cluster.launches import LONG, Launch, Place, launched, placed
-from tests.cluster.monitoring_stack import install_monitoring
+from tests.cluster.monitoring_stack import FASTER, install_monitoring
 from tests.cluster.pods import pod
 from tests.cluster.rehearsal import Rehearsal
 from tests.cluster.signer import signer
@@ -32,6 +34,9 @@ from trainfleet.infra.platform import TRAINING_NAMESPACE
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
 NAME = "runbooks"
 RUN = "on-call"
+HALF_AN_HOUR = 1800
+LOADED_S = 180
+"""Within this, Prometheus has a new monitor: the kubelet renews the Secret of its configuration each minute."""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +70,7 @@ def gpus(on_call: Rehearsal, second: str) -> GpuMetrics:
     """The metrics of the GPUs that the second node does not have."""
     found = GpuMetrics(on_call.cluster, second)
     found.install()
-    until(lambda: on_call.alerts.rows("DCGM_FI_DEV_XID_ERRORS"), "the stand-in is scraped", 60)
+    until(lambda: on_call.alerts.rows("DCGM_FI_DEV_XID_ERRORS"), "the stand-in is scraped", LOADED_S)
     return found
 
 
@@ -251,12 +256,12 @@ def test_ray_pod_restarts(on_call: Rehearsal, training: Place, run: Launch) -> N
     worker = pod_of(training, "worker").rpartition("/")[2]
     count = f'kube_pod_container_status_restarts_total{{namespace="{TRAINING_NAMESPACE}", pod="{worker}"}}'
 
-    def restarts() -> int:
-        return max((int(row["value"][1]) for row in on_call.alerts.rows(count)), default=0)
+    def counted(number: int) -> bool:
+        return [int(row["value"][1]) for row in on_call.alerts.rows(count)] == [number]
 
     for number in range(1, 5):
         end_container(training, worker, number)
-        until(lambda number=number: restarts() == number, f"{number} restarts are counted", 60)
+        until(partial(counted, number), f"{number} restarts are counted", 60)
         if number == 3:
             assert on_call.alerts.firing("RayPodRestarts") == [], "more than three"
     alert = on_call.fires("RayPodRestarts")
@@ -267,7 +272,7 @@ def test_ray_pod_restarts(on_call: Rehearsal, training: Place, run: Launch) -> N
 
 
 def end_container(place: Place, name: str, restarts: int) -> None:
-    """Send SIGKILL to every process of the container, until the kubelet has started it this many times again."""
+    """Send SIGKILL to every process of the container, until it has been started `restarts` times again."""
 
     def state() -> dict[str, Any]:
         found = json.loads(place.kubectl("get", "pod", name, "-o", "json"))["status"]["containerStatuses"][0]
@@ -280,3 +285,21 @@ def end_container(place: Place, name: str, restarts: int) -> None:
             if container in group.read_text():
                 os.kill(int(group.parent.name), signal.SIGKILL)
     until(lambda: state()["restartCount"] >= restarts, f"{restarts} restarts", 120)
+
+
+def test_training_stalled(on_call: Rehearsal, gpus: GpuMetrics, training: Place) -> None:
+    with launched(training, "idle", *LONG) as run:
+        run.reach(10)
+        worker = pod_of(training, "worker").rpartition("/")[2]
+        gpus.hold(0, worker)
+        since = time.monotonic()
+        alert = on_call.fires("TrainingStalled")
+        assert time.monotonic() - since > HALF_AN_HOUR / FASTER
+        assert alert["labels"]["exported_pod"] == worker
+        assert on_call.values["RUN"] == "idle"
+        on_call.follow("Look", shows={"runs list": "idle", "get pods": worker, "runs logs": "step"})
+        # It can save. The next command would find no run.
+        on_call.follow("Act", without=("trainfleet runs stop RUN --context CONTEXT --now",))
+        until(lambda: not training.names("pod", "trainfleet.io/run=idle"), "the run's pods are gone", 180)
+        gpus.hold(0, "")
+        on_call.is_over()
