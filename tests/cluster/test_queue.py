@@ -172,7 +172,7 @@ def test_a_preempted_run_resumes_by_itself(place: Place) -> None:
     place.clean()
 
 
-def test_a_long_lived_cluster_and_a_service_are_admitted_as_a_whole(place: Place) -> None:
+def test_a_long_lived_cluster_is_admitted_as_a_whole(place: Place) -> None:
     with in_queue(place, "kept", "--cluster", "shared") as kept:
         assert kept.process.wait(900) == 0, kept.output
     (workload,) = place.names("workload")
