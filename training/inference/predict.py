@@ -80,7 +80,8 @@ def predict(request: Request, progress: Progress = lambda *_: None) -> dict[str,
     source = find_source(request.input, request.glob, unit_bytes=request.block_kib << 10)
     workers = _workers(request, source)
     if request.shard and workers < 2:
-        problem = Problem("--shard", f"{workers} workers divide no model", "--workers 2 or more")
+        what = "divides the model between workers, and there is one process"
+        problem = Problem("--shard", what, "--workers 2 or more")
         raise InputError("the model cannot be sharded", [problem])
     if workers == 0:
         return work(
