@@ -42,7 +42,7 @@ def test_an_optional_program_is_built_only_when_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    optional = {pins.KWOK, pins.DEVICE_PLUGIN, pins.NETWORK_POLICIES}
+    optional = {pins.KWOK, pins.DEVICE_PLUGIN, pins.NETWORK_POLICIES, pins.KUEUE}
     assert set(builds.missing()) - set(builds.missing(set())) == optional
 
 

@@ -127,8 +127,8 @@ def test_too_little_memory_and_disk_are_reported_together(
 @pytest.mark.parametrize(
     ("unbuilt", "image_there", "image", "expected"),
     [
-        (pins.PROGRAMS, False, True, 27.0),
-        (pins.PROGRAMS, True, False, 15.0),
+        (pins.PROGRAMS, False, True, 28.0),
+        (pins.PROGRAMS, True, False, 16.0),
         ((pins.KWOK,), True, True, 5.0),
         ((), True, True, 4.0),
         ((), False, True, 16.0),
