@@ -83,6 +83,11 @@ class Reported:
             case "detached":
                 self.detached = fields
 
+    def requeued_until(self, seconds: float) -> float:
+        """Seconds in the queue after preemptions, with a wait that lasts until the launch ends."""
+        since = seconds if self.requeued_at_s is None else self.requeued_at_s
+        return round(self.requeued_s + seconds - since, 3)
+
 
 def begin(
     before: Mapping[str, Any], recipe: Recipe, target: Target, place: Mapping[str, Any]
@@ -141,7 +146,7 @@ def end(
         "seconds": round(seconds, 3),
         "status": status,
         **({} if reported.admitted_s is None else {"admitted_seconds": reported.admitted_s}),
-        **({"requeued_seconds": reported.requeued_s} if reported.requeued_s else {}),
+        **({"requeued_seconds": requeued} if (requeued := reported.requeued_until(seconds)) else {}),
         "first_step_seconds": reported.first_step_s,
         "last_step": reported.last_step,
     }

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput, RayCertificates
+from trainfleet.training.launch.remote.priority import choose_priority
 from trainfleet.training.launch.remote.ray_certificate import (
     certificate_container,
     certificate_mount,
@@ -93,9 +94,8 @@ def pod_config(outputs: PlatformOutputs) -> dict[str, Any]:
     mounts: list[dict[str, Any]] = []
     volumes: list[dict[str, Any]] = []
     environment = secret_variables(outputs.secrets)
-    if outputs.priority_classes:
-        # The middle one, as for every run without --priority.
-        spec["priorityClassName"] = outputs.priority_classes[len(outputs.priority_classes) // 2]
+    if priority := choose_priority(outputs.priority_classes, None)[0]:
+        spec["priorityClassName"] = priority
     if outputs.ray_certificates is not None:
         environment.append({"name": RAY_SETTINGS, "value": ray_settings(outputs.ray_certificates)})
         mounts.append(certificate_mount(outputs.ray_certificates))
