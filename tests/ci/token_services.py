@@ -8,7 +8,6 @@ repository trusts it; its signature is not verified. Every other host is unreach
 from __future__ import annotations
 
 import contextlib
-import datetime
 import functools
 import http.server
 import json
@@ -20,11 +19,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from tests.bootstrap.tokens import accepted
+from tests.certificates import self_signed
 from tests.ci.gitlab_services import read_token, token
 from trainfleet.infra.bootstrap.schema import BootstrapSpec
 from trainfleet.local_cluster.stores import servers
@@ -178,28 +175,7 @@ def _identity(cloud: str, value: str) -> str:
 
 def certificate(folder: Path) -> tuple[Path, Path]:
     """A certificate of the services that is its own CA, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "token services")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(each) for each in HOSTS]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "ca.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (folder / "key.pem").write_bytes(private)
-    return folder / "ca.crt", folder / "key.pem"
+    return self_signed(folder, [x509.DNSName(each) for each in HOSTS])
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):

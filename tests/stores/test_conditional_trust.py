@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import http.server
 import ipaddress
 import ssl
@@ -14,10 +13,8 @@ from typing import Any
 import pytest
 import requests
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from tests.certificates import self_signed
 from trainfleet.training.stores.conditional_clouds import CLIENTS
 from trainfleet.training.stores.retry import RetryPolicy
 from trainfleet.training.stores.urls import parse
@@ -27,29 +24,7 @@ ACCOUNT_KEY = "a2V5"
 
 def certificate(folder: Path) -> tuple[Path, Path]:
     """A certificate of 127.0.0.1 that is its own CA, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "store")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "ca.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (folder / "key.pem").write_bytes(private)
-    return folder / "ca.crt", folder / "key.pem"
+    return self_signed(folder, [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
 
 
 class Answer(http.server.BaseHTTPRequestHandler):
