@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from trainfleet.rehearsal.diff.change import Verb
+from trainfleet.rehearsal.diff.chart_rows import chart_rows
 from trainfleet.rehearsal.diff.helm.chart import CHART, RELEASE, Chart
 from trainfleet.rehearsal.diff.helm.comparison import HOOK, IN_CRDS, SKIPPED, STAYS, ChartDiff, compared
-from trainfleet.rehearsal.diff.helm.presentation import chart_rows
 from trainfleet.rehearsal.diff.helm.steps import chart_steps
 from trainfleet.rehearsal.diff.helm.template import Rendered, Rendering, objects_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainfleet.rehearsal.diff.helm.presentation import chart_rows
+from trainfleet.rehearsal.diff.chart_rows import chart_rows
 
 if TYPE_CHECKING:
     from trainfleet.rehearsal.diff.model import Diff

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from trainfleet.rehearsal.diff.change import Verb
 from trainfleet.rehearsal.diff.data_loss import weight
 from trainfleet.rehearsal.diff.helm.comparison import ChartDiff, ObjectChange
+from trainfleet.rehearsal.diff.presentation import Group, arrow
 
 Row = tuple[str, str, str]
 _ROWS = 8
@@ -66,8 +67,6 @@ def _objects(same: Sequence[ObjectChange]) -> str:
 
 
 def _what(each: ObjectChange) -> str:
-    from trainfleet.rehearsal.diff.presentation import Group, arrow
-
     change = each.change
     group = Group(change.type, (change,))
     parts = [f"{group.mark}: {change.verb}" if each.applied and group.mark else change.verb.value]
