@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +19,7 @@ from trainfleet.training.launch.kuberay.pods import submitter_pod, worker_pod
 from trainfleet.training.launch.remote import lost_pod_watcher
 from trainfleet.training.launch.remote.lost_pod_watcher import LostPodWatcher
 from trainfleet.training.launch.remote.lost_pods import OVERDUE_S, LostPods, is_lost
+from trainfleet.training.launch.remote.ray_nodes import RayNodes, ray_nodes
 
 NOON = 1767268800.0  # 2026-01-01T12:00:00Z
 EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
@@ -81,11 +83,63 @@ def test_a_pod_is_deleted_once_it_has_looked_lost_for_a_while() -> None:
     assert notes == ["node2 no longer answers; its pod worker is replaced"]
 
 
+def running(name: str, address: str, phase: str = "Running", deleted: str | None = None) -> dict[str, Any]:
+    """A pod that Kubernetes takes for running, with an address."""
+    found = pod(name, deleted=deleted, evicted=False, ready="True")
+    found["status"] |= {"phase": phase, "podIP": address}
+    return found
+
+
+def nodes(alive: str = "", dead: str = "") -> RayNodes:
+    return RayNodes(frozenset(alive.split()), frozenset(dead.split()))
+
+
+def deleted_after(*looks: tuple[float, dict[str, Any], RayNodes | None]) -> list[str]:
+    """The pods that are deleted if one pod looks as given at each time."""
+    now, deleted = [0.0], []
+    lost = LostPods(lambda each: deleted.append(each["metadata"]["name"]), lambda _: None, lambda: now[0])
+    for at, found, known in looks:
+        now[0] = at
+        lost.look([found], known)
+    return deleted
+
+
+def test_a_pod_that_ray_has_given_up_is_deleted_before_kubernetes_notices_its_node() -> None:
+    one = running("one", "10.0.0.1")
+    joined, lost = (0, one, nodes("10.0.0.1 10.0.0.2")), nodes("10.0.0.2", "10.0.0.1")
+    assert deleted_after(joined, (5, one, lost), (9, one, lost)) == []
+    assert deleted_after(joined, (5, one, lost), (10, one, lost)) == ["one"]
+    assert deleted_after(joined, (5, one, lost), (8, one, None), (10, one, lost)) == [], (
+        "the head did not answer"
+    )
+
+
+def test_a_pod_with_the_address_of_a_lost_one_may_start() -> None:
+    new, before, after = running("new", "10.0.0.1"), nodes(dead="10.0.0.1"), nodes("10.0.0.1", "10.0.0.1")
+    starting = [(at, new, before) for at in (0, 5, 10, 60)]
+    assert deleted_after(*starting) == []
+    assert deleted_after(*starting, (65, new, after), (70, new, after), (75, new, after)) == []
+
+
+@pytest.mark.parametrize(
+    "changes", [{"phase": "Failed"}, {"phase": "Pending"}, {"deleted": "2099-01-01T00:00:00Z"}]
+)
+def test_a_pod_that_ends_by_itself_is_left_alone(changes: dict[str, str]) -> None:
+    known, lost = running("one", "10.0.0.1"), nodes(dead="10.0.0.1")
+    ending = running("one", "10.0.0.1", **changes)
+    assert deleted_after((0, known, nodes("10.0.0.1")), (5, ending, lost), (15, ending, lost)) == []
+
+
 class Api:
-    """Stands in for the API server as a pod reaches it: without TLS, because the test has no certificate."""
+    """Stands in for the API server as a pod reaches it: without TLS, because the test has no certificate.
+
+    It also answers as the dashboard of Ray's head, with `nodes`.
+    """
 
     def __init__(self, pods: list[dict[str, Any]], status: int = 200) -> None:
         self.pods, self.status = {each["metadata"]["name"]: each for each in pods}, status
+        self.nodes: Any = {"data": {"result": {"result": []}}}
+        self.head_asked: list[tuple[str, str | None]] = []
         self.asked: list[tuple[str, str, str, Any]] = []
 
 
@@ -103,13 +157,20 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     def start(api: Api) -> None:
         class Handler(BaseHTTPRequestHandler):
             def _handle(self) -> None:
+                if self.path.startswith("/api/v0/nodes"):
+                    api.head_asked.append((self.path, self.headers["Authorization"]))
+                    self._answer(200, api.nodes)
+                    return
                 length = int(self.headers.get("Content-Length") or 0)
                 body = json.loads(self.rfile.read(length)) if length else None
                 api.asked.append((self.command, self.path, str(self.headers["Authorization"]), body))
                 if self.command == "DELETE":
                     api.pods.pop(self.path.rpartition("/")[2])
-                data = json.dumps({"items": list(api.pods.values())}).encode()
-                self.send_response(api.status)
+                self._answer(api.status, {"items": list(api.pods.values())})
+
+            def _answer(self, status: int, document: Any) -> None:
+                data = json.dumps(document).encode()
+                self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
@@ -132,7 +193,8 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def watcher(account: Path, notes: list[str]) -> LostPodWatcher:
-    found = LostPodWatcher("tf-run-abcde", notes.append, account)
+    dashboard = f"http://127.0.0.1:{os.environ['KUBERNETES_SERVICE_PORT']}"
+    found = LostPodWatcher("tf-run-abcde", dashboard, notes.append, account)
     found._pods = found._pods.replace("https:", "http:")
     return found
 
@@ -158,6 +220,43 @@ def test_the_submitter_deletes_a_lost_pod_of_its_own_cluster(
     assert len(notes) == 1
 
 
+def state(*rows: tuple[str, str]) -> dict[str, Any]:
+    """The state API's answer (ray.util.state.common.NodeState)."""
+    found = [{"node_id": f"id-{ip}", "node_ip": ip, "is_head_node": False, "state": how} for ip, how in rows]
+    return {"result": True, "msg": "", "data": {"result": {"total": len(found), "result": found}}}
+
+
+def test_the_submitter_asks_ray_for_the_nodes_that_it_has_given_up(
+    account: Path, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainfleet.training.launch.remote.lost_pods.CONFIRM_S", 0.0)
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "of-the-head")
+    api, notes = Api([running("one", "10.0.0.1"), running("two", "10.0.0.2")]), []
+    serve(api)
+    found = watcher(account, notes)
+    api.nodes = state(("10.0.0.1", "ALIVE"), ("10.0.0.2", "ALIVE"))
+    assert found.look()
+    api.nodes = state(("10.0.0.1", "ALIVE"), ("10.0.0.2", "DEAD"))
+    assert found.look()
+    assert list(api.pods) == ["one"]
+    assert notes == ["node2 no longer answers; its pod two is replaced"]
+    assert api.head_asked[0] == ("/api/v0/nodes?limit=10000", "Bearer of-the-head")
+
+
+@pytest.mark.parametrize("answer", [{}, {"data": None}, {"data": {"result": {"result": [{}]}}}, [], "no"])
+def test_an_answer_of_another_form_says_nothing_about_the_nodes(
+    answer: Any, account: Path, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainfleet.training.launch.remote.lost_pods.CONFIRM_S", 0.0)
+    api = Api([running("one", "10.0.0.1"), pod(deleted="2020-01-01T00:00:00Z")])
+    api.nodes = answer
+    serve(api)
+    assert watcher(account, []).look()
+    assert list(api.pods) == ["one"], "what Kubernetes knows still counts"
+    with pytest.raises(ValueError, match="unexpected answer"):
+        ray_nodes(f"http://127.0.0.1:{os.environ['KUBERNETES_SERVICE_PORT']}", {})
+
+
 def test_the_submitter_looks_no_longer_without_the_right_to(account: Path, serve: Any) -> None:
     api = Api([pod()], status=403)
     serve(api)
@@ -175,7 +274,7 @@ def test_an_api_server_that_fails_is_asked_again(status: int, account: Path, ser
 def test_without_a_token_nothing_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lost_pod_watcher, "ACCOUNT", tmp_path)
     before = threading.active_count()
-    lost_pod_watcher.start("tf-run-abcde", lambda _: None)
+    lost_pod_watcher.start("tf-run-abcde", "http://127.0.0.1:9", lambda _: None)
     assert threading.active_count() == before
 
 

@@ -73,11 +73,11 @@ a minute by default)."""
 HEALTH_CHECKS = {
     "RAY_health_check_period_ms": "3000",
     "RAY_health_check_timeout_ms": "3000",
-    "RAY_health_check_failure_threshold": "10",
+    "RAY_health_check_failure_threshold": "7",
 }
-"""After 30 s in which a worker does not answer, the head counts it as lost, and a run with
-`scaling.min_workers` continues without it. Ray's default is 5 failures of 3 to 13 s each: the time would
-depend on how the machine was lost."""
+"""After 21 s in which a worker does not answer, the head counts it as lost: the submitter has its pod
+replaced (`lost_pods`), and a run with `scaling.min_workers` continues without it. Ray's default is 5 failures
+of 3 to 13 s each: the time would depend on how the machine was lost."""
 WAIT_FOR_HEAD = (
     f"trap 'exit 143' TERM; until (exec 3<>/dev/tcp/$FQ_RAY_IP/{HEAD_PORT}) 2>/dev/null; "
     "do sleep 0.2; done; trap - TERM"

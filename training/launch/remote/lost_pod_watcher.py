@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet.training.launch.remote.lost_pods import LostPods, delete_options
+from trainfleet.training.launch.remote.ray_nodes import RayNodes, ray_nodes
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 POLL_INTERVAL_S = 5.0
@@ -20,10 +21,20 @@ TIMEOUT_S = 10.0
 
 
 class LostPodWatcher:
-    """One Ray cluster, and the API server as its pods reach it."""
+    """One Ray cluster, and the API server as its pods reach it.
 
-    def __init__(self, cluster: str, note: Callable[[str], Any], account: Path = ACCOUNT) -> None:
+    Args:
+        cluster: the name of the RayCluster.
+        dashboard: URL of its head's dashboard.
+        note: takes a line for the user.
+        account: the folder with the token of the service account.
+    """
+
+    def __init__(
+        self, cluster: str, dashboard: str, note: Callable[[str], Any], account: Path = ACCOUNT
+    ) -> None:
         self._account, self._selector = account, f"ray.io/cluster={cluster}"
+        self._dashboard = dashboard
         address = f"{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ['KUBERNETES_SERVICE_PORT']}"
         namespace = (account / "namespace").read_text(encoding="utf-8").strip()
         self._pods = f"https://{address}/api/v1/namespaces/{namespace}/pods"
@@ -38,10 +49,19 @@ class LostPodWatcher:
             if answer.status_code == requests.codes.forbidden:
                 return False
             answer.raise_for_status()
-            self._lost.look(answer.json()["items"])
+            self._lost.look(answer.json()["items"], self._nodes())
         except (requests.RequestException, OSError, ValueError):
             pass  # the API server restarts, or cannot be reached for now
         return True
+
+    def _nodes(self) -> RayNodes | None:
+        """What Ray knows of its nodes; None while its head does not answer."""
+        import requests
+
+        try:
+            return ray_nodes(self._dashboard, os.environ)
+        except (requests.RequestException, ValueError):
+            return None
 
     def _delete(self, pod: Any) -> None:
         url = f"{self._pods}/{pod['metadata']['name']}"
@@ -62,11 +82,11 @@ class LostPodWatcher:
         )
 
 
-def start(cluster: str, note: Callable[[str], Any]) -> None:
+def start(cluster: str, dashboard: str, note: Callable[[str], Any]) -> None:
     """Watch the pods of a Ray cluster until this process ends. Does nothing without a token."""
     if not (ACCOUNT / "token").exists():
         return
-    watcher, again = LostPodWatcher(cluster, note), threading.Event()
+    watcher, again = LostPodWatcher(cluster, dashboard, note), threading.Event()
 
     def watch() -> None:
         while watcher.look():

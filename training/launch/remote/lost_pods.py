@@ -3,6 +3,9 @@
 KubeRay counts them as running and replaces none of them (reconcilePods of its v1.6), so a run would wait
 until somebody deletes the node. Their objects are therefore deleted without that confirmation. A process that
 still runs there can join no rank again, and the kubelet ends it once the node answers.
+
+Kubernetes notices such a node after 50 s. Ray's head notices it earlier, and never takes a node back that it
+has given up.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
+
+from trainfleet.training.launch.remote.ray_nodes import RayNodes
 
 Document = Mapping[str, Any]
 CONFIRM_S = 5.0
@@ -41,6 +46,17 @@ def is_lost(pod: Document, now: float) -> bool:
     return evicted and states == ["False", "True"]
 
 
+def left_ray(pod: Document, nodes: RayNodes) -> bool:
+    """Whether Ray has given up a pod that Kubernetes still takes for running.
+
+    If only Ray's process has ended, its container ends too, and KubeRay replaces the pod by itself. A pod
+    that is being deleted may still be saving.
+    """
+    status = pod.get("status", {})
+    running = status.get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+    return running and status.get("podIP") in nodes.dead - nodes.alive
+
+
 class LostPods:
     """Deletes the pods that have looked lost for a while.
 
@@ -58,12 +74,21 @@ class LostPods:
     ) -> None:
         self._delete, self._note, self._clock = delete, note, clock
         self._since: dict[str, float] = {}
+        self._joined: set[str] = set()
         self._noted: set[str] = set()
 
-    def look(self, pods: Iterable[Document]) -> None:
-        """Look at the pods of a run as they are now."""
-        now = self._clock()
-        lost = {str(pod["metadata"]["uid"]): pod for pod in pods if is_lost(pod, time.time())}
+    def look(self, pods: Iterable[Document], nodes: RayNodes | None = None) -> None:
+        """Look at the pods of a run, and at Ray's nodes where they are known, as they are now."""
+        now, nodes = self._clock(), nodes or RayNodes()
+        by_uid = {str(pod["metadata"]["uid"]): pod for pod in pods}
+        # A new pod may have the address of one that was lost.
+        alive = {uid for uid, pod in by_uid.items() if pod.get("status", {}).get("podIP") in nodes.alive}
+        self._joined = (self._joined | alive) & by_uid.keys()
+        lost = {
+            uid: pod
+            for uid, pod in by_uid.items()
+            if is_lost(pod, time.time()) or (uid in self._joined and left_ray(pod, nodes))
+        }
         self._since = {uid: self._since.get(uid, now) for uid in lost}
         for uid, pod in lost.items():
             if now - self._since[uid] >= CONFIRM_S:

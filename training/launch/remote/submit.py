@@ -42,7 +42,7 @@ class Submitter:
     """One run and the head's job server."""
 
     def __init__(self, address: str, name: str, files: Path) -> None:
-        self.address = address if "://" in address else f"http://{address}"
+        self.address = url(address)
         self.name = name
         self._job = RayJob.read(files / JOB_FILE)
         self._variables = {**self._job.env, DOCUMENT: (files / RECIPE_FILE).read_text(encoding="utf-8")}
@@ -159,6 +159,11 @@ class Submitter:
             _print(rest + "\n")
 
 
+def url(address: str) -> str:
+    """The URL of a head's dashboard, which KubeRay gives without a scheme."""
+    return address if "://" in address else f"http://{address}"
+
+
 def _print(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
@@ -179,7 +184,8 @@ def main() -> int:
     files = Path(os.environ.get(FILES_FOLDER, "/etc/trainfleet"))
     address = os.environ["RAY_DASHBOARD_ADDRESS"]
     # The address is that of the head's service, CLUSTER-head-svc.NAMESPACE.svc.cluster.local:8265.
-    lost_pod_watcher.start(address.partition(".")[0].removesuffix("-head-svc"), _warn)
+    cluster = address.partition(".")[0].removesuffix("-head-svc")
+    lost_pod_watcher.start(cluster, url(address), _warn)
     return Submitter(address, os.environ["RAY_JOB_SUBMISSION_ID"], files).run()
 
 
