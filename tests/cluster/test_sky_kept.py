@@ -6,8 +6,10 @@ import json
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 
+from tests.cluster.conftest import until
 from tests.cluster.sky_place import NEAR, PROGRAM, TWO, Place, place
 from tests.training.user_code import FEW_STEPS, write_page
 
@@ -31,6 +33,19 @@ def uids(place: Place) -> set[str]:
     return {pod["metadata"]["uid"] for pod in found}
 
 
+def tunnels(place: Place) -> list[psutil.Process]:
+    """The processes through which SkyPilot's server calls its process in the head's pod (SKYLET_GRPC_PORT)."""
+    found = []
+    for each in psutil.process_iter():
+        try:
+            own = each.environ().get("HOME") == place.environment["HOME"]
+            if own and each.name() == "kubectl" and any(part.endswith(":46590") for part in each.cmdline()):
+                found.append(each)
+        except psutil.Error:
+            continue
+    return found
+
+
 def test_an_edited_workload_runs_on_the_pods_of_the_run_before(place: Place) -> None:
     recipe = write_page(place.folder / "scratch", unit="as written")
     first = place.call(*arguments(place, recipe, "first", *TWO, *FEW_STEPS))
@@ -50,6 +65,10 @@ def test_an_edited_workload_runs_on_the_pods_of_the_run_before(place: Place) -> 
 
     with place.launched("stopped", NEAR, more=(*TWO, *ENDLESS, *KEPT)) as launch:
         launch.reach(10)
+        assert tunnels(place)
+        for each in tunnels(place):
+            each.kill()
+        launch.reach(launch.step() + 20)
         assert launch.interrupt() == 130, launch.output
     assert "which is saved" in launch.output
     assert uids(place) == before, "Ctrl-C deleted the cluster"
@@ -60,3 +79,4 @@ def test_an_edited_workload_runs_on_the_pods_of_the_run_before(place: Place) -> 
     down = [str(Path(PROGRAM).with_name("sky")), "down", "shared", "--yes"]
     subprocess.run(down, env=place.environment, check=True, capture_output=True, timeout=600)
     place.gone()
+    until(lambda: not tunnels(place), "nothing of the cluster is left", 30)

@@ -223,6 +223,12 @@ CLUSTERS = Group(
             "`launch --on sky`",
             "`1`: no reports",
         ),
+        Variable(
+            "SKYPILOT_ENABLE_GRPC",
+            "Whether SkyPilot calls its process in a cluster's head through gRPC.",
+            "`launch --on sky --cluster`",
+            "`1`",
+        ),
     ),
 )
 IMAGES = Group(

@@ -30,7 +30,7 @@ from trainfleet.training.launch.sky.messages import SkySpec
 from trainfleet.training.launch.sky.pods import ClusterPods
 from trainfleet.training.launch.sky.recovery import RecoveryWatcher, describe, list_pods
 from trainfleet.training.launch.sky.server_pods import ServerPods
-from trainfleet.training.launch.sky.skypilot import parse
+from trainfleet.training.launch.sky.skypilot import parse, set_client_options
 from trainfleet.training.launch.sky.submission import SetupError, submission
 from trainfleet.training.runtime import events
 from trainfleet.training.runtime.imports import without_collections
@@ -370,7 +370,7 @@ def main(arguments: list[str] | None = None) -> int:
     sink = events.EventSink(os.environ.get(events.EVENTS))
     try:
         spec = SkySpec.read(Path((arguments or sys.argv[1:])[0]))
-        os.environ.setdefault("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")
+        set_client_options(kept=spec.kept)
         sink.send("note", text="starting SkyPilot")
         with without_collections():
             import sky

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
@@ -30,6 +31,19 @@ def require_skypilot() -> None:
     if found.split(".")[:2] != VERSION.split(".")[:2]:
         what = f"is {found}; Trainfleet supports {VERSION}"
         raise MissingToolError("unsupported SkyPilot version", [Problem("skypilot", what, install)])
+
+
+def set_client_options(*, kept: bool) -> None:
+    """Set the variables of SkyPilot's client that the user has not set; it sends them with each request.
+
+    Args:
+        kept: whether the run uses a cluster that outlives it. SkyPilot then reaches its process in the head's
+            pod through gRPC, and not by starting Python there for each call, which takes 9 s of a launch. It
+            falls back to that where gRPC fails (`is_grpc_enabled_with_flag`, 0.14.1).
+    """
+    os.environ.setdefault("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")
+    if kept:
+        os.environ.setdefault("SKYPILOT_ENABLE_GRPC", "1")
 
 
 def is_refusal(error: Exception) -> bool:

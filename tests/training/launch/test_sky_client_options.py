@@ -1,0 +1,50 @@
+"""The variables that the follower sets for SkyPilot's client."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+from trainfleet.training.launch.sky.skypilot import VERSION, set_client_options
+
+GRPC, REPORTS = "SKYPILOT_ENABLE_GRPC", "SKYPILOT_DISABLE_USAGE_COLLECTION"
+
+
+@pytest.fixture(autouse=True)
+def _no_own_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Set and deleted, so that what the function sets is removed afterwards.
+    for name in (GRPC, REPORTS):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def test_a_cluster_that_outlives_its_runs_is_called_through_grpc() -> None:
+    set_client_options(kept=True)
+    assert (os.environ[GRPC], os.environ[REPORTS]) == ("1", "1")
+
+
+def test_pods_of_one_run_are_called_as_skypilot_does_by_default() -> None:
+    set_client_options(kept=False)
+    assert GRPC not in os.environ
+    assert os.environ[REPORTS] == "1"
+
+
+def test_the_user_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(GRPC, "0")
+    monkeypatch.setenv(REPORTS, "0")
+    set_client_options(kept=True)
+    assert (os.environ[GRPC], os.environ[REPORTS]) == ("0", "0")
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("sky") is None, reason="needs SkyPilot: pip install 'trainfleet[sky]'"
+)
+def test_skypilot_still_has_the_option() -> None:
+    found = importlib.util.find_spec("sky")
+    assert found is not None
+    assert found.origin is not None
+    text = (Path(found.origin).parent / "utils" / "env_options.py").read_text(encoding="utf-8")
+    assert f"ENABLE_GRPC = ('{GRPC}', False)" in text, f"another default or name than in SkyPilot {VERSION}"
