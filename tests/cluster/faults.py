@@ -267,6 +267,7 @@ def show(note: Note, what: str, **seconds: float) -> None:
     sys.stdout.write(f"\n{what}: {values} (load {load:.0f})\n")
     if file := os.environ.get("TRAINFLEET_FAULT_ROWS"):
         row = {
+            "date": time.strftime("%Y-%m-%d"),
             "fault": what,
             "load": round(load, 1),
             **{name: round(each, 1) for name, each in seconds.items()},
