@@ -15,7 +15,7 @@ import pytest
 from tests.training.launch.fake_api import PODS, FakeApi
 from tests.training.launch.kuberay_follower import follower
 from tests.training.launch.kuberay_launches import run_spec
-from trainfleet.training.launch.kuberay.pods import submitter_pod, worker_pod
+from trainfleet.training.launch.kuberay.pods import head_pod, submitter_pod, worker_pod
 from trainfleet.training.launch.remote import lost_pod_watcher
 from trainfleet.training.launch.remote.lost_pod_watcher import LostPodWatcher
 from trainfleet.training.launch.remote.lost_pods import OVERDUE_S, LostPods, is_lost
@@ -284,6 +284,19 @@ def test_only_the_submitter_of_a_platform_has_a_token() -> None:
     assert worker_pod(run)["spec"]["automountServiceAccountToken"] is False
     elsewhere = run_spec(context="kind", namespace="training", image="me/trainfleet:1")
     assert submitter_pod(elsewhere)["spec"]["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("cluster", [None, "shared"])
+def test_the_submitter_prefers_the_node_of_its_head_to_those_of_workers(cluster: str | None) -> None:
+    run = run_spec(**({"cluster": cluster} if cluster else {}))
+    pod_affinity = submitter_pod(run)["spec"]["affinity"]["podAffinity"]
+    (preferred,) = pod_affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+    selected = preferred["podAffinityTerm"]["labelSelector"]["matchLabels"].items()
+    # KubeRay's own labels of a cluster's pods.
+    ray = {"ray.io/cluster": cluster or "tf-run-abcde", "ray.io/node-type": "head"}
+    assert selected <= (head_pod(run)["metadata"]["labels"] | ray).items()
+    worker = worker_pod(run)["metadata"]["labels"] | ray | {"ray.io/node-type": "worker"}
+    assert not selected <= worker.items()
 
 
 def test_the_launcher_deletes_a_lost_pod(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,6 +194,7 @@ def submitter_pod(run: RunSpec) -> Document:
         "spec": {
             "restartPolicy": "OnFailure",
             "tolerations": lost_node_tolerations(),
+            "affinity": _near_head(run),
             **_account(run, token=bool(run.outputs.service_account)),
             "securityContext": pod_security(),
             "containers": [container],
@@ -203,6 +204,17 @@ def submitter_pod(run: RunSpec) -> Document:
             ],
         },
     }
+
+
+def _near_head(run: RunSpec) -> Document:
+    """The affinity of the submitter, which has lost workers replaced, and should not be lost with one."""
+    own = {"ray.io/cluster": run.cluster} if run.cluster else labels(run)
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {**own, "ray.io/node-type": "head"}},
+    }
+    preferred = [{"weight": 100, "podAffinityTerm": term}]
+    return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
 
 
 def labels(run: RunSpec) -> dict[str, str]:
