@@ -163,6 +163,35 @@ def test_ray_restarts_as_often_as_there_is_progress() -> None:
     assert decisions == [FailureDecision.RETRY] * 6 + [FailureDecision.RAISE]
 
 
+NO_MEMORY = """2 worker(s) were killed due to the node running low on memory.
+Memory on the node (IP: 10.0.0.1, ID: abc) was 2.9GB used / 3.0GB limit (0.967000)
+Refer to the documentation on how to address the out of memory issue: https://docs.ray.io/ ..."""
+"""As Ray 2.60 words it."""
+
+
+def test_a_worker_that_ray_kills_for_memory_while_it_starts_may_restart() -> None:
+    from ray.exceptions import OutOfMemoryError
+    from ray.train import ControllerError, FailureConfig
+    from ray.train.v2._internal.execution.failure_handling import FailureDecision, create_failure_policy
+
+    retry, end = FailureDecision.RETRY, FailureDecision.RAISE
+    killed, mistake = ControllerError(OutOfMemoryError(NO_MEMORY)), ControllerError(ValueError("a mistake"))
+    own = create_failure_policy(FailureConfig(max_failures=2))
+    assert own.make_decision(killed) == end, "Ray now does this itself: `restarts.of_worker` can go"
+    policy = RefilledPolicy(create_failure_policy(FailureConfig(max_failures=2)), lambda: False)
+    assert [policy.make_decision(killed) for _ in range(3)] == [retry, retry, end]
+    assert RefilledPolicy(own, lambda: False).make_decision(mistake) == end
+
+
+def test_the_reason_of_a_lack_of_memory_is_no_advice() -> None:
+    from ray.exceptions import OutOfMemoryError
+    from ray.train import ControllerError
+
+    found = restarts.reason_of(ControllerError(OutOfMemoryError(NO_MEMORY)))
+    assert found == "2 worker(s) were killed due to the node running low on memory."
+    assert restarts.reason_of(ControllerError(ValueError("one\ntwo\n"))) == "two"
+
+
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The parts of Ray Train's controllers, which are not started."""

@@ -134,9 +134,10 @@ class RayCluster:
         try:
             trainer.fit()
         except ray_train.TrainingFailedError as error:
-            of_workers = isinstance(error, ray_train.WorkerGroupError) and getattr(trainer, "refilled", False)
-            spent = restarts.exhausted(scaling.restarts) if of_workers else ""
-            what = str(error).strip().splitlines()[-1]
+            of_workers = isinstance(restarts.of_worker(error), ray_train.WorkerGroupError)
+            counted = of_workers and getattr(trainer, "refilled", False)
+            spent = restarts.exhausted(scaling.restarts) if counted else ""
+            what = restarts.reason_of(error)
             raise TrainfleetError(f"{spent or 'the workers failed'}: {what}") from error
 
 

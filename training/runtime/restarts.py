@@ -91,6 +91,30 @@ def exhausted(allowed: int) -> str:
     )
 
 
+def of_worker(error: Exception) -> Exception:
+    """A worker's failure as one, if Ray Train reports it as its controller's, which would end the run.
+
+    Ray kills a worker that uses too much memory. If that happens while the worker starts, its
+    OutOfMemoryError is no RayActorError and reaches the controller (`_start_impl` of ray.train 2.60's worker
+    group).
+    """
+    from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
+    from ray.train import ControllerError, WorkerGroupError
+
+    if isinstance(error, ControllerError):
+        reason = error.controller_failure
+        if isinstance(reason, NodeDiedError | OutOfMemoryError | WorkerCrashedError):
+            return WorkerGroupError(str(reason), {0: reason})
+    return error
+
+
+def reason_of(error: Exception) -> str:
+    """The line of Ray's error that says what happened. Ray ends that of a lack of memory with advice."""
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    of_memory = (each for each in lines if "Memory on the node" in each or "low on memory" in each)
+    return next(of_memory, lines[-1])
+
+
 class RefilledPolicy:
     """Ray Train's policy for failures, which starts to count again after each later checkpoint.
 
@@ -105,4 +129,4 @@ class RefilledPolicy:
         """Ray Train's decision: restart, or end with the error."""
         if self._progress():
             self._policy = copy.deepcopy(self._unused)
-        return self._policy.make_decision(training_failed_error=training_failed_error)
+        return self._policy.make_decision(training_failed_error=of_worker(training_failed_error))
