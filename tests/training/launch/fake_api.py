@@ -92,7 +92,7 @@ class FakeApi:
             found = [value for key, value in self.objects.items() if key.startswith(f"{path}/")]
             job = unquote(url.query).partition("job-name=")[2].partition("&")[0]
             items = [each for each in found if not job or _job_of(each) in ("", job)]
-            return 200, json.dumps({"items": items}).encode()
+            return 200, json.dumps({"items": [_with_uid(each) for each in items]}).encode()
         return _refused(404, f"{path} not found")
 
     def kubeconfig(self, file: Path) -> Path:
@@ -109,6 +109,12 @@ class FakeApi:
         }
         file.write_text(yaml.safe_dump(document))
         return file
+
+
+def _with_uid(document: dict[str, Any]) -> dict[str, Any]:
+    """An object that a test has put there, with the uid that every object has."""
+    metadata = document["metadata"]
+    return {**document, "metadata": {"uid": f"uid-of-{metadata.get('name')}", **metadata}}
 
 
 def _job_of(pod: dict[str, Any]) -> str:

@@ -42,8 +42,10 @@ def test_the_log_of_a_running_head_is_read_to_its_end(silent: Silent) -> None:
 def test_the_submitter_watches_the_pods_of_its_cluster(
     tmp_path: Path, silent: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watched: list[str] = []
-    monkeypatch.setattr(submit.lost_pod_watcher, "start", lambda cluster, note: watched.append(cluster))
+    watched: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        submit.lost_pod_watcher, "start", lambda cluster, head, note: watched.append((cluster, head))
+    )
     monkeypatch.setattr(submit.Submitter, "run", lambda self: 0)
     monkeypatch.setattr(submit.logging, "disable", lambda _: None)  # for the tests that follow
     monkeypatch.setenv(FILES_FOLDER, str(tmp_path))
@@ -51,4 +53,4 @@ def test_the_submitter_watches_the_pods_of_its_cluster(
     address = "tf-run-abcde-head-svc.training.svc.cluster.local:8265"
     monkeypatch.setenv("RAY_DASHBOARD_ADDRESS", address)
     assert submit.main() == 0
-    assert watched == ["tf-run-abcde"]
+    assert watched == [("tf-run-abcde", f"http://{address}")]
