@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def never(_seconds: float) -> None:
 def test_a_pod_without_ranks_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ray(tmp_path, monkeypatch)
     (tmp_path / "ranks").mkdir()
-    (tmp_path / "ranks" / "999999999").write_text("training")  # its process was killed
+    (tmp_path / "ranks" / "999999999-1").write_text("training")  # its process was killed
     assert drain(tmp_path / "ranks", 60, never)
     assert drain(tmp_path / "missing", 60, never)
     assert not arguments.exists()
@@ -69,13 +70,34 @@ def test_a_pod_stays_until_its_ranks_saved(
     def wait(seconds: float) -> None:
         waits.append(seconds)
         assert unsaved(folder) == [rank.pid]
-        (folder / str(rank.pid)).write_text(SAVED if len(waits) == 2 else "training")
+        (note,) = folder.iterdir()
+        note.write_text(SAVED if len(waits) == 2 else "training")
 
     assert drain(folder, 480, wait)
     assert len(waits) == 2
     assert arguments.read_text().split(" --", maxsplit=1)[0] == "drain-node"
     assert "--reason DRAIN_NODE_REASON_PREEMPTION" in arguments.read_text()
     assert "--deadline-remaining-seconds 480" in arguments.read_text()
+
+
+@pytest.mark.parametrize("same", ["process", "thread"])
+def test_the_number_of_a_rank_of_the_container_before_may_be_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same: str
+) -> None:
+    arguments, over = ray(tmp_path, monkeypatch), threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    try:
+        number = os.getpid() if same == "process" else thread.native_id
+        assert Path("/proc", str(number)).exists(), "the kernel shows threads by number, too"
+        folder = tmp_path / "ranks"
+        folder.mkdir()
+        (folder / f"{number}-1").write_text("training")
+        assert drain(folder, 60, never)
+        assert not arguments.exists()
+    finally:
+        over.set()
+        thread.join()
 
 
 def test_a_pod_does_not_wait_for_a_rank_that_ended(

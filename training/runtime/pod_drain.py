@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 
 RANKS = "TRAINFLEET_RANKS"
-"""Folder of the notes of a pod's ranks, one file per process. Set by the launcher of pods; without it, nobody
-waits for the ranks.
+"""Folder of the notes of a pod's ranks, one file per process: its number and start. Set by the launcher of
+pods; without it, nobody waits for the ranks.
 """
 TRAINING, SAVED = "training", "saved"
 NOTICE_TIMEOUT_S = 60.0
@@ -29,8 +29,8 @@ class RankNote:
     """The note of this process. The file exists while the block runs."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        folder = env.get(RANKS)
-        self._file = Path(folder) / str(os.getpid()) if folder else None
+        folder, own = env.get(RANKS), os.getpid()
+        self._file = Path(folder) / f"{own}-{_started(own)}" if folder else None
 
     def __enter__(self) -> RankNote:
         self._write(TRAINING)
@@ -54,8 +54,24 @@ class RankNote:
 
 def unsaved(folder: Path) -> list[int]:
     """The ranks of the pod that are alive and have not saved since a notice."""
-    notes = [note for note in folder.glob("[0-9]*") if Path("/proc", note.name).exists()]
-    return sorted(int(note.name) for note in notes if _state(note) == TRAINING)
+    found = []
+    for note in folder.glob("[0-9]*-[0-9]*"):
+        pid, started = map(int, note.name.split("-"))
+        if _started(pid) == started and _state(note) == TRAINING:
+            found.append(pid)
+    return sorted(found)
+
+
+def _started(pid: int) -> int | None:
+    """When a process started, in ticks since the machine did; None if there is none.
+
+    A container that restarts keeps its notes, and gives their numbers to other processes and threads.
+    """
+    try:
+        stat = Path("/proc", str(pid), "stat").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    return int(stat.rpartition(")")[2].split()[19])
 
 
 def _state(note: Path) -> str:
