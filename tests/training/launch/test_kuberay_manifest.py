@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -354,8 +355,12 @@ def test_a_worker_waits_for_the_port_of_the_head() -> None:
         env={"FQ_RAY_IP": "127.0.0.1", "PATH": os.environ["PATH"]},
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
-    with pytest.raises(subprocess.TimeoutExpired):
-        waits.wait(1)
-    with socket.create_server(("127.0.0.1", port)):
-        assert waits.communicate(timeout=30)[0] == "started\n"
+    try:
+        with pytest.raises(subprocess.TimeoutExpired):
+            waits.wait(1)
+        with socket.create_server(("127.0.0.1", port)):
+            assert waits.communicate(timeout=30)[0] == "started\n"
+    finally:
+        os.killpg(waits.pid, signal.SIGKILL)  # what runs beside Ray ends with the container
