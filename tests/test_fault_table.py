@@ -6,7 +6,8 @@ from tools.fault_table import table
 
 
 def row(fault: str, seconds: float, restarted: float = 1.0, load: float = 2.0) -> dict[str, object]:
-    return {"fault": fault, "next_step": seconds, "restarted": restarted, "load": load}
+    new = seconds + 5
+    return {"fault": fault, "next_step": seconds, "new_step": new, "restarted": restarted, "load": load}
 
 
 def test_each_fault_has_a_line_in_the_order_of_the_faults() -> None:
@@ -14,6 +15,6 @@ def test_each_fault_has_a_line_in_the_order_of_the_faults() -> None:
     rows += [row("ddp: node stopped", 41.0, load=7.4), row("ddp: node stopped", 59.6, 0.0)]
     rows += [row("fsdp: node stopped", 44.0)]
     assert table(rows).splitlines()[2:] == [
-        "| node stopped | 3 ddp, 1 fsdp | 41 | 47 | 60 | 3 of 4 | 2 to 7 | 60 |",
-        "| operator killed | 1 ddp | 0.4 | 0.4 | 0.4 | 0 of 1 | 2 to 2 |  |",
+        "| node stopped | 3 ddp, 1 fsdp | 41 | 47 | 60 | 60 | 52 | 3 of 4 | 2 to 7 |",
+        "| operator killed | 1 ddp | 0.4 | 0.4 | 0.4 |  | 5.4 | 0 of 1 | 2 to 2 |",
     ]

@@ -24,14 +24,15 @@ GOALS_S = {
     "node stopped, with two workers as the minimum": 60,
 }
 """Seconds to the next step that docs/reliability.md promises; other faults have none."""
-COLUMNS = ("fault", "n", "min", "median", "max", "restarted", "load", "goal")
+COLUMNS = ("fault", "n", "min", "median", "max", "goal", "to a new step, median", "restarted", "load")
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> str:
     """A Markdown table with a line per fault, in the order in which they first appear.
 
     Args:
-        rows: `fault` (`STRATEGY: FAULT`), `next_step` in seconds, `restarted` (0 or 1) and `load`.
+        rows: `fault` (`STRATEGY: FAULT`), `next_step` and `new_step` in seconds, `restarted` (0 or 1) and
+            `load`. A step after a restart is new once those since the newest checkpoint have been repeated.
     """
     found: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -47,8 +48,8 @@ def _line(fault: str, rows: list[Mapping[str, Any]]) -> str:
     strategies = collections.Counter(str(row["fault"]).partition(": ")[0] for row in rows)
     cells = [fault, ", ".join(f"{count} {strategy}" for strategy, count in strategies.items())]
     cells += [_short(each) for each in (min(seconds), statistics.median(seconds), max(seconds))]
-    cells += [f"{restarted} of {len(rows)}", f"{min(loads):.0f} to {max(loads):.0f}"]
-    return _row([*cells, str(GOALS_S.get(fault, ""))])
+    cells += [str(GOALS_S.get(fault, "")), _short(statistics.median(float(row["new_step"]) for row in rows))]
+    return _row([*cells, f"{restarted} of {len(rows)}", f"{min(loads):.0f} to {max(loads):.0f}"])
 
 
 def _row(cells: Iterable[str]) -> str:

@@ -188,12 +188,17 @@ def store(place: Place) -> Iterator[StoreSwitch]:
 
 
 class Pauses(threading.Thread):
-    """Watches a run's log for the longest time in which there was no new step."""
+    """Watches a run's log for the longest time without any step, and for the longest without a new one.
+
+    Between them are the steps since the newest checkpoint, which a restarted run repeats.
+    """
 
     def __init__(self, watched: Run) -> None:
         super().__init__(daemon=True)
-        self.watched, self.highest, self.longest = watched, watched.launch.step(), 0.0
-        self.last, self.over = time.monotonic(), threading.Event()
+        self.watched, self.highest = watched, watched.launch.step()
+        self.stopped = self.behind = 0.0
+        self.last = self.last_new = time.monotonic()
+        self.over = threading.Event()
 
     def run(self) -> None:
         log = self.watched.launch.log
@@ -207,10 +212,12 @@ class Pauses(threading.Thread):
             lines = lines[: lines.rfind(b"\n") + 1]
             done += len(lines)
             step = max((int(found[1]) for found in map(STEP.match, lines.splitlines()) if found), default=0)
+            now = time.monotonic()
+            if step:
+                self.stopped, self.last = max(self.stopped, now - self.last), now
             if step > self.highest:
-                now = time.monotonic()
-                self.longest = max(self.longest, now - self.last)
-                self.highest, self.last = step, now
+                self.behind = max(self.behind, now - self.last_new)
+                self.highest, self.last_new = step, now
 
     def __enter__(self) -> Pauses:
         self.start()
@@ -300,7 +307,7 @@ FAULTS = [
 
 
 def inject(run: Run, fault: Fault, note: Note) -> None:
-    """Inject a fault, and record the longest time without a new step until the run trains on."""
+    """Inject a fault, and record the longest times without a step until the run trains on."""
     until(lambda: faults.prestarted(run.place), "processes wait for a restart", 240)
     resumed, starts = run.resumed, run.starts()
     with Pauses(run) as pauses:
@@ -313,7 +320,13 @@ def inject(run: Run, fault: Fault, note: Note) -> None:
         run.reach(max(before, pauses.highest) + FURTHER)
         assert pauses.highest > before
     restarted = run.starts() > starts
-    faults.show(note, f"{run.strategy}: {fault.name}", next_step=pauses.longest, restarted=float(restarted))
+    faults.show(
+        note,
+        f"{run.strategy}: {fault.name}",
+        next_step=pauses.stopped,
+        new_step=pauses.behind,
+        restarted=float(restarted),
+    )
     assert fault.restarts is not False or not restarted, run.launch.output
 
 
