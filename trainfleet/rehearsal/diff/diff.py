@@ -29,6 +29,7 @@ from trainfleet.rehearsal.diff.helm.comparison import ChartDiff
 from trainfleet.rehearsal.diff.helm.find import Folders
 from trainfleet.rehearsal.diff.model import Diff
 from trainfleet.rehearsal.diff.planned_cost import applied_plan, costs, previewed_plan
+from trainfleet.rehearsal.diff.plugin_components import component_notes
 from trainfleet.rehearsal.diff.policy_changes import Weakened
 from trainfleet.rehearsal.diff.replacement_changes import replacement_changes
 from trainfleet.rehearsal.diff.sdk_changes import SdkChange, sdk_changes
@@ -240,6 +241,7 @@ class _Prepared:
         result.violations_after, result.policies_ran = outcome.violations, head.pack is not None
         state = applied.resources() if applied else []
         result.changes, result.unchanged = compare.changes(events, state)
+        result.notes += component_notes(events)
         result.sdk = self._sdk_changes(on, [*state, *events])
         replacing, notes = replacement_changes(
             {str(each["type"]) for each in (*state, *events)},

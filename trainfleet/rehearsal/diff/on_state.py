@@ -20,6 +20,7 @@ from trainfleet.rehearsal.diff.helm.comparison import ChartDiff
 from trainfleet.rehearsal.diff.helm.find import Folders
 from trainfleet.rehearsal.diff.model import Diff, Failing
 from trainfleet.rehearsal.diff.planned_cost import applied_plan, previewed_plan
+from trainfleet.rehearsal.diff.plugin_components import component_notes
 from trainfleet.rehearsal.diff.settings import STAND_IN, for_build, stack_file
 from trainfleet.rehearsal.diff.two_sided_run import Session, Side, session
 from trainfleet.rehearsal.diff.violations import newly_failing
@@ -76,7 +77,7 @@ def compute_on_state(
         head,
         "there" if file is not None else "deleted",
         tuple(found.changes),
-        bill_of_plan(applied_plan(export.resources), options.usage),
+        bill_of_plan(applied_plan(export.resources if file is None else export.compared), options.usage),
         None if found.plan is None else bill_of_plan(found.plan, options.usage),
         found.failing,
         ran,
@@ -144,7 +145,7 @@ def _preview(on: Session, side: Side, export: Export, show: Show, *, charts: boo
         changes,
         unchanged,
         failing,
-        (*notes, *rendered.notes),
+        (*notes, *component_notes(events), *rendered.notes),
         previewed_plan(events, on.depends),
         access,
         rendered.diffs,
