@@ -13,9 +13,10 @@ import pytest
 from trainfleet.infra.catalog.cost import Bill, BillItem
 from trainfleet.rehearsal.diff.change import Change, Property, Verb
 from trainfleet.rehearsal.diff.data_loss import loss_of
+from trainfleet.rehearsal.diff.html_page import as_html
 from trainfleet.rehearsal.diff.model import SCHEMA_VERSION, Diff, Failing, SpecChange, Verdict
 from trainfleet.rehearsal.diff.presentation import arrow, cost_notes, cost_rows, groups
-from trainfleet.rehearsal.diff.render import MARKDOWN_LIMIT, as_html, as_markdown, as_text
+from trainfleet.rehearsal.diff.render import MARKDOWN_LIMIT, as_markdown, as_text
 from trainfleet.rehearsal.diff.worktrees import Revision
 
 BASE, HEAD = (

@@ -212,7 +212,6 @@ def _one_line(found: Diff | Report) -> str:
 
 def _every(request: _Request) -> Report:
     from trainfleet.console import err
-    from trainfleet.errors import InputError, Problem
     from trainfleet.rehearsal.diff.all_stacks import compute_all
     from trainfleet.rehearsal.project_lookup import project_root
 
@@ -220,9 +219,6 @@ def _every(request: _Request) -> Report:
     wrong = [("--stack", request.stack), ("STACK", request.target if request.folder is None else "")]
     _refuse_given(wrong, "with --all: every affected stack is compared")
     _refuse("with --all", options, ("state", "accept_other_stack"), "an export is of one stack")
-    if request.form == "html":
-        problem = Problem("--format html", "shows one stack", "name the stack instead of --all")
-        raise InputError("conflicting options", [problem])
     root = request.folder or project_root()
 
     def done(stack: str) -> None:
