@@ -320,6 +320,9 @@ def test_any_python_project_can_be_compared(tmp_path: Path, diff: Diffs) -> None
     assert found["spec"] == []
     assert found["cost"]["after"]["usd_per_month"] == {"min": 0, "max": 0}
     assert found["cost"]["after"]["by_usage"]
+    in_its_folder = diff("prod", "--json", cwd=made.root)
+    assert in_its_folder.returncode == 3, in_its_folder.stderr
+    assert json.loads(in_its_folder.stdout)["changes"] == found["changes"]
     refused = diff(str(made.root), cwd=tmp_path)
     assert refused.returncode == 1
     assert "one of: dev, prod; or --all" in refused.stderr
