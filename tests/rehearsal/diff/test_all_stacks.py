@@ -42,6 +42,7 @@ def three(repo: Repo) -> Repo:
     )
     repo.write("infra/gcp/network.py", "")
     repo.write("docs/page.md", "page")
+    repo.write("charts/queue/Chart.yaml", "name: queue\n")
     repo.write("requirements.lock", "pulumi==3\n")
     repo.commit("stacks")
     return repo
@@ -58,6 +59,8 @@ def three(repo: Repo) -> Repo:
         ("lib/names.py", ("one", "three", "two")),
         ("charts/queue/templates/_names.tpl", ("one", "three", "two")),
         ("charts/queue-1.0.0.tgz", ("one", "three", "two")),
+        ("charts/queue/files/motd", ("one", "three", "two")),
+        ("motd", ()),
         ("docs/page.md", ()),
         ("tests/test_it.py", ()),
     ],
