@@ -106,6 +106,16 @@ def test_a_price_without_a_date_is_called_an_estimate_in_every_format() -> None:
     assert not [note for note in cost_notes(diff(after=Bill((NODE,)))) if note.startswith("Estimated")]
 
 
+def test_without_an_hourly_price_the_notes_say_what_is_billed_by_use() -> None:
+    found = Bill((), planned=True, by_usage=("files in EFS",), not_known=("acme:index:Thing",))
+    notes = cost_notes(diff(before=found, after=found))
+    assert [note.split(":")[0] for note in notes] == [
+        "No cost is counted",
+        "It is not known whether acme",
+        "Billed by use, and not counted without an assumption (--usage)",
+    ]
+
+
 def test_a_cost_that_cannot_be_worked_out_is_reported() -> None:
     assert "cost not known" in diff(before=None, after=None).blast_radius
 
