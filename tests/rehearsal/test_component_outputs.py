@@ -8,18 +8,24 @@ from typing import Any
 
 import pulumi
 import pytest
+from pulumi.runtime.proto.provider_pb2 import ConstructRequest
+from pulumi.runtime.proto.resource_pb2 import RegisterResourceResponse
 
 from trainfleet.rehearsal.simulation.component_outputs import component_outputs
+from trainfleet.rehearsal.simulation.components import Contents
 from trainfleet.rehearsal.simulation.kubeconfig import active_cluster
 from trainfleet.rehearsal.simulation.other_packages import OTHER_MODELS
 from trainfleet.rehearsal.simulation.pulumi_values import (
     OUTPUT,
+    RESOURCE,
     SIGNATURE,
     UNKNOWN,
+    from_struct,
     resolved,
     secret,
 )
 from trainfleet.rehearsal.simulation.schema import ResourceType, outputs_of, packages
+from trainfleet.rehearsal.simulation.state import Cloud
 from trainfleet.rehearsal.simulation.values import Identity
 
 
@@ -142,3 +148,38 @@ def test_components_are_not_resources() -> None:
     assert kubernetes.is_component("kubernetes:helm.sh/v4:Chart")
     assert not kubernetes.is_component("kubernetes:helm.sh/v3:Release")
     assert not kubernetes.is_component("kubernetes:nowhere/v1:Thing")
+
+
+class Monitor:
+    """Takes the place of the engine."""
+
+    def __init__(self) -> None:
+        self.registered: list[Any] = []
+
+    def RegisterResource(self, request: Any) -> Any:
+        self.registered.append(request)
+        return RegisterResourceResponse(urn=f"urn::{request.name}", id="1")
+
+
+def test_a_provider_in_a_deployed_component_keeps_its_settings() -> None:
+    urn = "urn:pulumi:one::tiny::eks:index:Cluster$pulumi:providers:kubernetes::cluster-provider"
+    cloud, monitor = Cloud(), Monitor()
+    settings = {"kubeconfig": "of the cluster"}
+    cloud.remember(
+        [{"urn": urn, "type": "pulumi:providers:kubernetes", "custom": True, "id": "1", "inputs": settings}]
+    )
+    contents = Contents(
+        ConstructRequest(type="eks:index:Cluster", name="cluster"), {}, cloud, monitor, "u", {}
+    )
+    reference = {SIGNATURE: RESOURCE, "urn": urn, "id": "1"}
+    declared = ResourceType("eks:index:Cluster", {}, {})
+    found = contents.outputs(declared, {"provider": reference, "others": [reference]})
+    (request,) = monitor.registered
+    assert (request.type, request.name, request.custom) == (
+        "pulumi:providers:kubernetes",
+        "cluster-provider",
+        True,
+    )
+    assert from_struct(request.object) == settings
+    assert found["provider"]["urn"] == "urn::cluster-provider"
+    assert found["others"] == [found["provider"]]

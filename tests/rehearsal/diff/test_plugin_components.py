@@ -12,6 +12,7 @@ from typing import Any
 from tests.rehearsal.diff.exported import exported
 from tests.rehearsal.diff.repos import PARTS, Repo, make_repo
 from tests.rehearsal.sdks import sdks
+from trainfleet.rehearsal.diff.plugin_components import contents
 
 COMPONENT = Path(__file__).parents[1] / "programs" / "foreign" / "component"
 Diffs = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -93,3 +94,28 @@ def test_what_is_in_a_deployed_component_is_not_deleted(repo: Repo, diff: Diffs,
     found = json.loads(done.stdout)
     assert found["changes"] == []
     assert [note for note in found["notes"] if "settings (kubernetes:yaml/v2:ConfigGroup)" in note]
+
+
+def test_a_provider_in_a_component_stays_if_other_resources_use_it() -> None:
+    prefix = "urn:pulumi:one::tiny::"
+    group = f"{prefix}kubernetes:yaml/v2:ConfigGroup::group"
+    provider = f"{prefix}kubernetes:yaml/v2:ConfigGroup$pulumi:providers:kubernetes::inner"
+    unused = provider.replace("inner", "unused")
+    child = f"{prefix}kubernetes:yaml/v2:ConfigGroup$kubernetes:core/v1:ConfigMap::child"
+    other = f"{prefix}kubernetes:core/v1:ConfigMap::other"
+    resources = [
+        {"urn": group, "type": "kubernetes:yaml/v2:ConfigGroup"},
+        *(
+            {"urn": urn, "type": "pulumi:providers:kubernetes", "custom": True, "id": "1", "parent": group}
+            for urn in (provider, unused)
+        ),
+        {"urn": child, "type": "kubernetes:core/v1:ConfigMap", "custom": True, "id": "a", "parent": group},
+        {
+            "urn": other,
+            "type": "kubernetes:core/v1:ConfigMap",
+            "custom": True,
+            "id": "b",
+            "provider": f"{provider}::1",
+        },
+    ]
+    assert contents(resources) == {child, unused}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ def _key(row: Mapping[str, Any]) -> tuple[str, str]:
     return str(row["policy"]), str(row["urn"])
 
 
-def _failing(row: Mapping[str, Any], resources: Mapping[str, Any], of_helm: Iterable[str]) -> Failing:
+def _failing(row: Mapping[str, Any], resources: Mapping[str, Any], of_helm: Collection[str]) -> Failing:
     resource = resources.get(row["urn"], {})
     chart = resource.get("chart", "")
     message, level = str(row["message"]), str(row["level"])

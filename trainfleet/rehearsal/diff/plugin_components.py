@@ -27,12 +27,19 @@ def component_notes(events: Iterable[Resource]) -> list[str]:
 
 
 def contents(resources: Iterable[Resource]) -> set[str]:
-    """Return the URNs of the resources in components that a plugin builds. Providers are not among them."""
+    """Return the URNs of the resources in components that a plugin builds, without the providers among them
+    that other resources use.
+
+    Args:
+        resources: parents come before their children.
+    """
+    resources = list(resources)
     inside: set[str] = set()
     components: set[str] = set()
-    for each in resources:  # parents come first
+    for each in resources:
         if each.get("parent") in inside | components:
             inside.add(each["urn"])
         if is_plugin_component(each):
             components.add(each["urn"])
-    return {urn for urn in inside if "$pulumi:providers:" not in urn}
+    others = (each for each in resources if each["urn"] not in inside)
+    return inside - {str(each.get("provider") or "").rpartition("::")[0] for each in others}

@@ -102,7 +102,7 @@ def construct(package: Package, models: Models, cloud: Cloud, request: Any) -> A
         cloud.warn(urn, REASON)
         outputs = {}
         if resource:
-            contents = _Contents(request, models, cloud, monitor, urn, plain(inputs))
+            contents = Contents(request, models, cloud, monitor, urn, plain(inputs))
             outputs = contents.outputs(resource, cloud.components.get(urn))
             if not request.dryRun:
                 cloud.components.setdefault(urn, {})
@@ -142,7 +142,7 @@ def _identity(
 
 
 @dataclass
-class _Contents:
+class Contents:
     """What a component's outputs refer to: the engine reads it, as if it existed outside of the program."""
 
     request: Any
@@ -218,7 +218,8 @@ class _Contents:
             token = kinds.rsplit("$", 1)[-1]
             package = token.partition(":")[0]
             if token.startswith("pulumi:providers:"):
-                self._made[urn] = self._provider(token, token.split(":")[2], name)
+                settings = self.cloud.providers.get(urn)
+                self._made[urn] = self._provider(token, token.split(":")[2], name, settings)
             elif own:
                 self._made[urn] = self._read(token, package, name, own)
             else:
@@ -241,10 +242,14 @@ class _Contents:
         )
         return _reference(done.urn, package, resource_id)
 
-    def _provider(self, token: str, package: str, name: str) -> dict[str, Any]:
-        settings = {"region": region} if (region := self.request.config.get(f"{package}:region")) else {}
-        if package == "kubernetes":
-            settings = {"kubeconfig": json.dumps({"apiVersion": "v1", "kind": "Config"})}
+    def _provider(
+        self, token: str, package: str, name: str, settings: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        if settings is None:
+            region = self.request.config.get(f"{package}:region")
+            settings = {"region": region} if region else {}
+            if package == "kubernetes":
+                settings = {"kubeconfig": json.dumps({"apiVersion": "v1", "kind": "Config"})}
         return self._registered(token, package, name, settings, custom=True)
 
     def _component(self, token: str, name: str) -> dict[str, Any]:

@@ -154,12 +154,14 @@ def _class(fqn: str, name: str) -> type:
     with _LOCK, warnings.catch_warnings():
         # Other classes in the module may be deprecated.
         warnings.simplefilter("ignore", DeprecationWarning)
-        return getattr(sdk_module(fqn), name)
+        found: type = getattr(sdk_module(fqn), name)
+        return found
 
 
 @functools.cache
 def _resource(package: str, token: str, fqn: str, name: str) -> ResourceType:  # noqa: ARG001 - `package` is part of the cache key
-    with _LOCK:
+    with _LOCK, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
         module, cls = sdk_module(fqn), _class(fqn, name)
         home = sys.modules[cls.__module__]
         args = (

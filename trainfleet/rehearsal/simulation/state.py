@@ -66,6 +66,8 @@ class Cloud:
     """What the report has to say without failing, each once."""
     components: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The components of plugins that exist, by URN: their outputs, if they come from a state."""
+    providers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The settings of the explicit providers in a state, by URN."""
     known: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     """What is known of resources that exist outside, by type and id."""
     external: dict[tuple[str, str, str], CloudObject] = field(default_factory=dict)
@@ -252,6 +254,8 @@ class Cloud:
                         resource["urn"], resource["type"], resource["id"], "", inputs, outputs
                     )
                     self.records[record.key] = record
+                elif resource["type"].startswith("pulumi:providers:"):
+                    self.providers[resource["urn"]] = resource.get("inputs") or {}
                 elif is_plugin_component(resource):
                     self.components[resource["urn"]] = resource.get("outputs") or {}
 
