@@ -68,12 +68,14 @@ docs-serve: setup ## The site on this machine, built again after each change
 
 bench-smoke: setup ## The short form of each benchmark
 	@$(VENV)/python -m benchmarks.preview --smoke
+	@$(VENV)/python -m benchmarks.foreign_diff --smoke
 	@$(VENV)/python -m benchmarks.overhead --smoke
 	@$(VENV)/python -m benchmarks.gpu --smoke --recipe "lm-tiny like lm-1b"
 	@$(VENV)/python -m benchmarks.tokens --smoke
 
 bench: stores ## Every benchmark in full (an hour or more); record the figures in docs/benchmarks.md
 	@$(VENV)/python -m benchmarks.preview
+	@$(VENV)/python -m benchmarks.foreign_diff
 	@$(VENV)/python -m benchmarks.overhead
 	@$(VENV)/python -m benchmarks.loop
 	@$(VENV)/python -m benchmarks.scaling

@@ -50,12 +50,13 @@ class StackFile:
 
 
 def project_root() -> Path:
-    """The current checkout: the nearest folder above with a Pulumi.yaml, else Trainfleet's own."""
+    """The current project: the nearest folder above with a Pulumi.yaml and stacks, else the nearest one with a
+    Pulumi.yaml, else Trainfleet's own checkout.
+    """
     here = Path.cwd()
-    for folder in (here, *here.parents):
-        if (folder / "Pulumi.yaml").is_file() and (folder / "stacks").is_dir():
-            return folder
-    return Path(__file__).resolve().parents[2]
+    projects = [folder for folder in (here, *here.parents) if (folder / "Pulumi.yaml").is_file()]
+    own = Path(__file__).resolve().parents[2]
+    return next((folder for folder in projects if (folder / "stacks").is_dir()), next(iter(projects), own))
 
 
 def stack_names(root: Path) -> list[str]:

@@ -20,6 +20,7 @@ WHEELS = (
     "pulumi-cloudinit==1.6.3",
     "pulumi-command==1.2.1",
     "pulumi-docker==5.2.0",
+    "pulumi-eks==4.4.0",
     "pulumi-random==4.21.4",
     "pulumi-tls==5.6.2",
 )

@@ -184,15 +184,53 @@ def test_all_missing_packages_are_named_with_the_command(engine: Engine, tmp_pat
     assert problem["fix"] == "pip install pulumi-nowhere-to-be-found another-missing-package"
 
 
-@pytest.mark.parametrize("copied", ["component"], indirect=True)
-def test_a_component_of_a_plugin_needs_its_outputs(engine: Engine, copied: Path, tmp_path: Path) -> None:
-    (problem,) = rehearse(copied, tmp_path, "--until", "preview", foreign_sdks=True).problems
-    assert "awsx:ec2:Vpc network" in problem["what"]
-    (copied / "rehearsal.toml").write_text(problem["fix"].split("as in:", 1)[1])
-    done = rehearse(copied, tmp_path, foreign_sdks=True)
+def test_components_of_plugins_have_simulated_outputs(engine: Engine, tmp_path: Path) -> None:
+    done = rehearse(FOREIGN / "component", tmp_path, foreign_sdks=True)
     assert done.report["ok"], done.problems
-    assert done.outputs["vpc_id"] in problem["fix"]
-    assert [warning for warning in done.report["warnings"] if warning.startswith("awsx:ec2:Vpc network")]
+    out = done.outputs
+    assert re.fullmatch(r"vpc-0[0-9a-f]{16}", out["vpc_id"])
+    assert out["cidr"] == "10.0.0.0/16"  # of `network.vpc`, a reference to a resource
+    assert all(re.fullmatch(r"subnet-0[0-9a-f]{16}", each) for each in out["subnets"])
+    assert len(out["private"]) == 3  # one in each zone
+    assert set(out["private"]) < set(out["subnets"])
+    assert len(out["subnets"]) == 6
+    assert out["isolated"] == []
+    assert out["kubeconfig"]["current-context"] == out["kubeconfig"]["contexts"][0]["name"]
+    assert out["issuer"].startswith("https://oidc.eks.us-east-2.amazonaws.com/id/")
+    assert len(set(out["names"])) == 1
+    assert done.step("no-op")["changes"] == {}
+    warned = [warning for warning in done.report["warnings"] if "does not run plugins" in warning]
+    assert [warning.split(": ")[0] for warning in warned] == [
+        "awsx:ec2:Vpc network",
+        "eks:index:Cluster cluster",
+    ]
+
+
+@pytest.mark.parametrize("copied", ["component"], indirect=True)
+def test_rehearsal_toml_overrides_outputs_of_a_component(
+    engine: Engine, copied: Path, tmp_path: Path
+) -> None:
+    (copied / "rehearsal.toml").write_text(
+        '[[answer]]\ntype = "awsx:ec2:Vpc"\noutputs = { vpcId = "vpc-0123456789abcdef0" }\n'
+    )
+    done = rehearse(copied, tmp_path, "--until", "apply", foreign_sdks=True)
+    assert done.report["ok"], done.problems
+    assert done.outputs["vpc_id"] == "vpc-0123456789abcdef0"
+    assert len(done.outputs["private"]) == 3
+
+
+@pytest.mark.parametrize("copied", ["component"], indirect=True)
+def test_wrong_inputs_of_a_component_are_rejected_by_name(
+    engine: Engine, copied: Path, tmp_path: Path
+) -> None:
+    program = copied / "__main__.py"
+    wrong = 'cidr_block="10.0.0.0/16", subnet_strategy="Autoo", nat_gateways={"strategy": "Single", "ips": 1}'
+    program.write_text(program.read_text().replace('cidr_block="10.0.0.0/16"', wrong))
+    done = rehearse(copied, tmp_path, "--until", "preview", foreign_sdks=True)
+    assert {problem["where"] for problem in done.problems} == {
+        "awsx:ec2:Vpc network natGateways.ips",
+        "awsx:ec2:Vpc network subnetStrategy",
+    }
 
 
 def test_a_command_is_not_executed_and_an_answer_gives_it_an_output(engine: Engine, tmp_path: Path) -> None:
@@ -232,3 +270,24 @@ def test_what_only_the_provider_refuses_is_rejected(kind: str, inputs: dict[str,
     model = OTHER_MODELS["random" if kind.startswith("Random") else "tls"]
     assert isinstance(model, ComputedModel)
     assert [mistake.path for mistake in model.mistakes(kind, inputs)] == [path]
+
+
+def test_components_of_the_kubernetes_plugin_are_rehearsed(engine: Engine, tmp_path: Path) -> None:
+    folder = tmp_path / "charts"
+    folder.mkdir()
+    (folder / "Pulumi.yaml").write_text("name: charts\nruntime: python\n")
+    (folder / "__main__.py").write_text(
+        "import pulumi, pulumi_kubernetes as kubernetes\n"
+        "chart = kubernetes.helm.v4.Chart('web', chart='./web', values={'replicas': 2})\n"
+        "kubernetes.yaml.v2.ConfigGroup('group', yaml='kind: ConfigMap')\n"
+        "after = pulumi.ResourceOptions(depends_on=[chart])\n"
+        "kubernetes.core.v1.ConfigMap('after', data={'a': 'b'}, opts=after)\n"
+        "pulumi.export('resources', chart.resources)\n"
+    )
+    done = rehearse(folder, tmp_path)
+    assert done.report["ok"], done.problems
+    assert done.outputs == {"resources": []}
+    assert [warning.split(": ")[0] for warning in done.report["warnings"]] == [
+        "kubernetes:helm.sh/v4:Chart web",
+        "kubernetes:yaml/v2:ConfigGroup group",
+    ]

@@ -16,6 +16,7 @@ from trainfleet.rehearsal import simulation
 from trainfleet.rehearsal.simulation.changes import changes
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.fault_injection import InjectedFaultError
+from trainfleet.rehearsal.simulation.kubeconfig import kubeconfig
 from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 from trainfleet.rehearsal.simulation.pulumi_values import (
     UNKNOWN,
@@ -170,6 +171,23 @@ def test_only_the_identifier_replaces_what_a_kubernetes_provider_made() -> None:
     )
     assert replaces({"clusterIdentifier": "c"}, {"clusterIdentifier": "d"}) == ["clusterIdentifier"]
     assert replaces({"kubeconfig": "a"}, {"kubeconfig": UNKNOWN}) == ["kubeconfig"]
+
+
+def test_another_active_cluster_replaces_what_a_kubernetes_provider_made() -> None:
+    replaces = CLOUD_MODELS["kubernetes"].config_replaces
+    before = kubeconfig("one", "person", "https://one.example", "")
+    token = {**before, "users": [{"name": "person", "user": {"token": "renewed"}}]}
+    moved = kubeconfig("one", "person", "https://two.example", "")
+    text = {name: json.dumps(each) for name, each in (("before", before), ("token", token), ("moved", moved))}
+    reordered = json.dumps(dict(reversed(before.items())))
+    assert replaces({"kubeconfig": text["before"]}, {"kubeconfig": reordered}) == []
+    assert replaces({"kubeconfig": text["before"]}, {"kubeconfig": text["token"]}) == []
+    compared = CLOUD_MODELS["kubernetes"].config_compared
+    assert compared({"kubeconfig": text["before"]}) == compared({"kubeconfig": reordered})
+    assert compared({"kubeconfig": text["before"]}) != compared({"kubeconfig": text["token"]})
+    assert compared({"kubeconfig": "~/.kube/config"}) == {"kubeconfig": "~/.kube/config"}
+    assert replaces({"kubeconfig": text["before"]}, {"kubeconfig": text["moved"]}) == ["kubeconfig"]
+    assert replaces({"kubeconfig": "~/.kube/config"}, {"kubeconfig": text["before"]}) == ["kubeconfig"]
 
 
 def record(urn: str = "urn::a", unique: str = "role|prod", resource_id: str = "prod") -> CloudObject:

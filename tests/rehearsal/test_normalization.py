@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from trainfleet.rehearsal.engine.find import Engine
 from trainfleet.rehearsal.engine.sandbox import read_project
 from trainfleet.rehearsal.rehearse import RehearsalOptions, rehearse
@@ -31,6 +33,21 @@ def test_ids_of_a_vpc_look_like_those_of_ec2() -> None:
         "defaultNetworkAclId": "acl",
         "dhcpOptionsId": "dopt",
     }
+
+
+@pytest.mark.parametrize(
+    ("token", "prefix"),
+    [
+        ("aws:efs/fileSystem:FileSystem", "fs-0"),
+        ("aws:efs/mountTarget:MountTarget", "fsmt-0"),
+        ("aws:ec2/networkInterface:NetworkInterface", "eni-0"),
+        ("aws:ec2/vpcPeeringConnection:VpcPeeringConnection", "pcx-0"),
+        ("aws:ebs/volume:Volume", "vol-0"),
+    ],
+)
+def test_an_id_has_the_prefix_of_its_type(token: str, prefix: str) -> None:
+    assert token in packages()["aws"].classes
+    assert CLOUD_MODELS["aws"].make_id(token, {}, "name", "0123456789abcdef" * 2).startswith(prefix)
 
 
 def test_the_container_of_a_static_website_is_web() -> None:

@@ -39,5 +39,23 @@ def test_a_place_without_a_project_is_named(tmp_path: Path, monkeypatch: pytest.
     assert raised.value.problems[0].where == str(tmp_path)
 
 
+def test_a_project_without_stacks_is_not_replaced_by_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
+    monkeypatch.chdir(tmp_path / "src")
+    assert project_lookup.any_project_root() == stack_file.project_root() == tmp_path
+    with pytest.raises(InputError, match="not in a Trainfleet project"):
+        project_lookup.project_root()
+
+
+def test_a_project_below_another_is_the_current_one(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "inside" / "Pulumi.yaml").write_text("name: bootstrap\nruntime: python\n")
+    monkeypatch.chdir(project / "inside" / "deep")
+    assert project_lookup.any_project_root() == project / "inside"
+    assert project_lookup.project_root() == project  # the nearest one with stacks
+
+
 def test_a_diff_applies_the_base_as_a_rehearsal_applies() -> None:
     assert two_sided_run.APPLY is session.APPLY

@@ -37,12 +37,12 @@ def keep(command: str, documents: Iterable[Mapping[str, Any]], given: Path | Non
         documents: as `--json` prints them for one stack.
         given: the folder of the project; None for that of the current folder, if there is one.
     """
-    from trainfleet.rehearsal.project_lookup import project_root
+    from trainfleet.rehearsal.project_lookup import any_project_root
 
     if os.environ.get("CI"):
         return
     with contextlib.suppress(OSError, TrainfleetError):
-        root = given or project_root()
+        root = given or any_project_root()
         if given is None and not Path.cwd().is_relative_to(root):
             return
         target = folder(root)

@@ -13,10 +13,10 @@ SPEC_KEY = "trainfleet:platform"
 
 
 def project_root() -> Path:
-    """Return the nearest parent folder with Pulumi.yaml and stacks, else this package's checkout.
+    """Return the nearest parent folder with Pulumi.yaml and stacks; in no project, this package's checkout.
 
     Raises:
-        InputError: no such folder exists.
+        InputError: no such folder exists, or the project around the current folder has no `stacks`.
     """
     from trainfleet.infra.spec import stack_file
 
@@ -27,10 +27,23 @@ def project_root() -> Path:
         "not in a Trainfleet project",
         [
             Problem(
-                str(Path.cwd()), "no Pulumi.yaml with a stacks folder here or above", "cd into the project"
+                str(Path.cwd()),
+                "no Pulumi.yaml with a stacks folder here or above",
+                "cd into the project; rehearse, diff and drift also accept the folder of any Pulumi project",
             )
         ],
     )
+
+
+def any_project_root() -> Path:
+    """Return the nearest parent folder with a Pulumi.yaml, whether or not it has stacks; else `project_root`.
+
+    Raises:
+        InputError: no such folder exists.
+    """
+    here = Path.cwd()
+    folders = (folder for folder in (here, *here.parents) if (folder / "Pulumi.yaml").is_file())
+    return next(folders, None) or project_root()
 
 
 def stack_names(root: Path | None = None) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from trainfleet.rehearsal.diff.access import AccessChange
 from trainfleet.rehearsal.diff.all_stacks import Failed, Report, affected
 from trainfleet.rehearsal.diff.change import Change, Verb
 from trainfleet.rehearsal.diff.diff import DiffOptions
+from trainfleet.rehearsal.diff.html_page import html_of
 from trainfleet.rehearsal.diff.model import Diff
 from trainfleet.rehearsal.diff.render import MARKDOWN_LIMIT
 from trainfleet.rehearsal.diff.render_all import markdown_of, text_of
@@ -40,6 +42,7 @@ def three(repo: Repo) -> Repo:
     )
     repo.write("infra/gcp/network.py", "")
     repo.write("docs/page.md", "page")
+    repo.write("charts/queue/Chart.yaml", "name: queue\n")
     repo.write("requirements.lock", "pulumi==3\n")
     repo.commit("stacks")
     return repo
@@ -56,6 +59,8 @@ def three(repo: Repo) -> Repo:
         ("lib/names.py", ("one", "three", "two")),
         ("charts/queue/templates/_names.tpl", ("one", "three", "two")),
         ("charts/queue-1.0.0.tgz", ("one", "three", "two")),
+        ("charts/queue/files/motd", ("one", "three", "two")),
+        ("motd", ()),
         ("docs/page.md", ()),
         ("tests/test_it.py", ()),
     ],
@@ -172,6 +177,21 @@ def test_the_summary_comes_first_and_the_worst_stack_decides() -> None:
     assert "prod-0" in text_of(report)
 
 
+def test_one_page_has_the_summary_and_a_section_for_each_stack() -> None:
+    diffs = (stack("dev", Verb.CREATE), stack("prod", Verb.DELETE))
+    page = html_of(Report(diffs, (Failed("lab", "cannot be <built>"),), (("gcp", "not read"),)))
+    assert "<title>3 affected stacks, 1 skipped: error</title>" in page
+    assert page.index('href="#stack-dev"') < page.index('id="stack-prod"') < page.index('id="stack-dev"')
+    assert re.findall(r'<details class="stack" id="stack-(\w+)"( open)?>', page) == [
+        ("prod", " open"),
+        ("dev", ""),
+    ]
+    assert "lab failed: cannot be &lt;built&gt;" in page
+    assert "Skipped gcp: not read." in page
+    assert page.count("<h1") == 1
+    assert "<script" not in page
+
+
 @pytest.mark.parametrize(
     ("change", "code", "verdict"),
     [("gained", 3, "widens access"), ("unresolved", 3, "widens access"), ("lost", 2, "change")],
@@ -232,11 +252,14 @@ def test_every_affected_stack_in_one_comment(three: Repo, diff: Diffs) -> None:
     assert done.returncode == 2, done.stderr
     found = json.loads(done.stdout)
     assert [(each["stack"], each["counts"]["update"]) for each in found["stacks"]] == [("one", 1), ("two", 3)]
+    page = diff("--all", "--base", "HEAD~1", "--jobs", "1", "--format", "html")
+    assert page.returncode == 2, page.stderr
+    assert page.stdout.startswith("<!doctype html>")
+    assert page.stdout.count('<details class="stack"') == 2
 
     for flags, what in (
         (("--all", "one"), "STACK: has no meaning with --all"),
         (("--all", "--state", "x"), "--state: has no meaning with --all"),
-        (("--all", "--format", "html"), "--format html: shows one stack"),
         (("one", "--jobs", "2"), "--jobs: has no meaning without --all"),
         (("one", "--stack", "two"), "--stack: has no meaning without DIR"),
         ((), "has 2 stacks"),
@@ -300,6 +323,9 @@ def test_any_python_project_can_be_compared(tmp_path: Path, diff: Diffs) -> None
     assert found["spec"] == []
     assert found["cost"]["after"]["usd_per_month"] == {"min": 0, "max": 0}
     assert found["cost"]["after"]["by_usage"]
+    in_its_folder = diff("prod", "--json", cwd=made.root)
+    assert in_its_folder.returncode == 3, in_its_folder.stderr
+    assert json.loads(in_its_folder.stdout)["changes"] == found["changes"]
     refused = diff(str(made.root), cwd=tmp_path)
     assert refused.returncode == 1
     assert "one of: dev, prod; or --all" in refused.stderr

@@ -4,6 +4,7 @@ script.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 import struct
@@ -14,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from tests.rehearsal.diff.test_render import UPDATE, change, diff
+from trainfleet.rehearsal.diff.all_stacks import Failed, Report
 from trainfleet.rehearsal.diff.change import Property, Verb
+from trainfleet.rehearsal.diff.html_page import as_html, html_of
 from trainfleet.rehearsal.diff.model import SpecChange
-from trainfleet.rehearsal.diff.render import as_html
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 LONG = "s3://" + "a-very-long-name-without-a-break" * 8
@@ -24,8 +26,8 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this ma
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page with everything on it that could be too wide."""
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of one stack and one of several, with everything on it that could be too wide."""
     long = change(
         Verb.REPLACE,
         "prod-" + "bucket" * 20,
@@ -40,9 +42,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         spec=(SpecChange("network.cidr", LONG, "10.1.0.0/16", "stacks/Pulumi.aws-prod.yaml:9"),),
         notes=(LONG,),
     )
-    file = tmp_path_factory.mktemp("page") / "diff.html"
-    file.write_text(as_html(found))
-    return file
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "diff.html").write_text(as_html(found))
+    other = dataclasses.replace(found, stack=LONG, changes=found.changes[:1])
+    report = Report((other, found), (Failed("gcp-" + LONG, LONG),), (("azure-dev", LONG),))
+    (folder / "diffs.html").write_text(html_of(report))
+    return folder
 
 
 def chromium(*arguments: str, folder: Path) -> str:
@@ -72,25 +77,26 @@ def corner(png: bytes) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize(("scheme", "bright"), [("1", True), ("0", False)], ids=["light", "dark"])
-def test_the_page_follows_the_readers_colours(page: Path, tmp_path: Path, scheme: str, bright: bool) -> None:
+def test_the_page_follows_the_readers_colours(pages: Path, tmp_path: Path, scheme: str, bright: bool) -> None:
     shot = tmp_path / "shot.png"
     chromium(
         f"--blink-settings=preferredColorScheme={scheme}",
         "--window-size=800,600",
         f"--screenshot={shot}",
-        page.as_uri(),
+        (pages / "diff.html").as_uri(),
         folder=tmp_path,
     )
     assert (min(corner(shot.read_bytes())) > 200) is bright
 
 
+@pytest.mark.parametrize("page", ["diff.html", "diffs.html"])
 @pytest.mark.parametrize("width", [390, 768, 1400])
-def test_nothing_is_cut_off_at_any_width(page: Path, tmp_path: Path, width: int) -> None:
+def test_nothing_is_cut_off_at_any_width(pages: Path, tmp_path: Path, page: str, width: int) -> None:
     # Only this test's copy measures itself: in a frame of the width, because a window has a least width.
     measured = tmp_path / "measured.html"
     measured.write_text(
         f"<iframe id=f style='width:{width}px;height:900px;border:0'"
-        f" srcdoc='{page.read_text().replace('&', '&amp;').replace(chr(39), '&#39;')}'></iframe><script>onload"
+        f" srcdoc='{(pages / page).read_text().replace('&', '&amp;').replace(chr(39), '&#39;')}'></iframe><script>onload"
         " = () => { const root = document.getElementById('f').contentDocument.documentElement;"
         " document.title = 'measured ' + root.scrollWidth + ' in ' + root.clientWidth }</script>"
     )

@@ -9,9 +9,10 @@ import pytest
 
 from trainfleet.rehearsal.diff.change import Change, Verb
 from trainfleet.rehearsal.diff.data_loss import Loss
+from trainfleet.rehearsal.diff.html_page import as_html
 from trainfleet.rehearsal.diff.model import Diff
 from trainfleet.rehearsal.diff.procedure import SHOWN, procedure
-from trainfleet.rehearsal.diff.render import as_html, as_markdown, as_text
+from trainfleet.rehearsal.diff.render import as_markdown, as_text
 from trainfleet.rehearsal.diff.worktrees import Revision
 
 EKS, POOL, NAMESPACE = (

@@ -13,9 +13,10 @@ import pytest
 from trainfleet.errors import InputError
 from trainfleet.infra.catalog.cost import CostLimits
 from trainfleet.rehearsal.diff.change import SECRET, UNKNOWN, Verb
+from trainfleet.rehearsal.diff.html_page import as_html
 from trainfleet.rehearsal.diff.model import Diff, Verdict
 from trainfleet.rehearsal.diff.real_preview import diff_of
-from trainfleet.rehearsal.diff.render import as_html, as_markdown, as_text
+from trainfleet.rehearsal.diff.render import as_markdown, as_text
 
 EXPORTS = Path(__file__).with_name("exports")
 

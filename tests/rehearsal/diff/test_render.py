@@ -13,9 +13,10 @@ import pytest
 from trainfleet.infra.catalog.cost import Bill, BillItem
 from trainfleet.rehearsal.diff.change import Change, Property, Verb
 from trainfleet.rehearsal.diff.data_loss import loss_of
+from trainfleet.rehearsal.diff.html_page import as_html
 from trainfleet.rehearsal.diff.model import SCHEMA_VERSION, Diff, Failing, SpecChange, Verdict
 from trainfleet.rehearsal.diff.presentation import arrow, cost_notes, cost_rows, groups
-from trainfleet.rehearsal.diff.render import MARKDOWN_LIMIT, as_html, as_markdown, as_text
+from trainfleet.rehearsal.diff.render import MARKDOWN_LIMIT, as_markdown, as_text
 from trainfleet.rehearsal.diff.worktrees import Revision
 
 BASE, HEAD = (
@@ -103,6 +104,16 @@ def test_a_price_without_a_date_is_called_an_estimate_in_every_format() -> None:
         assert "Estimated: nat." in " ".join(text.split())
     assert found.as_json()["cost"]["after"]["estimated"] == ["nat"]
     assert not [note for note in cost_notes(diff(after=Bill((NODE,)))) if note.startswith("Estimated")]
+
+
+def test_without_an_hourly_price_the_notes_say_what_is_billed_by_use() -> None:
+    found = Bill((), planned=True, by_usage=("files in EFS",), not_known=("acme:index:Thing",))
+    notes = cost_notes(diff(before=found, after=found))
+    assert [note.split(":")[0] for note in notes] == [
+        "No cost is counted",
+        "It is not known whether acme",
+        "Billed by use, and not counted without an assumption (--usage)",
+    ]
 
 
 def test_a_cost_that_cannot_be_worked_out_is_reported() -> None:

@@ -92,6 +92,25 @@ def test_a_report_in_the_checkout_does_not_count_as_uncommitted(repo: Repo) -> N
     refuse_uncommitted(Repository(repo.root))
 
 
+@pytest.mark.parametrize(
+    "file",
+    [
+        "queue-1.0.0.tgz",
+        "charts/queue/templates/_names.tpl",
+        "charts/queue/files/motd",
+        "charts/queue/.helmignore",
+    ],
+)
+def test_an_untracked_file_of_a_chart_counts_as_uncommitted(tmp_path: Path, file: str) -> None:
+    repo = make_repo(tmp_path / "repo", PROJECT, below="platform")
+    repo.write("charts/queue/Chart.yaml", "name: queue\n")
+    repo.commit("a chart")
+    refuse_uncommitted(Repository(repo.root))
+    repo.write(file, "new")
+    message = refused(lambda: refuse_uncommitted(Repository(repo.root)))
+    assert f"{file}: is untracked" in message
+
+
 def test_a_named_head_leaves_uncommitted_changes_out(repo: Repo) -> None:
     repo.commit("second")
     repo.replace(STACK, "team: ml", "team: vision")

@@ -212,18 +212,14 @@ def _one_line(found: Diff | Report) -> str:
 
 def _every(request: _Request) -> Report:
     from trainfleet.console import err
-    from trainfleet.errors import InputError, Problem
     from trainfleet.rehearsal.diff.all_stacks import compute_all
-    from trainfleet.rehearsal.project_lookup import project_root
+    from trainfleet.rehearsal.project_lookup import any_project_root
 
     options = request.options
     wrong = [("--stack", request.stack), ("STACK", request.target if request.folder is None else "")]
     _refuse_given(wrong, "with --all: every affected stack is compared")
     _refuse("with --all", options, ("state", "accept_other_stack"), "an export is of one stack")
-    if request.form == "html":
-        problem = Problem("--format html", "shows one stack", "name the stack instead of --all")
-        raise InputError("conflicting options", [problem])
-    root = request.folder or project_root()
+    root = request.folder or any_project_root()
 
     def done(stack: str) -> None:
         err().print(f"{stack} done", highlight=False)
@@ -256,7 +252,7 @@ def _computed(request: _Request) -> Diff:
     from trainfleet.rehearsal.diff.all_stacks import chosen_stack
     from trainfleet.rehearsal.diff.diff import compute
     from trainfleet.rehearsal.diff.on_state import compute_on_state
-    from trainfleet.rehearsal.project_lookup import project_root
+    from trainfleet.rehearsal.project_lookup import any_project_root
 
     options, folder = request.options, request.folder
     if options.state is None:
@@ -265,10 +261,11 @@ def _computed(request: _Request) -> Diff:
         _refuse("with --state", options, ("base", "environments"), _DEPLOYED)
     if folder is None:
         _refuse_given([("--stack", request.stack)], "without DIR: the stack is the argument")
-    stack = chosen_stack(folder, request.stack) if folder else chosen_stack(project_root(), request.target)
+    root = folder or any_project_root()
+    stack = chosen_stack(root, request.stack if folder else request.target)
     run = compute if options.state is None else compute_on_state
     with _progress() as show:
-        return run(stack, folder or project_root(), _engine, options, show)
+        return run(stack, root, _engine, options, show)
 
 
 def _refuse_given(given: Iterable[tuple[str, object]], why: str) -> None:

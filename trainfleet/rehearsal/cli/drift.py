@@ -173,11 +173,11 @@ def _one(request: _Request) -> DriftReport:
     from trainfleet.rehearsal.diff.all_stacks import chosen_stack
     from trainfleet.rehearsal.drift.all_stacks import drift_of_stack
     from trainfleet.rehearsal.drift.refresh import users_engine
-    from trainfleet.rehearsal.project_lookup import project_root
+    from trainfleet.rehearsal.project_lookup import any_project_root
 
     if request.folder is None:
         _refuse([("--stack", request.stack)], "without DIR: the stack is the argument")
-    root = request.folder or project_root()
+    root = request.folder or any_project_root()
     stack = chosen_stack(root, request.stack if request.folder else request.target)
     with _progress(stack) as progress:
         return drift_of_stack(
@@ -188,11 +188,11 @@ def _one(request: _Request) -> DriftReport:
 def _every(request: _Request) -> DriftReports:
     from trainfleet.rehearsal.drift.all_stacks import drift_of_all
     from trainfleet.rehearsal.drift.refresh import users_engine
-    from trainfleet.rehearsal.project_lookup import project_root
+    from trainfleet.rehearsal.project_lookup import any_project_root
 
     wrong = [("--stack", request.stack), ("STACK", request.target if request.folder is None else "")]
     _refuse(wrong, "with --all: every stack is checked")
-    root = request.folder or project_root()
+    root = request.folder or any_project_root()
     with _progress("") as progress:
         return drift_of_all(root, users_engine(), program=not request.refresh_only, progress=progress)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -18,7 +18,7 @@ from trainfleet.infra.spec.stack_file import PLATFORM_KEY
 from trainfleet.rehearsal.diff.bootstrap import Bootstrap, affects, bootstraps, is_of
 from trainfleet.rehearsal.diff.diff import DiffOptions, compute, sides
 from trainfleet.rehearsal.diff.model import SCHEMA_VERSION, Diff, Verdict
-from trainfleet.rehearsal.diff.worktrees import Repository, Revision
+from trainfleet.rehearsal.diff.worktrees import Repository, Revision, of_chart
 from trainfleet.rehearsal.engine.find import Engine
 
 CLOUDS = ("aws", "gcp", "azure", "local")
@@ -105,12 +105,15 @@ def affected(root: Path, options: DiffOptions) -> Affected:
     if not stacks:
         fix = "add a Pulumi.STACK.yaml"
         raise InputError("no stacks", [Problem(str(root / folder), "contains no stack settings", fix)])
+    in_charts = frozenset(path for path in changed if of_chart(root, path))
     others = bootstraps(repository, (base, head), HARMLESS)
     own = [path for path in changed if not any(is_of(path, each.folder) for each in others)]
-    reasons = {stack: _reason(own, stack, folder, _cloud(root / folder, stack)) for stack in stacks}
+    reasons = {
+        stack: _reason(own, stack, folder, _cloud(root / folder, stack), in_charts) for stack in stacks
+    }
     of_root = [folder, ".", _main(root)]
     below = [path for path in changed if not any(is_of(path, each) for each in of_root)]
-    found = [each for each in others if _bootstrap_reason(below, each, others)]
+    found = [each for each in others if _bootstrap_reason(below, each, others, in_charts)]
     why_not = f"none of the {len(changed)} changed files is read by it"
     skipped = [stack for stack in stacks if not reasons[stack]]
     skipped += [each.stack for each in others if each not in found]
@@ -199,32 +202,35 @@ def _cloud(folder: Path, stack: str) -> str:
         return ""
 
 
-def _reason(changed: Sequence[str], stack: str, folder: str, cloud: str) -> str:
+def _reason(changed: Sequence[str], stack: str, folder: str, cloud: str, in_charts: Collection[str]) -> str:
     """Return the first changed file that affects a stack; empty if there is none."""
     for path in changed:
         if owner := _stack_of(path, folder):
             if owner == stack:
                 return path
-        elif not _is_harmless(path, cloud):
+        elif not _is_harmless(path, cloud, in_charts):
             return path
     return ""
 
 
-def _bootstrap_reason(changed: Sequence[str], one: Bootstrap, every: Sequence[Bootstrap]) -> str:
+def _bootstrap_reason(
+    changed: Sequence[str], one: Bootstrap, every: Sequence[Bootstrap], in_charts: Collection[str]
+) -> str:
     """Return the first changed file that affects a stack of a bootstrap project; empty if there is none."""
     for path in changed:
         if any(is_of(path, each.folder) for each in every):
             if is_of(path, one.folder) and affects(path, one):
                 return path
-        elif not _is_harmless(path, one.cloud):
+        elif not _is_harmless(path, one.cloud, in_charts):
             return path
     return ""
 
 
-def _is_harmless(path: str, cloud: str) -> bool:
+def _is_harmless(path: str, cloud: str, in_charts: Collection[str]) -> bool:
     """Return whether no stack of this cloud is built from a file."""
     parts = PurePosixPath(path).parts
-    if parts[0] in HARMLESS or parts[0].startswith(".") or not path.endswith(READ_BY_A_BUILD):
+    is_read = path.endswith(READ_BY_A_BUILD) or path in in_charts
+    if parts[0] in HARMLESS or parts[0].startswith(".") or not is_read:
         return True
     of_a_cloud = parts[0] == "infra" and len(parts) > 2 and parts[1] in CLOUDS
     return of_a_cloud and bool(cloud) and parts[1] != cloud

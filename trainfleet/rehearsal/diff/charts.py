@@ -40,6 +40,16 @@ class ChartSide:
 
 
 @dataclass(frozen=True)
+class BothRenderings:
+    """A chart of both sides; None on the side that does not have it."""
+
+    old: Chart | None
+    before: Rendering
+    new: Chart | None
+    after: Rendering
+
+
+@dataclass(frozen=True)
 class ComparedCharts:
     """What differs between the renderings, what was not rendered, and the roles of both sides."""
 
@@ -47,6 +57,7 @@ class ComparedCharts:
     notes: tuple[str, ...] = ()
     before: tuple[Planned, ...] = ()
     after: tuple[Planned, ...] = ()
+    renderings: tuple[BothRenderings, ...] = ()
 
 
 def chart_sides(
@@ -90,6 +101,7 @@ def compare_charts(
     by_urn = {change.urn: change for change in changes}
     state = list(state)
     diffs, before, after = list[ChartDiff](), list[Planned](), list[Planned]()
+    renderings = list[BothRenderings]()
     missing: dict[tuple[str, str], list[str]] = {}
     work = Path(tempfile.mkdtemp(dir=scratch, prefix="charts-"))
     for urn in sorted({*base.charts, *head.charts}):
@@ -109,12 +121,13 @@ def compare_charts(
             continue
         replaced = change is not None and change.verb is Verb.REPLACE
         diffs.append(compared(old, new, one, two, state, replaced=replaced))
+        renderings.append(BothRenderings(old, one, new, two))
         before += rbac(old, one) if old else []
         after += rbac(new, two) if new else []
     notes = [_not_rendered(names, *why) for why, names in missing.items()]
     if any(each.differs for each in diffs):
         notes.append(_rendered_for(head.target.kubernetes))
-    return ComparedCharts(tuple(diffs), tuple(notes), tuple(before), tuple(after))
+    return ComparedCharts(tuple(diffs), tuple(notes), tuple(before), tuple(after), tuple(renderings))
 
 
 def chart_notes(changes: Iterable[Change], why: str) -> list[str]:

@@ -19,6 +19,7 @@ from trainfleet.rehearsal.diff.unknown_effects import may_replace
 from trainfleet.rehearsal.simulation.pulumi_values import SIGNATURE, is_secret, plain, texts
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN as WIRE_UNKNOWN
 from trainfleet.rehearsal.simulation.replacement import in_terms_of_new, join_path, split_path
+from trainfleet.rehearsal.simulation.schema import is_plugin_component
 from trainfleet.rehearsal.steps.selection import is_real
 
 HIDDEN = {"kubernetes:core/v1:Secret": ("data", "stringData")}
@@ -331,8 +332,8 @@ def _made_up(before: Iterable[Mapping[str, Any]], events: Iterable[Event]) -> Wo
     run.
     """
     names: dict[str, str] = {}
-    made = [each for each in before if each.get("custom")]
-    for resource in (*made, *(new for event in events if (new := event.get("new")) and new.get("custom"))):
+    planned = [{**new, "type": event["type"]} for event in events if (new := event.get("new"))]
+    for resource in filter(_has_generated, (*before, *planned)):
         name, inputs = resource["urn"].rsplit("::", 1)[-1], resource.get("inputs") or {}
         own = set(
             texts(
@@ -340,7 +341,7 @@ def _made_up(before: Iterable[Mapping[str, Any]], events: Iterable[Event]) -> Wo
             )
         )
         drawn = {key: inputs.get(key) for key in inputs.get("__defaults") or ()}
-        for key, value in {"id": resource.get("id"), **drawn, **(resource.get("outputs") or {})}.items():
+        for key, value in (("id", resource.get("id")), *drawn.items(), *_texts_of(resource)):
             if (
                 isinstance(value, str)
                 and len(value) >= 9
@@ -354,3 +355,15 @@ def _made_up(before: Iterable[Mapping[str, Any]], events: Iterable[Event]) -> Wo
         return lambda text: text
     any_of = re.compile("|".join(re.escape(value) for value in sorted(names, key=len, reverse=True)))
     return lambda text: any_of.sub(lambda match: names[match.group()], text)
+
+
+def _has_generated(resource: Mapping[str, Any]) -> bool:
+    return bool(resource.get("custom")) or is_plugin_component(resource)
+
+
+def _texts_of(resource: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the outputs by name, and the items of a component's lists."""
+    for key, value in (resource.get("outputs") or {}).items():
+        yield key, value
+        if not resource.get("custom") and isinstance(value, list):
+            yield from ((f"{key}[{index}]", item) for index, item in enumerate(value))

@@ -23,22 +23,24 @@ from trainfleet.infra.spec.stack_file import PLATFORM_KEY, StackFile
 from trainfleet.rehearsal.diff import bootstrap, cache, compare, environments, policy_changes
 from trainfleet.rehearsal.diff.access import AccessChange, access_changes, planned_after, planned_before
 from trainfleet.rehearsal.diff.change import Change
+from trainfleet.rehearsal.diff.chart_policies import failing_in_charts
 from trainfleet.rehearsal.diff.charts import chart_sides, compare_charts, folders_of
 from trainfleet.rehearsal.diff.environments import Environments
 from trainfleet.rehearsal.diff.helm.comparison import ChartDiff
 from trainfleet.rehearsal.diff.helm.find import Folders
-from trainfleet.rehearsal.diff.model import Diff
+from trainfleet.rehearsal.diff.model import Diff, Failing
 from trainfleet.rehearsal.diff.planned_cost import applied_plan, costs, previewed_plan
+from trainfleet.rehearsal.diff.plugin_components import component_notes
 from trainfleet.rehearsal.diff.policy_changes import Weakened
 from trainfleet.rehearsal.diff.replacement_changes import replacement_changes
 from trainfleet.rehearsal.diff.sdk_changes import SdkChange, sdk_changes
 from trainfleet.rehearsal.diff.settings import built_on, for_build, spec_changes, stack_file
-from trainfleet.rehearsal.diff.two_sided_run import Applied, Session, Side, session
+from trainfleet.rehearsal.diff.two_sided_run import Applied, Session, Side, same_project, session
 from trainfleet.rehearsal.diff.violations import newly_failing, with_base
 from trainfleet.rehearsal.diff.worktrees import Repository, Revision, refuse_uncommitted, scratch
 from trainfleet.rehearsal.engine.engine_cli import Violation
 from trainfleet.rehearsal.engine.find import Engine
-from trainfleet.rehearsal.engine.sandbox import Project, read_project
+from trainfleet.rehearsal.engine.sandbox import read_project
 from trainfleet.suggestions import did_you_mean
 
 
@@ -164,6 +166,7 @@ class _Result:
         self.access: list[AccessChange] = []
         self.sdk: list[SdkChange] = []
         self.charts: tuple[ChartDiff, ...] = ()
+        self.in_charts: tuple[Failing, ...] = ()
         self.notes = list(notes)
 
 
@@ -189,7 +192,7 @@ class _Prepared:
             "new" if self.files[0] is None else "deleted" if self.files[1] is None else "there",
             tuple(result.changes),
             *bills,
-            newly_failing(result.violations_before, result.violations_after),
+            (*newly_failing(result.violations_before, result.violations_after), *result.in_charts),
             result.policies_ran,
             tuple(spec_changes(*self.files)),
             tuple(result.notes),
@@ -233,13 +236,14 @@ class _Prepared:
         head, notes = self._side("head", 1)
         result.notes += notes
         if base is not None:
-            _same_project(base.project, head.project)
+            same_project(base.project, head.project)
         show.begin("previewing the head on it")
         outcome, events = on.preview(head, applied.without_protection() if applied else None)
         result.plans = (before, previewed_plan(events, on.depends))
         result.violations_after, result.policies_ran = outcome.violations, head.pack is not None
         state = applied.resources() if applied else []
         result.changes, result.unchanged = compare.changes(events, state)
+        result.notes += component_notes(events)
         result.sdk = self._sdk_changes(on, [*state, *events])
         replacing, notes = replacement_changes(
             {str(each["type"]) for each in (*state, *events)},
@@ -253,8 +257,9 @@ class _Prepared:
         places = folders_of(base.project, on.scratch / "base") if base else Folders()
         charts = chart_sides(state, events, places, folders_of(head.project, on.scratch / "head"))
         rendered = compare_charts(*charts, result.changes, state, on.scratch, download=options.charts)
+        result.in_charts, notes = failing_in_charts(rendered, head.pack, head.pack_root, head.settings)
         result.charts, granted = rendered.diffs, planned_before(state)
-        result.notes += rendered.notes
+        result.notes += [*rendered.notes, *notes]
         after = [*planned_after(events, granted), *rendered.after]
         result.access = access_changes([*granted, *rendered.before], after)
         if base is not None and applied is not None:
@@ -382,17 +387,3 @@ def check_head(file: StackFile | None, head: Revision) -> list[str]:
 def _is_foreign(file: StackFile) -> bool:
     """Return whether a stack is of a Pulumi project without Trainfleet's spec, whose stacks have a folder."""
     return PLATFORM_KEY not in (file.document.get("config") or {}) and file.path.parent.name != "stacks"
-
-
-def _same_project(base: Project, head: Project) -> None:
-    if base.name != head.name:
-        raise InputError(
-            "the project was renamed",
-            [
-                Problem(
-                    "Pulumi.yaml: name",
-                    f"was `{base.name}` and is `{head.name}`: Pulumi keeps a state for each name",
-                    f"name: {base.name}",
-                )
-            ],
-        )

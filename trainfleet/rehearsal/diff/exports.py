@@ -11,6 +11,7 @@ from typing import Any
 from trainfleet import json_documents
 from trainfleet.errors import InputError, Problem
 from trainfleet.rehearsal.diff import recorded_shapes
+from trainfleet.rehearsal.diff.plugin_components import contents
 from trainfleet.rehearsal.simulation.deployed import HIDDEN
 from trainfleet.rehearsal.simulation.pulumi_values import SECRET, SIGNATURE
 from trainfleet.rehearsal.simulation.schema import packages
@@ -43,6 +44,13 @@ class Export:
     """Resources of packages that are not installed: `name (type)`."""
     features: list[str] = field(default_factory=list)
     """What a reader of version 4 has to support; the engine checks it."""
+    inside: frozenset[str] = frozenset()
+    """The URNs of resources in components that a plugin builds. A preview without the plugin lacks them."""
+
+    @property
+    def compared(self) -> list[dict[str, Any]]:
+        """The resources that a preview compares."""
+        return [each for each in self.resources if each["urn"] not in self.inside]
 
     @property
     def document(self) -> dict[str, Any]:
@@ -108,7 +116,10 @@ def read(file: Path) -> Export:
     for each in kept:
         for side in ("inputs", "outputs"):
             hidden += [f"{_name(each)}: {path}" for path in _encrypted(each.get(side), "")]
-    importable = [_converted(each, "plaintext") for each in kept]
+    inside = contents(kept)
+    importable = [
+        _converted(_without(each, inside), "plaintext") for each in kept if each["urn"] not in inside
+    ]
     return Export(
         file,
         project,
@@ -122,6 +133,7 @@ def read(file: Path) -> Export:
         list(dict.fromkeys(hidden)),
         left_out,
         [str(each) for each in features] if isinstance(features, list) else [],
+        frozenset(inside),
     )
 
 
@@ -136,7 +148,12 @@ def renamed(export: Export, project: str, stack: str) -> Export:
         return json.loads(text)
 
     return Export(
-        **{**vars(export), "deployment": moved(export.deployment), "resources": moved(export.resources)}
+        **{
+            **vars(export),
+            "deployment": moved(export.deployment),
+            "resources": moved(export.resources),
+            "inside": frozenset(moved(sorted(export.inside))),
+        }
     )
 
 

@@ -13,6 +13,7 @@ from trainfleet.infra.catalog.planned import Plan, bill_of_plan
 from trainfleet.rehearsal.diff import compare, exports
 from trainfleet.rehearsal.diff.access import AccessChange, access_changes, planned_after, planned_before
 from trainfleet.rehearsal.diff.change import Change
+from trainfleet.rehearsal.diff.chart_policies import failing_in_charts
 from trainfleet.rehearsal.diff.charts import chart_sides, compare_charts, folders_of
 from trainfleet.rehearsal.diff.diff import DiffOptions, Show, check_head, head_of
 from trainfleet.rehearsal.diff.exports import Export
@@ -20,6 +21,7 @@ from trainfleet.rehearsal.diff.helm.comparison import ChartDiff
 from trainfleet.rehearsal.diff.helm.find import Folders
 from trainfleet.rehearsal.diff.model import Diff, Failing
 from trainfleet.rehearsal.diff.planned_cost import applied_plan, previewed_plan
+from trainfleet.rehearsal.diff.plugin_components import component_notes
 from trainfleet.rehearsal.diff.settings import STAND_IN, for_build, stack_file
 from trainfleet.rehearsal.diff.two_sided_run import Session, Side, session
 from trainfleet.rehearsal.diff.violations import newly_failing
@@ -76,7 +78,7 @@ def compute_on_state(
         head,
         "there" if file is not None else "deleted",
         tuple(found.changes),
-        bill_of_plan(applied_plan(export.resources), options.usage),
+        bill_of_plan(applied_plan(export.resources if file is None else export.compared), options.usage),
         None if found.plan is None else bill_of_plan(found.plan, options.usage),
         found.failing,
         ran,
@@ -137,14 +139,15 @@ def _preview(on: Session, side: Side, export: Export, show: Show, *, charts: boo
     state, head = applied.resources(), folders_of(side.project, on.scratch / "head")
     sides = chart_sides(state, events, Folders(), head)
     rendered = compare_charts(*sides, changes, state, on.scratch, download=charts)
+    in_charts, chart_notes = failing_in_charts(rendered, side.pack, side.pack_root, side.settings)
     granted = planned_before(state)
     after = [*planned_after(events, granted), *rendered.after]
     access = tuple(access_changes([*granted, *rendered.before], after))
     return HeadPreview(
         changes,
         unchanged,
-        failing,
-        (*notes, *rendered.notes),
+        (*failing, *in_charts),
+        (*notes, *component_notes(events), *rendered.notes, *chart_notes),
         previewed_plan(events, on.depends),
         access,
         rendered.diffs,

@@ -8,23 +8,19 @@ from pathlib import Path
 import typer
 
 from trainfleet.console import out, print_json
-from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
 from trainfleet.rehearsal.diff import render_all
 from trainfleet.rehearsal.diff.all_stacks import Report
+from trainfleet.rehearsal.diff.html_page import as_html, html_of
 from trainfleet.rehearsal.diff.model import Diff
 from trainfleet.rehearsal.diff.policy_formats import junit_of, sarif_of
-from trainfleet.rehearsal.diff.render import as_html, as_markdown, as_table, as_text
+from trainfleet.rehearsal.diff.render import as_markdown, as_table, as_text
 
 Result = Diff | Report
 
 
 def write(found: Result, form: str, output: Path | None) -> None:
-    """Write to a file atomically, or to stdout.
-
-    Raises:
-        InputError: several stacks have no HTML page.
-    """
+    """Write to a file atomically, or to stdout."""
     if output is None and form == "table":
         if isinstance(found, Diff):
             as_table(found, out())
@@ -52,6 +48,5 @@ def text_of(found: Result, form: str) -> str:
     if isinstance(found, Diff):
         return {"table": as_text, "markdown": as_markdown, "html": as_html}[form](found)
     if form == "html":
-        problem = Problem("--format html", "shows one stack", "name the stack instead of --all")
-        raise InputError("conflicting options", [problem])
+        return html_of(found)
     return {"table": render_all.text_of, "markdown": render_all.markdown_of}[form](found)

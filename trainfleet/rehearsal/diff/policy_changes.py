@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from trainfleet.infra.spec.stack_file import PLATFORM_KEY
+from trainfleet.rehearsal.diff.pack_reader import CHECK
 
 READER = Path(__file__).with_name("pack_reader.py")
 TIMEOUT_S = 120
@@ -74,20 +75,36 @@ def read_pack(pack: Path | None, root: Path, settings: Mapping[str, Any]) -> lis
     """
     if pack is None:
         return []
+    rows = run_pack(pack, root, settings)
+    return [
+        PolicyRule(row["name"], row["level"], {**row["settings"], **_values(row["values"])}) for row in rows
+    ]
+
+
+def run_pack(
+    pack: Path, root: Path, settings: Mapping[str, Any], resources: list[dict[str, Any]] | None = None
+) -> list[dict[str, Any]]:
+    """Return what pack_reader.py prints of a pack: its policies, or what they report of resources.
+
+    Raises:
+        UnreadablePackError: the pack's program fails or does not end.
+    """
     config = {
         key: value if isinstance(value, str) else json.dumps(value, default=str)
         for key, value in (settings.get("config") or {}).items()
     }
     try:
         main = (yaml.safe_load((pack / "PulumiPolicy.yaml").read_text()) or {}).get("main")
+        program = str(pack / str(main) if main else pack)
         done = subprocess.run(
-            [sys.executable, str(READER), str(pack / str(main) if main else pack)],
+            [sys.executable, str(READER), program, *([] if resources is None else [CHECK])],
             cwd=pack,
             env={
                 **{key: os.environ[key] for key in ("PATH", "HOME", "TMPDIR", "LANG") if key in os.environ},
                 "PYTHONPATH": os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH", "")))),
                 "PULUMI_CONFIG": json.dumps(config),
             },
+            input=json.dumps(resources or []),
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
@@ -98,9 +115,7 @@ def read_pack(pack: Path | None, root: Path, settings: Mapping[str, Any]) -> lis
         raise UnreadablePackError(f"it did not end within {TIMEOUT_S} s") from error
     except (OSError, ValueError, AttributeError) as error:
         raise UnreadablePackError(_last_line(done.stderr) if "done" in locals() else str(error)) from error
-    return [
-        PolicyRule(row["name"], row["level"], {**row["settings"], **_values(row["values"])}) for row in rows
-    ]
+    return list(rows)
 
 
 def _values(values: Mapping[str, Any]) -> dict[str, Any]:

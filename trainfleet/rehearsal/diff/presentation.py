@@ -289,9 +289,11 @@ def cost_notes(diff: Diff) -> list[str]:
     bills = [bill for bill in (diff.before, diff.after) if bill]
     if not bills:
         return ["The cost is not known."]
+    notes = []
     if not any(bill.parts for bill in bills):
-        return ["No cost is counted: the cluster already exists, and its machines are paid for elsewhere."]
-    notes = [f"TOO EXPENSIVE: {each}." for each in diff.over_limit]
+        what = "no resource is billed by the hour; the machines of an existing cluster are paid for elsewhere"
+        notes.append(f"No cost is counted: {what}.")
+    notes += [f"TOO EXPENSIVE: {each}." for each in diff.over_limit]
     notes += [_budget(diff.after)] if diff.after and diff.after.budget_usd_per_month else []
     if unknown := _of(bills, "unknown"):
         notes.append(f"No price is known for {unknown}: every total is too low by that amount.")
@@ -302,7 +304,8 @@ def cost_notes(diff: Diff) -> list[str]:
     notes += _elsewhere(bills)
     if unused := _of(bills[-1:], "unused_usage"):
         notes.append(f"Usage that no resource of the stack is billed by: {unused}.")
-    notes.append("List prices, each with its date and region; reserved capacity at the on-demand price.")
+    if any(bill.parts for bill in bills):
+        notes.append("List prices, each with its date and region; reserved capacity at the on-demand price.")
     if by_usage := _of(bills, "by_usage"):
         notes.append(f"Billed by use, and not counted without an assumption (--usage): {by_usage}.")
     if not all(bill.planned for bill in bills):

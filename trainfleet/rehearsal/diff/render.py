@@ -1,4 +1,4 @@
-"""Renders a diff as a Rich table, as Markdown for a pull request comment, or as an HTML page.
+"""Renders a diff as a Rich table or as Markdown for a pull request comment; see html_page.py for HTML.
 
 All formats have the same content in the same order: blast radius, deleted, replaced, updated and created
 resources, cost, policies, settings.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainfleet.rehearsal.diff.change import Verb
 from trainfleet.rehearsal.diff.model import Diff, Verdict
@@ -37,7 +37,7 @@ MARKDOWN_LIMIT = 60_000
 """GitHub and GitLab limit a comment to 65,536 characters; this leaves space for text added by a bot."""
 LONGEST_CELL = 800
 """A condition of access is longer than 400 characters, and what changed may be at its end."""
-_COLOURS = {
+COLOURS = {
     Verdict.NONE: "green",
     Verdict.CHANGE: "yellow",
     Verdict.INCOMPLETE: "red",
@@ -45,7 +45,7 @@ _COLOURS = {
     Verdict.ACCESS: "red",
     Verdict.DESTRUCTIVE: "red",
 }
-_SIGNS = {Verb.CREATE: "+", Verb.UPDATE: "~", Verb.REPLACE: "±", Verb.DELETE: "−"}
+SIGNS = {Verb.CREATE: "+", Verb.UPDATE: "~", Verb.REPLACE: "±", Verb.DELETE: "−"}
 _WIDTH = 120
 """Table width without a terminal."""
 _ROWS = 12
@@ -67,7 +67,7 @@ def as_table(diff: Diff, console: Console) -> None:
 
     if not console.is_terminal:
         console.width = max(console.width, _WIDTH)
-    colour = _COLOURS[diff.verdict]
+    colour = COLOURS[diff.verdict]
     console.print(
         f"[bold {colour}]{diff.verdict.upper()}[/] [bold]{escape(diff.stack)}[/]"
         f" [dim]{escape(sides(diff))}[/]",
@@ -102,7 +102,7 @@ def as_table(diff: Diff, console: Console) -> None:
                 *(escape(cell) for cell in (change.path, short(change.old), short(change.new), change.where)),
             )
         console.print(table)
-    for note in _notes(diff):
+    for note in notes_of(diff):
         console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
 
 
@@ -168,14 +168,14 @@ def _changes_table(diff: Diff) -> Table:
             lines += [f"  [dim]{escape(group.fate)}[/]"] if group.fate else []
             _row(
                 table,
-                f"[{colour}]{_SIGNS[verb]}[/]",
+                f"[{colour}]{SIGNS[verb]}[/]",
                 f"{escape(some(group.names, 5))}\n[dim]{escape(group.type)}{count}[/]",
                 "\n".join(lines),
             )
     return table
 
 
-def _notes(diff: Diff) -> list[str]:
+def notes_of(diff: Diff) -> list[str]:
     notes = [*(f"Incomplete: {why}." for why in diff.incomplete), *diff.notes, *cost_notes(diff)]
     if not diff.policies_ran:
         notes.append("No policies were checked: no policy pack in the head or the preview.")
@@ -226,7 +226,7 @@ def as_markdown(diff: Diff, limit: int = MARKDOWN_LIMIT) -> str:
             _cells(f"`{each.path}`", _code(short(each.old)), _code(short(each.new)), each.where)
             for each in diff.spec
         ]
-    end = "\n" + "\n".join(f"<sub>{_plain(note)}</sub>  " for note in _notes(diff)) + "\n"
+    end = "\n" + "\n".join(f"<sub>{_plain(note)}</sub>  " for note in notes_of(diff)) + "\n"
     return _within(blocks, end, limit)
 
 
@@ -257,7 +257,7 @@ def _markdown_row(verb: Verb, group: Group) -> str:
         what.append(f"and {len(group.properties) - _ROWS} more properties")
     if group.fate:
         what.append(group.fate)
-    return _cells(_SIGNS[verb], f"{names}<br><sub>{group.type}{count}</sub>", "<br>".join(what))
+    return _cells(SIGNS[verb], f"{names}<br><sub>{group.type}{count}</sub>", "<br>".join(what))
 
 
 def _cells(*cells: str) -> str:
@@ -271,37 +271,3 @@ def _code(text: str) -> str:
 
 def _plain(text: str) -> str:
     return html.escape(text, quote=False).replace("*", "\\*").replace("_", "\\_")
-
-
-# ---- HTML
-
-
-def as_html(diff: Diff) -> str:
-    """Return a self-contained page: no scripts, no external resources, light and dark mode, responsive."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("trainfleet.rehearsal.diff"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"short": lambda value: short(value, 1000), "arrow": lambda each: arrow(each, 600)}
-    sections: list[dict[str, Any]] = [
-        {"verb": verb.value, "title": title, "sign": _SIGNS[verb], "groups": found}
-        for verb, title in TITLES.items()
-        if (found := groups(diff, verb))
-    ]
-    return environment.get_template("diff.html").render(
-        diff=diff,
-        sides=sides(diff),
-        sections=sections,
-        tables=tables(diff),
-        drift_title=DRIFT,
-        drift=drift_rows(diff),
-        cost=cost_rows(diff),
-        notes=_notes(diff),
-        colour=_COLOURS[diff.verdict],
-        counts=[(_SIGNS[verb], len(diff.of(verb)), TITLES[verb].lower(), verb.value) for verb in TITLES],
-    )

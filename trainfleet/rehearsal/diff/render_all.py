@@ -27,7 +27,7 @@ def markdown_of(report: Report) -> str:
 
     Details that do not fit are cut, and the comment says of which stacks.
     """
-    head = f"### {_count(report)}: {report.verdict}\n\n"
+    head = f"### {count(report)}: {report.verdict}\n\n"
     if report.diffs:
         head += f"| {' | '.join(_HEADS)} |\n|{'---|' * len(_HEADS)}\n"
         head += "".join(f"| {' | '.join(_cell(cell) for cell in _row(diff))} |\n" for diff in report.diffs)
@@ -71,7 +71,7 @@ def table_of(report: Report, console: Console) -> None:
     from rich.table import Table
 
     table = Table(
-        *_HEADS, title=f"{_count(report)}: {report.verdict}", title_justify="left", box=None, pad_edge=False
+        *_HEADS, title=f"{count(report)}: {report.verdict}", title_justify="left", box=None, pad_edge=False
     )
     for diff in report.diffs:
         table.add_row(*(escape(cell) for cell in _row(diff)))
@@ -85,7 +85,8 @@ def table_of(report: Report, console: Console) -> None:
         as_table(diff, console)
 
 
-def _count(report: Report) -> str:
+def count(report: Report) -> str:
+    """Return how many stacks are affected and skipped, in words."""
     total = len(report.diffs) + len(report.failed)
     return f"{total} affected {'stack' if total == 1 else 'stacks'}, {len(report.skipped)} skipped"
 

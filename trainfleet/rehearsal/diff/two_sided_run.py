@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet.dates import VARIABLE
-from trainfleet.errors import TrainfleetError
+from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.rehearsal import accepted
 from trainfleet.rehearsal.diff import planned_cost
 from trainfleet.rehearsal.diff.sdk_changes import SdkReader, reader
@@ -315,3 +315,22 @@ def _events(log: Path) -> Events:
             if event := json.loads(line).get("resourcePreEvent"):
                 found.append(event["metadata"])
     return found
+
+
+def same_project(base: Project, head: Project) -> None:
+    """Reject a renamed project.
+
+    Raises:
+        InputError: the names differ.
+    """
+    if base.name != head.name:
+        raise InputError(
+            "the project was renamed",
+            [
+                Problem(
+                    "Pulumi.yaml: name",
+                    f"was `{base.name}` and is `{head.name}`: Pulumi keeps a state for each name",
+                    f"name: {base.name}",
+                )
+            ],
+        )

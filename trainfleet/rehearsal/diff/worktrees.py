@@ -21,8 +21,10 @@ from trainfleet.suggestions import did_you_mean
 
 MAIN_BRANCHES = ("origin/HEAD", "origin/main", "origin/master", "main", "master")
 """Candidates for the branch that the change will be merged into, in order of preference."""
-SOURCES = (".py", ".yaml", ".yml", ".toml")
-"""Untracked files that affect a build; others, such as a report in the checkout, are ignored."""
+SOURCES = (".py", ".yaml", ".yml", ".toml", ".tpl", ".tmpl", ".j2", ".tgz")
+"""Ends of untracked files that affect a build, as every file of a chart does; others, such as a report in the
+checkout, are ignored.
+"""
 _WORKTREE = "working tree"
 
 
@@ -174,7 +176,9 @@ class Repository:
         return [
             line
             for line in output.splitlines()
-            if not line.startswith("??") or line.strip('"').endswith(SOURCES)
+            if not line.startswith("??")
+            or (name := line[3:].strip('"')).endswith(SOURCES)
+            or of_chart(self.top, name)
         ]
 
     def check_out(self, revision: Revision, folder: Path) -> Path:
@@ -205,6 +209,12 @@ class Repository:
             for name in filter(None, listed.split("\0")):
                 _copy(self.top / name, folder / name)
         return folder / self.prefix if self.prefix else folder
+
+
+def of_chart(root: Path, name: str) -> bool:
+    """Return whether a file is in the folder of a Helm chart below `root`, whatever its name."""
+    folders = PurePosixPath(name).parents
+    return any((root / folder / "Chart.yaml").is_file() for folder in folders)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -113,7 +113,7 @@ class _Check:
         if (
             value == UNKNOWN
             or value is None
-            or kind.name == "any"
+            or kind.name in ("any", "resource")
             or (isinstance(value, dict) and SIGNATURE in value)
         ):
             return

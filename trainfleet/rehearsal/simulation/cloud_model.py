@@ -143,6 +143,10 @@ class CloudModel:
         """Return the identity from which outputs are computed."""
         return Identity(token, name, resource_id, region, self.account, {})
 
+    def lengths(self, token: str, inputs: dict[str, Any]) -> dict[str, int]:
+        """Return the number of items of a component's outputs, where it is not 1."""
+        return {}
+
     def updated(
         self, token: str, old: dict[str, Any], new: dict[str, Any], outputs: dict[str, Any]
     ) -> dict[str, Any]:
@@ -208,6 +212,10 @@ class CloudModel:
             and name == self.physical_name(token, old)
             and bool(self.unique_key(token, new, ""))
         )
+
+    def config_compared(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Return provider settings in the form in which the provider compares them."""
+        return settings
 
     def config_replaces(self, olds: dict[str, Any], news: dict[str, Any]) -> list[str]:
         """Return the provider settings whose change replaces everything that the provider created."""

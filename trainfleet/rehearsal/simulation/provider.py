@@ -28,7 +28,7 @@ from trainfleet.rehearsal.simulation.changes import changes
 from trainfleet.rehearsal.simulation.check import Mistake, at_path
 from trainfleet.rehearsal.simulation.cloud_model import CloudModel
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
-from trainfleet.rehearsal.simulation.components import construct
+from trainfleet.rehearsal.simulation.components import ComponentServicer
 from trainfleet.rehearsal.simulation.fault_injection import (
     TRIES,
     InjectedFaultError,
@@ -68,11 +68,11 @@ _OPTIONS = [
 ]
 
 
-class SimulatedProvider(rpc.ResourceProviderServicer):
+class SimulatedProvider(ComponentServicer):
     """The provider of one package, on a shared `Cloud`."""
 
     def __init__(self, package: Package, cloud: Cloud, rules: Mapping[str, Rule]) -> None:
-        self.package, self.cloud, self.rules = package, cloud, rules
+        self.package, self.cloud, self.rules, self.models = package, cloud, rules, CLOUD_MODELS
         self.model = CLOUD_MODELS.get(package.name) or CloudModel()
         self.settings: dict[str, dict[str, Any]] = {}
         """The settings of each provider instance, by its gRPC peer."""
@@ -101,7 +101,8 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         old, new = plain(from_struct(request.old_inputs)), plain(from_struct(request.news))
         if self.cloud.deployed:
             old = self.cloud.deployed.readable(old, new)
-        names = [change.path[0] for change in changes(old, new) if change.path]
+        compared = (self.model.config_compared(each) for each in (old, new))
+        names = [change.path[0] for change in changes(*compared) if change.path]
         replaces = self.model.config_replaces(old, new) if names else []
         return pb.DiffResponse(
             changes=pb.DiffResponse.DIFF_SOME if names else pb.DiffResponse.DIFF_NONE,
@@ -263,6 +264,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         if key not in self.cloud.external:  # a program reads what exists outside of it, by its id
             outputs = self._outputs(request.type, {}, request.id, request.id, context, preview=False)
             name = request.urn.rsplit("::", 1)[-1]
+            outputs |= self.cloud.known.get((request.type, request.id), {})
             outputs |= self.cloud.accepted.outputs(request.type, name, request.id) or {}
             self.cloud.external[key] = CloudObject(request.urn, request.type, request.id, "", {}, outputs)
             self.cloud.operations.append(Operation("read", request.urn, request.type, request.id))
@@ -314,12 +316,6 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         if self.cloud.deployed:
             found = self.cloud.deployed.answer(found)
         return pb.InvokeResponse(**{"return": to_struct(found)})
-
-    def Construct(self, request: Any, context: Any) -> Any:
-        try:
-            return construct(self.package, self.model, self.cloud, request)
-        except ValueError as error:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
     def _check_reachable(self, context: Any) -> None:
         """Check the route to the API server of a Kubernetes provider."""

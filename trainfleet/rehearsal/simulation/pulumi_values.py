@@ -18,6 +18,8 @@ UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 """The marker that the engine sends for a value that is not known yet."""
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"
+OUTPUT = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
+RESOURCE = "5cf8f73096256a8f31e491e813e4eb8e"
 
 Json = Any
 
@@ -88,6 +90,18 @@ def _unwrap(value: Json, when_secret: Callable[[Json], Json]) -> Json:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
+
+
+def resolved(value: Json) -> Json:
+    """Return a value with outputs, as a component gets them, as values, secrets and unknown markers."""
+    if isinstance(value, list):
+        return [resolved(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get(SIGNATURE) != OUTPUT:
+        return {key: resolved(item) for key, item in value.items()}
+    inner = resolved(value["value"]) if "value" in value else UNKNOWN
+    return secret(inner) if value.get("secret") else inner
 
 
 def plain(value: Json) -> Json:

@@ -10,10 +10,8 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import yaml
-
-from trainfleet import yaml_limits
 from trainfleet.rehearsal.simulation.cloud_object import CloudObject
+from trainfleet.rehearsal.simulation.kubeconfig import active_cluster
 from trainfleet.rehearsal.simulation.pulumi_values import plain, texts
 from trainfleet.rehearsal.simulation.refusal import Refusal
 
@@ -119,13 +117,7 @@ def _admits(rule: Mapping[str, Any], port: int) -> bool:
 @functools.cache
 def _host(kubeconfig: str) -> str:
     """The host of the current context's server; empty if the text is not a kubeconfig."""
-    try:
-        document = yaml_limits.load(kubeconfig)
-        contexts = {each["name"]: each["context"]["cluster"] for each in document["contexts"]}
-        clusters = {each["name"]: each["cluster"]["server"] for each in document["clusters"]}
-        server = clusters[contexts[document["current-context"]]]
-    except (yaml.YAMLError, KeyError, TypeError):
-        return ""
+    server = (active_cluster(kubeconfig) or {}).get("server", "")
     return str(server).removeprefix("https://").partition("/")[0].partition(":")[0]
 
 

@@ -19,6 +19,7 @@ import threading
 import types
 import typing
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ _LOCK = threading.RLock()
 
 @dataclass(frozen=True)
 class Kind:
-    """A type. `name` is string, integer, number, boolean, list, map, object, enum, union or any."""
+    """A type. `name` is string, integer, number, boolean, list, map, object, enum, union, resource or any."""
 
     name: str
     item: Kind | None = None
@@ -66,6 +67,14 @@ class ResourceType:
     args: type | None = None
     """The input class."""
 
+    @property
+    def refers_to(self) -> list[str]:
+        """The packages of the resources that are among its outputs."""
+        kinds = [declared.kind for declared in self.outputs.values()]
+        classes = [kind.item.cls if kind.item else kind.cls for kind in kinds if _scalar(kind) == "resource"]
+        tokens = [str(getattr(cls, "pulumi_type", "")) for cls in classes]
+        return list(dict.fromkeys(token.split(":")[0] for token in tokens if not token.startswith("pulumi:")))
+
 
 @dataclass(frozen=True)
 class Package:
@@ -79,6 +88,18 @@ class Package:
     def resource(self, token: str) -> ResourceType | None:
         """Return the type of a token, or None if the SDK does not have it."""
         return _resource(self.module, token, *self.classes[token]) if token in self.classes else None
+
+    def is_component(self, token: str) -> bool:
+        """Return whether the plugin builds a type as a component of other resources."""
+        import pulumi
+
+        return token in self.classes and issubclass(_class(*self.classes[token]), pulumi.ComponentResource)
+
+    def method(self, token: str, name: str) -> type | None:
+        """Return the class of the result of a type's method, or None if the SDK does not have it."""
+        cls = _class(*self.classes[token]) if token in self.classes else None
+        found = getattr(cls, f"{name[:1].upper()}{name[1:]}Result", None)
+        return found if isinstance(found, type) else None
 
 
 @functools.cache
@@ -95,6 +116,13 @@ def packages() -> dict[str, Package]:
     # `pulumi.dynamic` is part of the SDK: a package without declared types.
     found["pulumi-python"] = Package("pulumi-python", "1.0.0", "pulumi", {})
     return found
+
+
+def is_plugin_component(resource: Mapping[str, Any]) -> bool:
+    """Return whether a resource of a state is a component that a plugin builds."""
+    token = str(resource["type"])
+    package = packages().get(token.partition(":")[0])
+    return package is not None and not resource.get("custom") and package.is_component(token)
 
 
 def _version(folder: Path, module: str) -> str:
@@ -122,13 +150,19 @@ def sdk_module(name: str) -> types.ModuleType:
         return module
 
 
-@functools.cache
-def _resource(package: str, token: str, fqn: str, name: str) -> ResourceType:  # noqa: ARG001 - `package` is part of the cache key
+def _class(fqn: str, name: str) -> type:
     with _LOCK, warnings.catch_warnings():
         # Other classes in the module may be deprecated.
         warnings.simplefilter("ignore", DeprecationWarning)
-        module = sdk_module(fqn)
-        cls = getattr(module, name)
+        found: type = getattr(sdk_module(fqn), name)
+        return found
+
+
+@functools.cache
+def _resource(package: str, token: str, fqn: str, name: str) -> ResourceType:  # noqa: ARG001 - `package` is part of the cache key
+    with _LOCK, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        module, cls = sdk_module(fqn), _class(fqn, name)
         home = sys.modules[cls.__module__]
         args = (
             getattr(home, f"{name}InitArgs", None)
@@ -224,6 +258,8 @@ def _optional(hint: Any) -> bool:
 
 def kind_of(hint: Any) -> Kind:  # noqa: PLR0911 - one line per kind
     """Return the type of an annotation, without Output, Awaitable and Optional."""
+    import pulumi
+
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         return _union([argument for argument in typing.get_args(hint) if not _is_wrapper(argument)])
@@ -242,7 +278,7 @@ def kind_of(hint: Any) -> Kind:  # noqa: PLR0911 - one line per kind
         return Kind(_SCALARS[hint])
     if getattr(hint, "_pulumi_input_type", False) or getattr(hint, "_pulumi_output_type", False):
         return Kind("object", cls=hint)
-    return Kind("any")
+    return Kind("resource", cls=hint) if issubclass(hint, pulumi.Resource) else Kind("any")
 
 
 _GENERATED_ENUMS = ("pulumi_azure_native.", "pulumi_kubernetes.")

@@ -28,6 +28,7 @@ from trainfleet.rehearsal.simulation.refusal import (
     RefusedError,
     RejectedError,
 )
+from trainfleet.rehearsal.simulation.schema import is_plugin_component
 from trainfleet.rehearsal.simulation.stateful_rules import cloud_refuses, name_refused, version_of_nodes
 from trainfleet.rehearsal.simulation.values import digest
 from trainfleet.rehearsal.simulation.waits import Waits
@@ -63,6 +64,12 @@ class Cloud:
     """What the project accepts and answers itself."""
     warnings: dict[str, None] = field(default_factory=dict)
     """What the report has to say without failing, each once."""
+    components: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The components of plugins that exist, by URN: their outputs, if they come from a state."""
+    providers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The settings of the explicit providers in a state, by URN."""
+    known: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    """What is known of resources that exist outside, by type and id."""
     external: dict[tuple[str, str, str], CloudObject] = field(default_factory=dict)
     """Resources that the program reads by id and that nothing in this rehearsal created."""
     injector: FaultInjector = field(default_factory=FaultInjector)
@@ -247,6 +254,10 @@ class Cloud:
                         resource["urn"], resource["type"], resource["id"], "", inputs, outputs
                     )
                     self.records[record.key] = record
+                elif resource["type"].startswith("pulumi:providers:"):
+                    self.providers[resource["urn"]] = resource.get("inputs") or {}
+                elif is_plugin_component(resource):
+                    self.components[resource["urn"]] = resource.get("outputs") or {}
 
     def everything(self) -> list[CloudObject]:
         """Return all resources as they are now. Do not change their values, which are not copied: every read

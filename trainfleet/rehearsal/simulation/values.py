@@ -36,6 +36,8 @@ class Identity:
     account: str
     own: dict[str, Any]
     sparse: bool = False
+    refer: Callable[[type, tuple[str, ...]], Any] | None = None
+    """Makes a reference to a resource of a class, for the output at a path; None: there are no references."""
 
 
 Scalar = Callable[[Identity, str], Any]
@@ -128,6 +130,8 @@ def _complete(value: Any, kind: Kind, identity: Identity, path: tuple[str, ...],
 
 
 def _make(kind: Kind, identity: Identity, path: tuple[str, ...]) -> Any:  # noqa: PLR0911 - one line per kind
+    if kind.name == "resource" and kind.cls is not None and identity.refer:
+        return identity.refer(kind.cls, path)
     if kind.name == "union":
         return _make(kind.choices[0], identity, path)
     if kind.name == "enum":
@@ -151,23 +155,14 @@ def _make(kind: Kind, identity: Identity, path: tuple[str, ...]) -> Any:  # noqa
     return text(identity, path)
 
 
+def made_value(kind: Kind, identity: Identity, path: tuple[str, ...]) -> Any:
+    """Return a plausible value of a type; the last step of `path` is its name."""
+    return _make(kind, identity, path)
+
+
 def made(cls: type, identity: Identity) -> dict[str, Any]:
     """Return plausible values for every property of an output class, e.g. of a function's result."""
     return {name: _make(declared.kind, identity, (name,)) for name, declared in outputs_of(cls).items()}
-
-
-def _names(kind: Kind) -> set[str]:
-    """Return the names of a type and of what it contains."""
-    return {kind.name} | (_names(kind.item) if kind.item else set())
-
-
-def made_outputs(resource: ResourceType, identity: Identity) -> dict[str, Any]:
-    """Return plausible values for the outputs of a type, except references to resources."""
-    return {
-        name: _make(declared.kind, identity, (name,))
-        for name, declared in resource.outputs.items()
-        if name not in resource.inputs and declared.required and "any" not in _names(declared.kind)
-    }
 
 
 def _plausible(name: str, kind: Kind) -> bool:

@@ -101,7 +101,7 @@ def compared(
     chart = new or old
     assert chart is not None
     pairs = {
-        _urn(chart, key): _Pair(
+        object_urn(chart, key): _Pair(
             chart,
             before.objects.get(key),
             after.objects.get(key),
@@ -146,7 +146,7 @@ class _Pair:
 
     @property
     def shown(self) -> str:
-        return f"{self.each.key[1]} {_name(self.chart, self.each.key)}"
+        return f"{self.each.key[1]} {object_name(self.chart, self.each.key)}"
 
     @property
     def left_templates(self) -> bool:
@@ -254,12 +254,14 @@ def _named(value: Any) -> bool:
     return bool(names) and len(names) == len(value) == len(set(names))
 
 
-def _urn(chart: Chart, key: Key) -> str:
+def object_urn(chart: Chart, key: Key) -> str:
+    """Return the URN under which an object of a chart is shown."""
     group, kind, _, _ = key
-    return f"{chart.urn}#{group}/{kind}::{_name(chart, key)}"
+    return f"{chart.urn}#{group}/{kind}::{object_name(chart, key)}"
 
 
-def _name(chart: Chart, key: Key) -> str:
+def object_name(chart: Chart, key: Key) -> str:
+    """Return the name of an object, with its namespace if it is not the chart's."""
     return key[3] if key[2] == chart.namespace else f"{key[2]}/{key[3]}"
 
 
@@ -313,5 +315,5 @@ def rbac(chart: Chart, rendering: Rendering) -> list[Planned]:
     for key, each in rendering.objects.items():
         if key[0] == "rbac.authorization.k8s.io":
             metadata = {"namespace": key[2], **each.body["metadata"]}
-            found.append(Planned(each.token, _urn(chart, key), {**each.body, "metadata": metadata}))
+            found.append(Planned(each.token, object_urn(chart, key), {**each.body, "metadata": metadata}))
     return found

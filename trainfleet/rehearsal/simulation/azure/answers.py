@@ -8,6 +8,7 @@ from typing import Any
 
 from trainfleet.rehearsal.simulation.azure.ids import GROUP, TENANT
 from trainfleet.rehearsal.simulation.cloud_model import Answer
+from trainfleet.rehearsal.simulation.kubeconfig import kubeconfig
 from trainfleet.rehearsal.simulation.paths import filled, guid
 from trainfleet.rehearsal.simulation.values import digest
 
@@ -16,26 +17,8 @@ def _kubeconfigs(args: dict[str, Any], location: str) -> dict[str, Any]:
     cluster = str(args.get("resourceName"))
     server = f"https://{cluster}-{digest(cluster)[:8]}.hcp.{location}.azmk8s.io:443"
     certificate = base64.b64encode(f"certificate of {cluster}".encode()).decode()
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [
-            {"name": cluster, "cluster": {"server": server, "certificate-authority-data": certificate}}
-        ],
-        "users": [
-            {"name": f"clusterUser_{args.get('resourceGroupName')}_{cluster}", "user": {"token": "rehearsal"}}
-        ],
-        "contexts": [
-            {
-                "name": cluster,
-                "context": {
-                    "cluster": cluster,
-                    "user": f"clusterUser_{args.get('resourceGroupName')}_{cluster}",
-                },
-            }
-        ],
-        "current-context": cluster,
-    }
+    user = f"clusterUser_{args.get('resourceGroupName')}_{cluster}"
+    document = kubeconfig(cluster, user, server, certificate)
     return {
         "kubeconfigs": [
             {"name": "clusterUser", "value": base64.b64encode(json.dumps(document).encode()).decode()}

@@ -9,6 +9,7 @@ project ships it. An unknown kind in a built-in group is rejected by name.
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from trainfleet.rehearsal.simulation.check import TYPES, VALIDATION, Mistake, ch
 from trainfleet.rehearsal.simulation.cloud_model import CloudModel
 from trainfleet.rehearsal.simulation.custom_resources import definition_mistakes, schema_mistakes, schemas_of
 from trainfleet.rehearsal.simulation.facts.custom import custom_kinds
+from trainfleet.rehearsal.simulation.kubeconfig import active_cluster, read
 from trainfleet.rehearsal.simulation.kubernetes.manifests import decoded
 from trainfleet.rehearsal.simulation.kubernetes.metadata import metadata_mistakes
 from trainfleet.rehearsal.simulation.kubernetes.outputs import stored
@@ -62,6 +64,10 @@ def is_object(token: str) -> bool:
     return not token.startswith("kubernetes:helm.sh/") and not token.endswith(
         ("Patch", "ConfigGroup", "ConfigFile", "Directory")
     )
+
+
+_REACHED = ("kubeconfig", "context", "cluster")
+"""The settings of a provider that choose the cluster."""
 
 
 class KubernetesModel(CloudModel):
@@ -175,8 +181,10 @@ class KubernetesModel(CloudModel):
     def place_of(self, settings: dict[str, Any]) -> str:
         """Return the cluster: its identifier, or else how it is reached, as in `config_replaces`."""
         named = settings.get("clusterIdentifier")
-        reached = (settings.get(name) for name in ("kubeconfig", "context", "cluster"))
-        return str(named) if named else digest(*map(str, reached))[:12]
+        reached = [settings.get(name) for name in _REACHED]
+        cluster = active_cluster(*reached)
+        parts = map(str, reached) if cluster is None else [json.dumps(cluster, sort_keys=True)]
+        return str(named) if named else digest(*parts)[:12]
 
     def always_replaces(self, token: str, path: tuple[str, ...]) -> bool:
         if not is_object(token):
@@ -186,11 +194,15 @@ class KubernetesModel(CloudModel):
     def delete_first(self, token: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
         return self.physical_name(token, old) == self.physical_name(token, new) != ""
 
+    def config_compared(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Return the settings with the kubeconfig as an object, as pulumi-kubernetes compares it."""
+        return {**settings, "kubeconfig": read(given)} if (given := settings.get("kubeconfig")) else settings
+
     def config_replaces(self, olds: dict[str, Any], news: dict[str, Any]) -> list[str]:
         """Return the settings that replace everything, as pulumi-kubernetes does.
 
-        With a `clusterIdentifier`, only its change replaces. Otherwise a new or unknown kubeconfig, context
-        or cluster does.
+        With a `clusterIdentifier`, only its change replaces. Otherwise another active cluster does
+        (provider/pkg/provider/provider.go, DiffConfig), or a kubeconfig that cannot be read, such as a path.
         """
         if olds.get("clusterIdentifier") or news.get("clusterIdentifier"):
             return (
@@ -198,7 +210,14 @@ class KubernetesModel(CloudModel):
                 if olds.get("clusterIdentifier") != news.get("clusterIdentifier")
                 else []
             )
-        return [name for name in ("kubeconfig", "context", "cluster") if olds.get(name) != news.get(name)]
+        differing = [
+            name for name in ("kubeconfig", "context", "cluster") if olds.get(name) != news.get(name)
+        ]
+        before, after = (
+            active_cluster(each.get("kubeconfig"), each.get("context"), each.get("cluster"))
+            for each in (olds, news)
+        )
+        return [] if before is not None and before == after else differing
 
     def drift_path(self, token: str) -> tuple[str, ...]:
         return ("metadata", "labels")
