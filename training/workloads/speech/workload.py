@@ -91,12 +91,15 @@ class Speech(Workload):
         return float(len(indices))
 
     def forward_loss(self, model: Callable[..., torch.Tensor], batch: dict[str, torch.Tensor]) -> StepOutput:
-        losses = self.recogniser.losses(model, batch)
+        loss = self.recogniser.loss(model, batch)
         seen: dict[str, tuple[Any, ...]] = {}
         if not getattr(model, "training", True):
             written = [self.recogniser.plain(each) for each in self.recogniser.transcripts(model, batch)]
             seen = dict.fromkeys(("wer", "cer"), (written, self._reference_texts(batch["target"])))
-        return StepOutput(losses.sum(), len(losses), metric_inputs=seen)
+        return StepOutput(loss, len(batch["target"]), metric_inputs=seen)
+
+    def take_notes(self) -> list[str]:
+        return self.recogniser.take_notes()
 
     def collections(self, split: Split) -> dict[str, Any]:
         """Word and character error rates; not in training, which generates no text."""
