@@ -9,14 +9,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.distributed.checkpoint.metadata import Metadata
-from torch.distributed.checkpoint.state_dict_loader import load
 
 from trainfleet.errors import Problem, TrainfleetError
 from trainfleet.training.checkpoint.catalog import Catalog
@@ -29,19 +27,20 @@ from trainfleet.training.checkpoint.errors import (
 )
 from trainfleet.training.checkpoint.files import (
     Reader,
-    SafePlanner,
     Share,
     commit,
     committed,
     discard_unfinished,
     read_metadata,
     read_plain,
+    read_tensors,
     remove,
     write_share,
 )
 from trainfleet.training.checkpoint.plan import Staged, Staging, require_fit
 from trainfleet.training.checkpoint.retention import best_of, step_name
 from trainfleet.training.checkpoint.tolerance import FailedSaves
+from trainfleet.training.checkpoint.verified import KEPT_READ_ONLY, VerifiedFiles
 from trainfleet.training.recipe.schema import CheckpointConfig
 from trainfleet.training.runtime import failpoints
 from trainfleet.training.runtime.collectives import Ranks, pack_error, unpack_error
@@ -107,9 +106,11 @@ class Checkpoints:
         self.staging = Staging(self.loop_ranks)
         self._pending: _Save | None = None
         self._catalog = Catalog(store, config)
+        self._verified = VerifiedFiles(KEPT_READ_ONLY if read_only else None)
 
     def choose(self) -> str | None:
-        """The newest intact checkpoint; None if there is none. Removes incomplete ones.
+        """The newest intact checkpoint; None if there is none. Removes incomplete ones. What each rank has
+        verified stays in its memory until `load`.
 
         Raises:
             CheckpointError: all checkpoints are damaged, so that a fresh start would hide the damage.
@@ -118,7 +119,7 @@ class Checkpoints:
         names = self.loop_ranks.on_first(self._clean_up)
         problems: list[Problem] = []
         for name in reversed(names):
-            damage = damage_of(self.store, name, self.loop_ranks)
+            damage = damage_of(self.store, name, self.loop_ranks, self._verified)
             if damage is None:
                 for problem in problems:
                     self.notify("fallback", f"{problem} - resuming from {name}")
@@ -137,7 +138,8 @@ class Checkpoints:
         Raises:
             CheckpointError: it cannot be read.
         """
-        plain: dict[str, Any] = explain_read(self.at(name), lambda: read_plain(self.store, name))
+        kept = self._verified.of(name)
+        plain: dict[str, Any] = explain_read(self.at(name), lambda: read_plain(self.store, name, kept))
         return plain
 
     def load(self, name: str, into: Mapping[str, Any], module: torch.nn.Module | None = None) -> None:
@@ -149,23 +151,12 @@ class Checkpoints:
             InputError: the checkpoint is of another model; `module` improves the message.
             CheckpointError: it cannot be read.
         """
-        ranks = self.loop_ranks
-        metadata: Metadata = explain_read(self.at(name), lambda: read_metadata(self.store, name, ranks))
+        ranks, kept = self.loop_ranks, self._verified.of(name)
+        metadata: Metadata = explain_read(self.at(name), lambda: read_metadata(self.store, name, ranks, kept))
         require_fit(metadata, into, self.at(name), module)
-        reader = Reader(self.store, name, metadata)
-        with warnings.catch_warnings():
-            # Intended with one rank.
-            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            explain_read(
-                self.at(name),
-                lambda: load(
-                    dict(into),
-                    storage_reader=reader,
-                    planner=SafePlanner(),
-                    process_group=ranks.group,
-                    no_dist=ranks.group is None,
-                ),
-            )
+        reader = Reader(self.store, name, metadata, kept)
+        explain_read(self.at(name), lambda: read_tensors(reader, into, ranks))
+        self._verified.release()
 
     def save(
         self,

@@ -200,14 +200,24 @@ class Store:
 
         return self._try(attempt, "read", path)
 
-    def hash(self, path: str) -> str:
-        """SHA-256 of a file."""
+    def hash(self, path: str, into: bytearray | None = None) -> str:
+        """SHA-256 of a file, whose first bytes also fill `into`.
+
+        Raises:
+            StoreError: all attempts failed, for example because the file is shorter than `into`.
+        """
 
         def attempt(on_progress: Callable[[], None]) -> str:
-            digest = hashlib.sha256()
+            digest, place = hashlib.sha256(), 0
+            target = memoryview(bytearray() if into is None else into)
             for data in self.backend.chunks(path):
                 digest.update(data)
+                part = memoryview(data)[: len(target) - place]
+                target[place : place + len(part)] = part
+                place += len(part)
                 on_progress()
+            if place < len(target):
+                raise ShortReadError(f"received {place} of {len(target)} bytes")
             return digest.hexdigest()
 
         return self._try(attempt, "read", path)
