@@ -38,6 +38,7 @@ from trainfleet.training.checkpoint.files import (
     write_share,
 )
 from trainfleet.training.checkpoint.plan import Staged, Staging, require_fit
+from trainfleet.training.checkpoint.removal import Removals
 from trainfleet.training.checkpoint.retention import best_of, step_name
 from trainfleet.training.checkpoint.tolerance import FailedSaves
 from trainfleet.training.checkpoint.verified import KEPT_READ_ONLY, VerifiedFiles
@@ -49,6 +50,8 @@ from trainfleet.training.stores import Store, StoreError
 Notify = Callable[[str, str], Any]
 ABANDON_S = 120.0
 """How long a failed run waits for a pending save."""
+REMOVALS_S = 30.0
+"""How long the end of a run waits for the removal of old checkpoints. The next start removes what is left."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ class Checkpoints:
         self.staging = Staging(self.loop_ranks)
         self._pending: _Save | None = None
         self._catalog = Catalog(store, config)
+        self._removals = Removals(self._remove_superseded)
         self._verified = VerifiedFiles(KEPT_READ_ONLY if read_only else None)
 
     def choose(self) -> str | None:
@@ -266,9 +270,10 @@ class Checkpoints:
         return self.store.at(name)
 
     def abandon(self) -> None:
-        """Wait for a pending save and ignore its result: the run ends with another error."""
+        """Wait for a pending save, whose result is ignored, and for removals: the run ends."""
         if self._pending is not None and self._pending.thread is not None:
             self._pending.thread.join(ABANDON_S)
+        self._removals.wait(REMOVALS_S)
 
     def close(self) -> None:
         """Destroy the process groups."""
@@ -277,6 +282,7 @@ class Checkpoints:
 
     def _clean_up(self) -> list[str]:
         if not self.read_only:
+            self._removals.cancel()  # the run may need an older one
             self.before_removal()
             discard_unfinished(self.store)
             self.notes()  # cached, so that they are known when the store does not respond
@@ -321,6 +327,7 @@ class Checkpoints:
 
     def _remove_damaged(self, name: str) -> None:
         """Remove a damaged checkpoint of the same step."""
+        self._removals.settle(name)
         if self.store.sizes(name):
             self.before_removal()
             remove(self.store, name)
@@ -369,19 +376,18 @@ class Checkpoints:
             note=note,
         )
         self._catalog.add(name, note)
-        self._purge(name)
+        self._removals.add(self._catalog.superseded(name))
 
-    def _purge(self, newest: str) -> None:
-        """Remove the checkpoints that are not retained. A failure is reported, and the run continues."""
-        for name in self._catalog.superseded(newest):
-            try:
-                self.before_removal()
-                remove(self.store, name)
-            except StoreError as error:
-                reason = error.problems[0].what if error.problems else error.summary
-                self.notify("store", f"cannot remove {self.at(name)}: {reason}")
-                continue
-            self._catalog.forget(name)
+    def _remove_superseded(self, name: str) -> None:
+        """In the thread of removals: a failure is reported, and tried again after the next save."""
+        try:
+            self.before_removal()
+            remove(self.store, name)
+        except TrainfleetError as error:
+            reason = error.problems[0].what if error.problems else error.summary
+            self.notify("store", f"cannot remove {self.at(name)}: {reason}")
+            return
+        self._catalog.forget(name)
 
     def _explain_save(self, step: int, action: Callable[[], Any]) -> Any:
         """Rank 0's part of a save: any failure becomes the error that all ranks raise."""
