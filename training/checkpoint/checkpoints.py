@@ -327,7 +327,7 @@ class Checkpoints:
 
     def _remove_damaged(self, name: str) -> None:
         """Remove a damaged checkpoint of the same step."""
-        self._removals.settle(name)
+        self._removals.exclude(name)
         if self.store.sizes(name):
             self.before_removal()
             remove(self.store, name)

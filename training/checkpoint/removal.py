@@ -39,7 +39,7 @@ class Removals:
         with self._changed:
             self._waiting.clear()
 
-    def settle(self, name: str) -> None:
+    def exclude(self, name: str) -> None:
         """Return when this checkpoint is not about to be removed."""
         with self._changed:
             if name in self._waiting:
