@@ -17,6 +17,7 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.training.data import spread
 from trainfleet.training.data.readers import UnreadableError
 from trainfleet.training.workloads import Split, StepOutput, Workload
+from trainfleet.training.workloads.lora import keep_frozen_in
 from trainfleet.training.workloads.model_folder import dtype_of
 from trainfleet.training.workloads.speech.asr_models import Letters, Recogniser, load_exported, pad_targets
 from trainfleet.training.workloads.speech.audio import as_int16, audio_blocks, resampled, to_mono
@@ -62,7 +63,8 @@ class Speech(Workload):
         return self.prepared.manifest.digest()
 
     def build_model(self) -> torch.nn.Module:
-        return self.recogniser.build()
+        model = self.recogniser.build()
+        return keep_frozen_in(model, dtype_of(self.frozen_precision))
 
     def frozen_source(self) -> str | None:
         return self.recogniser.frozen_source()
