@@ -381,9 +381,9 @@ class Checkpoints:
     def _remove_superseded(self, name: str) -> None:
         """In the thread of removals: a failure is reported, and tried again after the next save."""
         try:
-            self.before_removal()
-            remove(self.store, name)
-        except TrainfleetError as error:
+            as_trainfleet_error(self.before_removal)
+            as_trainfleet_error(lambda: remove(self.store, name))
+        except TrainfleetError as error:  # any other would end the thread
             reason = error.problems[0].what if error.problems else error.summary
             self.notify("store", f"cannot remove {self.at(name)}: {reason}")
             return
