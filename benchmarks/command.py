@@ -20,13 +20,24 @@ from trainfleet.training.runtime import local_resources
 def run(
     description: str | None,
     subject: str,
-    measure: Callable[[str, bool], dict[str, Any]],
+    measure: Callable[..., dict[str, Any]],
     show: Callable[[dict[str, Any]], None],
     passed: Callable[[dict[str, Any]], bool] | None = None,
+    *,
+    add_options: Callable[[argparse.ArgumentParser], Any] = lambda _: None,
 ) -> int:
     """Measure `--<subject> NAME` (empty: the benchmark's default) and print the document.
 
-    Returns the exit code: it depends on the figures only with `passed`, and is 1 if they did not pass.
+    Args:
+        description: whose first line describes the command.
+        subject: what NAME is.
+        measure: called with NAME, with whether to be short, and with the options of `add_options` by name.
+        show: prints the document for a person.
+        passed: whether the figures are good enough.
+        add_options: adds options to the parser.
+
+    Returns:
+        The exit code: it depends on the figures only with `passed`, and is 1 if they did not pass.
     """
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     name_help = f"the {subject} to measure (default: the benchmark's own)"
@@ -34,9 +45,12 @@ def run(
     smoke_help = "one short round, to check that the benchmark works; its figures mean little"
     parser.add_argument("--smoke", action="store_true", help=smoke_help)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+    add_options(parser)
     arguments = parser.parse_args()
+    known = ("name", "smoke", "json")
+    more = {name: value for name, value in vars(arguments).items() if name not in known}
     try:
-        document = measure(arguments.name, arguments.smoke)
+        document = measure(arguments.name, arguments.smoke, **more)
     except TrainfleetError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

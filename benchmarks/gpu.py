@@ -1,11 +1,12 @@
 """Training on this machine's GPUs, with targets: `lm-124m` and `lm-1b` in bf16, compiled, within 20 minutes.
 
-    python -m benchmarks.gpu [--recipe lm-124m|lm-1b] [--smoke] [--json]
+    python -m benchmarks.gpu [--recipe lm-124m|lm-1b] [--parts speed,train,resume] [--smoke] [--json]
 
 For each recipe: tokens/s and MFU; the speed compared with a minimal loop and with a loop in torchtitan's
 style, on the same samples in the same processes (benchmarks/loop.py); compiled graphs, waits for the device,
 peak memory, the stall of a save, and a resume in new processes (benchmarks/gpu_parts.py). A part that fails
-is a row with its error. The exit code is 1 if a part fails or, on a GPU, if a target is missed.
+or reaches its time limit is a row with its name and its error; the limits add up to 20 minutes, and `--parts`
+runs some of them in less. The exit code is 1 if a part fails or, on a GPU, if a target is missed.
 
 Without a GPU, or with `--smoke`, everything runs in small, to check the benchmark. Needs torch and the
 packages in PACKAGES, but not Ray. MFU = tokens/s x operations per token (6 per parameter, plus attention) /
@@ -14,12 +15,13 @@ bf16 peak of all GPUs.
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -39,6 +41,8 @@ PACKAGES = {
 """Distributions by the name of their module."""
 TOTAL_S = 20 * 60
 DATA_LIMIT_S = 120.0
+PARTS = ("speed", "train", "resume")
+"""What `--parts` takes. `resume` resumes the run of `train`."""
 TARGETS = {
     "speed / minimal loop": (">=", 0.98),
     "graph breaks": ("<=", 0.0),
@@ -113,6 +117,7 @@ class Check:
     case: Case
     gpus: int
     ends: float
+    parts: Sequence[str] = PARTS
 
     @property
     def world_size(self) -> int:
@@ -121,10 +126,16 @@ class Check:
     def rows(self) -> list[Row]:
         """Run all parts."""
         with tempfile.TemporaryDirectory(prefix="trainfleet-gpu-") as folder:
-            rows = self.part("speed", self.speed, self.case.speed_s)
+            rows: list[Row] = []
+            if "speed" in self.parts:
+                rows += self.part("speed", self.speed, self.case.speed_s)
+            if "train" not in self.parts:
+                return rows
             rows += self.part("a run with saves", lambda limit: self.train(folder, limit), self.case.train_s)
+            if "resume" not in self.parts:
+                return rows
             if rows[-1].error:
-                return rows  # there is nothing to resume
+                return [*rows, failed(self.name, "resume", "not started: there is no run to resume")]
             return rows + self.part("resume", lambda limit: self.resume(folder, limit), self.case.resume_s)
 
     def part(self, what: str, run: Callable[[float], list[Row]], limit_s: float) -> list[Row]:
@@ -274,11 +285,11 @@ def run_rows(case: str, found: list[dict[str, Any]], on_gpu: bool) -> list[Row]:
     return rows
 
 
-def measure(recipe: str, smoke: bool) -> dict[str, Any]:
+def measure(recipe: str, smoke: bool, parts: str = "") -> dict[str, Any]:
     """Measure one case, or all, and return the document of `--json`.
 
     Raises:
-        InputError: there is no such case.
+        InputError: there is no such case or part.
     """
     from benchmarks import command, ranks
     from trainfleet.errors import InputError, Problem, TrainfleetError
@@ -290,6 +301,13 @@ def measure(recipe: str, smoke: bool) -> dict[str, Any]:
     if recipe and recipe not in cases:
         raise InputError("no such recipe", [Problem("--recipe", recipe, f"one of {', '.join(cases)}")])
     chosen = {recipe: cases[recipe]} if recipe else cases
+    names = tuple(parts.split(",")) if parts else PARTS
+    if unknown := [each for each in names if each not in PARTS]:
+        raise InputError(
+            "no such part", [Problem("--parts", ", ".join(unknown), f"some of {','.join(PARTS)}")]
+        )
+    if "resume" in names and "train" not in names:
+        raise InputError("nothing to resume", [Problem("--parts", parts, "train,resume")])
     rows = []
     try:
         settings = {"recipes": [(each.recipe, list(each.changes)) for each in chosen.values()]}
@@ -297,7 +315,7 @@ def measure(recipe: str, smoke: bool) -> dict[str, Any]:
     except TrainfleetError as error:
         rows.append(failed("data", "preparing it", str(error)))
     for name, case in chosen.items():
-        rows += Check(name, case, gpus, began + TOTAL_S).rows()
+        rows += Check(name, case, gpus, began + TOTAL_S, names).rows()
     compared = not small
     return {
         **command.environment(("torch",)),
@@ -362,7 +380,11 @@ def main() -> int:
         return 3
     from benchmarks import command
 
-    return command.run(__doc__, "recipe", measure, show, passed)
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        help_text = f"the parts to run, of {','.join(PARTS)} (default: all)"
+        parser.add_argument("--parts", default="", help=help_text)
+
+    return command.run(__doc__, "recipe", measure, show, passed, add_options=add_options)
 
 
 if __name__ == "__main__":

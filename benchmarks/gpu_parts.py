@@ -29,8 +29,8 @@ PROFILED = (3, 4)
 """Steps that are recorded: compiled, not logged, and before the first save."""
 WAIT_S = 120.0
 """For the write of one checkpoint."""
-WRITER = "checkpoint"
-"""The name of the thread that writes a checkpoint."""
+WRITERS = ("checkpoint", "checkpoint-removal")
+"""The names of the threads that write a checkpoint, and remove older ones."""
 BLOCKING = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cuStreamSynchronize", "cuCtxSynchronize")
 """Calls that wait until the device has finished what is queued. `cudaEventSynchronize` is not one: the loop
 waits with it for the values of an earlier step.
@@ -130,7 +130,7 @@ def _parameters(recipe: Recipe) -> int:
 
 def _writing() -> bool:
     """Whether this process still writes a checkpoint, or removes older ones."""
-    return any(each.name == WRITER for each in threading.enumerate())
+    return any(each.name in WRITERS for each in threading.enumerate())
 
 
 def resume(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 
 from benchmarks import command, gpu, gpu_parts, ranks
 from benchmarks.gpu import Row
-from trainfleet.errors import TrainfleetError
+from trainfleet.errors import InputError, TrainfleetError
 from trainfleet.training.checkpoint import Checkpoints
 from trainfleet.training.recipe.schema import CheckpointConfig
 from trainfleet.training.stores import open_store
@@ -147,7 +148,8 @@ def test_nothing_is_resumed_after_a_run_that_failed(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(gpu.Check, "train", fails)
     monkeypatch.setattr(gpu.Check, "resume", lambda *_: pytest.fail("resumed"))
     rows = gpu.Check("lm-1b", gpu.CASES["lm-1b"], 1, time.monotonic() + 60).rows()
-    assert [each.what for each in rows] == ["speed", "a run with saves"]
+    assert [each.what for each in rows] == ["speed", "a run with saves", "resume"]
+    assert rows[-1].error == "not started: there is no run to resume"
 
 
 def document(missed: bool = False, error: str | None = None) -> dict[str, Any]:
@@ -231,6 +233,58 @@ def test_waits_are_counted_per_recorded_step(tmp_path: Path) -> None:
     trace.write_bytes(gzip.compress(json.dumps({"traceEvents": events[3:]}).encode()))
     with pytest.raises(TrainfleetError, match="has no step"):
         gpu_parts.read_waits(trace)
+
+
+def limits(case: gpu.Case) -> float:
+    return case.speed_s + case.train_s + case.resume_s
+
+
+def test_the_limits_of_all_parts_add_up_to_twenty_minutes() -> None:
+    assert gpu.DATA_LIMIT_S + sum(map(limits, gpu.CASES.values())) <= gpu.TOTAL_S == 1200
+
+
+PARTS = [
+    (gpu.PARTS, None, ["speed", "train", "resume"], []),
+    (("speed",), None, ["speed"], []),
+    (("train", "resume"), None, ["train", "resume"], []),
+    (("train",), None, ["train"], []),
+    (gpu.PARTS, "speed", ["speed", "train", "resume"], ["speed"]),
+    (gpu.PARTS, "train", ["speed", "train"], ["a run with saves", "resume"]),
+]
+
+
+@pytest.mark.parametrize(("parts", "cut", "started", "named"), PARTS)
+def test_chosen_parts_run_and_those_that_are_cut_off_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+    parts: Sequence[str],
+    cut: str | None,
+    started: list[str],
+    named: list[str],
+) -> None:
+    ran: list[str] = []
+
+    def part(name: str) -> Any:
+        def run(_: gpu.Check, *given: Any) -> list[gpu.Row]:
+            ran.append(name)
+            assert given[-1] <= 600
+            if name == cut:
+                raise TrainfleetError("not finished within 9 s")
+            return [gpu.Row("case", name, 1.0, "1")]
+
+        return run
+
+    for each in gpu.PARTS:
+        monkeypatch.setattr(gpu.Check, each, part(each))
+    check = gpu.Check("case", gpu.Case("lm-tiny"), 0, time.monotonic() + 600, parts)
+    rows = check.rows()
+    assert ran == started
+    assert [row.what for row in rows if row.error] == named
+
+
+@pytest.mark.parametrize(("parts", "message"), [("speeds", "speed,train,resume"), ("resume", "train,resume")])
+def test_unknown_parts_are_rejected(parts: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        gpu.measure("", smoke=True, parts=parts)
 
 
 def hang(rank: int, _world_size: int, _settings: dict[str, Any]) -> None:

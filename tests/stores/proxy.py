@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -58,6 +59,11 @@ class Proxy:
         """The number of connections that have failed since the last `fail`."""
         return self._ask("injected")
 
+    @property
+    def answered(self) -> int:
+        """The number of bytes that the server has answered."""
+        return self._ask("answered")
+
     def close(self) -> None:
         self._process.kill()
         self._process.communicate()
@@ -78,6 +84,7 @@ class _Proxy:
         self.port: int = self._listener.getsockname()[1]
         self.target = 0
         self.injected = 0
+        self.answered = 0
         self._plan: _Plan | None = None
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
@@ -108,6 +115,10 @@ class _Proxy:
             except OSError:
                 return
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _count(self, size: int) -> None:
+        with self._lock:
+            self.answered += size
 
     def _next_fault(self) -> _Plan | None:
         with self._lock:
@@ -143,13 +154,18 @@ class _Proxy:
             downwards = plan.after if plan is not None and plan.fault == "cut" else None
             up = threading.Thread(target=_pump, args=(client, server, upwards), daemon=True)
             up.start()
-            _pump(server, client, downwards)
+            _pump(server, client, downwards, self._count)
             with contextlib.suppress(OSError):
                 client.shutdown(socket.SHUT_RDWR)
             up.join(5)
 
 
-def _pump(source: socket.socket, sink: socket.socket, limit: int | None) -> None:
+def _pump(
+    source: socket.socket,
+    sink: socket.socket,
+    limit: int | None,
+    count: Callable[[int], None] = lambda _: None,
+) -> None:
     """Copy bytes until an end. After `limit` bytes, reset the source."""
     passed = 0
     with contextlib.suppress(OSError):
@@ -162,6 +178,7 @@ def _pump(source: socket.socket, sink: socket.socket, limit: int | None) -> None
                     each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     each.close()
                 return
+            count(len(data))
             sink.sendall(data)
             passed += len(data)
     with contextlib.suppress(OSError):
@@ -173,14 +190,15 @@ def main() -> None:
     proxy = _Proxy()
     for line in sys.stdin:
         command = json.loads(line)
-        match command.pop("what"):
+        match what := command.pop("what"):
             case "aim":
                 proxy.target = command["port"]
             case "fail":
                 proxy.fail(**command)
             case "repair":
                 proxy.repair()
-        print(proxy.injected if "injected" in line else proxy.port, flush=True)  # noqa: T201 - the answer
+        numbers = {"injected": proxy.injected, "answered": proxy.answered}
+        print(numbers.get(what, proxy.port), flush=True)  # noqa: T201 - the answer
 
 
 if __name__ == "__main__":

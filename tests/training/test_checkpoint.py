@@ -52,6 +52,7 @@ def save(manager: Checkpoints, step: int, loss: float | None = None) -> Path:
     )
     saved = manager.finish()
     assert isinstance(saved, Saved)
+    manager.abandon()  # waits for removals
     return Path(saved.path)
 
 

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from trainfleet.training.checkpoint import files
-from trainfleet.training.checkpoint.files import TornError, require_checksums, write_share
+from trainfleet.training.checkpoint.files import TornError, write_share
+from trainfleet.training.checkpoint.verified import VerifiedFiles
 from trainfleet.training.stores import RetryPolicy, StoreError, open_store
 from trainfleet.training.stores.folder import FolderOutput
 
@@ -72,9 +73,11 @@ def test_no_file_is_begun_after_one_that_could_not_be_written(
 def test_every_file_is_compared_with_its_checksum(tmp_path: Path, staged: Any, altered: int) -> None:
     store = open_store(str(tmp_path))
     share = write_share(store, "step-1", 0, staged)
-    manifest = {file: {"sha256": digest.sha256} for file, digest in share.files.items()}
-    require_checksums(store, "step-1", manifest)
+    manifest = {
+        file: {"sha256": digest.sha256, "bytes": digest.bytes} for file, digest in share.files.items()
+    }
+    VerifiedFiles().verify(store, "step-1", manifest)
     path = tmp_path / "step-1" / f"__0_{altered}.distcp"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(TornError, match=f"__0_{altered}.distcp was altered"):
-        require_checksums(store, "step-1", manifest)
+        VerifiedFiles().verify(store, "step-1", manifest)

@@ -27,7 +27,8 @@ class Catalog:
                     self._notes[name] = read_marker(self.store, name)["note"]
                 except TornError:
                     self._damaged.add(name)
-        return {name: note for name, note in sorted(self._notes.items()) if name not in self._damaged}
+        # A copy, made at once: a thread that removes checkpoints forgets them meanwhile.
+        return {name: note for name, note in sorted(dict(self._notes).items()) if name not in self._damaged}
 
     def add(self, name: str, note: dict[str, Any]) -> None:
         """Record a checkpoint that was committed."""

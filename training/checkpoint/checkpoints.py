@@ -9,14 +9,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.distributed.checkpoint.metadata import Metadata
-from torch.distributed.checkpoint.state_dict_loader import load
 
 from trainfleet.errors import Problem, TrainfleetError
 from trainfleet.training.checkpoint.catalog import Catalog
@@ -29,19 +27,21 @@ from trainfleet.training.checkpoint.errors import (
 )
 from trainfleet.training.checkpoint.files import (
     Reader,
-    SafePlanner,
     Share,
     commit,
     committed,
     discard_unfinished,
     read_metadata,
     read_plain,
+    read_tensors,
     remove,
     write_share,
 )
 from trainfleet.training.checkpoint.plan import Staged, Staging, require_fit
+from trainfleet.training.checkpoint.removal import Removals
 from trainfleet.training.checkpoint.retention import best_of, step_name
 from trainfleet.training.checkpoint.tolerance import FailedSaves
+from trainfleet.training.checkpoint.verified import KEPT_READ_ONLY, VerifiedFiles
 from trainfleet.training.recipe.schema import CheckpointConfig
 from trainfleet.training.runtime import failpoints
 from trainfleet.training.runtime.collectives import Ranks, pack_error, unpack_error
@@ -50,6 +50,8 @@ from trainfleet.training.stores import Store, StoreError
 Notify = Callable[[str, str], Any]
 ABANDON_S = 120.0
 """How long a failed run waits for a pending save."""
+REMOVALS_S = 30.0
+"""How long the end of a run waits for the removal of old checkpoints. The next start removes what is left."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +109,12 @@ class Checkpoints:
         self.staging = Staging(self.loop_ranks)
         self._pending: _Save | None = None
         self._catalog = Catalog(store, config)
+        self._removals = Removals(self._remove_superseded)
+        self._verified = VerifiedFiles(KEPT_READ_ONLY if read_only else None)
 
     def choose(self) -> str | None:
-        """The newest intact checkpoint; None if there is none. Removes incomplete ones.
+        """The newest intact checkpoint; None if there is none. Removes incomplete ones. What each rank has
+        verified stays in its memory until `load`.
 
         Raises:
             CheckpointError: all checkpoints are damaged, so that a fresh start would hide the damage.
@@ -118,7 +123,7 @@ class Checkpoints:
         names = self.loop_ranks.on_first(self._clean_up)
         problems: list[Problem] = []
         for name in reversed(names):
-            damage = damage_of(self.store, name, self.loop_ranks)
+            damage = damage_of(self.store, name, self.loop_ranks, self._verified)
             if damage is None:
                 for problem in problems:
                     self.notify("fallback", f"{problem} - resuming from {name}")
@@ -137,7 +142,8 @@ class Checkpoints:
         Raises:
             CheckpointError: it cannot be read.
         """
-        plain: dict[str, Any] = explain_read(self.at(name), lambda: read_plain(self.store, name))
+        kept = self._verified.of(name)
+        plain: dict[str, Any] = explain_read(self.at(name), lambda: read_plain(self.store, name, kept))
         return plain
 
     def load(self, name: str, into: Mapping[str, Any], module: torch.nn.Module | None = None) -> None:
@@ -149,23 +155,12 @@ class Checkpoints:
             InputError: the checkpoint is of another model; `module` improves the message.
             CheckpointError: it cannot be read.
         """
-        ranks = self.loop_ranks
-        metadata: Metadata = explain_read(self.at(name), lambda: read_metadata(self.store, name, ranks))
+        ranks, kept = self.loop_ranks, self._verified.of(name)
+        metadata: Metadata = explain_read(self.at(name), lambda: read_metadata(self.store, name, ranks, kept))
         require_fit(metadata, into, self.at(name), module)
-        reader = Reader(self.store, name, metadata)
-        with warnings.catch_warnings():
-            # Intended with one rank.
-            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            explain_read(
-                self.at(name),
-                lambda: load(
-                    dict(into),
-                    storage_reader=reader,
-                    planner=SafePlanner(),
-                    process_group=ranks.group,
-                    no_dist=ranks.group is None,
-                ),
-            )
+        reader = Reader(self.store, name, metadata, kept)
+        explain_read(self.at(name), lambda: read_tensors(reader, into, ranks))
+        self._verified.release()
 
     def save(
         self,
@@ -275,9 +270,10 @@ class Checkpoints:
         return self.store.at(name)
 
     def abandon(self) -> None:
-        """Wait for a pending save and ignore its result: the run ends with another error."""
+        """Wait for a pending save, whose result is ignored, and for removals: the run ends."""
         if self._pending is not None and self._pending.thread is not None:
             self._pending.thread.join(ABANDON_S)
+        self._removals.wait(REMOVALS_S)
 
     def close(self) -> None:
         """Destroy the process groups."""
@@ -286,6 +282,7 @@ class Checkpoints:
 
     def _clean_up(self) -> list[str]:
         if not self.read_only:
+            self._removals.cancel()  # the run may need an older one
             self.before_removal()
             discard_unfinished(self.store)
             self.notes()  # cached, so that they are known when the store does not respond
@@ -330,6 +327,7 @@ class Checkpoints:
 
     def _remove_damaged(self, name: str) -> None:
         """Remove a damaged checkpoint of the same step."""
+        self._removals.exclude(name)
         if self.store.sizes(name):
             self.before_removal()
             remove(self.store, name)
@@ -378,19 +376,18 @@ class Checkpoints:
             note=note,
         )
         self._catalog.add(name, note)
-        self._purge(name)
+        self._removals.add(self._catalog.superseded(name))
 
-    def _purge(self, newest: str) -> None:
-        """Remove the checkpoints that are not retained. A failure is reported, and the run continues."""
-        for name in self._catalog.superseded(newest):
-            try:
-                self.before_removal()
-                remove(self.store, name)
-            except StoreError as error:
-                reason = error.problems[0].what if error.problems else error.summary
-                self.notify("store", f"cannot remove {self.at(name)}: {reason}")
-                continue
-            self._catalog.forget(name)
+    def _remove_superseded(self, name: str) -> None:
+        """In the thread of removals: a failure is reported, and tried again after the next save."""
+        try:
+            as_trainfleet_error(self.before_removal)
+            as_trainfleet_error(lambda: remove(self.store, name))
+        except TrainfleetError as error:  # any other would end the thread
+            reason = error.problems[0].what if error.problems else error.summary
+            self.notify("store", f"cannot remove {self.at(name)}: {reason}")
+            return
+        self._catalog.forget(name)
 
     def _explain_save(self, step: int, action: Callable[[], Any]) -> Any:
         """Rank 0's part of a save: any failure becomes the error that all ranks raise."""

@@ -6,14 +6,15 @@ from typing import Any
 
 from trainfleet.errors import TrainfleetError
 from trainfleet.training.checkpoint.errors import explain_read
-from trainfleet.training.checkpoint.files import TornError, read_marker, require_checksums, require_sizes
+from trainfleet.training.checkpoint.files import TornError, read_marker, require_sizes
+from trainfleet.training.checkpoint.verified import VerifiedFiles, share_of
 from trainfleet.training.runtime.collectives import Ranks
 from trainfleet.training.stores import Store, StoreError
 
 
-def damage_of(store: Store, name: str, ranks: Ranks) -> str | None:
+def damage_of(store: Store, name: str, ranks: Ranks, verified: VerifiedFiles) -> str | None:
     """The damage of a checkpoint, the same on all ranks. Rank 0 reads the manifest and compares the sizes,
-    and each rank verifies the checksums of a share of the files. Collective.
+    and each rank verifies the checksums of a share of the files, and keeps it in `verified`. Collective.
 
     Raises:
         StoreError: the store does not respond.
@@ -23,8 +24,8 @@ def damage_of(store: Store, name: str, ranks: Ranks) -> str | None:
         return str(damage)
     failure: TrainfleetError | None = None
     try:
-        mine = sorted(files)[ranks.rank :: ranks.world_size]
-        require_checksums(store, name, {file: files[file] for file in mine})
+        mine = share_of(files, ranks.rank, ranks.world_size)
+        verified.verify(store, name, {file: files[file] for file in mine})
     except TornError as error:
         damage = str(error)
     except StoreError as error:
@@ -32,6 +33,8 @@ def damage_of(store: Store, name: str, ranks: Ranks) -> str | None:
     ranks.raise_together(failure)
     first = next((each for each in ranks.gather(damage) if each), None)
     found: str | None = ranks.broadcast(first)
+    if found is not None:
+        verified.release()
     return found
 
 

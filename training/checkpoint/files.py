@@ -10,20 +10,24 @@ from __future__ import annotations
 import io
 import json
 import pickle
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import EnumMeta
 from typing import Any
 
 import torch
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem, WriteItem
+from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
+from trainfleet.errors import TrainfleetError
 from trainfleet.training.checkpoint.errors import explain_read
 from trainfleet.training.checkpoint.plan import Staged
 from trainfleet.training.checkpoint.threads import in_threads
@@ -49,6 +53,10 @@ _CLASSES = {
     "torch": "Size",
     "collections": "OrderedDict",
 }
+
+
+Kept = Callable[[str], memoryview | None]
+"""A file of the checkpoint that is in memory, by its name."""
 
 
 class TornError(Exception):
@@ -180,20 +188,6 @@ def require_sizes(store: Store, name: str, files: dict[str, dict[str, Any]]) -> 
             raise TornError(f"{file} has {sizes[path]} bytes instead of {entry['bytes']}")
 
 
-def require_checksums(store: Store, name: str, files: dict[str, dict[str, Any]]) -> None:
-    """Require that these files of a checkpoint have the checksums of its manifest.
-
-    Raises:
-        TornError: a file differs.
-        StoreError: the store does not respond.
-    """
-    with ThreadPoolExecutor(min(READERS, len(files)) or 1) as pool:
-        found = pool.map(lambda file: store.hash(f"{name}/{file}"), sorted(files))
-        for file, digest in zip(sorted(files), found, strict=True):
-            if digest != files[file]["sha256"]:
-                raise TornError(f"{file} was altered (its checksum differs)")
-
-
 def remove(store: Store, name: str) -> None:
     """Remove a checkpoint."""
     # NOTE: the marker first, or an interruption leaves a damaged checkpoint that counts as complete.
@@ -211,14 +205,18 @@ def discard_unfinished(store: Store) -> None:
     store.backend.prune()
 
 
-def read_metadata(store: Store, name: str, ranks: Ranks | None = None) -> Metadata:
+def read_metadata(
+    store: Store, name: str, ranks: Ranks | None = None, kept: Kept = lambda _: None
+) -> Metadata:
     """The description of all tensors. Collective with `ranks`: rank 0 alone reads it, as it grows with their
-    number.
+    number. `kept`: the files that are in memory.
 
     Unpickling allows only torch's own classes, as a bucket's content must not be executed.
     """
 
     def read() -> bytes:
+        if (known := kept(METADATA)) is not None:
+            return bytes(known)
         content: bytes = explain_read(store.at(name), lambda: store.read(f"{name}/{METADATA}"))
         return content
 
@@ -226,10 +224,13 @@ def read_metadata(store: Store, name: str, ranks: Ranks | None = None) -> Metada
     return metadata
 
 
-def read_plain(store: Store, name: str) -> dict[str, Any]:
+def read_plain(store: Store, name: str, kept: Kept = lambda _: None) -> dict[str, Any]:
     """The plain values: `shared`, and `ranks` with one entry per writing rank."""
+    content = kept(PLAIN)
     plain: dict[str, Any] = torch.load(
-        io.BytesIO(store.read(f"{name}/{PLAIN}")), map_location="cpu", weights_only=True
+        io.BytesIO(store.read(f"{name}/{PLAIN}") if content is None else content),
+        map_location="cpu",
+        weights_only=True,
     )
     return plain
 
@@ -253,10 +254,12 @@ def _member(of: Any, name: str) -> Any:
 
 
 class Reader(StorageReader):
-    """Reads the parts that a rank requests: adjacent parts in one request, several requests at a time."""
+    """Reads the parts that a rank requests: adjacent parts in one request, several requests at a time. Parts
+    of files that are in memory (`kept`) are not read again.
+    """
 
-    def __init__(self, store: Store, name: str, metadata: Metadata) -> None:
-        self.store, self.name, self.metadata = store, name, metadata
+    def __init__(self, store: Store, name: str, metadata: Metadata, kept: Kept = lambda _: None) -> None:
+        self.store, self.name, self.metadata, self.kept = store, name, metadata, kept
         self.places: dict[Any, _StorageInfo] = metadata.storage_data
 
     def reset(self, checkpoint_id: Any = None) -> None:
@@ -319,11 +322,10 @@ class Reader(StorageReader):
 
     def _read(self, span: list[ReadItem]) -> memoryview:
         first, last = self.places[span[0].storage_index], self.places[span[-1].storage_index]
-        return memoryview(
-            self.store.read(
-                f"{self.name}/{first.relative_path}", first.offset, last.offset + last.length - first.offset
-            )
-        )
+        length = last.offset + last.length - first.offset
+        if (known := self.kept(first.relative_path)) is not None:
+            return known[first.offset : first.offset + length]
+        return memoryview(self.store.read(f"{self.name}/{first.relative_path}", first.offset, length))
 
     def _give(self, item: ReadItem, whole: memoryview, begin: int, planner: LoadPlanner) -> None:
         place = self.places[item.storage_index]
@@ -331,7 +333,10 @@ class Reader(StorageReader):
         if item.type == LoadItemType.BYTE_IO:
             planner.load_bytes(item, data)
             return
-        tensor = torch.load(data, map_location="cpu", weights_only=True)
+        try:
+            tensor = torch.load(data, map_location="cpu", weights_only=True)
+        except Exception as error:  # torch's advice is to execute what is in the file
+            raise TornError(f"{place.relative_path} has no tensor at byte {place.offset}") from error
         for dimension, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
             tensor = tensor.narrow(dimension, offset, length)
         target = planner.resolve_tensor(item).detach()
@@ -346,6 +351,25 @@ class SafePlanner(DefaultLoadPlanner):
         torch.load(value, weights_only=True)
         value.seek(0)
         super().load_bytes(read_item, value)
+
+
+def read_tensors(reader: Reader, into: Mapping[str, Any], ranks: Ranks) -> None:
+    """Load tensors into `into`, which may be a part of the checkpoint. Collective."""
+    with warnings.catch_warnings():
+        # Intended with one rank.
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        try:
+            load(
+                dict(into),
+                storage_reader=reader,
+                planner=SafePlanner(),
+                process_group=ranks.group,
+                no_dist=ranks.group is None,
+            )
+        except CheckpointException as failed:  # no Exception; on all ranks, with the errors of each
+            error, _ = next(iter(failed.failures.values()))
+            known = isinstance(error, TrainfleetError | TornError)
+            raise error if known else TornError(str(error)) from failed
 
 
 def _saved(value: Any) -> bytes:

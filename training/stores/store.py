@@ -5,8 +5,10 @@ A `Backend` per kind (a folder, or pyarrow's file systems) performs single attem
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,14 +202,24 @@ class Store:
 
         return self._try(attempt, "read", path)
 
-    def hash(self, path: str) -> str:
-        """SHA-256 of a file."""
+    def hash(self, path: str, into: bytearray | None = None) -> str:
+        """SHA-256 of a file, whose first bytes also fill `into`.
+
+        Raises:
+            StoreError: all attempts failed, for example because the file is shorter than `into`.
+        """
 
         def attempt(on_progress: Callable[[], None]) -> str:
-            digest = hashlib.sha256()
+            digest, place = hashlib.sha256(), 0
+            target = memoryview(bytearray() if into is None else into)
             for data in self.backend.chunks(path):
                 digest.update(data)
+                part = memoryview(data)[: len(target) - place]
+                target[place : place + len(part)] = part
+                place += len(part)
                 on_progress()
+            if place < len(target):
+                raise ShortReadError(f"received {place} of {len(target)} bytes")
             return digest.hexdigest()
 
         return self._try(attempt, "read", path)
@@ -229,12 +241,30 @@ class Store:
     def remove_folder(self, prefix: str) -> None:
         """Remove everything below a folder of the store; a missing one is ignored.
 
-        Object stores delete many files per request. One request per file would take longer than a request
-        may stall, in a checkpoint of hundreds of ranks.
+        Object stores delete up to 1,000 files per request. The request stalls if there are no fewer files
+        than before: a folder of thousands may take longer than that.
         """
         if not prefix.strip("/"):
             raise ValueError("the store itself is not removed")
-        self._try(lambda _: self.backend.remove_folder(prefix), "delete", prefix)
+
+        def attempt(on_progress: Callable[[], None]) -> None:
+            removed = threading.Event()
+
+            def watch() -> None:
+                left: int | None = None
+                while not removed.wait(self.retry.stall_s / 4):
+                    with contextlib.suppress(Exception):  # the removal itself reports what fails
+                        before, left = left, len(self.backend.sizes(prefix))
+                        if before is not None and left < before:
+                            on_progress()
+
+            threading.Thread(target=watch, daemon=True, name="store-removal").start()
+            try:
+                self.backend.remove_folder(prefix)
+            finally:
+                removed.set()
+
+        self._try(attempt, "delete", prefix)
 
     def fetch(self, path: str, target: Path) -> None:
         """Copy a file to a local path atomically."""

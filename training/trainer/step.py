@@ -140,6 +140,8 @@ class Stepper:
         with self.strategy.precision(), self._checker.describe_errors(inputs):
             output = self.workload.forward_loss(model, inputs)
         self._checker.check_output(output, metrics)
+        for text in self.workload.take_notes():
+            self._notify("warning", text)
         return output
 
     def batch(

@@ -111,6 +111,12 @@ class Workload(ABC):
     wants_metrics: bool = True
     thread_safe_batch: bool = False
 
+    def take_notes(self) -> list[str]:
+        """What a user should know of how the model is computed, such as a slower way. Asked after each
+        pass, and each note is returned once.
+        """
+        return []
+
     @abstractmethod
     def fingerprint(self) -> str:
         """Identify the data: a run does not resume from a checkpoint with other data."""

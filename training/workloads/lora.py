@@ -1,4 +1,6 @@
-"""Low-rank adapters on a frozen model of transformers, by peft (Hu et al. 2021)."""
+"""Low-rank adapters on a frozen model of transformers, by peft (Hu et al. 2021), and weights that are not
+trained.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import nn
 
 from trainfleet.errors import InputError, Problem
@@ -68,6 +71,16 @@ def with_lora(
     for part in heads if train_head else ():
         part.requires_grad_(True)
     return found
+
+
+def keep_frozen_in(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Convert the matrices that are not trained, in place. Norms, biases and buffers are small, and stay as
+    they are.
+    """
+    for parameter in model.parameters():
+        if not parameter.requires_grad and parameter.ndim > 1 and parameter.is_floating_point():
+            parameter.data = parameter.data.to(dtype)
+    return model
 
 
 def merged(inner: Any) -> Any:

@@ -27,6 +27,7 @@ SPEECH = (
     "batch.micro_batch=2",
     "validation.samples=5",
     "workload.data.utterances=40",
+    "workload.data.longest=4",
     "workload.data.validation_share=0.2",
     "workload.data.test_share=0.2",
     "workload.data.speeds=[170]",

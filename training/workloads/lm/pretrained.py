@@ -16,23 +16,29 @@ import torch
 from torch import Tensor
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.training.workloads.chunked_loss import CHUNK
 from trainfleet.training.workloads.lm.hf_tokenizer import load_tokenizer
 from trainfleet.training.workloads.lm.sampling import Hear, RowSampler
 from trainfleet.training.workloads.lm.settings import GptSettings, SamplingSettings
 from trainfleet.training.workloads.lora import merged, with_lora
 from trainfleet.training.workloads.model_folder import need_transformers
+from trainfleet.training.workloads.output_head import HeadLoss, Note
 from trainfleet.training.workloads.stored_weights import Reads, StoredWeights, weights_of
 
 
 class Causal(StoredWeights):
-    """A model of transformers: tokens [B, T] to logits [B, T, V].
+    """A model of transformers: tokens [B, T] to logits [B, T, V], or with targets to their loss, without the
+    logits of all tokens where its head is known (`HeadLoss`).
 
     `positions` [B, T] start at 0 in each document of a packed sample. `source` names the pretrained model.
     """
 
-    def __init__(self, inner: Any, source: str | None = None) -> None:
+    def __init__(
+        self, inner: Any, source: str | None = None, *, chunk: int = CHUNK, note: Note = lambda _: None
+    ) -> None:
         super().__init__()
         self.inner, self.source = inner, source
+        self.loss = HeadLoss(chunk, note)
 
     def stored(self) -> Reads:
         assert self.source is not None, "only a pretrained model has weights in files"
@@ -50,11 +56,24 @@ class Causal(StoredWeights):
             raise InputError("the model does not support meta_init", [problem])
         return found
 
-    def forward(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor | None = None,
+        targets: Tensor | None = None,
+        count_correct: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor | None]:
+        """Logits; with `targets` [B, T], the sum of the loss, and the number of correct predictions if
+        requested.
+        """
         # NOTE: without a mask and a cache, transformers finds the documents by their positions. It looks at
         # them once per pass, for which a GPU is waited for.
-        packed = {} if positions is None else {"position_ids": positions}
-        logits: Tensor = self.inner(input_ids=tokens, use_cache=False, **packed).logits
+        given = {"input_ids": tokens} | ({} if positions is None else {"position_ids": positions})
+        if targets is not None:
+            loss: tuple[Tensor, Tensor | None]
+            loss = self.loss(self.inner, given, targets, count_correct=count_correct)
+            return loss
+        logits: Tensor = self.inner(use_cache=False, **given).logits
         return logits
 
     def generate(
@@ -119,8 +138,9 @@ class _Choose:
         return only.scatter_(1, torch.tensor(chosen, device=scores.device)[:, None], 0.0)
 
 
-def build(settings: GptSettings, dtype: torch.dtype = torch.float32) -> Causal:
-    """The model with its pretrained weights in this type; on the meta device without weights.
+def build(settings: GptSettings, dtype: torch.dtype = torch.float32, note: Note = lambda _: None) -> Causal:
+    """The model with its pretrained weights in this type; on the meta device without weights. `note` as in
+    `HeadLoss`.
 
     Raises:
         InputError: the model does not exist, peft is not installed, or LoRA finds no target or weights that
@@ -151,7 +171,7 @@ def build(settings: GptSettings, dtype: torch.dtype = torch.float32) -> Causal:
         raise InputError("the model is not complete", [Problem("workload.model.pretrained", what, fix)])
     if settings.lora is not None:
         inner = with_lora(inner, settings.lora, task="CAUSAL_LM")
-    return Causal(inner, settings.pretrained)
+    return Causal(inner, settings.pretrained, chunk=settings.loss_chunk, note=note)
 
 
 @torch.no_grad()

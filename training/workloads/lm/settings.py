@@ -21,8 +21,9 @@ from trainfleet.training.workloads.settings import (
 
 
 class GptSettings(Section):
-    """The shape of the GPT; or a pretrained model, for which only `context` and `lora` count; or an
-    architecture of transformers with random weights, for which `config`, `tokenizer` and `context` do.
+    """The shape of the GPT; or a pretrained model, for which only `context`, `lora` and `loss_chunk` count;
+    or an architecture of transformers with random weights, for which `config`, `tokenizer`, `context` and
+    `loss_chunk` do.
     """
 
     pretrained: str | None = Field(
@@ -165,7 +166,7 @@ class TextSettings(Section):
     )
 
 
-_OF_GPT = ("layers", "width", "heads", "mlp", "mlp_ratio", "dropout", "loss_chunk")
+_OF_GPT = ("layers", "width", "heads", "mlp", "mlp_ratio", "dropout")
 
 
 class LmSettings(WorkloadSettings):

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name everyone knows it by
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.workloads import Split, StepOutput, Workload
@@ -94,11 +93,11 @@ class LanguageModel(Workload):
         model: torch.nn.Module
         if settings.architecture is not None:
             inner = build_architecture(settings, self.encoder.vocabulary, self.encoder.end, dtype)
-            model = _pretrained().Causal(inner)
+            model = _pretrained().Causal(inner, chunk=settings.loss_chunk, note=self._notes.append)
         else:
             # With LoRA, the base is what is not trained.
             frozen = dtype_of(self.frozen_precision) if settings.lora is not None else dtype
-            model = _pretrained().build(settings, frozen if self._trains else dtype)
+            model = _pretrained().build(settings, frozen if self._trains else dtype, self._notes.append)
         conversations = self.settings.data.conversations
         # Inference has no packed samples, and a model on the meta device computes nothing.
         if self._trains and conversations and conversations.packing and not torch.empty(0).is_meta:
@@ -136,11 +135,7 @@ class LanguageModel(Workload):
         if self._own:
             loss, right = model(inputs, targets, self.wants_metrics)
         else:
-            # Models of transformers scale or cap their logits in ways of their own, so all are computed.
-            positions = (batch["positions"],) if "positions" in batch else ()
-            logits = model(inputs, *positions).flatten(0, 1)
-            loss = F.cross_entropy(logits.float(), targets.flatten(), reduction="sum", ignore_index=IGNORED)
-            right = (logits.argmax(dim=-1) == targets.flatten()).sum() if self.wants_metrics else None
+            loss, right = model(inputs, batch.get("positions"), targets, self.wants_metrics)
         with torch.no_grad():
             if self.byte_lengths.device != targets.device:
                 self.byte_lengths = to_device(self.byte_lengths, targets.device)  # once
@@ -260,6 +255,12 @@ class LanguageModel(Workload):
         self.settings, self.encoder, self.spelling = settings, encoder, encoder.spelling
         self.byte_lengths = torch.tensor([len(each) for each in self.spelling])
         self.on_meta = self._own
+        self._notes: list[str] = []
+
+    def take_notes(self) -> list[str]:
+        found = list(self._notes)
+        self._notes.clear()  # the model appends to it
+        return found
 
     @property
     def _own(self) -> bool:

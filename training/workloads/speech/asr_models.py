@@ -46,8 +46,12 @@ class Recogniser(ABC):
         """A transcript in the model's tokens."""
 
     @abstractmethod
-    def losses(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
-        """Mean loss per letter of each utterance [B]."""
+    def loss(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
+        """Sum over utterances of each one's mean loss per letter or token."""
+
+    def take_notes(self) -> list[str]:
+        """As `Workload.take_notes`."""
+        return []
 
     @abstractmethod
     def transcripts(self, model: Any, batch: dict[str, Tensor]) -> list[str]:
@@ -84,9 +88,9 @@ class Letters(Recogniser):
     def targets(self, text: str) -> list[int]:
         return [self._numbers[letter] for letter in self.plain(text)]
 
-    def losses(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
+    def loss(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
         logits, steps = self._logits(model, batch)
-        return ctc_losses(logits, steps, batch["target"], blank=0)
+        return ctc_losses(logits, steps, batch["target"], blank=0).sum()
 
     def transcripts(self, model: Any, batch: dict[str, Tensor]) -> list[str]:
         logits, steps = self._logits(model, batch)

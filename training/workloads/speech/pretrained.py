@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name everyone knows it by
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.workloads.lora import merged, with_lora
 from trainfleet.training.workloads.model_folder import need_transformers, source_digest
+from trainfleet.training.workloads.output_head import HeadLoss, Note
 from trainfleet.training.workloads.pretrained_folder import (
     KEY,
     PREPROCESSOR,
@@ -188,9 +188,9 @@ class CtcRecogniser(_Pretrained):
             numbers = self.tokenizer(self._cased(text)).input_ids
         return [number for number in numbers if number != self.tokenizer.unk_token_id]
 
-    def losses(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
+    def loss(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
         logits, steps = model(batch["sound"], batch["attention_mask"])
-        return ctc_losses(logits, steps, batch["target"], self.blank)
+        return ctc_losses(logits, steps, batch["target"], self.blank).sum()
 
     def transcripts(self, model: Any, batch: dict[str, Tensor]) -> list[str]:
         logits, steps = model(batch["sound"], batch["attention_mask"])
@@ -240,6 +240,7 @@ class Seq2SeqRecogniser(_Pretrained):
         self.end = int(self.tokenizer.eos_token_id)
         self.prefix = self._prefix()
         self.positions: int | None = getattr(self.config, "max_target_positions", None)
+        self.notes: list[str] = []
 
     def require_lengths(self, longest: float) -> None:
         """Require that the model hears all of recordings of `longest` seconds, and can write `most_tokens`.
@@ -262,7 +263,7 @@ class Seq2SeqRecogniser(_Pretrained):
 
     def build(self) -> nn.Module:
         model = self.load_model(self.tools.AutoModelForSpeechSeq2Seq, "freeze_encoder", None)
-        return Seq2SeqModel(model, self.prefix, self.end, self.settings.most_tokens)
+        return Seq2SeqModel(model, self.prefix, self.end, self.settings.most_tokens, self.notes.append)
 
     def inputs(self, sounds: Sequence[NDArray[np.int16]]) -> dict[str, Tensor]:
         found = self._features(sounds)
@@ -280,14 +281,16 @@ class Seq2SeqRecogniser(_Pretrained):
             raise InputError("a transcript is too long for the model", [Problem(f"`{text[:60]}`", what, fix)])
         return found
 
-    def losses(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
+    def loss(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
         targets = batch["target"]
         before = torch.cat((torch.full_like(targets[:, :1], self.start), targets[:, :-1]), dim=1)
-        logits = model(batch["sound"], before.masked_fill(before == IGNORED, self.end))
-        losses = F.cross_entropy(
-            logits.float().transpose(1, 2), targets, ignore_index=IGNORED, reduction="none"
-        )
-        return losses.sum(dim=1) / (targets != IGNORED).sum(dim=1).clamp(min=1)
+        loss: Tensor = model(batch["sound"], before.masked_fill(before == IGNORED, self.end), targets)
+        return loss
+
+    def take_notes(self) -> list[str]:
+        found = list(self.notes)
+        self.notes.clear()  # the model appends to it
+        return found
 
     def transcripts(self, model: Any, batch: dict[str, Tensor]) -> list[str]:
         return [
@@ -331,17 +334,35 @@ class CtcModel(nn.Module):
 
 
 class Seq2SeqModel(nn.Module):
-    """An encoder-decoder: with tokens [B, L], logits [B, L, V]; without, generated tokens [B, N]."""
+    """An encoder-decoder: with tokens [B, L], logits [B, L, V]; also with targets [B, L], the sum of each
+    row's mean loss; without both, generated tokens [B, N].
+    """
 
-    def __init__(self, inner: Any, prefix: Sequence[int], end: int, max_tokens: int) -> None:
+    def __init__(
+        self,
+        inner: Any,
+        prefix: Sequence[int],
+        end: int,
+        max_tokens: int,
+        note: Note = lambda _: None,
+    ) -> None:
         super().__init__()
         self.inner, self.prefix, self.end, self.max_tokens = inner, list(prefix), end, max_tokens
+        self.loss = HeadLoss(note=note)
 
-    def forward(self, sound: Tensor, before: Tensor | None = None) -> Tensor:
+    def forward(self, sound: Tensor, before: Tensor | None = None, targets: Tensor | None = None) -> Tensor:
         sound = sound.to(next(self.inner.parameters()).dtype)
-        if before is not None:
+        if before is not None and targets is None:
             logits: Tensor = self.inner(sound, decoder_input_ids=before, use_cache=False).logits
             return logits
+        if before is not None and targets is not None:
+            counted = targets != IGNORED
+            shares = (1.0 / counted.sum(dim=1, keepdim=True).clamp(min=1)).expand_as(targets)
+            name = self.inner.main_input_name  # input_features of Whisper
+            loss: Tensor = self.loss(
+                self.inner, {name: sound, "decoder_input_ids": before}, targets, shares=shares
+            )[0]
+            return loss
         encoded = self.inner.get_encoder()(sound)
         written = torch.tensor([self.prefix] * len(sound), device=sound.device)
         ended = torch.zeros(len(sound), dtype=torch.bool, device=sound.device)

@@ -17,6 +17,7 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.training.data import spread
 from trainfleet.training.data.readers import UnreadableError
 from trainfleet.training.workloads import Split, StepOutput, Workload
+from trainfleet.training.workloads.lora import keep_frozen_in
 from trainfleet.training.workloads.model_folder import dtype_of
 from trainfleet.training.workloads.speech.asr_models import Letters, Recogniser, load_exported, pad_targets
 from trainfleet.training.workloads.speech.audio import as_int16, audio_blocks, resampled, to_mono
@@ -62,7 +63,8 @@ class Speech(Workload):
         return self.prepared.manifest.digest()
 
     def build_model(self) -> torch.nn.Module:
-        return self.recogniser.build()
+        model = self.recogniser.build()
+        return keep_frozen_in(model, dtype_of(self.frozen_precision))
 
     def frozen_source(self) -> str | None:
         return self.recogniser.frozen_source()
@@ -91,12 +93,15 @@ class Speech(Workload):
         return float(len(indices))
 
     def forward_loss(self, model: Callable[..., torch.Tensor], batch: dict[str, torch.Tensor]) -> StepOutput:
-        losses = self.recogniser.losses(model, batch)
+        loss = self.recogniser.loss(model, batch)
         seen: dict[str, tuple[Any, ...]] = {}
         if not getattr(model, "training", True):
             written = [self.recogniser.plain(each) for each in self.recogniser.transcripts(model, batch)]
             seen = dict.fromkeys(("wer", "cer"), (written, self._reference_texts(batch["target"])))
-        return StepOutput(losses.sum(), len(losses), metric_inputs=seen)
+        return StepOutput(loss, len(batch["target"]), metric_inputs=seen)
+
+    def take_notes(self) -> list[str]:
+        return self.recogniser.take_notes()
 
     def collections(self, split: Split) -> dict[str, Any]:
         """Word and character error rates; not in training, which generates no text."""

@@ -20,6 +20,7 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.training.data import spread
 from trainfleet.training.data.readers import UnreadableError
 from trainfleet.training.workloads import Split, StepOutput, Workload
+from trainfleet.training.workloads.lora import keep_frozen_in
 from trainfleet.training.workloads.model_folder import (
     dtype_of,
     read_config,
@@ -90,7 +91,7 @@ class Vision(Workload):
     def build_model(self) -> torch.nn.Module:
         if self._pretrained is not None:
             model: torch.nn.Module = self._pretrained.build(self.classes)
-            return model
+            return keep_frozen_in(model, dtype_of(self.frozen_precision))
         data = self.settings.data
         return make_model(self.settings.model, data.size, data.channels, len(self.classes))
 
