@@ -7,7 +7,6 @@ import contextlib
 import functools
 import http.server
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from tests.bootstrap.tokens import AUDIENCES, accepted
 from tests.ci.clouds import Clouds
+from tests.ci.loopback import listening
 from trainfleet.infra.bootstrap.schema import BootstrapSpec
 from trainfleet.local_cluster.stores import servers
 
@@ -129,13 +129,5 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def serve(services: Services) -> Iterator[Services]:
     """Answer until the end of the block."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, services))
-    services.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with listening(functools.partial(_Handler, services)) as services.port:
         yield services
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -12,7 +12,6 @@ import functools
 import http.server
 import json
 import ssl
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from cryptography import x509
 from tests.bootstrap.tokens import accepted
 from tests.certificates import self_signed
 from tests.ci.gitlab_services import read_token, token
+from tests.ci.loopback import listening
 from trainfleet.infra.bootstrap.schema import BootstrapSpec
 from trainfleet.local_cluster.stores import servers
 
@@ -231,14 +231,5 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def serve(services: TokenServices) -> Iterator[TokenServices]:
     """Answer until the end of the block."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, services))
-    server.daemon_threads = True
-    services.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with listening(functools.partial(_Handler, services)) as services.port:
         yield services
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
