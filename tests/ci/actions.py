@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.bootstrap.tokens import AUDIENCES
 from tests.bootstrap.tokens import Job as Claims
-from tests.ci.clouds import NOWHERE, RefusedTokenError
+from tests.ci.clouds import NO_PROXY, NOWHERE, RefusedTokenError
 from tests.ci.forge import REPOSITORY, Forge, git
 from tests.ci.gitlab_services import token
 from tests.ci.token_services import ASSERTION, ENTRA
@@ -94,7 +94,7 @@ def log_in(job: _Steps, given: Given) -> None:
     except RefusedTokenError as error:
         raise ActionError(str(error)) from error
     # Requests to the cloud's own API get no answer, at once.
-    job.exported |= {"HTTPS_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1", "AWS_MAX_ATTEMPTS": "1"}
+    job.exported |= {"HTTPS_PROXY": NOWHERE, "NO_PROXY": NO_PROXY, "AWS_MAX_ATTEMPTS": "1"}
     if not given["aws-region"]:
         raise ActionError("aws-region is missing")
 
@@ -117,7 +117,7 @@ def _export_login(job: _Steps) -> str:
     host = job.host_run.host
     assert host.tokens is not None
     bearer, url = json.dumps(_claims(job)), f"{host.tokens.address}/job-token?api-version=2.0"
-    job.exported |= host.tokens.environment(job.folder / "home", host.clouds.store.port)
+    job.exported |= host.tokens.environment(job.folder / "home", host.clouds.endpoint)
     job.exported |= {"ACTIONS_ID_TOKEN_REQUEST_URL": url, "ACTIONS_ID_TOKEN_REQUEST_TOKEN": bearer}
     return url
 

@@ -23,7 +23,7 @@ import yaml
 from tests.bootstrap.tokens import Job as Claims
 from tests.ci import gitlab_rules as rules
 from tests.ci.actions import git_file, write_environment
-from tests.ci.clouds import NOWHERE
+from tests.ci.clouds import NO_PROXY, NOWHERE
 from tests.ci.forge import REPOSITORY, Forge, git
 from tests.ci.gitlab_services import Services, token
 from tests.ci.runner import KEPT, ROOT, Job
@@ -277,9 +277,8 @@ class _Script:
         exchange = f"{sys.executable} {Path(__file__).with_name('exchange_token.py')}"
         (self.home / "aws").write_text(f"[default]\ncredential_process = {exchange}\n")
         credentials = {name for name in store if name.startswith("AWS_") and "METADATA" not in name}
-        other = (
-            self.host.tokens.environment(self.home, services.clouds.store.port) if self.host.tokens else {}
-        )
+        tokens = self.host.tokens
+        other = tokens.environment(self.home, services.clouds.endpoint) if tokens else {}
         return {
             **{name: os.environ[name] for name in KEPT if name in os.environ},
             **{name: value for name, value in store.items() if name not in credentials},
@@ -288,11 +287,12 @@ class _Script:
             "PATH": f"{self.tools}:/usr/local/bin:/usr/bin:/bin",
             "NO_COLOR": "1",
             "AWS_ENDPOINT_URL_STS": f"http://127.0.0.1:{services.port}",
-            "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{services.clouds.store.port}",
+            "AWS_ENDPOINT_URL_S3": services.clouds.endpoint,
+            "TRAINFLEET_S3_ENDPOINT": services.clouds.endpoint,
             "AWS_CONFIG_FILE": str(self.home / "aws"),
             "AWS_MAX_ATTEMPTS": "1",
             "HTTPS_PROXY": NOWHERE,
-            "NO_PROXY": "127.0.0.1",
+            "NO_PROXY": NO_PROXY,
             **other,
             **self.host.environment,
             **self.variables,

@@ -10,7 +10,7 @@ import yaml
 from tests.ci.conftest import log_groups
 from tests.ci.forge import Forge
 from tests.ci.gitlab import GitLab, Pipeline, Variable, run_pipeline
-from tests.ci.test_cycle import ALL, delete, smoke_training
+from tests.ci.test_cycle import ALL, delete
 from trainfleet.ci.approval import LABEL
 
 pytestmark = [pytest.mark.deep, pytest.mark.timeout(1800)]
@@ -68,9 +68,7 @@ def test_a_merge_request_is_reviewed_merged_and_applied(gitlab: GitLab) -> None:
     }
     assert ends["apply"] == {":environment_protected:true:deployment_tier:production"}
     assert ends["plan"] == {":environment_protected::deployment_tier:"}
-    published = clouds.store.folder / "runs" / "contracts" / "prod.json"
-    values = {"url": str(published), "CI_JOB_ID": "7"}
-    assert "name: smoke-7" in smoke_training(gitlab.forge.clone, ".gitlab/apply.yml", values)
+    assert (clouds.store.folder / "runs" / "contracts" / "prod.json").is_file()
 
     number = without_audit(gitlab.forge)
     assumed = len(clouds.assumed)

@@ -55,7 +55,7 @@ import pulumi_gcp as gcp
 
 STACK = pulumi.get_stack()
 RESOURCE
-pulumi.export("platform", json.loads("""CONTRACT"""))
+pulumi.export("platform", json.loads(r"""CONTRACT"""))
 '''
 Untrust = Callable[[TokenServices], None]
 

@@ -21,6 +21,7 @@ from cryptography import x509
 
 from tests.bootstrap.tokens import accepted
 from tests.certificates import self_signed
+from tests.ci.clouds import NO_PROXY
 from tests.ci.gitlab_services import read_token, token
 from tests.ci.loopback import listening
 from trainfleet.infra.bootstrap.schema import BootstrapSpec
@@ -145,21 +146,21 @@ class TokenServices:
             }  # fmt: skip
         return 403, {"error": "not a token of this cloud"}
 
-    def environment(self, folder: Path, gateway: int) -> dict[str, str]:
+    def environment(self, folder: Path, gateway: str) -> dict[str, str]:
         """What the clients of a job need: the proxy, its CA, and keys of the state's gateway for their login."""
         keys = Path(__file__).with_name("cloud_keys.py")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "aws").write_text(f"[default]\ncredential_process = {_python()} {keys}\n")
         return {
             "HTTPS_PROXY": self.address,
-            "NO_PROXY": "127.0.0.1",
+            "NO_PROXY": NO_PROXY,
             "REQUESTS_CA_BUNDLE": str(self.ca),
             "KEYS_OF_THE_GATEWAY": f"{self.address}/keys",
             "AWS_CONFIG_FILE": str(folder / "aws"),
-            "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{gateway}",
+            "AWS_ENDPOINT_URL_S3": gateway,
             "AWS_REGION": "us-east-1",
             "AWS_EC2_METADATA_DISABLED": "true",
-            "TRAINFLEET_S3_ENDPOINT": f"http://127.0.0.1:{gateway}",
+            "TRAINFLEET_S3_ENDPOINT": gateway,
         }
 
 
