@@ -122,6 +122,7 @@ def gitlab(simulated: Clouds, tmp_path: Path) -> Iterator[GitLab]:
         "PLAN_IDENTITY": [Variable(f"{ROLE}plan")],
         "APPLY_IDENTITY": [Variable(f"{ROLE}apply", stack) for stack in STACKS],
         "SMOKE_TRAINING": [Variable("no")],
+        "REVIEW_TOKEN": [Variable("review-token", "review", protected=False)],
         "ISSUES_TOKEN": [Variable("issues-token", "issues")],
         "UPDATE_TOKEN": [Variable("update-token", "update")],
     }

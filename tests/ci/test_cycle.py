@@ -194,17 +194,20 @@ def test_a_fork_gets_a_review_and_no_token(host: Host, simulated: Clouds) -> Non
 
 
 class Stopped:
-    """Stops the simulated cloud before it creates one resource, until it is released; then nothing is created."""
+    """Stops the simulated cloud before it creates one resource, until it is released; by then, the engine is gone or
+    not.
+    """
 
-    def __init__(self, found: Clouds, name: str) -> None:
+    def __init__(self, found: Clouds, name: str, *, lost: bool = True) -> None:
         self.reached, self.released = threading.Event(), threading.Event()
         create = found.cloud.create
 
         def stop(record: CloudObject, timeout: float = 0.0) -> None:
             if record.urn.endswith(f"::{name}") and not self.released.is_set():
                 self.reached.set()
-                self.released.wait(120)
-                raise InjectedFaultError("the engine is gone")
+                self.released.wait(300)
+                if lost:
+                    raise InjectedFaultError("the engine is gone")
             create(record, timeout)
 
         found.cloud.create = stop  # type: ignore[method-assign] # of this cloud only
