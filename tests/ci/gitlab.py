@@ -24,7 +24,7 @@ import yaml
 
 from tests.bootstrap.tokens import Job as Claims
 from tests.ci import gitlab_rules as rules
-from tests.ci.actions import git_file, write_environment
+from tests.ci.actions import git_file, write_az, write_environment
 from tests.ci.clouds import NO_PROXY, NOWHERE
 from tests.ci.forge import REPOSITORY, Forge, git
 from tests.ci.gitlab_services import Services, token
@@ -341,6 +341,7 @@ class _Script:
         if image.startswith("pulumi/pulumi:"):
             assert image == f"pulumi/pulumi:{engine.version}", f"{self.name}: {image}, not {engine.version}"
             self.host.services.clouds.write_pulumi(self.tools)
+            write_az(self.tools)
         # A push with the token of the project reaches the repository; one without it nothing.
         for value in (each.value for each in self.host.variables.get("UPDATE_TOKEN", [])):
             url = f"https://update:{value}@{SERVER}/{REPOSITORY}.git"

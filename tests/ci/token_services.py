@@ -12,7 +12,9 @@ import functools
 import http.server
 import json
 import ssl
+import time
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -59,6 +61,10 @@ class TokenServices:
         self.assumed: list[tuple[str, str]] = []
         """The identities that jobs assumed, with the subjects of their tokens."""
         self.issued: set[str] = set()
+        self.lifetime_s = 600.0
+        """How long a token of a job and keys of the gateway are valid."""
+        self.requested: list[str] = []
+        """The audiences of the tokens that jobs requested."""
 
     @property
     def address(self) -> str:
@@ -121,6 +127,9 @@ class TokenServices:
         """Microsoft identity platform: client credentials with a federated credential."""
         claims = read_token(form["client_assertion"])
         identity = _identity("azure", form["client_id"])
+        if float(claims.pop("exp", "inf")) < time.time():
+            what = "AADSTS700024: Client assertion is not within its valid time range."
+            return 401, {"error": "invalid_client", "error_description": what}
         trusted = accepted("azure", self.spec, claims)
         if form["client_assertion_type"] != ASSERTION or identity not in trusted:
             what = "AADSTS700213: No matching federated identity record found for presented assertion subject"
@@ -138,11 +147,13 @@ class TokenServices:
     def local(self, path: str, query: Mapping[str, str], bearer: str) -> Answer:
         """Answer a request without TLS: GitHub's token of a job, and keys of the gateway for a cloud's token."""
         if path == "/job-token":
-            return 200, {"value": token({**json.loads(bearer), "aud": query["audience"]})}
+            claims = {**json.loads(bearer), "aud": query["audience"]}
+            self.requested.append(claims["aud"])
+            return 200, {"value": token({**claims, "exp": f"{time.time() + self.lifetime_s:.0f}"})}
         if path == "/keys" and bearer in self.issued:
             return 200, {
                 "Version": 1, "AccessKeyId": servers.KEY, "SecretAccessKey": servers.SECRET, "SessionToken": "",
-                "Expiration": "2099-01-01T00:00:00Z",
+                "Expiration": datetime.fromtimestamp(time.time() + self.lifetime_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             }  # fmt: skip
         return 403, {"error": "not a token of this cloud"}
 
