@@ -25,7 +25,7 @@ def request_token(audience: str) -> str:
     """Request a token of this job.
 
     Raises:
-        InputError: this is no job of GitHub, or it may not request tokens.
+        InputError: this is not a job of GitHub, or it may not request tokens.
         TrainfleetError: GitHub gives none.
     """
     url = os.environ.get("ACTIONS_ID_TOKEN_REQUEST_URL", "")
