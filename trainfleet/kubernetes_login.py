@@ -47,6 +47,17 @@ def login_errors(name: str) -> Iterator[None]:
         raise InputError("cannot log in to the cluster", [Problem(name, what, "log in to the cloud again")])
 
 
+def client_settings() -> Any:
+    """The settings of a Kubernetes client, for `load_kube_config`."""
+    from kubernetes import client
+
+    settings = client.Configuration()
+    settings.retries = False
+    # NOTE: the client reads HTTPS_PROXY, and drops what it reads from NO_PROXY (kubernetes 35).
+    settings.no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
+    return settings
+
+
 def renewal(user: str, kubeconfig: str = "") -> str:
     """How a user gets a new login.
 

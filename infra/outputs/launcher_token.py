@@ -18,7 +18,7 @@ from typing import Any
 
 from trainfleet.console import install_hint
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
-from trainfleet.kubernetes_login import login_errors
+from trainfleet.kubernetes_login import client_settings, login_errors
 from trainfleet.workspace import key_files
 
 TIMEOUT_S = 30
@@ -184,10 +184,9 @@ def _request(login: Login, method: str, path: str, body: dict[str, Any] | None =
 
 def _settings(login: Login) -> Any:
     """The client's settings with the login of a kubeconfig."""
-    from kubernetes import client, config
+    from kubernetes import config
 
-    settings = client.Configuration()
-    settings.retries = False
+    settings = client_settings()
     given = login.kubeconfig
     with login_errors(login.context):
         if isinstance(given, Mapping):

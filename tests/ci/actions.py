@@ -10,12 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.bootstrap.tokens import AUDIENCES
 from tests.bootstrap.tokens import Job as Claims
-from tests.ci.clouds import NOWHERE, RefusedTokenError
+from tests.ci.clouds import NO_PROXY, NOWHERE, RefusedTokenError
 from tests.ci.forge import REPOSITORY, Forge, git
-from tests.ci.gitlab_services import token
-from tests.ci.token_services import ASSERTION, ENTRA
 from trainfleet.infra.bootstrap.aws.identities import APPLY_S, PLAN_S
 from trainfleet.toolchain import cache_folder
 
@@ -60,6 +57,13 @@ def check_out(job: _Steps, given: Given) -> None:
     write_environment(job.workspace, run.host.python)
 
 
+def write_az(folder: Path) -> None:
+    """Write the `az` of an image: it installs a kubelogin."""
+    script = folder / "az"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{Path(__file__).with_name("az.py")}" "$@"\n')
+    script.chmod(0o755)
+
+
 def write_environment(workspace: Path, python: str) -> None:
     """Put an environment into a checkout, as `make setup` would install one: that of an interpreter."""
     tools = workspace / ".venv" / "bin"
@@ -94,7 +98,7 @@ def log_in(job: _Steps, given: Given) -> None:
     except RefusedTokenError as error:
         raise ActionError(str(error)) from error
     # Requests to the cloud's own API get no answer, at once.
-    job.exported |= {"HTTPS_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1", "AWS_MAX_ATTEMPTS": "1"}
+    job.exported |= {"HTTPS_PROXY": NOWHERE, "NO_PROXY": NO_PROXY, "AWS_MAX_ATTEMPTS": "1"}
     if not given["aws-region"]:
         raise ActionError("aws-region is missing")
 
@@ -103,8 +107,6 @@ def _claims(job: _Steps) -> dict[str, str]:
     """The claims of the job's token, before somebody asks for an audience."""
     tokens = job.host_run.host.tokens
     assert tokens is not None
-    if job.granted.get("id-token") != "write":
-        raise ActionError("the job has no OIDC token (permissions: id-token)")
     run = job.host_run
     pull_request = run.event == "pull_request"
     ref = run.ref.removeprefix("refs/heads/")
@@ -112,19 +114,20 @@ def _claims(job: _Steps) -> dict[str, str]:
     return made.claims(tokens.spec)
 
 
-def _export_login(job: _Steps) -> str:
-    """Let the job request its token, and reach the token services; return the URL of its token."""
+def export_token_request(job: _Steps) -> None:
+    """Let the job request its token as GitHub does, and reach the token services of its cloud."""
     host = job.host_run.host
     assert host.tokens is not None
     bearer, url = json.dumps(_claims(job)), f"{host.tokens.address}/job-token?api-version=2.0"
-    job.exported |= host.tokens.environment(job.folder / "home", host.clouds.store.port)
+    job.exported |= host.tokens.environment(job.folder / "home", host.clouds.endpoint)
     job.exported |= {"ACTIONS_ID_TOKEN_REQUEST_URL": url, "ACTIONS_ID_TOKEN_REQUEST_TOKEN": bearer}
-    return url
 
 
 def log_in_to_google(job: _Steps, given: Given) -> None:
     """Write the credentials that google-github-actions/auth writes; the clients of the job exchange them."""
-    url, provider = _export_login(job), given["workload_identity_provider"]
+    if job.granted.get("id-token") != "write":
+        raise ActionError("the job has no OIDC token (permissions: id-token)")
+    url, provider = job.exported["ACTIONS_ID_TOKEN_REQUEST_URL"], given["workload_identity_provider"]
     account = f"projects/-/serviceAccounts/{given['service_account']}:generateAccessToken"
     bearer = job.exported["ACTIONS_ID_TOKEN_REQUEST_TOKEN"]
     file = job.folder / "google.json"
@@ -142,28 +145,6 @@ def log_in_to_google(job: _Steps, given: Given) -> None:
     }
     file.write_text(json.dumps(document))
     job.exported["GOOGLE_APPLICATION_CREDENTIALS"] = str(file)
-
-
-def log_in_to_azure(job: _Steps, given: Given) -> None:
-    """Log the Azure CLI in with the token of the job, as azure/login does; it then has tokens of that client."""
-    _export_login(job)
-    tokens = job.host_run.host.tokens
-    assert tokens is not None
-    form = {
-        "client_id": given["client-id"],
-        "client_assertion_type": ASSERTION,
-        "client_assertion": token(_claims(job) | {"aud": AUDIENCES["azure"]}),
-        "scope": "https://storage.azure.com/.default",
-    }
-    code, answer = tokens.exchange(ENTRA, f"/{given['tenant-id']}/oauth2/v2.0/token", form, "")
-    if code != 200:
-        raise ActionError(str(answer["error_description"]))
-    if not given["subscription-id"]:
-        raise ActionError("subscription-id is missing")
-    document = {"accessToken": answer["access_token"], "expires_on": 4070908800, "tokenType": "Bearer"}
-    az = job.folder / "tools" / "az"
-    az.write_text(f"#!/bin/sh\ncat <<'EOF'\n{json.dumps(document)}\nEOF\n")
-    az.chmod(0o755)
 
 
 def upload(job: _Steps, given: Given) -> None:
@@ -217,6 +198,5 @@ ACTIONS: dict[str, Callable[[Any, Given], dict[str, str] | None]] = {
     "aws-actions/configure-aws-credentials": log_in,
     "google-github-actions/auth": log_in_to_google,
     "google-github-actions/setup-gcloud": nothing,
-    "azure/login": log_in_to_azure,
     "github/codeql-action/upload-sarif": upload_sarif,
 }

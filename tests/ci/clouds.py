@@ -15,6 +15,8 @@ from trainfleet.rehearsal.simulation import provider
 from trainfleet.rehearsal.simulation.state import Cloud
 
 NOWHERE = "http://127.0.0.1:9"
+LOOPBACK = "127.1"
+NO_PROXY = f"127.0.0.1,{LOOPBACK}"
 
 
 class RefusedTokenError(Exception):
@@ -45,6 +47,13 @@ class Clouds:
         """The same as the bootstrap's `stateUrl`, for a client that finds the gateway and the STS in AWS_ENDPOINT_URL_*."""
         return f"{self.store.url}{build.QUERY}us-east-1"
 
+    @property
+    def endpoint(self) -> str:
+        """The gateway for launches: they refuse the loopback interface by its usual names, which in a pod is the pod's
+        own. The pods of the stand-in for a cluster are on this machine.
+        """
+        return f"http://{LOOPBACK}:{self.store.port}"
+
     def assume(self, role: str, subject: str) -> dict[str, str]:
         """Exchange the token of a job for credentials; return their environment.
 
@@ -54,7 +63,7 @@ class Clouds:
         if self.trust.get(role) != subject:
             raise RefusedTokenError(f"{role!r} does not trust {subject}")
         self.assumed.append((role, subject))
-        return self.store.environment(self.store.port)
+        return self.store.environment(self.store.port) | {"TRAINFLEET_S3_ENDPOINT": self.endpoint}
 
     def write_pulumi(self, folder: Path) -> None:
         """Write a `pulumi` that runs the real engine on the simulated clouds, as pulumi/actions installs one."""
@@ -64,6 +73,7 @@ class Clouds:
         script.write_text(
             f"""#!/bin/sh
 export PULUMI_HOME="${{PULUMI_HOME:-$HOME/.pulumi}}" PULUMI_SKIP_UPDATE_CHECK=true
+if [ -n "$AWS_ENDPOINT_URL_S3" ]; then export AWS_ENDPOINT_URL_S3=http://127.0.0.1:{self.store.port}; fi # by its IP address
 export PULUMI_DEBUG_PROVIDERS="${{PULUMI_DEBUG_PROVIDERS:-{self.providers}}}"
 export PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION=true
 export PULUMI_CONFIG_PASSPHRASE="${{PULUMI_CONFIG_PASSPHRASE:-key-of-the-kms}}"

@@ -34,7 +34,7 @@ for name in ("audit", "access"):
     aws.cloudwatch.LogGroup(
         f"acme-{name}", name=f"{STACK}-{name}", retention_in_days=365, kms_key_id=KEY, tags=TAGS
     )
-pulumi.export("platform", json.loads("""CONTRACT"""))
+pulumi.export("platform", json.loads(r"""CONTRACT"""))
 pulumi.export("other", pulumi.Output.secret("of-the-program"))
 '''
 
@@ -46,9 +46,10 @@ def simulated(tmp_path: Path) -> Iterator[Clouds]:
         yield found
 
 
-def write_small_program(folder: Path) -> None:
-    """Put two log groups in place of the platform: it makes a cycle fast."""
-    contract = partly_known("acme", "aws", bucket_url="s3://runs/platform", namespace="training")
+def write_small_program(folder: Path, **known: object) -> None:
+    """Put two log groups in place of the platform: it makes a cycle fast. `known` is in its outputs."""
+    known = {"namespace": "training", **known}
+    contract = partly_known("acme", "aws", bucket_url="s3://runs/platform", **known)
     (folder / "stacks" / "__main__.py").write_text(PROGRAM.replace("CONTRACT", contract.model_dump_json()))
 
 
@@ -121,6 +122,7 @@ def gitlab(simulated: Clouds, tmp_path: Path) -> Iterator[GitLab]:
         "PLAN_IDENTITY": [Variable(f"{ROLE}plan")],
         "APPLY_IDENTITY": [Variable(f"{ROLE}apply", stack) for stack in STACKS],
         "SMOKE_TRAINING": [Variable("no")],
+        "REVIEW_TOKEN": [Variable("review-token", "review", protected=False)],
         "ISSUES_TOKEN": [Variable("issues-token", "issues")],
         "UPDATE_TOKEN": [Variable("update-token", "update")],
     }

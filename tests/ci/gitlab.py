@@ -2,18 +2,20 @@
 
 `include`, `extends`, `rules`, `needs`, variables with their scopes and protection, `id_tokens`, artifacts with
 reports, and environments are honoured as far as the generated pipeline uses them; an unknown key is an error.
-Not emulated: images (jobs run in this machine's shell), timeouts, caches (the engine's is restored),
-`resource_group`, and the signature of tokens.
+Not emulated: images (jobs run in this machine's shell), timeouts, caches (the engine's is restored), and the signature
+of tokens.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import threading
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,8 @@ import yaml
 
 from tests.bootstrap.tokens import Job as Claims
 from tests.ci import gitlab_rules as rules
-from tests.ci.actions import git_file, write_environment
-from tests.ci.clouds import NOWHERE
+from tests.ci.actions import git_file, write_az, write_environment
+from tests.ci.clouds import NO_PROXY, NOWHERE
 from tests.ci.forge import REPOSITORY, Forge, git
 from tests.ci.gitlab_services import Services, token
 from tests.ci.runner import KEPT, ROOT, Job
@@ -33,7 +35,7 @@ from trainfleet.toolchain import cache_folder
 GLOBAL = {"stages", "include", "default", "variables", "workflow"}
 JOB_KEYS = {
     "stage", "image", "id_tokens", "before_script", "script", "rules", "variables", "artifacts", "environment",
-    "resource_group", "needs", "timeout", "cache",
+    "resource_group", "needs", "timeout", "cache", "allow_failure",
 }  # fmt: skip
 SERVER = "gitlab.test"
 
@@ -63,6 +65,21 @@ class GitLab:
     tokens: TokenServices | None = None
     """Those of a repository of Google Cloud or Azure; None: of AWS, whose STS is one of the services."""
     runs: int = 0
+    waiting: threading.Event = field(default_factory=threading.Event)
+    """Set once a job waits for another one of its resource group."""
+    groups: dict[str, threading.Lock] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def exclusively(self, group: str) -> Iterator[None]:
+        """Run one job of a resource group at a time."""
+        lock = self.groups.setdefault(group, threading.Lock()) if group else threading.Lock()
+        if not lock.acquire(blocking=False):
+            self.waiting.set()
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
 
 
 @dataclass
@@ -78,6 +95,8 @@ class Pipeline:
     reports: dict[str, dict[str, str]] = field(default_factory=dict)
     """The dotenv report of each job."""
     script: Callable[[str, str], None] = lambda _job, _script: None
+    from_fork: bool = False
+    """Whether it runs in the project of a fork, which has no variables of this one."""
 
 
 def run_pipeline(
@@ -102,6 +121,8 @@ def run_pipeline(
     host.runs += 1
     known = _predefined(host, source, merge_request) | variables
     pipeline = Pipeline(host.runs, source, known, protected="CI_COMMIT_BRANCH" in known, script=before)
+    if merge_request:
+        pipeline.from_fork = host.forge.pull(merge_request)["head_repository"] != REPOSITORY
     document = _document(host.forge, known["CI_COMMIT_SHA"])
     workflow = document["workflow"]["rules"]
     assert rules.choose(workflow, known, ()), "the workflow's rules create no pipeline"
@@ -142,6 +163,7 @@ def _run(
         assert each in order, f"{name} needs {each}, which the pipeline does not have"
     waits = [each for each in needed if done[each].result != "success"]
     # A manual job that may fail holds nothing up.
+    waits = [] if chosen[name].always else waits
     if [each for each in waits if not (done[each].result == "manual" and not chosen[each].blocks)]:
         done[name] = Job(name, "skipped")
         return
@@ -151,13 +173,15 @@ def _run(
         if not started:
             done[name] = Job(name, "manual")
             return
-    done[name] = _Script(host, pipeline, name, job, common, needed).run()
+    with host.exclusively(job.get("resource_group", "")):
+        done[name] = _Script(host, pipeline, name, job, common, needed).run()
 
 
 def _predefined(host: GitLab, source: str, number: int) -> dict[str, str]:
     forge = host.forge
     known = {
         "CI": "true",
+        "GITLAB_CI": "true",
         "CI_PIPELINE_SOURCE": source,
         "CI_DEFAULT_BRANCH": "main",
         "CI_PROJECT_PATH": REPOSITORY,
@@ -219,13 +243,17 @@ class _Script:
 
     def _variables(self, common: Mapping[str, str]) -> dict[str, str]:
         """All variables by GitLab's precedence, the strongest last, with references expanded."""
-        project = {
-            name: variable.value
-            for name, found in self.host.variables.items()
-            for variable in sorted(found, key=lambda each: each.scope)
-            if variable.scope in ("", self.environment)
-            and (self.pipeline.protected or not variable.protected)
-        }
+        project = (
+            {}
+            if self.pipeline.from_fork
+            else {
+                name: variable.value
+                for name, found in self.host.variables.items()
+                for variable in sorted(found, key=lambda each: each.scope)
+                if variable.scope in ("", self.environment)
+                and (self.pipeline.protected or not variable.protected)
+            }
+        )
         reports = {
             key: value for each in self.needed for key, value in self.pipeline.reports.get(each, {}).items()
         }
@@ -277,9 +305,8 @@ class _Script:
         exchange = f"{sys.executable} {Path(__file__).with_name('exchange_token.py')}"
         (self.home / "aws").write_text(f"[default]\ncredential_process = {exchange}\n")
         credentials = {name for name in store if name.startswith("AWS_") and "METADATA" not in name}
-        other = (
-            self.host.tokens.environment(self.home, services.clouds.store.port) if self.host.tokens else {}
-        )
+        tokens = self.host.tokens
+        other = tokens.environment(self.home, services.clouds.endpoint) if tokens else {}
         return {
             **{name: os.environ[name] for name in KEPT if name in os.environ},
             **{name: value for name, value in store.items() if name not in credentials},
@@ -288,11 +315,12 @@ class _Script:
             "PATH": f"{self.tools}:/usr/local/bin:/usr/bin:/bin",
             "NO_COLOR": "1",
             "AWS_ENDPOINT_URL_STS": f"http://127.0.0.1:{services.port}",
-            "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{services.clouds.store.port}",
+            "AWS_ENDPOINT_URL_S3": services.clouds.endpoint,
+            "TRAINFLEET_S3_ENDPOINT": services.clouds.endpoint,
             "AWS_CONFIG_FILE": str(self.home / "aws"),
             "AWS_MAX_ATTEMPTS": "1",
             "HTTPS_PROXY": NOWHERE,
-            "NO_PROXY": "127.0.0.1",
+            "NO_PROXY": NO_PROXY,
             **other,
             **self.host.environment,
             **self.variables,
@@ -313,6 +341,7 @@ class _Script:
         if image.startswith("pulumi/pulumi:"):
             assert image == f"pulumi/pulumi:{engine.version}", f"{self.name}: {image}, not {engine.version}"
             self.host.services.clouds.write_pulumi(self.tools)
+            write_az(self.tools)
         # A push with the token of the project reaches the repository; one without it nothing.
         for value in (each.value for each in self.host.variables.get("UPDATE_TOKEN", [])):
             url = f"https://update:{value}@{SERVER}/{REPOSITORY}.git"

@@ -20,6 +20,8 @@ class Chosen:
     manual: bool = False
     blocks: bool = True
     """Whether later stages wait for it while nobody started it."""
+    always: bool = False
+    """Whether it runs also after a failure."""
 
 
 def holds(source: str, variables: Mapping[str, str]) -> bool:
@@ -90,12 +92,12 @@ def choose(
         if "changes" in rule and not any(matches(file, rule["changes"]) for file in files):
             continue
         when = rule.get("when", "on_success")
-        if when not in ("on_success", "manual", "never"):
+        if when not in ("on_success", "manual", "always", "never"):
             raise UnknownFormError(str(rule))
         if when == "never":
             return None
         # A manual job blocks if a rule makes it manual, unless it is allowed to fail.
-        return Chosen(when == "manual", not rule.get("allow_failure", False))
+        return Chosen(when == "manual", not rule.get("allow_failure", False), when == "always")
     return None
 
 

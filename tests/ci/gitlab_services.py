@@ -1,4 +1,4 @@
-"""What GitLab's jobs call over HTTP: the STS of AWS, which checks a job's token, and GitLab's API of issues."""
+"""What GitLab's jobs call over HTTP: the STS of AWS, which checks a job's token, and GitLab's API of issues and notes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextlib
 import functools
 import http.server
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,12 @@ from urllib.parse import parse_qs, urlsplit
 
 from tests.bootstrap.tokens import AUDIENCES, accepted
 from tests.ci.clouds import Clouds
+from tests.ci.loopback import listening
 from trainfleet.infra.bootstrap.schema import BootstrapSpec
 from trainfleet.local_cluster.stores import servers
 
+BOT = 4711
+"""The user of the project access token that writes notes."""
 ROLE = "arn:aws:iam::111122223333:role/ci-"
 
 
@@ -42,6 +44,8 @@ class Services:
     def __init__(self, clouds: Clouds, spec: BootstrapSpec, data: Path, issues_token: str) -> None:
         self.clouds, self.spec, self.data, self.issues_token = clouds, spec, data, issues_token
         self.port = 0
+        self.review_token, self.may_comment = "review-token", True
+        """A project access token, and whether its role may write notes."""
 
     def assume(self, form: Mapping[str, str]) -> tuple[int, str]:
         """`AssumeRoleWithWebIdentity`."""
@@ -93,6 +97,30 @@ class Services:
         self.data.write_text(json.dumps(document, indent=1))
         return 201 if verb == "POST" else 200, {}
 
+    def notes(self, verb: str, path: str, form: Mapping[str, str], given: str) -> tuple[int, Any]:
+        """List, create and change the notes of a merge request, and say who asks."""
+        if given != self.review_token:
+            return 401, {"message": "401 Unauthorized"}
+        if path.endswith("/user"):
+            return 200, {"id": BOT}
+        number, _, note = path.partition("/merge_requests/")[2].partition("/notes")
+        document = json.loads(self.data.read_text())
+        found = document["pulls"][int(number) - 1].setdefault("notes", [])
+        if verb == "GET":
+            size, first = int(form["per_page"]), int(form["per_page"]) * (int(form["page"]) - 1)
+            return 200, found[first : first + min(size, 100)]
+        if not self.may_comment:
+            return 403, {"message": "403 Forbidden"}
+        if verb == "POST":
+            found.append({"id": len(found) + 1, "author": {"id": BOT}, "body": form["body"]})
+        else:
+            changed = found[int(note.lstrip("/")) - 1]
+            if changed["author"]["id"] != BOT:
+                return 403, {"message": "403 Forbidden"}
+            changed["body"] = form["body"]
+        self.data.write_text(json.dumps(document, indent=1))
+        return 201 if verb == "POST" else 200, {}
+
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # a client of Go loses an answer whose connection is closed at once
@@ -106,9 +134,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
         form = {key: values[0] for key, values in parse_qs(f"{url.query}&{body}").items()}
-        if url.path.startswith("/api/v4/projects/"):
+        if url.path.startswith("/api/v4/"):
             token_ = self.headers.get("PRIVATE-TOKEN", "")
-            code, found = self.services.issues(self.command, url.path, form, token_)
+            answer = self.services.issues if "/issues" in url.path else self.services.notes
+            code, found = answer(self.command, url.path, form, token_)
             text, kind = json.dumps(found), "application/json"
         elif form["Action"] == "AssumeRoleWithWebIdentity":
             (code, text), kind = self.services.assume(form), "text/xml"
@@ -129,13 +158,5 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def serve(services: Services) -> Iterator[Services]:
     """Answer until the end of the block."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, services))
-    services.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with listening(functools.partial(_Handler, services)) as services.port:
         yield services
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

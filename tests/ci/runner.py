@@ -7,6 +7,7 @@ the same effect, see actions.py. A called action of the repository is run as it 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import yaml
 
 from tests.ci import actions
@@ -221,9 +223,24 @@ class _Steps:
         self.exported: dict[str, str] = {}
         self.paths: list[str] = []
         self.done = Job(name)
+        if run.host.tokens is not None and granted.get("id-token") == "write":
+            actions.export_token_request(self)
 
     def run(self) -> Job:
-        """Run the steps and return the job."""
+        """Run the steps, end what they left running, and return the job."""
+        try:
+            return self._run()
+        finally:
+            self._end_orphans()
+
+    def _end_orphans(self) -> None:
+        """End the processes of the job that still run, as the runner does, by a variable that it gives them."""
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("RUNNER_TRACKING_ID") == str(self.folder):
+                    process.kill()
+
+    def _run(self) -> Job:
         if self.environment:
             before = "\n".join(each.summary for each in self.host_run.jobs.values())
             if not self.host_run.host.approve(str(self.environment), before):
@@ -287,6 +304,7 @@ class _Steps:
             "GITHUB_RUN_ID": str(run.number),
             "GITHUB_RUN_ATTEMPT": "1",
             "RUNNER_TEMP": str(self.temp),
+            "RUNNER_TRACKING_ID": str(self.folder),
             "FORGE": str(run.host.forge.data),
             "NO_COLOR": "1",
             **{name: str(file) for name, file in files.items()},
@@ -296,6 +314,7 @@ class _Steps:
             **interpolate(step.get("env", {}), context),
         }
         actions.write_gh(self.folder / "tools")
+        actions.write_az(self.folder / "tools")
         flags = ["--noprofile", "--norc", "-eo", "pipefail"] if step.get("shell") == "bash" else ["-e"]
         done = subprocess.run(
             ["bash", *flags, script],

@@ -126,7 +126,9 @@ def test_check_rehearses_tests_and_trains_on_gitlab(gitlab: GitLab) -> None:
     page.write_text(page.read_text() + "\nA line.\n")
     number = forge.open_pull_request("page", "Add a line")
     passed = run_pipeline(gitlab, "merge_request_event", merge_request=number)
-    assert results_of(passed) == {"check": "success", "diff": "success"}, logs_of(passed)
+    assert results_of(passed) == {"check": "success", "diff": "success", "comment": "success"}, logs_of(
+        passed
+    )
     log = passed.jobs["check"].log
     assert "Everything passed." in log
     assert "runs/spirals/report.html" in log  # the training

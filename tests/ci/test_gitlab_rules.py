@@ -64,7 +64,7 @@ APPLIED = {"plan-dev", "apply-dev", "plan-prod", "apply-prod"}
 @pytest.mark.parametrize(
     ("source", "more", "changed", "expected"),
     [
-        ("merge_request_event", {}, "stacks/a.py", {"check", "diff"}),
+        ("merge_request_event", {}, "stacks/a.py", {"check", "diff", "comment"}),
         ("push", {}, "stacks/a.py", {"check"} | APPLIED),
         ("push", {}, "README.md", {"check"}),
         ("web", {}, "", APPLIED),

@@ -4,6 +4,10 @@ the bootstrap of the same repository trusts it. The state is in the S3 gateway, 
 
 from __future__ import annotations
 
+import json
+import re
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,17 +16,19 @@ import pytest
 import yaml
 
 from tests.ci.clouds import Clouds
+from tests.ci.cluster import cluster
 from tests.ci.conftest import STACKS, repository
 from tests.ci.forge import REPOSITORY, Forge
 from tests.ci.gitlab import GitLab, Variable, run_pipeline
 from tests.ci.gitlab_services import Services
 from tests.ci.gitlab_services import serve as serve_gitlab
-from tests.ci.runner import Host, run_workflow
-from tests.ci.test_cycle import logs, results
+from tests.ci.runner import Host, Run, run_workflow
+from tests.ci.test_cycle import Stopped, logs, results
 from tests.ci.test_gitlab_cycle import PLAN_AND_APPLY
 from tests.ci.test_gitlab_cycle import logs as logs_of
 from tests.ci.test_gitlab_cycle import results as results_of
 from tests.ci.token_services import IDENTITIES, TokenServices, serve
+from trainfleet.infra.azure.cluster import kubeconfig
 from trainfleet.infra.bootstrap.schema import BOOTSTRAP_KEY, BootstrapSpec, parse_bootstrap
 from trainfleet.infra.outputs.contract import partly_known
 
@@ -55,7 +61,7 @@ import pulumi_gcp as gcp
 
 STACK = pulumi.get_stack()
 RESOURCE
-pulumi.export("platform", json.loads("""CONTRACT"""))
+pulumi.export("platform", json.loads(r"""CONTRACT"""))
 '''
 Untrust = Callable[[TokenServices], None]
 
@@ -106,6 +112,14 @@ def host(simulated: Clouds, tmp_path: Path, request: pytest.FixtureRequest) -> I
     }  # fmt: skip
     with serve(tokens):
         yield Host(forge, simulated, tmp_path, variables, tokens=tokens)
+
+
+@pytest.fixture
+def azure_host(host: Host) -> Host:
+    """A repository of Azure on GitHub, whose tokens are valid for half a minute."""
+    assert host.tokens is not None
+    host.tokens.lifetime_s = 30.0
+    return host
 
 
 def names(found: Clouds) -> set[str]:
@@ -163,3 +177,59 @@ def test_a_github_job_of_another_environment_does_not_apply(host: Host) -> None:
     assert refusal in run.jobs["dev / apply"].log
     assert {identity for identity, _ in host.tokens.assumed} == {"plan"}
     assert names(host.clouds) == set()
+
+
+def renew_every(host: Host, seconds: int) -> None:
+    """Change how often a job writes a new token into its file."""
+    file = host.forge.clone / ".github" / "actions" / "connect" / "action.yml"
+    assert "--every 120" in file.read_text()
+    file.write_text(file.read_text().replace("--every 120", f"--every {seconds}"))
+    host.forge.push_main("Change the login")
+
+
+@pytest.mark.parametrize("host", ["azure"], indirect=True)
+@pytest.mark.parametrize("every_s", [5, 3600])
+def test_an_apply_on_azure_outlives_the_token_of_its_job(azure_host: Host, every_s: int) -> None:
+    tokens = azure_host.tokens
+    assert tokens is not None
+    renew_every(azure_host, every_s)
+    stopped = Stopped(azure_host.clouds, "acme-audit", lost=False)
+    found: list[Run] = []
+    thread = threading.Thread(
+        target=lambda: found.append(run_workflow(azure_host, "apply", "push")), daemon=True
+    )
+    thread.start()
+    assert stopped.reached.wait(600)
+    began, before = time.monotonic(), len(tokens.assumed)
+    while time.monotonic() < began + tokens.lifetime_s + 5:  # the state is locked; nobody asks for anything
+        stopped.released.wait(1)
+    stopped.released.set()
+    thread.join(600)
+    (run,) = found
+    outlived = every_s < tokens.lifetime_s
+    assert results(run)["dev / apply"] == ("success" if outlived else "failure"), logs(run)
+    assert ("AADSTS700024" in run.jobs["dev / apply"].log) != outlived, logs(run)
+    assert (len(tokens.assumed) > before) == outlived  # the state was written with a new login
+
+
+@pytest.mark.parametrize("host", ["azure"], indirect=True)
+def test_the_smoke_training_on_azure_logs_in_to_the_cluster_as_the_environment(host: Host) -> None:
+    assert host.tokens is not None
+    with cluster("acme-dev") as platform:
+        platform.api.tokens = host.tokens.issued
+        login = kubeconfig("acme-dev", platform.api.address, "")
+        program = host.forge.clone / "stacks" / "__main__.py"
+        contract = partly_known(
+            "acme",
+            "azure",
+            bucket_url="s3://runs/platform",
+            **platform.contract | {"kubeconfig": json.dumps(login)},
+        )
+        before = program.read_text()
+        program.write_text(re.sub(r'r""".*"""', lambda _: f'r"""{contract.model_dump_json()}"""', before))
+        host.forge.push_main("Name the cluster")
+        host.variables[""]["SMOKE_TRAINING"] = ""
+        host.variables["prod"]["SMOKE_TRAINING"] = "no"
+        run = run_workflow(host, "apply", "push")
+        assert set(results(run).values()) == {"success"}, logs(run)
+        assert len(platform.runs) == 1

@@ -12,8 +12,9 @@ import functools
 import http.server
 import json
 import ssl
-import threading
+import time
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -22,7 +23,9 @@ from cryptography import x509
 
 from tests.bootstrap.tokens import accepted
 from tests.certificates import self_signed
+from tests.ci.clouds import NO_PROXY
 from tests.ci.gitlab_services import read_token, token
+from tests.ci.loopback import listening
 from trainfleet.infra.bootstrap.schema import BootstrapSpec
 from trainfleet.local_cluster.stores import servers
 
@@ -58,6 +61,10 @@ class TokenServices:
         self.assumed: list[tuple[str, str]] = []
         """The identities that jobs assumed, with the subjects of their tokens."""
         self.issued: set[str] = set()
+        self.lifetime_s = 600.0
+        """How long a token of a job and keys of the gateway are valid."""
+        self.requested: list[str] = []
+        """The audiences of the tokens that jobs requested."""
 
     @property
     def address(self) -> str:
@@ -120,6 +127,9 @@ class TokenServices:
         """Microsoft identity platform: client credentials with a federated credential."""
         claims = read_token(form["client_assertion"])
         identity = _identity("azure", form["client_id"])
+        if float(claims.pop("exp", "inf")) < time.time():
+            what = "AADSTS700024: Client assertion is not within its valid time range."
+            return 401, {"error": "invalid_client", "error_description": what}
         trusted = accepted("azure", self.spec, claims)
         if form["client_assertion_type"] != ASSERTION or identity not in trusted:
             what = "AADSTS700213: No matching federated identity record found for presented assertion subject"
@@ -137,29 +147,31 @@ class TokenServices:
     def local(self, path: str, query: Mapping[str, str], bearer: str) -> Answer:
         """Answer a request without TLS: GitHub's token of a job, and keys of the gateway for a cloud's token."""
         if path == "/job-token":
-            return 200, {"value": token({**json.loads(bearer), "aud": query["audience"]})}
+            claims = {**json.loads(bearer), "aud": query["audience"]}
+            self.requested.append(claims["aud"])
+            return 200, {"value": token({**claims, "exp": f"{time.time() + self.lifetime_s:.0f}"})}
         if path == "/keys" and bearer in self.issued:
             return 200, {
                 "Version": 1, "AccessKeyId": servers.KEY, "SecretAccessKey": servers.SECRET, "SessionToken": "",
-                "Expiration": "2099-01-01T00:00:00Z",
+                "Expiration": datetime.fromtimestamp(time.time() + self.lifetime_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             }  # fmt: skip
         return 403, {"error": "not a token of this cloud"}
 
-    def environment(self, folder: Path, gateway: int) -> dict[str, str]:
+    def environment(self, folder: Path, gateway: str) -> dict[str, str]:
         """What the clients of a job need: the proxy, its CA, and keys of the state's gateway for their login."""
         keys = Path(__file__).with_name("cloud_keys.py")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "aws").write_text(f"[default]\ncredential_process = {_python()} {keys}\n")
         return {
             "HTTPS_PROXY": self.address,
-            "NO_PROXY": "127.0.0.1",
+            "NO_PROXY": NO_PROXY,
             "REQUESTS_CA_BUNDLE": str(self.ca),
             "KEYS_OF_THE_GATEWAY": f"{self.address}/keys",
             "AWS_CONFIG_FILE": str(folder / "aws"),
-            "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{gateway}",
+            "AWS_ENDPOINT_URL_S3": gateway,
             "AWS_REGION": "us-east-1",
             "AWS_EC2_METADATA_DISABLED": "true",
-            "TRAINFLEET_S3_ENDPOINT": f"http://127.0.0.1:{gateway}",
+            "TRAINFLEET_S3_ENDPOINT": gateway,
         }
 
 
@@ -231,14 +243,5 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def serve(services: TokenServices) -> Iterator[TokenServices]:
     """Answer until the end of the block."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, services))
-    server.daemon_threads = True
-    services.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with listening(functools.partial(_Handler, services)) as services.port:
         yield services
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -19,9 +19,9 @@ CLOUDS = ("aws", "gcp", "azure", "local")
 GLOBAL = {"stages", "include", "default", "variables", "workflow"}
 KEYS = {
     "stage", "extends", "image", "id_tokens", "before_script", "script", "rules", "variables", "artifacts",
-    "environment", "resource_group", "needs", "timeout", "cache",
+    "environment", "resource_group", "needs", "timeout", "cache", "allow_failure",
 }  # fmt: skip
-TOKENS = ("UPDATE_TOKEN", "ISSUES_TOKEN", "CLOUD_TOKEN")
+TOKENS = ("REVIEW_TOKEN", "UPDATE_TOKEN", "ISSUES_TOKEN", "CLOUD_TOKEN")
 
 
 def pipeline(cloud: str) -> dict[str, Any]:
@@ -77,8 +77,8 @@ def test_every_reference_resolves(cloud: str) -> None:
         assert job["rules"], name  # without rules, a job runs in every pipeline
         for other in job.get("needs", []):
             assert stages.index(found[other]["stage"]) < stages.index(job["stage"]), name
-            assert job["rules"] == found[other]["rules"] or job["stage"].startswith("apply"), name
-    expected = {"check", "diff", "update", "propose"}
+            assert rules(job) == rules(found[other]) or job["stage"].startswith("apply"), name
+    expected = {"check", "diff", "comment", "update", "propose"}
     if cloud != "local":
         kinds = ("plan", "apply", "continue", "drift", "issue")
         expected |= {f"{kind}-{stack}" for kind in kinds for stack in ("dev", "prod")}
@@ -93,12 +93,24 @@ def test_every_script_parses(cloud: str) -> None:
         assert done.returncode == 0, f"{name}: {done.stderr}"
 
 
+def require_no_code(job: dict[str, Any]) -> None:
+    """The job runs nothing of the repository but its own script."""
+    assert job["variables"]["GIT_STRATEGY"] == "none"
+    lines = "\n".join(job["script"]).splitlines()
+    assert not [line for line in lines if "make" in line or "trainfleet" in line or ".venv" in line]
+
+
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_a_merge_request_reaches_no_credential(cloud: str) -> None:
     for name, job in jobs(cloud).items():
         if "merge_request_event" not in rules(job):
             continue
-        assert name in ("check", "diff")
+        assert name in ("check", "diff", "comment")
+        if name == "comment":
+            require_no_code(job)
+            assert [token for token in (*TOKENS, "IDENTITY") if token in str(job)] == ["REVIEW_TOKEN"]
+            assert job["environment"]["name"] == "review"  # the scope of its token
+            continue
         assert "id_tokens" not in job
         assert "environment" not in job  # variables of an environment's scope
         assert not [token for token in (*TOKENS, "IDENTITY") if token in str(job)]
@@ -117,4 +129,6 @@ def test_each_job_has_one_kind_of_credential(cloud: str) -> None:
         elif kinds == ["CLOUD_TOKEN"]:
             assert job["variables"]["IDENTITY"] == "$PLAN_IDENTITY", name
         if kinds and kinds != ["CLOUD_TOKEN"]:
-            assert not [line for line in job["script"] if "make" in line or "trainfleet" in line], name
+            assert job["environment"]["name"] not in ("dev", "prod"), name
+            if kinds != ["UPDATE_TOKEN"]:  # which pushes what another job has made
+                require_no_code(job)

@@ -13,6 +13,7 @@ from tests.init.conftest import CLOUDS, Init, options
 from trainfleet import __version__
 from trainfleet.errors import InputError
 from trainfleet.init.answers import Answers, complete
+from trainfleet.init.cli.init import _next_steps
 from trainfleet.init.render import render
 from trainfleet.init.requirement import Requirement, from_direct_url
 from trainfleet.init.write import RECORD, create
@@ -189,3 +190,11 @@ def test_the_requirement_repeats_where_trainfleet_came_from(
     document: dict[str, object], expected: str
 ) -> None:
     assert from_direct_url(document).line("aws") == expected
+
+
+def test_what_pip_does_not_find_is_used_from_this_environment(tmp_path: Path) -> None:
+    editable = _next_steps(tmp_path, answers("local"), Requirement())
+    assert "make check PYTHON=python" in editable
+    assert "requirements.txt does not say where pip finds" in editable
+    from_git = _next_steps(tmp_path, answers("local"), Requirement(" @ git+https://example.com/it@1a2b"))
+    assert "PYTHON=python" not in from_git

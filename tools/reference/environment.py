@@ -38,6 +38,7 @@ NOT_DOCUMENTED = {
     ),
     "ACTIONS_ID_TOKEN_REQUEST_URL": "set by GitHub in a job that may request a token",
     "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "set by GitHub in a job that may request a token",
+    "GITLAB_CI": "set by GitLab in every job",
     "KUBERNETES_SERVICE_HOST": "set by Kubernetes in every pod",
     "KUBERNETES_SERVICE_PORT": "set by Kubernetes in every pod",
     "HOME": "the operating system's",

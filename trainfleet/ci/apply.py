@@ -97,7 +97,7 @@ def reasons(stack: str, output: str) -> list[Problem]:
         holder = re.search(r"created by .*", output)
         return [_locked(stack, holder.group(0).strip() if holder else "another apply runs")]
     if _VIOLATES in output:
-        fix = "plan and review again: start the workflow again, or pulumi preview --save-plan"
+        fix = "plan and review again: start the workflow or pipeline again, or pulumi preview --save-plan"
         return [Problem(stack, "changed since the plan was reviewed: the plan does not fit any more", fix)]
     return []
 
@@ -107,8 +107,15 @@ def _locked(stack: str, holder: str) -> Problem:
         stack,
         f"is locked: {holder}",
         f"wait for that apply; if its job is gone: pulumi cancel --stack {stack} --yes"
-        " (CI: the workflow `continue` with `cancel`), then plan again",
+        f" ({_in_ci(stack, 'cancel')}), then plan again",
     )
+
+
+def _in_ci(stack: str, command: str) -> str:
+    """How the generated workflows do it."""
+    if os.environ.get("GITLAB_CI"):
+        return f"CI: the job `continue-{stack}` of a pipeline that is started with COMMAND={command}"
+    return f"CI: the workflow `continue` with `{command}`"
 
 
 def _again(stack: str) -> Problem:
@@ -142,11 +149,11 @@ def _problems(stack: str, operations: Iterable[dict[str, Any]]) -> Iterable[Prob
         urn = operation["resource"]["urn"]
         kind, name = operation["type"], urn.rsplit("::", 1)[-1]
         refresh = f"pulumi refresh --stack {stack} --yes --skip-preview"
-        fix = f"{refresh} (CI: the workflow `continue` with `refresh`)"
+        fix = f"{refresh} ({_in_ci(stack, 'refresh')})"
         if kind == "creating":
             fix = (
                 f"look whether it exists in the cloud. If not: {refresh} --clear-pending-creates"
-                f" (CI: the workflow `continue` with `clear-pending-creates`). If it does, with its id:"
+                f" ({_in_ci(stack, 'clear-pending-creates')}). If it does, with its id:"
                 f" {refresh} --import-pending-creates '{urn}' --import-pending-creates ID"
             )
         yield Problem(name, f"was {kind} when an apply ended, and the state does not know the result", fix)

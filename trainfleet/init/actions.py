@@ -15,7 +15,6 @@ ACTIONS = {
     "aws": "aws-actions/configure-aws-credentials@8df5847569e6427dd6c4fb1cf565c83acfa8afa7 # v6.0.0",
     "gcp": "google-github-actions/auth@7c6bc770dae815cd3e89ee6cdf493a5fab2cc093 # v3.0.0",
     "gcloud": "google-github-actions/setup-gcloud@aa5489c8933f4cc7a4f7d45035b3b1440c9c10db # v3.0.1",
-    "azure": "azure/login@a457da9ea143d694b1b9c7c869ebb04ebe844ef5 # v2.3.0",
     "sarif": "github/codeql-action/upload-sarif@cdf488f595d80d6e07e03d4674febd5ab45fa938 # v4.37.9",
 }
 """`owner/name@commit # release`, as workflows in several public repositories pin them."""

@@ -6,8 +6,11 @@ AZURE_STORAGE_ACCOUNT_NAME, _KEY, _SAS_TOKEN, _CONNECTION_STRING, TRAINFLEET_AZU
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -65,7 +68,13 @@ class CloudBackend:
     def client(self) -> Any:
         if self._client is None:
             self._client = self._make()
+            _CONNECTED.add(self)
+            _release_at_exit()
         return self._client
+
+    def release(self) -> None:
+        """Forget the client; the next call makes another one."""
+        self._client = None
 
     def create(self, path: str) -> CloudOutput:
         # NOTE: by default pyarrow compresses files whose names end in .gz, .bz2 or .zst once more.
@@ -148,6 +157,21 @@ def connect(url: StorageUrl, retry: RetryPolicy) -> CloudBackend:
 
     root = f"{url.bucket}/{url.path}".rstrip("/")
     return CloudBackend(MAKERS[url.kind](url, retry), root, lambda: CLIENTS[url.kind](url, retry))
+
+
+_CONNECTED: weakref.WeakSet[CloudBackend] = weakref.WeakSet()
+
+
+@functools.cache
+def _release_at_exit() -> None:
+    """Release the clients before pyarrow ends the AWS SDK, which it does when Python exits.
+
+    NOTE: with a web identity (AWS_WEB_IDENTITY_TOKEN_FILE), it waits forever for a client
+    (apache/arrow#50188). Failed streams are kept, so a process that has one still waits.
+    """
+    import pyarrow.fs  # noqa: F401 - its handler is registered first, and runs last
+
+    atexit.register(lambda: [backend.release() for backend in list(_CONNECTED)])
 
 
 def s3_settings(retry: RetryPolicy) -> dict[str, Any]:

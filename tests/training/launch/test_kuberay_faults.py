@@ -111,6 +111,15 @@ def test_a_missing_cluster_is_reported_with_its_name(api: FakeApi, tmp_path: Pat
         check()
 
 
+def test_a_cluster_that_needs_no_proxy_is_reached_without_it(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    check()
+    assert ("GET", NAMESPACE) in api.asked
+
+
 def test_a_missing_context_is_reported_with_a_suggestion(api: FakeApi) -> None:
     with pytest.raises(InputError, match=r"no context `fak` \(.*fake"):
         check(context="fak")

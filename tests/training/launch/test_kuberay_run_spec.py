@@ -62,6 +62,10 @@ REFUSED = {
         },
         "the largest has 16",
     ),
+    "a stack without a cluster": (
+        {"platform": outputs(kubeconfig="{}", kube_context="")},
+        "--stack outputs: its outputs have no cluster",
+    ),
     "more nodes than the pool": (
         {"overrides": ["scaling.use_gpu=true", "scaling.workers=16", "batch.global_batch=64"], "pool": "l4"},
         "which grows to 2",

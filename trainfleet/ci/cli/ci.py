@@ -14,7 +14,7 @@ ci = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     no_args_is_help=True,
-    help=f"""Apply a reviewed plan, check an approval, and publish a platform's outputs.
+    help=f"""Apply a reviewed plan, check an approval, publish a platform's outputs, and renew a job's token.
 
 The workflows of `trainfleet init` call these commands; they work by hand, too.
 
@@ -99,3 +99,33 @@ def publish(
     from trainfleet.ci.publish import publish as write
 
     typer.echo(write(stack, to))
+
+
+@ci.command()
+def token(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it, readable for you alone.")],
+    audience: Annotated[
+        str,
+        typer.Option(
+            metavar="AUDIENCE", help="For whom: `api://AzureADTokenExchange` is Microsoft Entra ID."
+        ),
+    ],
+    every: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=1,
+            help="Write a new one that often until the command is ended, for example by the end of the job.",
+        ),
+    ] = None,
+) -> None:
+    """Write the OIDC token of this job of GitHub Actions into a file, for clients that read one, such as
+    those of Azure's storage and key vaults (AZURE_FEDERATED_TOKEN_FILE). A token is valid for minutes.
+    """
+    import threading
+
+    from trainfleet.ci.job_token import renew_token, write_token
+
+    write_token(file, audience)
+    if every is not None:
+        renew_token(file, audience, every, threading.Event())

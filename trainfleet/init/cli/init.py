@@ -170,14 +170,19 @@ def _check_stacks(files: dict[str, str], answers: Answers) -> None:
 def _next_steps(folder: Path, answers: Answers, requirement: Requirement) -> str:
     from trainfleet.init.requirement import Requirement
 
+    # An editable install, for example: pip finds no such version.
+    unknown = requirement == Requirement()
+    python = " PYTHON=python" if unknown else ""
     steps = [
-        "make check     # validates, rehearses, tests and trains; no account needed",
+        f"make check{python}     # validates, rehearses, tests and trains; no account needed",
         "git add -A && git commit -m 'Create the platform'",
-        "make review    # what your uncommitted changes would do",
+        f"make review{python}    # what your uncommitted changes would do",
     ]
-    if requirement == Requirement():
+    if unknown:
         steps.insert(
-            0, "# requirements.txt: say where pip finds this version of trainfleet, unless your index has it"
+            0,
+            "# requirements.txt does not say where pip finds this version of trainfleet: until it does, make"
+            " uses this environment (PYTHON=python), and CI cannot install it",
         )
     prefix = "" if folder.resolve() == Path.cwd() else f"  cd {folder}\n"
     last = "" if answers.cloud == "local" else "\n\nREADME.md lists what to replace before the first apply."

@@ -13,7 +13,7 @@ from trainfleet.training.launch.kuberay.options import KubeRayOptions
 from trainfleet.training.launch.kuberay.timeouts import Timeouts, timeouts
 from trainfleet.training.launch.kuberay.worker_size import worker_size
 from trainfleet.training.launch.owner import owner_of
-from trainfleet.training.launch.platform_outputs import external_cluster
+from trainfleet.training.launch.platform_outputs import NamedPlatform, external_cluster
 from trainfleet.training.launch.remote import pod_template
 from trainfleet.training.launch.remote.fabric import unusable_fabric
 from trainfleet.training.launch.remote.node_size import too_large
@@ -212,6 +212,15 @@ def _oversized(recipe: Recipe, pool: PoolOutput | None) -> list[Problem]:
     return too_large(pool, size, recipe.scaling.cpus_per_worker)
 
 
+def _no_cluster(platform: NamedPlatform, options: KubeRayOptions) -> list[Problem]:
+    """What is wrong with a stack that has no cluster: the current one of the kubeconfig is another."""
+    outputs = platform.outputs
+    if options.context or outputs.kube_context or outputs.kubeconfig.strip() not in ("", "{}"):
+        return []
+    what = "its outputs have no cluster"
+    return [Problem(f"--stack {platform.name}", what, "a stack with a cluster, or --context NAME")]
+
+
 def _outputs(target: Target, options: KubeRayOptions) -> tuple[PlatformOutputs, list[Problem]]:
     """The platform, or what is known of the cluster behind `--context`, and mistakes in the options."""
     problems = []
@@ -225,7 +234,7 @@ def _outputs(target: Target, options: KubeRayOptions) -> tuple[PlatformOutputs, 
         fix = "name one; `--on sky` chooses between several"
         problems.append(Problem("--stack", "a run on KubeRay is on one cluster", fix))
     if target.platform is not None:
-        return target.platform.outputs, problems
+        return target.platform.outputs, [*problems, *_no_cluster(target.platform, options)]
     if options.context is None:
         fix = "--stack OUTPUTS.json, or --context NAME --namespace NS --image REF"
         problems.append(Problem("--stack", "which cluster?", fix))

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from trainfleet.console import install_hint
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
-from trainfleet.kubernetes_login import LOG_IN_AGAIN, login_errors, renewal
+from trainfleet.kubernetes_login import LOG_IN_AGAIN, client_settings, login_errors, renewal
 from trainfleet.workspace import key_files
 
 Document = dict[str, Any]
@@ -308,8 +308,7 @@ def connect(context: str | None, kubeconfig: str, kube_context: str, namespace: 
     own = name in known
 
     def log_in() -> Any:
-        settings = client.Configuration()
-        settings.retries = False
+        settings = client_settings()
         options = {"client_configuration": settings, "temp_file_path": str(key_files())}
         try:
             with login_errors(name):

@@ -1,0 +1,38 @@
+"""A process that has used a store ends, whatever login it had."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+KEYS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+USE = """
+from trainfleet.training.stores import open_store
+kept = open_store("s3://runs")
+kept.backend.client
+"""
+
+
+@pytest.mark.parametrize("login", ["web identity", "keys"])
+def test_a_process_with_an_s3_client_ends(login: str, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("of-a-job")
+    identity = {
+        "AWS_ROLE_ARN": "arn:aws:iam::111122223333:role/ci",
+        "AWS_ROLE_SESSION_NAME": "job",
+        "AWS_WEB_IDENTITY_TOKEN_FILE": str(file),
+    }
+    given = {"AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
+    done = subprocess.run(
+        [sys.executable, "-c", USE],
+        env=os.environ | given | (identity if login == "web identity" else KEYS),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
