@@ -50,8 +50,8 @@ class StackFile:
 
 
 def project_root() -> Path:
-    """The current project: the nearest folder above with a Pulumi.yaml and stacks, else the nearest one with a
-    Pulumi.yaml, else Trainfleet's own checkout.
+    """The current project: the nearest folder above with a Pulumi.yaml and stacks, else the nearest one with
+    a Pulumi.yaml, else Trainfleet's own checkout.
     """
     here = Path.cwd()
     projects = [folder for folder in (here, *here.parents) if (folder / "Pulumi.yaml").is_file()]

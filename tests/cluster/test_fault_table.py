@@ -8,9 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -23,6 +21,7 @@ from tests.cluster.conftest import Cluster, trainfleet, until
 from tests.cluster.disk import disk_in_a_file, filled
 from tests.cluster.faults import Note, StoreSwitch
 from tests.cluster.launches import Launch, Place, place
+from tests.cluster.pauses import Pauses
 from tests.cluster.redis import PASSWORD, redis
 from tests.cluster.several_nodes import start
 from tests.cluster.sky_place import contract, granted
@@ -35,7 +34,6 @@ __all__ = ["place"]
 REPEATS = int(os.environ.get("TRAINFLEET_REPEATS", "1"))
 DISK, FULL_S = 60 << 30, 30.0
 STOPPED_S = 600.0
-STEP = re.compile(rb"step +(\d+)/")
 FURTHER = 25
 """Steps after a fault that did not restart the run, before it counts as passed."""
 WORKLOAD = """
@@ -187,47 +185,6 @@ def store(place: Place) -> Iterator[StoreSwitch]:
     switch.close()
 
 
-class Pauses(threading.Thread):
-    """Watches a run's log for the longest time without any step, and for the longest without a new one.
-
-    Between them are the steps since the newest checkpoint, which a restarted run repeats.
-    """
-
-    def __init__(self, watched: Run) -> None:
-        super().__init__(daemon=True)
-        self.watched, self.highest = watched, watched.launch.step()
-        self.stopped = self.behind = 0.0
-        self.last = self.last_new = time.monotonic()
-        self.over = threading.Event()
-
-    def run(self) -> None:
-        log = self.watched.launch.log
-        done = log.stat().st_size
-        while not self.over.wait(0.1):
-            if self.watched.launch.log != log:
-                log, done = self.watched.launch.log, 0
-            with log.open("rb") as file:
-                file.seek(done)
-                lines = file.read()
-            lines = lines[: lines.rfind(b"\n") + 1]
-            done += len(lines)
-            step = max((int(found[1]) for found in map(STEP.match, lines.splitlines()) if found), default=0)
-            now = time.monotonic()
-            if step:
-                self.stopped, self.last = max(self.stopped, now - self.last), now
-            if step > self.highest:
-                self.behind = max(self.behind, now - self.last_new)
-                self.highest, self.last_new = step, now
-
-    def __enter__(self) -> Pauses:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.over.set()
-        self.join()
-
-
 @pytest.fixture(scope="module", params=["ddp", "fsdp"])
 def run(place: Place, store: StoreSwitch, request: pytest.FixtureRequest) -> Iterator[Run]:
     """A run with three workers, neither more nor fewer."""
@@ -310,7 +267,7 @@ def inject(run: Run, fault: Fault, note: Note) -> None:
     """Inject a fault, and record the longest times without a step until the run trains on."""
     until(lambda: faults.prestarted(run.place), "processes wait for a restart", 240)
     resumed, starts = run.resumed, run.starts()
-    with Pauses(run) as pauses:
+    with Pauses(lambda: run.launch) as pauses:
         before = pauses.highest
         with fault.inject(run):
             if fault.restarts:

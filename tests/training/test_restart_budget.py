@@ -183,7 +183,7 @@ def test_a_worker_that_ray_kills_for_memory_while_it_starts_may_restart() -> Non
     assert RefilledPolicy(own, lambda: False).make_decision(mistake) == end
 
 
-def test_the_reason_of_a_lack_of_memory_is_no_advice() -> None:
+def test_the_reason_of_a_lack_of_memory_is_not_its_advice() -> None:
     from ray.exceptions import OutOfMemoryError
     from ray.train import ControllerError
 

@@ -95,8 +95,8 @@ def of_worker(error: Exception) -> Exception:
     """A worker's failure as one, if Ray Train reports it as its controller's, which would end the run.
 
     Ray kills a worker that uses too much memory. If that happens while the worker starts, its
-    OutOfMemoryError is no RayActorError and reaches the controller (`_start_impl` of ray.train 2.60's worker
-    group).
+    OutOfMemoryError is not a RayActorError, and reaches the controller (`_start_impl` of ray.train 2.60's
+    worker group).
     """
     from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
     from ray.train import ControllerError, WorkerGroupError

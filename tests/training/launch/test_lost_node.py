@@ -9,7 +9,7 @@ from tests.training.launch.sky_tasks import document, recipe
 from tests.training.launch.test_sky_task import alternatives
 from trainfleet.training.launch.kuberay.manifest import ray_job
 
-SECONDS = {"node.kubernetes.io/not-ready": 5, "node.kubernetes.io/unreachable": 5}
+SECONDS = {"node.kubernetes.io/not-ready": 0, "node.kubernetes.io/unreachable": 0}
 
 
 def seconds(pod: dict[str, Any]) -> dict[str, int]:

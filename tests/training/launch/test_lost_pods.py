@@ -43,6 +43,7 @@ def pod(
         "spec": {"nodeName": "node2"},
         "status": {
             "phase": "Running",
+            "startTime": "2026-01-01T11:00:00Z",
             "conditions": [
                 {"type": "Ready", "status": ready},
                 {"type": "ContainersReady", "status": containers},
@@ -52,9 +53,25 @@ def pod(
     }
 
 
+def unseen(*, node: str = "node2", evicted: bool = True, started: bool = False) -> dict[str, Any]:
+    """A pod that was placed on a node, and of which its kubelet knows nothing unless it has `started`."""
+    found = pod(evicted=evicted)
+    found["spec"] = {"nodeName": node} if node else {}
+    scheduled = {"type": "PodScheduled", "status": "True"}
+    kept = [each for each in found["status"]["conditions"] if each["type"] == "DisruptionTarget"]
+    found["status"] |= {"phase": "Pending", "conditions": [scheduled, *kept]}
+    if not started:
+        del found["status"]["startTime"]
+    return found
+
+
 @pytest.mark.parametrize(
     ("case", "lost"),
     [
+        (unseen(), True),
+        (unseen(started=True), False),
+        (unseen(evicted=False), False),
+        (unseen(node=""), False),
         (pod(), True),
         (pod(deleted=None), False),  # cut off for some seconds
         (pod(deleted=None, evicted=False, ready="True"), False),

@@ -90,7 +90,7 @@ FOLLOW_HEAD = (
     'if [ -n "$1" ] && [ "$1" != "${{first:=$1}}" ] && (exec 3<>/dev/tcp/$1/{port}) 2>/dev/null; '
     "then pkill -KILL -x raylet; exit; fi; done) > /dev/null 2>&1 & }}"
 )
-"""Runs beside `ray start`: ends Ray once the head's name belongs to another pod that answers, so that the
+"""Runs alongside `ray start`: ends Ray once the head's name belongs to another pod that answers, so that the
 container restarts. Ray itself would wait for gRPC, which looks up a name every 30 s at most
 (`grpc.dns_min_time_between_resolutions_ms`), and lost 23 s.
 """

@@ -16,7 +16,7 @@ from trainfleet.training.launch.remote.lost_pods import LostPods, delete_options
 from trainfleet.training.launch.remote.ray_nodes import RayNodes, ray_nodes
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-POLL_INTERVAL_S = 5.0
+POLL_INTERVAL_S = 3.0
 TIMEOUT_S = 10.0
 
 

@@ -28,7 +28,8 @@ def is_lost(pod: Document, now: float) -> bool:
     """Whether the node of a pod that is being deleted no longer answers.
 
     The taint manager evicts such a pod, and only the node's controller can have set `Ready` to false while
-    the kubelet's own report, `ContainersReady`, is still true.
+    the kubelet's own report, `ContainersReady`, is still true. A replacement that was placed on the node
+    before Kubernetes had noticed has no start, which the kubelet sets first.
 
     Args:
         pod: the pod as the API server returns it.
@@ -40,10 +41,12 @@ def is_lost(pod: Document, now: float) -> bool:
     # The time at which its grace period ends.
     if now > datetime.fromisoformat(str(deleted).replace("Z", "+00:00")).timestamp() + OVERDUE_S:
         return True
-    found = {each["type"]: each for each in pod.get("status", {}).get("conditions", [])}
+    status = pod.get("status", {})
+    found = {each["type"]: each for each in status.get("conditions", [])}
     evicted = found.get("DisruptionTarget", {}).get("reason") == "DeletionByTaintManager"
     states = [found.get(kind, {}).get("status") for kind in ("Ready", "ContainersReady")]
-    return evicted and states == ["False", "True"]
+    never_seen = bool(pod.get("spec", {}).get("nodeName")) and not status.get("startTime")
+    return evicted and (states == ["False", "True"] or never_seen)
 
 
 def left_ray(pod: Document, nodes: RayNodes) -> bool:

@@ -14,10 +14,10 @@ USER_ID = 1000
 """Of the image's user. A cluster that enforces runAsNonRoot rejects a user that is known by name only."""
 
 
-LOST_NODE_S = 5
+LOST_NODE_S = 0
 """How long the pods of a run stay on a node that no longer answers, after Kubernetes noticed (50 s by
-default). By then Ray counts the pod as lost and the run needs another. Kubernetes' own default is five
-minutes."""
+default). By then Ray has counted the pod as lost for half a minute and the run needs another. Kubernetes' own
+default is five minutes."""
 
 
 def lost_node_tolerations() -> list[Document]:
