@@ -363,4 +363,4 @@ def test_a_worker_waits_for_the_port_of_the_head() -> None:
         with socket.create_server(("127.0.0.1", port)):
             assert waits.communicate(timeout=30)[0] == "started\n"
     finally:
-        os.killpg(waits.pid, signal.SIGKILL)  # what runs beside Ray ends with the container
+        os.killpg(waits.pid, signal.SIGKILL)  # what runs next to Ray ends with the container
