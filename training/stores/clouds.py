@@ -171,7 +171,11 @@ def _release_at_exit() -> None:
     """
     import pyarrow.fs  # noqa: F401 - its handler is registered first, and runs last
 
-    atexit.register(lambda: [backend.release() for backend in list(_CONNECTED)])
+    def release() -> None:
+        for backend in list(_CONNECTED):
+            backend.release()
+
+    atexit.register(release)
 
 
 def s3_settings(retry: RetryPolicy) -> dict[str, Any]:

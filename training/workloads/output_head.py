@@ -111,7 +111,7 @@ def _loss_of_all(
     return loss, (logits.argmax(dim=-1) == targets).sum() if count_correct else None
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # torch leaves its own decorator untyped
 @torch.no_grad()
 def _measure(model: Any, given: Mapping[str, Tensor]) -> _Head:
     """How the model calls its base model, and what it does with logits.

@@ -70,6 +70,8 @@ def _settings(policy: Any) -> dict[str, Any]:
 def violations(program: Path, resources: list[dict[str, Any]]) -> list[dict[str, str]]:
     """Return what policies report of single resources, each with `type`, `name`, `urn` and `props`."""
     from pulumi_policy import policy as sdk
+    from pulumi_policy.deserialize import deserialize_properties
+    from pulumi_policy.proxy import UnknownValueError, unknown_checking_proxy
 
     found: list[dict[str, str]] = []
     none = sdk.PolicyResourceOptions(False, [], None, [], sdk.PolicyCustomTimeouts(0, 0, 0), [])
@@ -88,7 +90,7 @@ def violations(program: Path, resources: list[dict[str, Any]]) -> list[dict[str,
                 row = {"policy": policy.name, "level": shown, "urn": urn or each["urn"], "message": message}  # noqa: B023 - called in this round
                 found.append(row)
 
-            props = sdk.unknown_checking_proxy(sdk.deserialize_properties(each["props"]))
+            props = unknown_checking_proxy(deserialize_properties(each["props"]))
             args = sdk.ResourceValidationArgs(
                 each["type"], props, each["urn"], each["name"], none, None, {**defaults, **values}
             )
@@ -96,7 +98,7 @@ def violations(program: Path, resources: list[dict[str, Any]]) -> list[dict[str,
                 result = policy.validate(args, report)
                 if inspect.isawaitable(result):
                     asyncio.run(_awaited(result))
-            except sdk.UnknownValueError:
+            except UnknownValueError:
                 continue
     return found
 

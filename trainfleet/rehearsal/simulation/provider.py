@@ -101,8 +101,8 @@ class SimulatedProvider(ComponentServicer):
         old, new = plain(from_struct(request.old_inputs)), plain(from_struct(request.news))
         if self.cloud.deployed:
             old = self.cloud.deployed.readable(old, new)
-        compared = (self.model.config_compared(each) for each in (old, new))
-        names = [change.path[0] for change in changes(*compared) if change.path]
+        before, after = (self.model.config_compared(each) for each in (old, new))
+        names = [change.path[0] for change in changes(before, after) if change.path]
         replaces = self.model.config_replaces(old, new) if names else []
         return pb.DiffResponse(
             changes=pb.DiffResponse.DIFF_SOME if names else pb.DiffResponse.DIFF_NONE,
