@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -119,7 +120,8 @@ def test_skypilot_is_imported_without_garbage_collections(
     monkeypatch.syspath_prepend(tmp_path)
     for name in [each for each in sys.modules if each.partition(".")[0] == "sky"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(follow.SkySpec, "read", lambda _: None)
+    monkeypatch.setattr(follow.SkySpec, "read", lambda _: SimpleNamespace(kept=False))
+    monkeypatch.setenv("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")
     with pytest.raises(RuntimeError, match="collector: False"):
         follow.main(["spec"])
     assert gc.isenabled()

@@ -198,6 +198,11 @@ CLUSTERS = Group(
             "`~/.kube/config`",
         ),
         Variable(
+            "NO_PROXY",
+            "Hosts, domains and networks that are reached without the proxy of `HTTPS_PROXY`; also `no_proxy`.",
+            "launchers, `runs`",
+        ),
+        Variable(
             "SKYPILOT_GLOBAL_CONFIG",
             "SkyPilot's configuration file.",
             "`sky setup`, `launch --on sky`",

@@ -113,7 +113,7 @@ class FakeApi:
 
 def _with_uid(document: dict[str, Any]) -> dict[str, Any]:
     """An object that a test has put there, with the uid that every object has."""
-    metadata = document["metadata"]
+    metadata = document.get("metadata", {})
     return {**document, "metadata": {"uid": f"uid-of-{metadata.get('name')}", **metadata}}
 
 
