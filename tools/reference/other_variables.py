@@ -199,7 +199,7 @@ CLUSTERS = Group(
         ),
         Variable(
             "NO_PROXY",
-            "Hosts, domains and networks that are reached without the proxy of `HTTPS_PROXY`; also `no_proxy`.",
+            "Hosts and networks that are reached without the proxy of `HTTPS_PROXY`; also `no_proxy`.",
             "launchers, `runs`",
         ),
         Variable(
