@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,113 +11,43 @@ import pytest
 import torch
 
 from tests.conftest import ROOT
-from tests.training.training_runs import StopAfter
+from tests.training.recipe_changes import CHANGES, STOPPED, ordered, rates, watch
+from tests.training.training_runs import StopAfter, metric_values, recipe_on, rows_of
 from trainfleet.errors import InputError
 from trainfleet.training.recipe.changes import FREE_KEYS
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.recipe.schema_control import GuardsConfig
 from trainfleet.training.runs.reader import read_rows
 from trainfleet.training.trainer import loop
-from trainfleet.training.trainer.context import RunResult
+from trainfleet.training.trainer.context import RunContext, RunResult
+from trainfleet.training.trainer.controllers import Controllers, StepStats
 from trainfleet.training.trainer.device_memory import DeviceMemoryError
+from trainfleet.training.trainer.guards import Guards
+from trainfleet.training.trainer.loop import train
+from trainfleet.training.trainer.optimizer import learning_rate
 from trainfleet.training.trainer.state import completed
 
 Make = Callable[..., Recipe]
 Run = Callable[..., RunResult]
-STOPPED, STEPS, BATCH = 5, 12, 16
 
 
-@dataclass(frozen=True)
-class Changed:
-    """A change at step 5 of 12, and what the resumed run then has.
-
-    Attributes:
-        overrides: the change.
-        keys: of the documentation; allowed with `--allow-change` unless they are free.
-        before: further overrides of both recipes.
-        steps, samples: of the whole run.
-        rows: of the rows after the change, fields and their value.
-        groups: of the optimizer, settings and their value, in the groups that have them.
-    """
-
-    overrides: tuple[str, ...]
-    keys: tuple[str, ...]
-    before: tuple[str, ...] = ()
-    steps: int = STEPS
-    samples: int = STEPS * BATCH
-    rows: dict[str, Any] = field(default_factory=dict)
-    groups: dict[str, Any] = field(default_factory=dict)
-
-
-CHANGES = {
-    "lr": Changed(
-        ("optimizer.lr=1e-4",), ("optimizer.lr",), ("optimizer.schedule=constant",), rows={"lr": 1e-4}
-    ),
-    "betas": Changed(("optimizer.betas=[0.8, 0.9]",), ("optimizer.betas",), groups={"betas": (0.8, 0.9)}),
-    "eps": Changed(("optimizer.eps=1e-6",), ("optimizer.eps",), groups={"eps": 1e-6}),
-    "weight_decay": Changed(
-        ("optimizer.weight_decay=0.5",), ("optimizer.weight_decay",), groups={"weight_decay": 0.5}
-    ),
-    "momentum": Changed(
-        ("optimizer.momentum=0.8",),
-        ("optimizer.momentum",),
-        ("optimizer.name=muon",),
-        groups={"momentum": 0.8},
-    ),
-    "schedule": Changed(
-        ("optimizer.schedule=constant",), ("optimizer.schedule",), ("optimizer.lr=1e-3",), rows={"lr": 1e-3}
-    ),
-    "steps": Changed(("steps=14",), ("steps",), steps=14, samples=14 * BATCH),
-    "micro_batch": Changed(("batch.micro_batch=2",), ("batch.micro_batch",)),
-    "micro_batch, after a probe": Changed(
-        ("batch.micro_batch=2",), ("batch.micro_batch",), ("controllers.micro_batch=probe",)
-    ),
-    "global_batch": Changed(
-        ("batch.global_batch=32",),
-        ("batch.global_batch",),
-        ("optimizer.schedule=constant", "optimizer.lr=1e-3"),
-        samples=STOPPED * BATCH + (STEPS - STOPPED) * 32,
-        rows={"global_batch": 32, "lr": 1e-3},
-    ),
-    "precision": Changed(("precision=bf16",), ("precision",)),
-    "ema": Changed(("ema.decay=0.9",), ("ema",)),
-    "ema, another decay": Changed(("ema.decay=0.9",), ("ema",), ("ema.decay=0.5",)),
-    "ema, dropped": Changed(("ema.decay=null",), ("ema",), ("ema.decay=0.5",)),
-    "reduce_precision": Changed(("reduce_precision=bf16",), ("reduce_precision",)),
-    "float8": Changed(("float8.scaling=rowwise", "float8.emulate=true"), ("float8",), ("precision=bf16",)),
-    "strategy": Changed(("strategy=fsdp",), ("strategy",)),
-    "activation_checkpointing": Changed(("activation_checkpointing=full",), ("activation_checkpointing",)),
-    "loss_chunk": Changed(("workload.model.loss_chunk=24",), ("workload.model.loss_chunk",)),
-    "controllers.rate": Changed(
-        ("controllers.rate.kind=restarts", "controllers.rate.cycle=4"),
-        ("controllers.rate",),
-        ("controllers.rate.kind=plateau", "optimizer.schedule=constant"),
-    ),
-    "controllers.batch": Changed(
-        ("controllers.batch.kind=noise",), ("controllers.batch",), rows={"global_batch": BATCH}
-    ),
-    "guards": Changed(("guards.spike=skip", "guards.window=8"), ("guards",)),
-    "seed": Changed(("seed=7",), ("seed",)),
-    "checkpoint.every": Changed(("checkpoint.every=3",), ("checkpoint.every",)),
-    "checkpoint.every, auto": Changed(
-        ("checkpoint.every=auto", "checkpoint.mtbf_hours=24"),
-        ("checkpoint.every", "checkpoint.mtbf_hours"),
-        rows={"checkpoint_every": 20},
-    ),
-    "validation": Changed(("validation.every=3", "validation.samples=4"), ("validation",)),
-}
+@pytest.fixture(scope="module")
+def unchanged(text_folder: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """The losses of a run without a change."""
+    folder = tmp_path_factory.mktemp("unchanged")
+    train(recipe_on(text_folder, "workload.model.layers=1"), RunContext(folder, cache=cache))
+    return metric_values(rows_of(folder), "loss")
 
 
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_changed_key_takes_effect_when_a_run_resumes(
-    tmp_path: Path, tiny: Make, run: Run, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, tiny: Make, run: Run, monkeypatch: pytest.MonkeyPatch, unchanged: list[float], name: str
 ) -> None:
-    change, optimizers = CHANGES[name], []
-    real = loop.make_optimizer
-    monkeypatch.setattr(
-        loop, "make_optimizer", lambda *given: optimizers.append(real(*given)) or optimizers[-1]
-    )
+    change, starts = CHANGES[name], watch(monkeypatch)
     run(tiny(*change.before), tmp_path, should_stop=StopAfter(STOPPED))
+    (first,) = starts
+    moments = first.current_moments()
     changed = tiny(*change.before, *change.overrides)
     allow = tuple(key for key in change.keys if key not in FREE_KEYS)
     if allow:
@@ -125,15 +55,82 @@ def test_a_changed_key_takes_effect_when_a_run_resumes(
             run(changed, tmp_path)
         assert all(problem.where.startswith(change.keys) for problem in caught.value.problems)
     result = run(changed, tmp_path, allow_changes=allow)
-    rows = [row for row in read_rows(tmp_path).rows if row["kind"] == "train"]
+    rows = read_rows(tmp_path).rows
+    steps = [row for row in rows if row["kind"] == "train"]
     assert (result.resumed_from, result.step) == (STOPPED, change.steps)
-    assert sum(row["global_batch"] for row in rows) == change.samples
-    for row in rows[STOPPED:]:
+    assert sum(row["global_batch"] for row in steps) == change.samples
+    for row in steps[STOPPED:]:
         assert {key: row[key] for key in change.rows} == change.rows
-        assert row["loss"] < rows[0]["loss"]
+        assert row["loss"] < steps[0]["loss"]
+    if change.same_losses:
+        assert [row["loss"] for row in steps] == pytest.approx(unchanged, rel=1e-4)
+    resumed = starts[-1]
+    resumed.rows = [row for row in rows if row["step"] > STOPPED]
+    if changed.controllers.rate.kind == "off":
+        expected = [
+            learning_rate(changed.optimizer, step, change.steps) for step in range(STOPPED, change.steps)
+        ]
+        assert rates(resumed) == pytest.approx(expected, rel=1e-12)
+    assert resumed.samples[0] == ordered(resumed, changed.seed)[: len(resumed.samples[0])]
+    assert len(resumed.moments) == len(moments) > 0
+    for found, before in zip(resumed.moments, moments, strict=True):
+        assert torch.equal(found, before)
+    assert {each.dtype for each in resumed.run.strategy.module.parameters()} == {torch.float32}
     for key, value in change.groups.items():
-        found = {group[key] for group in optimizers[-1].param_groups if key in group}
-        assert found == ({value, 0.0} if key == "weight_decay" else {value})
+        groups = {group[key] for group in resumed.run.optimizer.param_groups if key in group}
+        assert groups == ({value, 0.0} if key == "weight_decay" else {value})
+    assert change.effect is None or change.effect(first, resumed)
+
+
+def test_a_length_that_is_already_reached_ends_the_run(tmp_path: Path, tiny: Make, run: Run) -> None:
+    warmup = "optimizer.warmup=1"
+    run(tiny(warmup), tmp_path, should_stop=StopAfter(STOPPED))
+    result = run(tiny(warmup, "steps=3"), tmp_path, allow_changes=("steps",))
+    assert (result.status, result.step) == ("finished", STOPPED)
+    assert len(metric_values(rows_of(tmp_path), "loss")) == STOPPED
+
+
+@pytest.mark.parametrize(
+    ("change", "factor"),
+    [
+        ("controllers.rate.patience=3", 0.5),
+        ("controllers.rate.factor=0.1", 0.5),
+        ("controllers.rate.kind=backoff", 1.0),
+        ("controllers.rate.metric=validation/accuracy", 1.0),
+        ("controllers.rate.cycle=4", 1.0),
+    ],
+)
+def test_a_controller_of_the_rate_keeps_its_factor_unless_it_is_another_one(
+    tiny: Make, change: str, factor: float
+) -> None:
+    rate = ("controllers.rate.kind=plateau", "optimizer.schedule=constant", "optimizer.warmup=0")
+    before, after = tiny(*rate), tiny(*rate, change)
+    controllers, resumed = Controllers(before, 12), Controllers(after, 12)
+    for step in (1, 2, 3):
+        controllers.after_step(StepStats(step, 2.0, None, {"validation/loss": 2.0}))
+    assert controllers.learning_rate(48) == 0.5 * before.optimizer.lr
+    resumed.load_state(controllers.state(), before.model_dump(mode="json"), 48)
+    assert resumed.learning_rate(48) == factor * after.optimizer.lr
+
+
+def test_another_controller_of_the_batch_keeps_the_size_that_it_has_grown_to(tiny: Make) -> None:
+    noise = ("controllers.batch.kind=noise", "controllers.batch.every=1")
+    before, after = tiny(*noise), tiny(*noise, "controllers.batch.largest=64", "controllers.batch.rule=none")
+    controllers, resumed = Controllers(before, 12), Controllers(after, 12)
+    for step in range(1, 6):
+        controllers.after_step(StepStats(step, 2.0, (2.0, 1.0)))
+    assert controllers.global_batch == 32
+    resumed.load_state(controllers.state(), before.model_dump(mode="json"), 80)
+    assert (resumed.global_batch, resumed.measures_noise(6)) == (32, True)
+
+
+@pytest.mark.parametrize(("window", "action"), [(8, "skip"), (12, "go")])
+def test_another_guard_compares_with_the_losses_that_are_known(window: int, action: str) -> None:
+    guards, resumed = Guards(GuardsConfig()), Guards(GuardsConfig(spike="skip", window=window))
+    for loss in (2.0, 2.1, 1.9, 2.0, 2.1):
+        guards.check(loss, 1.0)
+    resumed.load_state(guards.state())
+    assert resumed.check(9.0, 1.0).action == action  # it needs half a window
 
 
 @pytest.mark.parametrize("name", ["micro_batch", "micro_batch, after a probe"])
@@ -197,12 +194,28 @@ def test_a_key_that_the_version_of_the_checkpoint_did_not_have_counts_as_its_def
     assert completed({**older, "removed": 1}) == {**older, "removed": 1}
 
 
-def test_the_documentation_has_a_row_for_each_tested_change() -> None:
+ELSEWHERE = {
+    "optimizer.name": (Path(__file__), "test_the_optimizer_of_a_run_can_never_change"),
+    "workload.model.pretrained": (
+        ROOT / "tests/training/test_frozen_weights.py",
+        "test_a_run_resumes_with_a_copy_of_its_pretrained_model",
+    ),
+}
+"""Tests of the rows that `CHANGES` lacks."""
+
+
+def test_the_documentation_has_a_row_for_each_tested_change_and_no_others() -> None:
     page = (ROOT / "docs" / "training.md").read_text()
     table = page.partition("### Changes between starts")[2].partition("\n## ")[0]
-    assert table
-    missing = {key for change in CHANGES.values() for key in change.keys if f"`{key}`" not in table}
-    assert not missing
+    rows = {
+        key
+        for line in table.splitlines()
+        if line.startswith("| `")
+        for key in re.findall("`(.*?)`", line.split("|")[1])
+    }
+    assert rows == {*ELSEWHERE, *(key for change in CHANGES.values() for key in change.keys)}
+    for file, name in ELSEWHERE.values():
+        assert f"def {name}(" in file.read_text()
 
 
 @pytest.mark.parametrize(
