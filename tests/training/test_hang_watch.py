@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.training.ranks import start_ranks
 from trainfleet.training import worker
 from trainfleet.training.recipe.schema import Recipe, ScalingConfig
@@ -194,6 +196,59 @@ def test_a_step_is_late_only_after_the_limit_and_ten_of_the_longest(monkeypatch:
     with context.lengthy():
         assert not watch._late()
     assert not watch._late()
+
+
+class Clocked(Peers):
+    """The watch of one rank of three, for which time passes only where it waits."""
+
+    def __init__(self, limit_s: float, rank: int, silent: int) -> None:
+        super().__init__([], [])
+        self.world, self.silent = World(rank=rank, world_size=3), silent
+        self.limit_s, self.interval_s = limit_s, min(hang_watch.INTERVAL_S, limit_s / 4)
+        self.now = 0.0
+        self.ended_at: float | None = None
+        self._ended, self.end = cast("threading.Event", self), self.stop
+
+    def wait(self, seconds: float) -> bool:
+        self.now += seconds
+        return self.is_set()
+
+    def is_set(self) -> bool:
+        return self.ended_at is not None
+
+    def stop(self, _: int) -> None:
+        self.ended_at = self.now
+
+    def _watch(self) -> None: ...  # in a thread
+
+    def _read_states(self) -> list[RankState]:
+        if self.silent == 0:  # it has the store
+            self.wait(hang_watch.SILENT_INTERVALS * self.interval_s)
+            raise TimeoutError
+        return [state(3 if rank == self.silent else round(self.now)) for rank in range(3)]
+
+
+@pytest.mark.parametrize(("rank", "silent"), [(0, 1), (2, 1), (1, 0), (2, 0)])
+def test_by_default_a_silent_rank_is_replaced_within_two_minutes(
+    monkeypatch: pytest.MonkeyPatch, rank: int, silent: int
+) -> None:
+    """By the settings and, for the restart, by the times that docs/reliability.md has measured."""
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    (measured,) = re.findall(
+        r"`scaling.hang_timeout=10`, .* after (\d+) s with torchrun and (\d+) s with Ray", page
+    )
+    watch = Clocked(ScalingConfig().hang_timeout, rank, silent)
+    monkeypatch.setattr(hang_watch.time, "monotonic", lambda: watch.now)
+    HangWatch._watch(watch)
+    noticed = watch.ended_at  # seconds since the last step
+    assert noticed is not None
+    # In the measurement the step was late at once, and the rank that reports ended without a further wait.
+    restart = max(map(int, measured)) - (10 + hang_watch.SILENT_INTERVALS * 10 / 4)
+    assert noticed + nccl_diagnostics.RECORD_S + restart < 120
+    (stated,) = re.findall(r"within (\d+) s of its last step, by default", page)
+    assert noticed <= int(stated)
+    if rank == 2:
+        assert noticed == int(stated)
 
 
 @pytest.mark.parametrize(("world_size", "timeout", "watched"), [(2, 60, True), (1, 60, False), (2, 0, False)])
