@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.training.training_runs import rows_of
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runtime.process_group import single_process_group
@@ -16,6 +17,7 @@ from trainfleet.training.trainer import stragglers
 from trainfleet.training.trainer.context import RunContext, RunResult
 from trainfleet.training.trainer.metrics import Throughput
 from trainfleet.training.trainer.stragglers import LOGS, StragglerWatch, slow_ranks
+from trainfleet.training.trainer.strategies import make_strategy
 from trainfleet.training.trainer.strategies.ddp import SAMPLE_INTERVAL, DdpStrategy
 from trainfleet.training.workloads import make_workload
 
@@ -186,3 +188,23 @@ def test_ddp_measures_its_backward_pass(tmp_path: Path, tiny: Make, cache: Path)
         assert seconds is not None
         assert 0 < seconds < 60
     assert DdpStrategy(recipe, workload.build_model, RunContext(tmp_path)).backward_seconds() is None
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "hsdp"])
+def test_sharded_ranks_are_compared_by_their_wait_for_data_only(
+    tmp_path: Path, tiny: Make, cache: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    """Each of their passes waits for the shards of other ranks, as docs/training.md says."""
+    recipe = tiny(f"strategy={strategy}")
+    workload = make_workload(recipe, cache)
+    with single_process_group():
+        made = make_strategy(recipe, workload.build_model, RunContext(tmp_path))
+        for _ in range(SAMPLE_INTERVAL + 2):  # as many as DDP needs
+            workload.forward_loss(made.parallel, workload.batch("train", [0, 1])).loss.backward()
+        measured = made.backward_seconds()
+    row = Watched(tmp_path, monkeypatch).log(
+        SLOW_DATA, [NAN if measured is None else measured] * 4, monkeypatch
+    )
+    assert (row["slowest_data_wait_rank"], "slowest_backward_seconds" in row) == (2, False)
+    page = (ROOT / "docs" / "training.md").read_text()
+    assert "and with fsdp and hsdp the computation, because every pass waits for the shards" in page
