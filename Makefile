@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The cache of locked packages is shared between checkouts, which saves three minutes in a fresh one.
 export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainfleet/mypy
 
-.PHONY: help setup release knowledge stores demo test test-deep test-cluster test-cluster-deep lint format lock docs docs-serve bench-smoke bench gpu-check clean
+.PHONY: help setup release knowledge facts stores demo test test-deep test-cluster test-cluster-deep lint format lock docs docs-serve bench-smoke bench gpu-check clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -19,6 +19,11 @@ setup: ## A .venv with the locked packages, then the Pulumi engine (about 4 min 
 
 knowledge: setup ## Write the tables of what providers do with changes (INPUTS=FILE, CHECK=yes only compares; docs/knowledge.md)
 	@$(VENV)/python -W ignore -m tools.knowledge $(or $(INPUTS),$(error INPUTS=FILE names the sources, see docs/knowledge.md)) $(if $(filter yes,$(CHECK)),--check)
+
+facts: setup ## Collect the API facts of AWS and Google Cloud again, from pinned packages (docs/clouds.md)
+	@$(VENV)/python -m pip install --quiet --no-deps --upgrade --target build/facts --requirement tools/api_facts/inputs.txt
+	@$(VENV)/python -W ignore -m tools.api_facts.gather_aws --models build/facts
+	@$(VENV)/python -W ignore -m tools.api_facts.gather_gcp --documents build/facts/googleapiclient/discovery_cache/documents
 
 demo: setup ## Rehearse an AWS platform, then train, kill, resume and report
 	@$(VENV)/python tools/demo.py

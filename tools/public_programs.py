@@ -66,6 +66,8 @@ class Program:
     """What it is rejected for rightly (a part of the problem), and why that is right."""
     missing: str = ""
     """What it needs that a rehearsal cannot have; empty: nothing."""
+    false_alarm: str = ""
+    """Why it is a false alarm, where that is known and not corrected yet."""
 
     @property
     def name(self) -> str:
@@ -83,6 +85,8 @@ class Result:
     step: str = ""
     """The step that failed."""
     problems: tuple[str, ...] = ()
+    explanation: str = ""
+    """Why it is a false alarm, from the program's row."""
 
 
 def programs(file: Path = PROGRAMS) -> Iterator[Program]:
@@ -123,7 +127,9 @@ def outcome(program: Program, report: Report) -> Result:
     else:
         right = messages and all(any(key in text for key in program.rejected) for text in messages)
         kind = REJECTED if right else FALSE_ALARM
-    return Result(program.name, kind, report.resources, failed.name if failed else "", tuple(messages))
+    explanation = program.false_alarm if kind == FALSE_ALARM else ""
+    step = failed.name if failed else ""
+    return Result(program.name, kind, report.resources, step, tuple(messages), explanation)
 
 
 def _portable(text: str) -> str:
@@ -314,6 +320,8 @@ def written(found: Mapping[str, Result]) -> str:
             # No more than it takes to see what was reported: a page of rows to paste may follow.
             messages = ",\n".join(f"    {json.dumps(text[:300])}" for text in each.problems)
             lines += [f"step = {json.dumps(each.step)}", f"problems = [\n{messages},\n]"]
+        if each.explanation:
+            lines += [f"explanation = {json.dumps(each.explanation)}"]
     return "\n".join(lines) + "\n"
 
 

@@ -17,10 +17,12 @@ from trainfleet.toolchain import build_lock, cache_folder
 
 WHEELS = (
     "pulumi-awsx==3.11.0",
+    "pulumi-azuread==6.11.1",
     "pulumi-cloudinit==1.6.3",
     "pulumi-command==1.2.1",
     "pulumi-docker==5.2.0",
     "pulumi-eks==4.4.0",
+    "pulumi-github==6.15.0",
     "pulumi-random==4.21.4",
     "pulumi-tls==5.6.2",
 )

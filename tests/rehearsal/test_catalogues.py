@@ -93,6 +93,26 @@ def test_a_project_accepts_a_value_until_a_day(
     assert ("by AWS Support" if passes else "accepted until 2026-12-31, which has passed") in text
 
 
+@pytest.mark.parametrize(
+    ("row", "passes"),
+    [
+        ('type = "aws:ec2/vpc:Vpc"', True),
+        ('type = "aws:ec2/subnet:Subnet"', False),
+        ('type = "aws:ec2/*"\nvalue = "10.0.0.0/8"', True),
+        ('type = "aws:ec2/*"\nvalue = "11.0.0.0/8"', False),
+    ],
+    ids=["type", "another type", "value", "another value"],
+)
+def test_a_project_accepts_a_type_or_a_value_of_any_property(
+    engine: Engine, program: Callable[[str], Path], row: str, passes: bool
+) -> None:
+    folder = program(REFUSED)
+    (folder / "rehearsal.toml").write_text(f'[[accept]]\n{row}\nreason = "by AWS Support"\n')
+    report = rehearse(read_project(folder), engine, RehearsalOptions(until="preview"))
+    assert report.ok is passes, report.problems
+    assert any("by AWS Support" in warning for warning in report.warnings) is passes
+
+
 def test_all_mistakes_in_the_file_are_named(tmp_path: Path) -> None:
     (tmp_path / "rehearsal.toml").write_text(
         '[[accept]]\ntyp = "x"\n[[answer]]\nfunction = "f"\n[[stack]]\nname = "s"\n[[akcept]]\n'

@@ -4,10 +4,12 @@ right value is never refused.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from tools import api_facts
 from tools.api_facts.botocore_models import Model
 from tools.api_facts.gather import anchored, relaxed, usable
 from tools.api_facts.gather_aws import Gatherer
@@ -98,6 +100,13 @@ def test_a_broken_file_is_reported(tmp_path: Path) -> None:
         '{"shapes": {"A": {"vaules": []}, "B": {"pattern": "("}}, "types": {"XArgs": {"a": "C"}}}'
     )
     assert len(faults(file)) == 5
+
+
+def test_the_facts_of_aws_are_of_the_models_that_make_facts_reads() -> None:
+    pinned = (Path(api_facts.__file__).with_name("inputs.txt")).read_text().splitlines()
+    (version,) = [line.removeprefix("botocore==") for line in pinned if line.startswith("botocore==")]
+    sources = {json.loads(file.read_text())["source"].split(",")[0] for file in FILES}
+    assert sources == {f"botocore {version}"}
 
 
 def test_a_resource_is_laid_next_to_the_operation_that_makes_it() -> None:

@@ -142,6 +142,22 @@ def test_needing_answers_is_not_a_false_alarm() -> None:
         assert public_programs.outcome(Program("o/n", "c", "p"), report).outcome == outcome
 
 
+def test_every_false_alarm_is_explained_and_nothing_else() -> None:
+    why = {each.name: each.false_alarm for each in ROWS if each.false_alarm}
+    measured = (*RESULTS.values(), *ON_ENGINE.values())
+    alarms = {each.program for each in measured if each.outcome == FALSE_ALARM}
+    assert set(why) == alarms
+    assert {each.program: each.explanation for each in measured if each.explanation} == why
+
+
+def test_an_explanation_does_not_make_a_false_alarm_right() -> None:
+    program = Program("o/n", "c", "p", false_alarm="an output of a component is missing")
+    for ok, outcome, explanation in ((False, FALSE_ALARM, program.false_alarm), (True, PASSED, "")):
+        step = Step("check", "check", ok=ok, problems=[] if ok else [PROBLEM])
+        found = public_programs.outcome(program, Report("", "", 0, [step]))
+        assert (found.outcome, found.explanation) == (outcome, explanation)
+
+
 def test_one_explained_problem_does_not_excuse_another() -> None:
     step = Step("preview", "preview", ok=False, problems=[PROBLEM, Problem("b", "c")])
     program = Program("o/n", "c", "p", rejected={"Vpc main cidrBlock": "it is not one"})
@@ -170,7 +186,7 @@ def test_the_share_is_of_what_is_right() -> None:
 
 
 def test_results_are_what_was_written(tmp_path: Path) -> None:
-    found = {"o/n/p": Result("o/n/p", FALSE_ALARM, 3, "check", ('a "quoted" problem\n', "b"))}
+    found = {"o/n/p": Result("o/n/p", FALSE_ALARM, 3, "check", ('a "quoted" problem\n', "b"), "not known")}
     file = tmp_path / "results.toml"
     file.write_text(public_programs.written(found))
     assert public_programs.results(file) == found

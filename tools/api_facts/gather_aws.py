@@ -1,7 +1,7 @@
 """Gathers facts about AWS's input classes from botocore's API models.
 
-Run `python -m tools.api_facts.gather_aws --models FOLDER`, where FOLDER is an installed
-`botocore` (`pip install --target FOLDER botocore`; not a dependency of the project).
+`make facts` runs `python -m tools.api_facts.gather_aws --models FOLDER`, where FOLDER has the `botocore` that
+`inputs.txt` pins.
 """
 
 from __future__ import annotations

@@ -116,6 +116,18 @@ def test_without_an_hourly_price_the_notes_say_what_is_billed_by_use() -> None:
     ]
 
 
+def test_the_share_of_the_budget_is_in_every_format() -> None:
+    node = replace(NODE, usd_per_hour=1.0)  # 2 to 4 of them: 1,460 to 2,920 USD in 730 hours
+    found = diff(after=Bill((node,), budget_usd_per_month=2000))
+    note = "Of the budget of $2,000 a month: 73% always running, 146% with all pools at their largest."
+    for text in (as_text(found), as_markdown(found), as_html(found)):
+        assert note in " ".join(text.split())
+    assert found.as_json()["cost"]["after"]["share_of_budget"] == {"min": 0.73, "max": 1.46}
+    without = diff(after=Bill((node,)))
+    assert not [note for note in cost_notes(without) if "budget" in note]
+    assert without.as_json()["cost"]["after"]["share_of_budget"] == {"min": None, "max": None}
+
+
 def test_a_cost_that_cannot_be_worked_out_is_reported() -> None:
     assert "cost not known" in diff(before=None, after=None).blast_radius
 
