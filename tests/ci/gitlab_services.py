@@ -1,4 +1,5 @@
-"""What GitLab's jobs call over HTTP: the STS of AWS, which checks a job's token, and GitLab's API of issues and notes."""
+"""What GitLab's jobs call over HTTP: the STS of AWS, which checks a job's token, and GitLab's API of issues,
+notes and merge requests."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import contextlib
 import functools
 import http.server
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -121,6 +123,38 @@ class Services:
         self.data.write_text(json.dumps(document, indent=1))
         return 201 if verb == "POST" else 200, {}
 
+    def merge_requests(self, verb: str, path: str, _form: Mapping[str, str], given: str) -> tuple[int, Any]:
+        """List the merge requests with a commit, or who approved one; an approval ends with the next push."""
+        if given != self.review_token:
+            return 401, {"message": "401 Unauthorized"}
+        assert verb == "GET"
+        pulls, name = json.loads(self.data.read_text())["pulls"], path.split("/")[-2]
+        if path.endswith("/approvals"):
+            pull = pulls[int(name) - 1]
+            counting = [each for each in pull["reviews"] if each["commit"]["oid"] == pull["headRefOid"]]
+            return 200, {"approved_by": [{"user": _user(each["author"])} for each in counting]}
+        found = []
+        for pull in pulls:
+            merge_commit = (pull["mergeCommit"] or {}).get("oid")
+            if name in (pull["headRefOid"], merge_commit, *pull.get("earlier_commits", ())):
+                found.append(
+                    {
+                        "iid": pull["number"],
+                        "state": {"open": "opened"}.get(pull["state"], pull["state"]),
+                        "target_branch": "main",
+                        "author": _user(pull["author"]),
+                        "labels": [label["name"] for label in pull["labels"]],
+                        "sha": pull["headRefOid"],
+                        "merge_commit_sha": merge_commit,
+                        "squash_commit_sha": None,
+                    }
+                )
+        return 200, found
+
+
+def _user(author: Mapping[str, str]) -> dict[str, Any]:
+    return {"id": zlib.crc32(author["login"].encode()), "username": author["login"]}
+
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # a client of Go loses an answer whose connection is closed at once
@@ -137,6 +171,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if url.path.startswith("/api/v4/"):
             token_ = self.headers.get("PRIVATE-TOKEN", "")
             answer = self.services.issues if "/issues" in url.path else self.services.notes
+            if url.path.endswith(("/approvals", "/merge_requests")):
+                answer = self.services.merge_requests
             code, found = answer(self.command, url.path, form, token_)
             text, kind = json.dumps(found), "application/json"
         elif form["Action"] == "AssumeRoleWithWebIdentity":

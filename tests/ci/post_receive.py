@@ -13,7 +13,15 @@ options = [
 ]
 branch = sys.stdin.read().split()[-1].removeprefix("refs/heads/")
 document = json.loads(file.read_text())
-if "merge_request.create" in options and branch not in [each["branch"] for each in document["pulls"]]:
-    (target,) = [each.partition("=")[2] for each in options if each.startswith("merge_request.target=")]
-    document["pulls"].append({"number": len(document["pulls"]) + 1, "branch": branch, "target": target})
-    file.write_text(json.dumps(document, indent=1))
+values = dict(each.partition("=")[::2] for each in options)
+pull = next((each for each in document["pulls"] if each["branch"] == branch), None)
+if pull is None and "merge_request.create" in values:
+    pull = {
+        "number": len(document["pulls"]) + 1,
+        "branch": branch,
+        "target": values["merge_request.target"],
+    }
+    document["pulls"].append(pull)
+if pull is not None:
+    pull["description"] = values.get("merge_request.description", "").replace("\\n", "\n")
+file.write_text(json.dumps(document, indent=1))

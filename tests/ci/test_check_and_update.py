@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ from tests.ci.runner import Host, Run, run_workflow
 from tests.ci.test_cycle import logs, results
 from tests.ci.test_gitlab_cycle import logs as logs_of
 from tests.ci.test_gitlab_cycle import results as results_of
+from trainfleet.init.requirement import Requirement
+from trainfleet.init.write import RECORD
 
 pytestmark = [pytest.mark.deep, pytest.mark.timeout(1800)]
 BRANCH = "weekly-update"
@@ -75,6 +79,42 @@ def test_newer_packages_become_one_pull_request_that_is_updated(host: Host, tmp_
     assert results(quiet)["propose"] == "skipped", logs(quiet)
 
 
+def from_git(host: Host, folder: Path) -> packages.Source:
+    """Make the repository one of a Trainfleet that was installed from Git, and install that."""
+    source = packages.Source(folder / "source")
+    source.install(Path(host.python))
+    host.environment |= {**source.settings, "PYTHONPATH": ""}  # which has this checkout
+    for name in ("requirements.txt", RECORD):
+        file = host.forge.clone / name
+        text = file.read_text()
+        assert Requirement().source in text, name
+        file.write_text(text.replace(Requirement().source, source.requirement))
+    host.forge.push_main("Install Trainfleet from Git")
+    return source
+
+
+def test_a_newer_trainfleet_comes_with_its_catalogue_and_kubernetes_calendar(
+    host: Host, tmp_path: Path
+) -> None:
+    prepared(host, tmp_path)
+    source, forge = from_git(host, tmp_path), host.forge
+    soon = date.today() + timedelta(days=60)
+    changes = {
+        "infra/aws/machines.toml": ("usd_per_hour_spot = 1.9992", "usd_per_hour_spot = 2.5"),
+        "kubernetes_support.toml": ("ends = 2027-03-27", f"ends = {soon}"),
+    }
+    source.release("0.1.1", changes)
+    run = weekly(host)
+    assert results(run)["propose"] == "success", logs(run)
+    assert source.requirement in proposed(forge, "requirements.txt")
+    assert json.loads(proposed(forge, RECORD))["trainfleet"] == "0.1.1"
+    (pull,) = forge.read()["pulls"]
+    changed = [line for line in pull["body"].splitlines() if line.startswith(("+", "-"))]
+    prices = [line.split()[-2] for line in changed if "g6.12xlarge" in line and "0-2" in line]
+    assert prices == ["2.00", "2.50"], pull["body"]
+    assert [line for line in changed if f"Kubernetes 1.35 ends on {soon}" in line], pull["body"]
+
+
 def test_a_package_that_is_not_available_is_named_and_nothing_is_proposed(host: Host, tmp_path: Path) -> None:
     prepared(host, tmp_path)
     require(host, "acme-unknown")
@@ -96,7 +136,10 @@ def test_newer_packages_become_a_merge_request_on_gitlab(gitlab: GitLab, tmp_pat
         pipeline = run_pipeline(gitlab, "schedule", TASK="update")
         assert results_of(pipeline) == {"update": "success", "propose": "success"}, logs_of(pipeline)
         assert f"acme-models=={version}" in proposed(forge, "requirements.lock").splitlines()
-        assert [(each["branch"], each["target"]) for each in forge.read()["pulls"]] == [(BRANCH, "main")]
+        (pull,) = forge.read()["pulls"]
+        assert (pull["branch"], pull["target"]) == (BRANCH, "main")
+        assert "nothing changes" in pull["description"]  # what the update does to each stack
+        assert pull["description"] == (pipeline.artifacts["update"] / "update.md").read_text()
     changed = git(forge.bare, "diff", "--name-only", "main", BRANCH).splitlines()
     assert {Path(name).parts[0] for name in changed} == {".trainfleet", "requirements.lock"}
     gitlab.variables["UPDATE_TOKEN"] = []

@@ -14,7 +14,7 @@ from tests.ci.test_cycle import ALL, delete
 from trainfleet.ci.approval import LABEL
 
 pytestmark = [pytest.mark.deep, pytest.mark.timeout(1800)]
-PLAN_AND_APPLY = ["plan-dev", "apply-dev", "plan-prod", "apply-prod"]
+PLAN_AND_APPLY = [f"{kind}-{stack}" for stack in ("dev", "prod") for kind in ("plan", "approval", "apply")]
 
 
 def results(pipeline: Pipeline) -> dict[str, str]:
@@ -28,7 +28,7 @@ def logs(pipeline: Pipeline) -> str:
 def applied(project: GitLab, source: str = "web") -> Pipeline:
     pipeline = run_pipeline(project, source)
     found = results(pipeline)
-    assert [found[name] for name in PLAN_AND_APPLY] == ["success"] * 4, logs(pipeline)
+    assert [found[name] for name in PLAN_AND_APPLY] == ["success"] * len(PLAN_AND_APPLY), logs(pipeline)
     return pipeline
 
 
@@ -94,6 +94,25 @@ def test_a_merge_request_is_reviewed_merged_and_applied(gitlab: GitLab) -> None:
     merged = run_pipeline(gitlab, "push", before=no_check(gitlab))
     assert set(results(merged).values()) == {"success"}, logs(merged)
     assert log_groups(clouds) == {"dev-access", "prod-access"}
+
+
+def test_a_destructive_plan_without_an_approved_merge_request_is_not_applied(gitlab: GitLab) -> None:
+    applied(gitlab)
+    number = without_audit(gitlab.forge)
+    gitlab.forge.merge(number)  # somebody bypassed the check
+    refused = run_pipeline(gitlab, "push", before=no_check(gitlab))
+    assert {name: found for name, found in results(refused).items() if name != "check"} == {
+        "plan-dev": "success", "approval-dev": "failure", "apply-dev": "skipped",
+        "plan-prod": "skipped", "approval-prod": "skipped", "apply-prod": "skipped",
+    }, logs(refused)  # fmt: skip
+    assert "this destructive plan is not approved" in refused.jobs["approval-dev"].log
+    # The verdict is not a variable, which the user who starts a pipeline could set.
+    assert results(run_pipeline(gitlab, "web", CODE="0"))["approval-dev"] == "failure"
+    assert log_groups(gitlab.services.clouds) == ALL
+    gitlab.forge.label(number, LABEL)
+    gitlab.forge.approve(number, "grace")
+    assert "approved by grace" in applied(gitlab).jobs["approval-dev"].log
+    assert log_groups(gitlab.services.clouds) == {"dev-access", "prod-access"}
 
 
 def test_more_access_in_the_bootstrap_is_approved_and_never_applied(gitlab: GitLab) -> None:

@@ -58,7 +58,7 @@ def test_jobs_are_extended_and_values_expanded() -> None:
     assert expanded("$X-${Y}-$Z", {"X": "1", "Y": "2"}) == "1-2-"
 
 
-APPLIED = {"plan-dev", "apply-dev", "plan-prod", "apply-prod"}
+APPLIED = {f"{kind}-{stack}" for kind in ("plan", "approval", "apply") for stack in ("dev", "prod")}
 
 
 @pytest.mark.parametrize(

@@ -17,19 +17,30 @@ Init = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def init(tmp_path: Path) -> Init:
-    """`trainfleet init` in an empty folder, without a terminal. Git has no user."""
+    """`trainfleet init` in an empty folder; with a terminal if there are answers to type. Git has no user."""
     environment = os.environ | {"HOME": str(tmp_path), "NO_COLOR": "1", "COLUMNS": "200"}
 
-    def run(*arguments: str | Path, cwd: Path = tmp_path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "trainfleet", "init", *arguments],
-            cwd=cwd,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    def run(
+        *arguments: str | Path, cwd: Path = tmp_path, answers: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        typed, terminal = os.openpty() if answers else (-1, subprocess.DEVNULL)
+        try:
+            if answers:
+                os.write(typed, answers.encode())
+            return subprocess.run(
+                [sys.executable, "-m", "trainfleet", "init", *arguments],
+                cwd=cwd,
+                env=environment,
+                stdin=terminal,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=120,
+            )
+        finally:
+            for end in (typed, terminal):
+                if end >= 0:
+                    os.close(end)
 
     return run
 

@@ -80,7 +80,7 @@ def test_every_reference_resolves(cloud: str) -> None:
             assert rules(job) == rules(found[other]) or job["stage"].startswith("apply"), name
     expected = {"check", "diff", "comment", "update", "propose"}
     if cloud != "local":
-        kinds = ("plan", "apply", "continue", "drift", "issue")
+        kinds = ("plan", "approval", "apply", "continue", "drift", "issue")
         expected |= {f"{kind}-{stack}" for kind in kinds for stack in ("dev", "prod")}
     assert set(found) == expected
 
@@ -121,6 +121,8 @@ def test_each_job_has_one_kind_of_credential(cloud: str) -> None:
     for name, job in jobs(cloud).items():
         kinds = [token for token in TOKENS if token in str(job)]
         assert len(kinds) <= 1, name
+        if name.startswith("apply-"):
+            assert job["needs"] == [name.replace("apply", "plan"), name.replace("apply", "approval")]
         if name.startswith(("apply-", "continue-")):
             assert job["variables"]["IDENTITY"] == "$APPLY_IDENTITY"
             assert job["environment"]["name"] == job["variables"]["STACK"]

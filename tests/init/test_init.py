@@ -136,6 +136,26 @@ def test_json_lists_the_files_and_asks_nothing(init: Init, tmp_path: Path) -> No
     assert document["answers"]["cloud"] == "gcp"
 
 
+@pytest.mark.parametrize(
+    ("typed", "flag", "file"),
+    [
+        ("gitlab\n", (), ".gitlab-ci.yml"),
+        ("\n", (), ".github/workflows/apply.yml"),
+        ("", ("--ci", "gitlab"), ".gitlab-ci.yml"),
+    ],
+    ids=["an answer", "the default", "the option"],
+)
+def test_a_person_is_asked_for_what_is_missing(
+    typed: str, flag: tuple[str, ...], file: str, init: Init, tmp_path: Path
+) -> None:
+    done = init("mine", "--owner", "ml@example.com", *flag, answers=f"acme\naws\n{typed}us-west-2\n")
+    assert done.returncode == 0, done.stderr
+    assert ("CI system" in done.stdout) == (not flag)
+    given = json.loads((tmp_path / "mine" / RECORD).read_text())["answers"]
+    assert (given["name"], given["cloud"], given["region"]) == ("acme", "aws", "us-west-2")
+    assert (tmp_path / "mine" / file).is_file()
+
+
 @pytest.mark.parametrize("folder", ["file", "file/mine"])
 def test_a_folder_that_cannot_be_written_is_named(folder: str, init: Init, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")

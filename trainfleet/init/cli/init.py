@@ -46,6 +46,7 @@ _ASKED = (
     ("name", "Name of the platform (part of every resource's name)"),
     ("cloud", "Cloud: aws, gcp, azure or local"),
     ("owner", "E-mail address of the team that owns it"),
+    ("ci", "CI system: github, gitlab or none"),
 )
 
 
@@ -114,10 +115,10 @@ def _create(folder: Path, given: dict[str, str], *, agreed: bool, as_json: bool)
 
 def _ask(folder: Path, given: dict[str, str], *, ask: bool) -> None:
     """Fill in defaults, and ask for the rest if somebody can answer."""
-    from trainfleet.init.answers import CLOUDS, LONGEST_NAME
+    from trainfleet.init.answers import CI_SYSTEMS, CLOUDS, LONGEST_NAME
 
     suggested = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-0123456789")[:LONGEST_NAME]
-    defaults = {"name": suggested.strip("-"), "cloud": "", "owner": _git_email()}
+    defaults = {"name": suggested.strip("-"), "cloud": "", "owner": _git_email(), "ci": CI_SYSTEMS[0]}
     for key, question in _ASKED:
         if not given[key]:
             given[key] = typer.prompt(question, default=defaults[key] or None) if ask else defaults[key]
