@@ -12,6 +12,7 @@ import pytest
 from tests.cluster.launches import SMALL, Place, place
 from trainfleet.infra.outputs.contract import partly_known
 from trainfleet.local_cluster.images import LOCAL
+from trainfleet.training.launch.remote.ray_job import RAY_VERSION
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 __all__ = ["place"]
@@ -51,6 +52,7 @@ def contract(place: Place, image: str) -> str:
         kube_context=place.cluster.state.context,
         namespace=place.namespace,
         image=image,
+        ray_version=RAY_VERSION,
         bucket_url=f"{place.store.url}/runs",
         storage_secret="s3-keys",
     )
