@@ -27,10 +27,13 @@ TUNE = {
 
 
 def trials(home: Store) -> list[dict[str, Any]]:
-    """The stored state of the search."""
+    """The stored state of the search; nothing while it is replaced.
+
+    pyarrow asks for the size of an object before its bytes, so it may cut one that is replaced in between.
+    """
     try:
         return list(json.loads(home.read("trials.json"))["trials"])
-    except NotFoundError:
+    except (NotFoundError, json.JSONDecodeError):
         return []
 
 
