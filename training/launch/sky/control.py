@@ -24,7 +24,7 @@ from trainfleet.training.launch.sky.event_stream import EventStream
 from trainfleet.training.launch.sky.job_state import RECONNECT_S, JobState, UnreachableError
 from trainfleet.training.launch.sky.pods import ask_to_stop, delete_pods, live_pods
 from trainfleet.training.launch.sky.server import ensure_server
-from trainfleet.training.launch.sky.skypilot import is_refusal, require_skypilot
+from trainfleet.training.launch.sky.skypilot import is_refusal, require_skypilot, set_client_options
 from trainfleet.training.launch.sky.task import RUN_LABEL, cluster_name
 from trainfleet.training.runs.listing import ENDED
 from trainfleet.training.stores.lease import LEASE, request_stop
@@ -140,7 +140,7 @@ class SkyControl(RunControl):
             ensure_server(os.environ, config_path(os.environ))
         except MissingToolError:
             return None
-        os.environ.setdefault("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")
+        set_client_options(kept=False)
         import sky
 
         return sky
