@@ -71,7 +71,7 @@ def rehearse(
             rehearsal.cloud.leave = True
         report.resources = len(rehearsal.plan)
         report.missing_rules = rehearsal.missing_rules
-        report.warnings = list(rehearsal.cloud.warnings)
+        report.warnings = sorted(rehearsal.cloud.warnings)  # the engine registers in any order
         if options.resources:
             write_whole(options.resources, resource_lines(rehearsal))
         if options.outputs and rehearsal.outputs:
