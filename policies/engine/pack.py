@@ -29,6 +29,7 @@ from trainfleet.policies.engine.rule import (
     evaluate,
     evaluate_stack,
 )
+from trainfleet.policies.engine.stack_settings import read_when_configured
 from trainfleet.policies.remediation import platform_tags, remediable, remedy
 
 ENFORCEMENT: Mapping[Level, pulumi_policy.EnforcementLevel] = {
@@ -43,17 +44,24 @@ SECRET_KEY, SECRET_VALUE = "4dabf18193072939515e22adb298388d", "1b47061264138c4a
 
 def policies(own: Iterable[Rule] = ()) -> list[pulumi_policy.Policy]:
     """Return every policy of the pack and of your `own` rules, at the level for the stack's environment."""
-    environment = environment_of(_platform())
-    found: list[pulumi_policy.Policy] = []
+    found: list[tuple[Rule, pulumi_policy.Policy]] = []
     for rule in (*RULES, *own):
         if rule.checks:
-            found.append(_resource_policy(rule, environment))
+            found.append((rule, _resource_policy(rule)))
         if rule.stack:
-            found.append(_stack_policy(rule, environment))
-    return found
+            found.append((rule, _stack_policy(rule)))
+
+    def set_levels() -> None:
+        environment = environment_of(_platform())
+        for rule, policy in found:
+            policy.enforcement_level = ENFORCEMENT[rule.level(environment)]
+
+    set_levels()
+    read_when_configured(set_levels)
+    return [policy for _, policy in found]
 
 
-def _resource_policy(rule: Rule, environment: str | None) -> pulumi_policy.Policy:
+def _resource_policy(rule: Rule) -> pulumi_policy.Policy:
     def validate(args: pulumi_policy.ResourceValidationArgs, report: pulumi_policy.ReportViolation) -> None:
         # Pulumi calls every policy for every resource, so return before copying properties.
         if canonical(args.resource_type) not in rule.checks:
@@ -92,15 +100,14 @@ def _resource_policy(rule: Rule, environment: str | None) -> pulumi_policy.Polic
         rule.name,
         _description(rule),
         validate,
-        ENFORCEMENT[rule.level(environment)],
-        schema,
-        remediate if fixable else None,
+        config_schema=schema,
+        remediate=remediate if fixable else None,
         severity=pulumi_policy.Severity(rule.severity),
         remediation_steps=rule.fix,
     )
 
 
-def _stack_policy(rule: Rule, environment: str | None) -> pulumi_policy.Policy:
+def _stack_policy(rule: Rule) -> pulumi_policy.Policy:
     packages = tuple({f"{kind.partition(':')[0]}:" for kind in rule.stack})
 
     def validate(args: pulumi_policy.StackValidationArgs, report: pulumi_policy.ReportViolation) -> None:
@@ -118,7 +125,6 @@ def _stack_policy(rule: Rule, environment: str | None) -> pulumi_policy.Policy:
         f"{rule.name}{EVERYWHERE}",
         _description(rule),
         validate,
-        ENFORCEMENT[rule.level(environment)],
         severity=pulumi_policy.Severity(rule.severity),
         remediation_steps=rule.fix,
     )
@@ -155,7 +161,7 @@ def _spec() -> Mapping[str, Json]:
 
 
 def _platform() -> str | None:
-    # The engine passes the stack's configuration to the pack; it is missing under `pulumi policy`.
+    # The engine passes the stack's configuration to the pack (stack_settings.py); `pulumi policy` has none.
     found = pulumi.runtime.get_config("trainfleet:platform")
     return found if isinstance(found, str) else None
 

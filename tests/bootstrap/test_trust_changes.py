@@ -32,7 +32,7 @@ def test_another_repository_gains_access_and_the_first_one_loses_it(
     )
     arguments = ("--stack", f"bootstrap-{cloud}", "--base", "HEAD", "--worktree", "--json")
     done = trainfleet("diff", str(project), *arguments)
-    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.returncode == 3, done.stdout + done.stderr
     access = json.loads(done.stdout)["access"]
     assert access
     for each in access:

@@ -150,6 +150,26 @@ def test_the_environment_of_the_stack_decides_how_strict_a_policy_is(
     assert policy.enforcement_level is pulumi_policy.EnforcementLevel[level]
 
 
+def test_a_newer_engine_configures_the_pack_after_it_has_started(
+    servicer: _PolicyAnalyzerServicer, stack_settings: Callable[[str], None]
+) -> None:
+    def levels() -> dict[str, int]:
+        info: Any = servicer.GetAnalyzerInfo(None, None)  # type: ignore[no-untyped-call]
+        return {each.name: each.enforcementLevel for each in info.policies}
+
+    spec = json.loads(platform(today())) | {"cloud": "aws", "environment": "dev"}
+    configured = analyzer_pb2.AnalyzerStackConfigureRequest(
+        config={"trainfleet:platform": json.dumps(spec)}, tags={"owner": "me"}
+    )
+    assert set(levels().values()) == {analyzer_pb2.MANDATORY}
+    servicer.ConfigureStack(configured, None)
+    assert levels()["protected-from-deletion"] == analyzer_pb2.DISABLED
+    assert levels()["no-open-control-plane"] == analyzer_pb2.MANDATORY
+    assert "no-open-control-plane" not in {name for name, *_ in diagnoses(servicer, CLUSTER, OPEN)}
+    servicer.ConfigureStack(analyzer_pb2.AnalyzerStackConfigureRequest(), None)
+    assert set(levels().values()) == {analyzer_pb2.MANDATORY}
+
+
 @pytest.mark.parametrize(
     ("platform", "environment"),
     [

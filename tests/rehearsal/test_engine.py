@@ -67,6 +67,17 @@ def test_a_new_pulumi_on_path_is_used(only: Path) -> None:
     assert (engine.path, engine.version, engine.built) == (path, "3.215.0", False)
 
 
+def test_asking_for_the_version_writes_nothing_into_the_users_home(
+    only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("PULUMI_HOME", raising=False)
+    home = "${PULUMI_HOME:-$HOME/.pulumi}"
+    script(only / "pulumi", f'mkdir -p "{home}/logs" && : > "{home}/logs/version.log" && echo v3.274.1')
+    assert find_engine().version == "3.274.1"
+    assert not (tmp_path / "home").exists()
+
+
 def test_an_old_or_broken_pulumi_on_path_is_not_used(only: Path) -> None:
     script(only / "pulumi", "echo v3.100.0")
     assert installed() is None

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,11 +60,17 @@ def is_enough(version: str) -> bool:
 
 def version_of(path: Path) -> str | None:
     """Return the output of `pulumi version` without the `v`, or None if the command fails."""
-    environment = {**os.environ, "PULUMI_SKIP_UPDATE_CHECK": "true"}
     try:
-        output = subprocess.run(
-            [str(path), "version"], capture_output=True, text=True, timeout=60, check=True, env=environment
-        ).stdout
+        with tempfile.TemporaryDirectory() as home:  # 3.274 writes a log of each command into its home
+            environment = {**os.environ, "PULUMI_SKIP_UPDATE_CHECK": "true", "PULUMI_HOME": home}
+            output = subprocess.run(
+                [str(path), "version"],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=True,
+                env=environment,
+            ).stdout
     except (OSError, subprocess.SubprocessError):
         return None
     match = re.search(r"v?(\d+\.\d+\.\d+\S*)", output)
