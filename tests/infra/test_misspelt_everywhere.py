@@ -89,7 +89,9 @@ FILES = [file for file in sorted((ROOT / "infra").rglob("*.py")) if sites(file, 
 
 def candidates(file: Path) -> list[str]:
     """The platforms that may come by a file, the likeliest first."""
-    cloud = file.relative_to(ROOT / "infra").parts[0]
+    cloud, part, *_ = (*file.relative_to(ROOT / "infra").parts, "")
+    if cloud == "bootstrap":
+        return [f"bootstrap-{part}"]
     return (
         [name for name in PLATFORMS if name.startswith(cloud)]
         if cloud in PLATFORMS
@@ -136,6 +138,10 @@ class Previews:
             return _command(session, "up", "--yes", "--skip-preview")[1]
 
     def _session(self, name: str) -> AbstractContextManager[Rehearsal]:
+        if name.startswith("bootstrap-"):  # a project of its own, whose stacks come by every line
+            return rehearsal_session(
+                read_project(self.project / "stacks" / "bootstrap", name), find_engine(), RehearsalOptions()
+            )
         stack, config = PLATFORMS[name]
         return rehearsal_session(
             read_project(self.project, stack), find_engine(), RehearsalOptions(), settings={"config": config}
