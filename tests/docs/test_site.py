@@ -23,6 +23,7 @@ import yaml
 from markdown_it import MarkdownIt
 
 from tests.ui.chromium import Chromium, program
+from tools.docs.hooks import on_page_content
 from tools.docs.layout import too_wide
 from tools.docs.links import PROJECT_PAGES, ROOT, origin, page_text, place, source_text, targets
 from trainfleet.errors import MissingToolError
@@ -169,7 +170,16 @@ def site_html(text: str, path: str) -> str:
         each if isinstance(each, str) else next(iter(each)) for each in CONFIG["markdown_extensions"]
     ]
     plain = {"pymdownx.highlight": {"use_pygments": False}}
-    return markdown.markdown(page_text(text, path), extensions=extensions, extension_configs=plain)
+    return on_page_content(
+        markdown.markdown(page_text(text, path), extensions=extensions, extension_configs=plain)
+    )
+
+
+def test_a_pipe_in_a_cell_is_shown_without_the_backslash_that_markdown_needs() -> None:
+    page = site_html("| a | b |\n|---|---|\n| `X\\|Y` | x \\| y |\n\n`A\\|B`\n", "docs/index.md")
+    assert "<code>X|Y</code>" in page
+    assert "x | y" in page
+    assert r"<code>A\|B</code>" in page
 
 
 @pytest.mark.parametrize("there", sorted(PAGES | set(PROJECT_PAGES.values())))
