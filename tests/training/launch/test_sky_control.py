@@ -126,6 +126,21 @@ def test_a_log_that_is_interrupted_is_read_again_until_skypilot_reports_the_end(
     assert shown(controlled(sky)) == [3, "note", 3, 4, "result"]
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_client_has_the_options_of_the_cluster(
+    kept: bool, controlled: Callable[..., SkyControl], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    monkeypatch.setattr(module, "require_skypilot", lambda: None)
+    monkeypatch.setattr(module, "ensure_server", lambda *_: None)
+    monkeypatch.setattr(module, "set_client_options", lambda *, kept: seen.append(kept))
+    monkeypatch.setitem(sys.modules, "sky", client := ModuleType("sky"))
+    control = controlled(None, kept=kept, cluster="shared")
+    del vars(control)["_sky"]
+    assert control._sky is client
+    assert seen == [kept]
+
+
 def test_a_job_that_has_ended_is_shown_without_waiting(controlled: Callable[..., SkyControl]) -> None:
     assert shown(controlled(Sky([[STEP % 3]])), follow=False) == [3]
 

@@ -140,7 +140,7 @@ class SkyControl(RunControl):
             ensure_server(os.environ, config_path(os.environ))
         except MissingToolError:
             return None
-        set_client_options(kept=False)
+        set_client_options(kept=self.kept)
         import sky
 
         return sky
