@@ -220,8 +220,8 @@ def verdicts(schema: Path) -> Iterator[Effect]:
         row = shipped.types[token]
         for path in real.types[token].replace:
             if "." not in path:
-                said = Effect.UNKNOWN if path in row.unclear else Effect.UPDATE
-                yield Effect.REPLACE if path in row.replace or path in row.when else said
+                other = Effect.UNKNOWN if path in row.unclear else Effect.UPDATE
+                yield Effect.REPLACE if path in row.replace or path in row.when else other
 
 
 @pytest.mark.deep
