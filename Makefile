@@ -78,23 +78,23 @@ bench-smoke: setup ## The short form of each benchmark
 	@$(VENV)/python -m benchmarks.gpu --smoke --recipe "lm-tiny like lm-1b"
 	@$(VENV)/python -m benchmarks.tokens --smoke
 
-bench: stores ## Every benchmark in full (an hour or more); record the figures in docs/benchmarks.md
-	@$(VENV)/python -m benchmarks.preview
-	@$(VENV)/python -m benchmarks.foreign_diff
-	@$(VENV)/python -m benchmarks.overhead
-	@$(VENV)/python -m benchmarks.loop
-	@$(VENV)/python -m benchmarks.scaling
-	@$(VENV)/python -m benchmarks.sharding
+bench: stores ## Every benchmark in full (an hour or more); records the results in benchmarks/results
+	@$(VENV)/python -m benchmarks.preview --record
+	@$(VENV)/python -m benchmarks.foreign_diff --record
+	@$(VENV)/python -m benchmarks.overhead --record
+	@$(VENV)/python -m benchmarks.loop --record
+	@$(VENV)/python -m benchmarks.scaling --record
+	@$(VENV)/python -m benchmarks.sharding --record
 	@$(VENV)/python -m benchmarks.scale
-	@$(VENV)/python -m benchmarks.checkpoints
-	@$(VENV)/python -m benchmarks.checkpoint_files
-	@$(VENV)/python -m benchmarks.ingest
-	@$(VENV)/python -m benchmarks.input_engines
-	@$(VENV)/python -m benchmarks.batch_threads
-	@$(VENV)/python -m benchmarks.preparation
-	@$(VENV)/python -m benchmarks.tokens
-	@$(VENV)/python -m benchmarks.restart
-	@$(VENV)/python -m benchmarks.serving
+	@$(VENV)/python -m benchmarks.checkpoints --record
+	@$(VENV)/python -m benchmarks.checkpoint_files --record
+	@$(VENV)/python -m benchmarks.ingest --record
+	@$(VENV)/python -m benchmarks.input_engines --record
+	@$(VENV)/python -m benchmarks.batch_threads --record
+	@$(VENV)/python -m benchmarks.preparation --record
+	@$(VENV)/python -m benchmarks.tokens --record
+	@$(VENV)/python -m benchmarks.restart --record
+	@$(VENV)/python -m benchmarks.serving --record
 
 gpu-check: ## Train on this machine's GPUs and list the missed targets (20 min; in small without a GPU); needs torch, no set-up
 	@$(or $(wildcard $(VENV)/python),$(PYTHON)) -m benchmarks.gpu

@@ -5,16 +5,24 @@ from __future__ import annotations
 import argparse
 import datetime
 import importlib.metadata
+import inspect
 import json
 import os
 import platform
+import shlex
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from trainfleet.errors import TrainfleetError
+from trainfleet.files import write_whole
 from trainfleet.training.runtime import local_resources
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 def run(
@@ -45,20 +53,50 @@ def run(
     smoke_help = "one short round, to check that the benchmark works; its figures mean little"
     parser.add_argument("--smoke", action="store_true", help=smoke_help)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+    record_help = (
+        "also write the result to benchmarks/results; `python -m tools.figures --write` puts it on the page"
+    )
+    parser.add_argument("--record", action="store_true", help=record_help)
     add_options(parser)
     arguments = parser.parse_args()
-    known = ("name", "smoke", "json")
+    if arguments.record and arguments.smoke:
+        parser.error("--record does not go with --smoke, whose figures mean little")
+    known = ("name", "smoke", "json", "record")
     more = {name: value for name, value in vars(arguments).items() if name not in known}
     try:
         document = measure(arguments.name, arguments.smoke, **more)
     except TrainfleetError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    document = json.loads(json.dumps(document))  # what is printed can be printed again from the file
+    if arguments.record:
+        record(Path(inspect.getfile(show)).stem, document)
     if arguments.json:
         print(json.dumps(document, indent=2))
     else:
         show(document)
     return 0 if passed is None or passed(document) else 1
+
+
+def record(name: str, document: dict[str, Any]) -> None:
+    """Write the result of a benchmark, with its command and commit."""
+    options = shlex.join(each for each in sys.argv[1:] if each not in ("--json", "--record"))
+    result = {
+        "command": f"python -m benchmarks.{name} {options}".strip(),
+        "commit": _commit(),
+        "document": document,
+    }
+    write_whole(RESULTS / f"{name}.json", json.dumps(result, indent=2) + "\n")
+
+
+def _commit() -> str:
+    """Return the checkout's commit."""
+    commands = (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+    commit, changes = (
+        subprocess.run(["git", *each], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+        for each in commands
+    )
+    return f"{commit or 'an unknown commit'}{' with changes' if changes else ''}"
 
 
 def environment(packages: Iterable[str] = ()) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,6 +63,16 @@ def _warm() -> Iterator[None]:
 def root() -> Path:
     """The checkout."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def unpacked_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for PYTHONPATH with what the built wheel installs."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT]
+    subprocess.run(build, check=True, capture_output=True)
+    zipfile.ZipFile(next(folder.glob("*.whl"))).extractall(folder / "installed")
+    return folder / "installed"
 
 
 @pytest.fixture

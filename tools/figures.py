@@ -1,4 +1,5 @@
-"""Keeps figures that several pages quote equal to their one source, docs/figures.toml.
+"""Keeps figures that several pages quote equal to their one source, docs/figures.toml, and the tables of
+docs/benchmarks.md to benchmarks/results/.
 
 python -m tools.figures            # list pages whose figures differ; exit code 1 if there are any
 python -m tools.figures --write    # update the pages
@@ -13,6 +14,9 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+
+from tools import benchmark_tables
+from trainfleet.errors import TrainfleetError
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "docs" / "figures.toml"
@@ -36,6 +40,11 @@ def _computed(what: str) -> str:
         from tools import public_programs
 
         return public_programs.all_figures()[what]
+    if what in ("state_exports", "event_logs"):
+        folder = ROOT / "tests" / "rehearsal" / "diff" / "exports"
+        files = [file.name for file in folder.iterdir() if file.suffix in (".json", ".jsonl")]
+        states = sum(name.startswith(("export-", "state-")) for name in files)
+        return str(states if what == "state_exports" else len(files) - states)
     return _held_out()[what]
 
 
@@ -54,11 +63,13 @@ def pages() -> list[Path]:
 
 
 def updated(text: str, known: dict[str, str]) -> str:
-    """The page with its figures up to date.
+    """The page with its figures and tables up to date.
 
     Raises:
         KeyError: the page quotes a figure that docs/figures.toml does not have.
+        InputError: a table has no file, or one with mistakes.
     """
+    text = benchmark_tables.updated(text)
     return QUOTED.sub(lambda found: f"{found[1]}{known[found['name']]}{found[4]}", text)
 
 
@@ -69,11 +80,15 @@ def main() -> int:
     )
     parser.add_argument("--write", action="store_true", help="update the pages")
     write, known = parser.parse_args().write, figures()
-    stale = [page for page in pages() if updated(text := page.read_text(encoding="utf-8"), known) != text]
+    try:
+        stale = [page for page in pages() if updated(text := page.read_text(encoding="utf-8"), known) != text]
+    except TrainfleetError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
     for page in stale:
         print(
             f"{page.relative_to(ROOT)}: "
-            f"{'updated' if write else 'quotes other figures than docs/figures.toml'}"
+            f"{'updated' if write else 'differs from docs/figures.toml or benchmarks/results/'}"
         )
         if write:
             page.write_text(updated(page.read_text(encoding="utf-8"), known), encoding="utf-8")

@@ -91,6 +91,12 @@ def test_pages_quote_the_figures_of_their_source() -> None:
     assert stale == [], "python -m tools.figures --write"
 
 
+def test_a_time_a_size_or_a_share_in_the_readme_is_a_marked_figure() -> None:
+    text = figures.QUOTED.sub("", (ROOT / "README.md").read_text())
+    found = re.findall(r"[^.|\n]*\b\d[\d.]*\s?(?:s|min|minutes?|seconds?|hours?|MB|%)(?!\w)[^.|\n]*", text)
+    assert found == []
+
+
 def test_ci_runs_the_commands_of_the_readme_first() -> None:
     lines = [
         line

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 import tomllib
 import venv
 from collections.abc import Callable
@@ -92,6 +94,28 @@ def test_every_rule_is_in_the_exported_pack(pack: Path, monkeypatch: pytest.Monk
     command = [str(pack / "venv" / "bin" / "python"), "-c", program, str(pack)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
     assert done.stdout.strip() == str(sum(bool(r.checks) + bool(r.stack) for r in RULES)), done.stderr
+
+
+def test_the_wheel_exports_the_same_pack(unpacked_wheel: Path, tmp_path: Path) -> None:
+    """An installation has no symlink from trainfleet/policies, and its data are those of the wheel."""
+    program = (
+        "import sys, trainfleet.cli; print(trainfleet.__file__); sys.argv[0] = 'x'; trainfleet.cli.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "policies", "--export", str(tmp_path / "pack")],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(unpacked_wheel)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(unpacked_wheel))
+    exported = {file.relative_to(tmp_path / "here"): file for file in export(tmp_path / "here")}
+    found = [path for path in (tmp_path / "pack").rglob("*") if path.is_file()]
+    assert {path.relative_to(tmp_path / "pack") for path in found} == exported.keys()
+    for path in found:
+        assert path.read_bytes() == exported[path.relative_to(tmp_path / "pack")].read_bytes()
 
 
 def test_its_requirements_are_those_of_the_project(root: Path) -> None:

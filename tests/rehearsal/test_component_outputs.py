@@ -11,7 +11,7 @@ import pytest
 from pulumi.runtime.proto.provider_pb2 import ConstructRequest
 from pulumi.runtime.proto.resource_pb2 import RegisterResourceResponse
 
-from trainfleet.rehearsal.simulation.component_outputs import component_outputs
+from trainfleet.rehearsal.simulation.component_outputs import component_outputs, same_as_inputs
 from trainfleet.rehearsal.simulation.components import Contents
 from trainfleet.rehearsal.simulation.kubeconfig import active_cluster
 from trainfleet.rehearsal.simulation.other_packages import OTHER_MODELS
@@ -24,7 +24,7 @@ from trainfleet.rehearsal.simulation.pulumi_values import (
     resolved,
     secret,
 )
-from trainfleet.rehearsal.simulation.schema import ResourceType, outputs_of, packages
+from trainfleet.rehearsal.simulation.schema import Kind, Property, ResourceType, outputs_of, packages
 from trainfleet.rehearsal.simulation.state import Cloud
 from trainfleet.rehearsal.simulation.values import Identity
 
@@ -103,6 +103,20 @@ def test_values_follow_the_names_and_types(made: dict[str, Any]) -> None:
     assert made["roleArn"].startswith("arn:aws:")
     assert made["size"] == 3  # an input of the same name
     assert "anything" not in made
+
+
+def test_an_input_that_says_how_to_make_a_resource_is_not_the_output_of_its_name() -> None:
+    """`natGateways` of an awsx.ec2.Vpc: the strategy that is given, and the gateways that are made."""
+    reference = Kind("resource", cls=Subnet)
+    inputs = {
+        "bastionSubnet": Property(Kind("object"), required=False),
+        "publicSubnets": Property(Kind("list", reference), required=False),
+    }
+    declared = ResourceType("acme:index:Platform", inputs, outputs_of(Platform))
+    given = {"bastionSubnet": {"strategy": "None"}, "publicSubnets": ["subnet-1"], "size": 3}
+    assert same_as_inputs(declared, given) == {"publicSubnets": ["subnet-1"], "size": 3}
+    made = component_outputs(declared, given, IDENTITY, {}, refer)
+    assert (made["bastionSubnet"], made["publicSubnets"]) == ("Subnet bastionSubnet", ["subnet-1"])
 
 
 def test_a_kubeconfig_is_one(made: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from trainfleet.rehearsal.simulation.knowledge_table import tables
-from trainfleet.rehearsal.simulation.replacement import TABLE, join_path, split_path, table
+from trainfleet.rehearsal.simulation.replacement import TABLE, Effect, effects, join_path, split_path, table
 from trainfleet.rehearsal.simulation.schema import Kind, Property, inputs_of, packages
 
 pytestmark = pytest.mark.filterwarnings(
@@ -78,7 +78,7 @@ def test_every_type_and_path_is_in_the_installed_sdk(token: str) -> None:
 @pytest.mark.parametrize("token", sorted(ENTRIES))
 def test_every_row_has_a_source_and_says_each_thing_once(token: str) -> None:
     entry = ENTRIES[token]
-    assert re.match(r"[\w-]+/[\w-]+ \S+\.(go|markdown) ", entry["source"]), (
+    assert re.match(r"[\w-]+/[\w-]+ \S+\.(go|json|markdown) ", entry["source"]), (
         "a source is: repository, file of the provider or of its documentation, version"
     )
     assert set(entry) <= KEYS
@@ -182,6 +182,26 @@ def test_known_to_replace(token: str, path: str) -> None:
 )
 def test_known_to_change_in_place(token: str, path: str) -> None:
     assert not table()[token].forces(split_path(path))
+
+
+@pytest.mark.parametrize(
+    ("token", "name", "effect"),
+    [
+        ("aws:lambda/function:Function", "code", Effect.UPDATE),
+        ("aws:lambda/function:Function", "name", Effect.REPLACE),
+        ("aws:lambda/layerVersion:LayerVersion", "code", Effect.REPLACE),
+        ("aws:lambda/permission:Permission", "function", Effect.REPLACE),
+        ("aws:cloudwatch/metricAlarm:MetricAlarm", "name", Effect.REPLACE),
+        ("aws:cloudwatch/logSubscriptionFilter:LogSubscriptionFilter", "logGroup", Effect.REPLACE),
+        ("aws:glue/catalogTable:CatalogTable", "partitionIndices", Effect.REPLACE),
+        ("aws:eks/cluster:Cluster", "defaultAddonsToRemoves", Effect.UPDATE),
+        ("aws:elasticbeanstalk/environment:Environment", "version", Effect.UPDATE),
+    ],
+)
+def test_a_property_with_another_name_than_in_the_source_is_known(
+    token: str, name: str, effect: Effect
+) -> None:
+    assert list(effects(token, {name: "a"}, {name: "b"}).values()) == [effect]
 
 
 def test_a_policy_attachment_goes_before_its_successor_comes() -> None:

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 from tests.rehearsal.diff.repos import make_repo
@@ -21,11 +20,7 @@ CHANGES = (
 )
 
 
-def test_the_wheel_compares_a_project_with_random_and_tls(root: Path, tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, root]
-    subprocess.run(build, check=True, capture_output=True)
-    installed = tmp_path / "installed"
-    zipfile.ZipFile(next(tmp_path.glob("*.whl"))).extractall(installed)
+def test_the_wheel_compares_a_project_with_random_and_tls(unpacked_wheel: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
     shutil.copytree(FOREIGN, source)
     (source / "Pulumi.prod.yaml").write_text("config:\n  aws:region: eu-central-1\n")
@@ -35,7 +30,7 @@ def test_the_wheel_compares_a_project_with_random_and_tls(root: Path, tmp_path: 
     done = subprocess.run(
         [sys.executable, "-m", "trainfleet", "diff", ".", "--worktree", "--json"],
         cwd=repo.root,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(installed), str(sdks())))},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(unpacked_wheel), str(sdks())))},
         capture_output=True,
         text=True,
         check=False,

@@ -34,12 +34,12 @@ def component_outputs(
 
     Args:
         resource: what the SDK declares.
-        inputs: its inputs; an output of the same name has the same value.
+        inputs: its inputs; see `same_as_inputs`.
         identity: what the values derive from; `own` has those that are known.
         lengths: the number of items of lists; others have one.
         refer: makes the references.
     """
-    made = {name: value for name in resource.outputs if (value := inputs.get(name)) is not None}
+    made = same_as_inputs(resource, inputs)
     made |= {name: value for name, value in _well_known(identity).items() if name in resource.outputs}
     made |= {name: value for name, value in identity.own.items() if name in resource.outputs}
     later: dict[str, Kind] = {}
@@ -63,6 +63,19 @@ def component_outputs(
     for name in sorted(later, key=lambda each: _is_whole(each, later)):
         made[name] = _references(name, later, made, lengths, refer)
     return made
+
+
+def same_as_inputs(resource: ResourceType, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the outputs that are inputs, too.
+
+    `natGateways` of an awsx.ec2.Vpc is not: the input says how many, and the output refers to them.
+    """
+    found = {}
+    for name, output in resource.outputs.items():
+        given = resource.inputs.get(name)
+        if inputs.get(name) is not None and (given is None or _refers(given.kind) == _refers(output.kind)):
+            found[name] = inputs[name]
+    return found
 
 
 def _refers(kind: Kind) -> bool:

@@ -19,7 +19,7 @@ from pulumi.runtime.proto import provider_pb2_grpc as rpc
 from pulumi.runtime.proto import resource_pb2, resource_pb2_grpc
 
 from trainfleet.rehearsal.simulation.cloud_model import CloudModel
-from trainfleet.rehearsal.simulation.component_outputs import component_outputs, method_result
+from trainfleet.rehearsal.simulation.component_outputs import component_outputs, method_result, same_as_inputs
 from trainfleet.rehearsal.simulation.pulumi_values import (
     RESOURCE,
     SIGNATURE,
@@ -160,11 +160,12 @@ class Contents:
             resource: what the SDK declares.
             existing: None if the component does not exist; its outputs if they come from a state.
         """
+        given = same_as_inputs(resource, self.inputs)
         if existing is None and self.request.dryRun:
-            return {name: self.inputs.get(name, UNKNOWN) for name in resource.outputs}
+            return dict.fromkeys(resource.outputs, UNKNOWN) | given
         if existing:
             found = {name: self._as_deployed(value) for name, value in existing.items()}
-            return found | {name: self.inputs[name] for name in found if self.inputs.get(name) is not None}
+            return found | {name: value for name, value in given.items() if name in found}
         identity = _identity(
             self.request.type, self.request.name, resource, self.models, dict(self.request.config)
         )
