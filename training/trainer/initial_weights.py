@@ -1,7 +1,7 @@
 """Initial weights that nobody needs: those of a run that resumes from a checkpoint.
 
-With `sharding.meta_init`, every rank draws every weight of the model. A run that resumes skips that, so it
-must load all of them, or it ends.
+With `sharding.meta_init`, every rank draws or reads every weight of the model. A run that resumes skips
+that, so it must load all of them, or it ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def will_resume(recipe: Recipe, storage: RunStorage, rank: int) -> bool:
     Raises:
         StoreError: the store does not respond.
     """
-    if not recipe.sharding.meta_init:
+    if not recipe.meta_init:
         return False
     with storage.patient():
         return bool(on_first(lambda: bool(committed(storage.checkpoints)), rank))

@@ -135,8 +135,9 @@ def test_a_model_that_ignores_documents_is_rejected_with_packing(
     opt = from_scratch("opt", chat, size)
     packed = workload(conversations(60), opt)
     with pytest.raises(InputError, match=r"packing: `opt` computes with the other documents"):
-        packed.build_model()
-    workload(conversations(60), opt, "workload.data.conversations.packing=false").build_model()
+        packed.check_model(packed.build_model())
+    single = workload(conversations(60), opt, "workload.data.conversations.packing=false")
+    single.check_model(single.build_model())
 
 
 def test_packing_keeps_each_conversation_once_and_whole(workload: Callable[..., LanguageModel]) -> None:
