@@ -24,6 +24,7 @@ from tests.training.workloads.conversations import (
 from trainfleet.errors import InputError
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunResult
+from trainfleet.training.workloads.document_masks import documents
 from trainfleet.training.workloads.lm.packing import best_fit
 from trainfleet.training.workloads.lm.workload import LanguageModel
 
@@ -124,6 +125,19 @@ def test_packed_conversations_have_the_logits_of_each_alone(
     assert several > 3
     # The comparison can fail: without positions, documents attend to one another.
     assert not torch.allclose(model(batch["inputs"])[0], logits, atol=1e-3)
+
+
+def test_documents_are_numbered_as_transformers_does() -> None:
+    from transformers import masking_utils
+
+    positions = torch.tensor([[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 4, 5]])
+    expected = masking_utils.find_packed_sequence_indices(positions)
+    assert expected.tolist() == [[0, 0, 0, 1, 1, 2], [0] * 6]
+    with documents(packed=True):
+        assert torch.equal(masking_utils.find_packed_sequence_indices(positions), expected)
+        with documents(packed=False):
+            assert masking_utils.find_packed_sequence_indices(positions) is None
+    assert torch.equal(masking_utils.find_packed_sequence_indices(positions), expected)
 
 
 def test_a_model_that_ignores_documents_is_rejected_with_packing(

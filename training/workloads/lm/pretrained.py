@@ -18,6 +18,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.workloads.chunked_loss import CHUNK
+from trainfleet.training.workloads.document_masks import documents
 from trainfleet.training.workloads.lm.hf_tokenizer import load_tokenizer
 from trainfleet.training.workloads.lm.sampling import Hear, RowSampler
 from trainfleet.training.workloads.lm.settings import GptSettings, SamplingSettings
@@ -56,15 +57,14 @@ class Causal(StoredWeights):
         """Logits; with `targets` [B, T], the sum of the loss, and the number of correct predictions if
         requested.
         """
-        # NOTE: without a mask and a cache, transformers finds the documents by their positions. It looks at
-        # them once per pass, for which a GPU is waited for.
         given = {"input_ids": tokens} | ({} if positions is None else {"position_ids": positions})
-        if targets is not None:
-            loss: tuple[Tensor, Tensor | None]
-            loss = self.loss(self.inner, given, targets, count_correct=count_correct)
-            return loss
-        logits: Tensor = self.inner(use_cache=False, **given).logits
-        return logits
+        with documents(packed=positions is not None):
+            if targets is not None:
+                loss: tuple[Tensor, Tensor | None]
+                loss = self.loss(self.inner, given, targets, count_correct=count_correct)
+                return loss
+            logits: Tensor = self.inner(use_cache=False, **given).logits
+            return logits
 
     def generate(
         self,

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.training.workloads.document_masks import documents
 from trainfleet.training.workloads.lora import merged, with_lora
 from trainfleet.training.workloads.model_folder import need_transformers, source_digest
 from trainfleet.training.workloads.output_head import HeadLoss, Note
@@ -356,9 +357,9 @@ class Seq2SeqModel(StoredWeights):
             counted = targets != IGNORED
             shares = (1.0 / counted.sum(dim=1, keepdim=True).clamp(min=1)).expand_as(targets)
             name = self.inner.main_input_name  # input_features of Whisper
-            loss: Tensor = self.loss(
-                self.inner, {name: sound, "decoder_input_ids": before}, targets, shares=shares
-            )[0]
+            given = {name: sound, "decoder_input_ids": before}
+            with documents(packed=False):
+                loss: Tensor = self.loss(self.inner, given, targets, shares=shares)[0]
             return loss
         encoded = self.inner.get_encoder()(sound)
         written = torch.tensor([self.prefix] * len(sound), device=sound.device)
