@@ -18,13 +18,13 @@ from trainfleet.training.trainer.strategies import Strategy
 
 
 def will_resume(recipe: Recipe, storage: RunStorage, rank: int) -> bool:
-    """Whether the run has a checkpoint, with `meta_init`; without it, initial weights cost too little to ask.
-    Collective.
+    """Whether the run has a checkpoint, with `meta_init: true`; without it, initial weights cost too little
+    to ask. With auto, they are those of files. Collective.
 
     Raises:
         StoreError: the store does not respond.
     """
-    if not recipe.meta_init:
+    if recipe.meta_init is not True:
         return False
     with storage.patient():
         return bool(on_first(lambda: bool(committed(storage.checkpoints)), rank))

@@ -49,5 +49,5 @@ def _change(update: torch.Tensor, group: Mapping[str, Any]) -> torch.Tensor:
     once = torch.optim.Muon(
         [whole], weight_decay=0.0, momentum=0.0, nesterov=False, **{key: group[key] for key in kept}
     )
-    once.step()
+    once.step()  # type: ignore[no-untyped-call]  # torch is partly typed
     return whole.detach()

@@ -103,8 +103,8 @@ def load(kind: Any, name: str, dtype: torch.dtype, *, replace: bool = False, **c
         if not torch.empty(0).is_meta:
             more = {**config, **({"ignore_mismatched_sizes": True} if replace else {})}
             model, read = kind.from_pretrained(name, dtype=dtype, output_loading_info=True, **more)
-            missing, mismatched = read["missing_keys"], [each[0] for each in read["mismatched_keys"]]
-            return Loaded(model, frozenset(missing), frozenset(mismatched), {})
+            reshaped = frozenset(each[0] for each in read["mismatched_keys"])
+            return Loaded(model, frozenset(read["missing_keys"]), reshaped, {})
     model = shape_of(kind, name, dtype, **config)
     files = _renamed(model, weights_of(name))
     expected = {other: each for each, others in _names(model) for other in others}

@@ -146,7 +146,7 @@ def test_weights_buffers_and_outputs_are_those_of_a_model_that_is_read_as_a_whol
     if kind is IMAGES:
         given = {"pixel_values": torch.linspace(-1, 1, 3 * 32 * 32).reshape(1, 3, 32, 32).to(dtype)}
     with torch.no_grad():
-        outputs = [each.eval().inner(**given).logits for each in (late, whole)]
+        outputs = [each.eval().get_submodule("inner")(**given).logits for each in (late, whole)]
     assert torch.equal(outputs[0], outputs[1])
 
 
@@ -336,7 +336,7 @@ def large(name: str, folder: Path) -> int:
         config = transformers.AutoConfig.from_pretrained(folder)
         config.update({"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 12})
         config.update({"num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 128})
-        model = transformers.LlamaForCausalLM(config)
+        model: Any = CAUSAL.from_config(config)
     elif name == "whisper":
         config = transformers.AutoConfig.from_pretrained(folder)
         config.update({"d_model": 384, "encoder_ffn_dim": 1536, "decoder_ffn_dim": 1536})
@@ -364,7 +364,7 @@ def test_no_rank_holds_a_whole_model(tmp_path: Path, cache: Path, make: Make, na
     else:
         recipe = images(folder, ", lora: {rank: 2, targets: [q_proj, query]}")
     size = large(name, folder)
-    cases = {
+    cases: dict[str, tuple[str, bool | str, str]] = {
         "first": ("fsdp", "auto", "fp32"),  # imports
         "sharded": ("fsdp", "auto", "fp32"),
         "whole": ("fsdp", False, "fp32"),
