@@ -27,6 +27,8 @@ class Found:
     """What a model says of a type's top-level inputs, without those of its address."""
 
     source: str
+    address: tuple[str, ...]
+    """Inputs that are parameters of the address."""
     replace: tuple[str, ...]
     """Inputs that can be given at creation only."""
     update: tuple[str, ...]
@@ -70,7 +72,7 @@ def comparable(name: str) -> str:
 def match(token: str, resource: ResourceType, known: Names, operations: Operations) -> Found | None:
     """Return what the best operation of a type says; None if there is none, or if two best ones differ."""
     own, module = known.of_type[token], token.split(":")[1]
-    best: list[tuple[tuple[int, float, str], Found]] = []
+    best: list[tuple[tuple[int, float, str, str], Found]] = []
     for name in sorted(known.of_module[module]):
         for models, operation in operations.get(name, ()):
             parameters = {each.lower() for each in operation.parameters}
@@ -83,7 +85,7 @@ def match(token: str, resource: ResourceType, known: Names, operations: Operatio
                 every = others + len(found.absent) + len(found.read_only)
                 share = others / every if every else 1.0
                 if share >= _ENOUGH:
-                    best.append(((rank, share, models.api), found))
+                    best.append(((rank, share, models.api, models.date), found))
     if not best:
         return None
     first = max(order for order, _ in best)
@@ -107,12 +109,14 @@ def _read(resource: ResourceType, models: Models, model: str, parameters: Iterab
     own = models.all_fields(model)
     inner = own["properties"].model if "properties" in own and "properties" not in resource.inputs else ""
     below = models.all_fields(inner) if inner else {}
-    groups: dict[str, list[str]] = {"replace": [], "update": [], "read_only": [], "absent": []}
+    groups: dict[str, list[str]] = {
+        "address": [], "replace": [], "update": [], "read_only": [], "absent": [],
+    }
     address = set(parameters)
     for name in resource.inputs:
-        if name.lower() in address and name not in own and name not in below:
-            continue
         said = {_effect(each[name].visibility) for each in (own, below) if name in each}
+        if name.lower() in address:
+            said = {"address"}
         groups[said.pop() if len(said) == 1 else "absent"].append(name)
     return Found(models.source, *(tuple(sorted(each)) for each in groups.values()))
 

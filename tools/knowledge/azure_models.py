@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
@@ -112,7 +112,7 @@ def read_wheel(file: Path) -> list[Models]:
                 if PurePosixPath(each).parent == home and each.endswith("_operations.py"):
                     source = wheel.read(each).decode()
                     models.api = max([models.api, *_VERSION.findall(source)])
-                    models.operations += _operations(ast.parse(source))
+                    models.operations += _operations(ast.parse(source), models.fields.keys())
             found.append(models)
         return found
 
@@ -141,7 +141,7 @@ def _text(node: ast.expr | None) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-def _operations(tree: ast.Module) -> Iterator[Operation]:
+def _operations(tree: ast.Module, models: Collection[str]) -> Iterator[Operation]:
     """Yield the operations of a file that put a body to an address."""
     requests = {
         node.name: (method, url)
@@ -158,7 +158,7 @@ def _operations(tree: ast.Module) -> Iterator[Operation]:
             if not isinstance(function, ast.FunctionDef):
                 continue
             method, url = next((requests[name] for name in _called(function) if name in requests), ("", ""))
-            if method == "PUT" and (body := _body(function)):
+            if method == "PUT" and (body := _body(function, models)):
                 puts.append((group, url, body))
             if method == "GET":
                 verb = re.sub(r"^(_*begin_|_*get|_*list)_?|_initial$", "", function.name)
@@ -190,13 +190,10 @@ def _method(function: ast.FunctionDef) -> str:
     return ""
 
 
-def _body(function: ast.FunctionDef) -> str:
-    """Return the first model that an argument of a method may be."""
-    for each in function.args.args:
-        found = _MODEL.search(ast.unparse(each.annotation)) if each.annotation else None
-        if found:
-            return found.group(1)
-    return ""
+def _body(function: ast.FunctionDef, models: Collection[str]) -> str:
+    """Return the first model that an argument of a method may be; part of an address may be an enum."""
+    texts = (ast.unparse(each.annotation) for each in function.args.args if each.annotation)
+    return next((name for text in texts for name in _MODEL.findall(text) if name in models), "")
 
 
 def by_namespace(read: list[Models]) -> Mapping[str, list[tuple[Models, Operation]]]:
