@@ -17,6 +17,7 @@ from tools.knowledge.azure_models import Models, Operation, Visibility
 from trainfleet.rehearsal.simulation.schema import Package, ResourceType
 
 _ALIAS = re.compile(r'"azure-native:(\w+)(?:/\w+)?:(\w+)"')
+_PLURAL = re.compile(r"(?<=\w\w)(ies|(?<=s)es|es|(?<!s)s|(?<![aeiou])y|e)$")
 _ENOUGH = 0.5
 """Smallest share of a type's inputs that its model must have."""
 Operations = Mapping[str, list[tuple[Models, Operation]]]
@@ -66,7 +67,7 @@ def names(package: Package) -> Names:
 def comparable(name: str) -> str:
     """Return a name in small letters and without the endings of plurals: `webappauthsetting`."""
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)
-    return "".join(re.sub(r"(?<=\w\w)(ies|es|s|y|e)$", "", word.lower()) for word in words)
+    return "".join(_PLURAL.sub("", word.lower()) for word in words)
 
 
 def match(token: str, resource: ResourceType, known: Names, operations: Operations) -> Found | None:
