@@ -29,6 +29,11 @@ _IN_PLACE = {"azure-native:elasticsan:ElasticSan": ("baseSizeTiB", "extendedCapa
 """Properties that later versions of the provider list in `noForceNewMap` (pull request 4795, 2026-08-13)."""
 
 
+_OLDER = {"compute": ("location",)}
+"""By module: properties that only creation takes in the models, but not yet in the API versions of the SDK (for
+compute common-types/v1/common.json of Azure/azure-rest-api-specs, 08272fc)."""
+
+
 def rows(package: Package, listed: Listed, never: Listed, operations: Operations) -> dict[str, Row]:
     """Return a row for each type of the package.
 
@@ -52,7 +57,7 @@ def _row(token: str, resource: ResourceType, said: Found | None, listed: Listed,
     forced = {path for each in _listed(listed, token) for path in _places(each, resource.inputs)}
     if said is None:
         return Row(tuple(sorted({*address(resource), *forced})), {}, {"*": NOT_READ})
-    kept = {*_listed(never, token), *_IN_PLACE.get(token, ())}
+    kept = {*_listed(never, token), *_IN_PLACE.get(token, ()), *_OLDER.get(token.split(":")[1], ())}
     decided = {*said.replace, *said.update}
     place = {*said.address, *(name for name in address(resource) if name not in decided)}
     replace = {*place, *forced, *(name for name in said.replace if name not in kept)}

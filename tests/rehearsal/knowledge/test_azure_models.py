@@ -135,10 +135,23 @@ def test_inherited_properties_are_a_models_own(tmp_path: Path) -> None:
     assert read.all_fields("Robot")["location"].visibility == {"read", "create"}
 
 
-FACTS: list[tuple[str, str, Effect]] = []
-
-
-@pytest.mark.parametrize(("token", "name", "effect"), FACTS)
+@pytest.mark.parametrize(
+    ("token", "name", "effect"),
+    [
+        ("azure-native:containerservice:ManagedCluster", "location", Effect.REPLACE),
+        ("azure-native:containerservice:ManagedCluster", "kubernetesVersion", Effect.UPDATE),
+        ("azure-native:privatedns:PrivateZone", "location", Effect.REPLACE),
+        ("azure-native:compute:Disk", "diskSizeGB", Effect.UPDATE),
+        ("azure-native:app:ContainerApp", "managedEnvironmentId", Effect.REPLACE),
+        ("azure-native:dbforpostgresql:Server", "administratorLogin", Effect.REPLACE),
+        ("azure-native:dbforpostgresql:Server", "version", Effect.UPDATE),
+        ("azure-native:sql:Server", "administratorLoginPassword", Effect.UPDATE),
+        ("azure-native:storage:FileShare", "enabledProtocols", Effect.REPLACE),
+        ("azure-native:web:AppServicePlan", "hyperV", Effect.REPLACE),
+        ("azure-native:elasticsan:ElasticSan", "baseSizeTiB", Effect.UPDATE),
+        ("azure-native:databricks:Workspace", "computeMode", Effect.REPLACE),
+    ],
+)
 def test_the_table_says_what_the_model_of_the_api_says(token: str, name: str, effect: Effect) -> None:
     assert list(effects(token, {name: "a"}, {name: "b"}).values()) == [effect]
     assert "azure-mgmt-" in source(token)
