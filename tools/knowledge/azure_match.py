@@ -111,7 +111,11 @@ def _read(resource: ResourceType, models: Models, model: str, parameters: Iterab
     inner = own["properties"].model if "properties" in own and "properties" not in resource.inputs else ""
     below = models.all_fields(inner) if inner else {}
     groups: dict[str, list[str]] = {
-        "address": [], "replace": [], "update": [], "read_only": [], "absent": [],
+        "address": [],
+        "replace": [],
+        "update": [],
+        "read_only": [],
+        "absent": [],
     }
     address = set(parameters)
     for name in resource.inputs:
