@@ -1,14 +1,15 @@
 """Rows of azure-native: from the address of a type, the provider's own lists, and the models of Azure's APIs.
 
-A property replaces the resource in three cases (provider/pkg/gen/properties.go and provider/pkg/provider/diff.go):
+A property replaces the resource in three cases (provider/pkg/gen/properties.go and
+provider/pkg/provider/diff.go):
 
 - It is a part of the address: the group, the parents, the name.
 - The provider lists it in `forceNewMap`.
 - It is a top-level property whose `x-ms-mutability` allows create but not update, and the provider does not
   list it in `noForceNewMap`. Below the top level the provider updates in place what only creation takes.
 
-The last is read from Azure's management packages for Python (azure_models.py). Without a model of the type, every
-property but the address, the listed ones and the tags is unclear.
+The last is read from Azure's management packages for Python (azure_models.py). Without a model of the type,
+every property but the address, the listed ones and the tags is unclear.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _IN_PLACE = {"azure-native:elasticsan:ElasticSan": ("baseSizeTiB", "extendedCapa
 
 
 _OLDER = {"compute": ("location",)}
-"""By module: properties that only creation takes in the models, but not yet in the API versions of the SDK (for
-compute common-types/v1/common.json of Azure/azure-rest-api-specs, 08272fc)."""
+"""By module: properties that only creation takes in the models, but not yet in the SDK's versions of the API
+(for compute common-types/v1/common.json of Azure/azure-rest-api-specs, 08272fc)."""
 
 
 def rows(package: Package, listed: Listed, never: Listed, operations: Operations) -> dict[str, Row]:

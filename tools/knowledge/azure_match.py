@@ -1,8 +1,9 @@
 """Finds the API model of each azure-native type, and what it says of the type's top-level properties.
 
-The installed SDK does not have a type's address. A type is an operation if the operation belongs to a resource
-provider of the type's module, its name is the type's (both are made from the same operation), every parameter of
-its address is an input of the type, and its model has at least half of the type's other inputs.
+The installed SDK does not have a type's address. An operation is the one that creates a type if it belongs
+to a resource provider of the type's module, if it has the type's name (the SDK makes that from the
+operation), if every parameter of its address is an input of the type, and if its model has at least half of
+the type's other inputs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What Azure's management packages for Python (azure-mgmt-*) say of a resource's properties, read without importing.
+"""What Azure's management packages for Python (azure-mgmt-*) say of properties, read without importing.
 
-The newer packages are generated from the definitions of Azure's REST APIs. Their models name when a property can
-be given: `rest_field(name="location", visibility=["read", "create"])` is what the definitions call
+The newer packages are generated from the definitions of Azure's REST APIs. Their models say when a property
+can be given: `rest_field(name="location", visibility=["read", "create"])` is what the definitions call
 `x-ms-mutability`. A package of the older generator has no visibility, and nothing is read of it.
 """
 
