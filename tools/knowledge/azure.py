@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tools.knowledge.azure_match import Found, Operations, match, names
+from tools.knowledge.azure_match import Mutability, Operations, match, names
 from trainfleet.rehearsal.simulation.knowledge_table import Row
 from trainfleet.rehearsal.simulation.schema import Package, Property, ResourceType, inputs_of
 
@@ -49,25 +49,25 @@ def rows(package: Package, listed: Listed, never: Listed, operations: Operations
     for token in package.classes:
         resource = package.resource(token)
         if resource is not None:
-            said = match(token, resource, known, operations) if known else None
-            found[token] = _row(token, resource, said, listed, never)
+            model = match(token, resource, known, operations) if known else None
+            found[token] = _row(token, resource, model, listed, never)
     return found
 
 
-def _row(token: str, resource: ResourceType, said: Found | None, listed: Listed, never: Listed) -> Row:
+def _row(token: str, resource: ResourceType, model: Mutability | None, listed: Listed, never: Listed) -> Row:
     forced = {path for each in _listed(listed, token) for path in _places(each, resource.inputs)}
-    if said is None:
+    if model is None:
         return Row(tuple(sorted({*address(resource), *forced})), {}, {"*": NOT_READ})
     kept = {*_listed(never, token), *_IN_PLACE.get(token, ()), *_OLDER.get(token.split(":")[1], ())}
-    decided = {*said.replace, *said.update}
-    place = {*said.address, *(name for name in address(resource) if name not in decided)}
-    replace = {*place, *forced, *(name for name in said.replace if name not in kept)}
-    unclear = dict.fromkeys(said.absent, NOT_READ) | dict.fromkeys(said.read_only, READ_ONLY)
+    decided = {*model.replace, *model.update}
+    place = {*model.address, *(name for name in address(resource) if name not in decided)}
+    replace = {*place, *forced, *(name for name in model.replace if name not in kept)}
+    unclear = dict.fromkeys(model.absent, NOT_READ) | dict.fromkeys(model.read_only, READ_ONLY)
     return Row(
         tuple(sorted(replace)),
         {},
         {name: why for name, why in sorted(unclear.items()) if name not in replace and name not in kept},
-        file=f"with {said.source}",
+        file=f"with {model.source}",
     )
 
 

@@ -25,7 +25,7 @@ Operations = Mapping[str, list[tuple[Models, Operation]]]
 
 
 @dataclass(frozen=True)
-class Found:
+class Mutability:
     """What a model says of a type's top-level inputs, without those of its address."""
 
     source: str
@@ -71,10 +71,10 @@ def comparable(name: str) -> str:
     return "".join(_PLURAL.sub("", word.lower()) for word in words)
 
 
-def match(token: str, resource: ResourceType, known: Names, operations: Operations) -> Found | None:
+def match(token: str, resource: ResourceType, known: Names, operations: Operations) -> Mutability | None:
     """Return what the best operation of a type says; None if there is none, or if two best ones differ."""
     own, module = known.of_type[token], token.split(":")[1]
-    best: list[tuple[tuple[int, float, str, str], Found]] = []
+    best: list[tuple[tuple[int, float, str, str], Mutability]] = []
     for name in sorted(known.of_module[module]):
         for models, operation in operations.get(name, ()):
             parameters = {each.lower() for each in operation.parameters}
@@ -106,7 +106,7 @@ def _models(own: set[str], models: Models, operation: Operation) -> Iterator[tup
             yield kind, 2
 
 
-def _read(resource: ResourceType, models: Models, model: str, parameters: Iterable[str]) -> Found:
+def _read(resource: ResourceType, models: Models, model: str, parameters: Iterable[str]) -> Mutability:
     """Return what a model says of the inputs that are not in the address."""
     own = models.all_fields(model)
     inner = own["properties"].model if "properties" in own and "properties" not in resource.inputs else ""
@@ -120,11 +120,11 @@ def _read(resource: ResourceType, models: Models, model: str, parameters: Iterab
     }
     address = set(parameters)
     for name in resource.inputs:
-        said = {_effect(each[name].visibility) for each in (own, below) if name in each}
+        kinds = {_effect(each[name].visibility) for each in (own, below) if name in each}
         if name.lower() in address:
-            said = {"address"}
-        groups[said.pop() if len(said) == 1 else "absent"].append(name)
-    return Found(models.source, *(tuple(sorted(each)) for each in groups.values()))
+            kinds = {"address"}
+        groups[kinds.pop() if len(kinds) == 1 else "absent"].append(name)
+    return Mutability(models.source, *(tuple(sorted(each)) for each in groups.values()))
 
 
 def _effect(visibility: Visibility | None) -> str:
