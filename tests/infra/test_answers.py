@@ -75,4 +75,4 @@ def asked(file: Path) -> list[tuple[str, bool]]:
 def test_every_answer_that_needs_resources_says_so(root: Path) -> None:
     found = [each for file in sorted((root / "infra").rglob("*.py")) for each in asked(file)]
     assert len(found) >= 5
-    assert [call for call, said in found if not said] == []
+    assert [call for call, wrapped in found if not wrapped] == []
