@@ -73,12 +73,12 @@ def match(resource: ResourceType, version: str, known: Iterable[Resource]) -> Re
     name, as many parts in its address, and every one of its inputs.
     """
     _, module, name = resource.token.split(":")
-    module, wanted = _NAMESPACES.get(module, module), singular(name)
+    module, expected = _NAMESPACES.get(module, module), singular(name)
     found = [
         each
         for each in known
         if (each.namespace, each.api_version) == (module, version)
-        and wanted in each.names
+        and expected in each.names
         and _has(each, resource)
     ]
     return found[0] if len({_shape(each) for each in found}) == 1 else None
