@@ -12,6 +12,7 @@ INPUTS.toml has a section for each package to write (docs/knowledge.md):
     version = "6.58.0"
     date = "2026-08-05"
     names = "FILE"              # optional: the bridge's metadata with the Terraform name of each type
+    models = "DIR"              # optional, azure-native: where the packages of azure_inputs.txt are installed
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from tools.knowledge import azure, kubernetes, terraform
+from tools.knowledge import azure, azure_models, kubernetes, terraform
 from trainfleet.errors import InputError, Problem
 from trainfleet.rehearsal.knowledge.package_schema import from_schema
 from trainfleet.rehearsal.simulation.knowledge_table import SHIPPED, Row, Table, read_table, write_table
@@ -83,7 +84,11 @@ def generated(package: str, given: dict[str, Any]) -> Table:
     elif kind == "kubernetes":
         rows = kubernetes.rows(go(given, kubernetes.VARIABLE), sdk)
     else:
-        rows = azure.rows(sdk, go(given, f"{given['module']}/provider/pkg/gen.forceNewMap"))
+        lists = [go(given, f"{given['module']}/provider/pkg/gen.{name}") for name in azure.LISTS]
+        models = azure_models.read(Path(given["models"])) if "models" in given else []
+        rows = azure.rows(sdk, *lists, models)
+        read = sum(azure.NOT_READ not in row.unclear.values() for row in rows.values())
+        print(f"{package}: {read} of {len(rows)} types read in Azure's management packages")
     every = EVERY.get(package, ())
     return Table(package, given["source"], given["version"], given["date"], sdk.version, rows, every)
 
