@@ -30,8 +30,8 @@ class Existing:
 def answer_after(answer: pulumi.Output[Answer], *needed: pulumi.Resource) -> pulumi.Output[Answer]:
     """Return what a function of a provider answered that needs these resources.
 
-    NOTE: Pulumi forgets what an unknown answer depends on. A plan of new resources would then lack dependencies that
-    the apply has, and `pulumi up --plan` ends there.
+    NOTE: Pulumi forgets what an unknown answer depends on. A plan of new resources would then lack
+    dependencies that the apply has, and `pulumi up --plan` ends there.
     """
     return pulumi.Output.all(answer, *(each.urn for each in needed)).apply(lambda found: found[0])
 

@@ -84,9 +84,9 @@ def generated(package: str, given: dict[str, Any]) -> Table:
     elif kind == "kubernetes":
         rows = kubernetes.rows(go(given, kubernetes.VARIABLE), sdk)
     else:
-        lists = [go(given, f"{given['module']}/provider/pkg/gen.{name}") for name in azure.LISTS]
+        listed, spared = (go(given, f"{given['module']}/provider/pkg/gen.{name}") for name in azure.LISTS)
         models = azure_models.read(Path(given["models"])) if "models" in given else []
-        rows = azure.rows(sdk, *lists, models)
+        rows = azure.rows(sdk, listed, spared, models)
         read = sum(azure.NOT_READ not in row.unclear.values() for row in rows.values())
         print(f"{package}: {read} of {len(rows)} types read in Azure's management packages")
     every = EVERY.get(package, ())
