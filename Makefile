@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The cache of locked packages is shared between checkouts, which saves three minutes in a fresh one.
 export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainfleet/mypy
 
-.PHONY: help setup release knowledge facts stores demo test test-deep test-cluster test-cluster-deep lint format lock docs docs-serve bench-smoke bench gpu-check clean
+.PHONY: help setup release tag knowledge facts stores demo test test-deep test-cluster test-cluster-deep lint format lock docs docs-serve bench-smoke bench gpu-check clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -102,6 +102,9 @@ gpu-check: ## Train on this machine's GPUs and list the missed targets (20 min; 
 
 release: setup ## Build and check sdist, wheel, SBOM, hashes and provenance in dist/ (DRAFT=yes, WITHOUT="3.13": docs/versioning.md)
 	@$(VENV)/python -m tools.release $(if $(filter yes,$(DRAFT)),--draft) $(addprefix --without ,$(WITHOUT))
+
+tag: setup ## Commit and tag a release: VERSION=0.2.0 (docs/versioning.md)
+	@$(VENV)/python -m tools.release.tag "$(VERSION)"
 
 clean: ## Remove .venv and build and test leftovers (keeps runs/)
 	@rm -rf .venv .setup.lock .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build site
