@@ -77,6 +77,7 @@ bench-smoke: setup ## The short form of each benchmark
 	@$(VENV)/python -m benchmarks.overhead --smoke
 	@$(VENV)/python -m benchmarks.gpu --smoke --recipe "lm-tiny like lm-1b"
 	@$(VENV)/python -m benchmarks.tokens --smoke
+	@$(VENV)/python -m benchmarks.float8 --smoke --recipe "lm-tiny like lm-1b"
 
 bench: stores ## Every benchmark in full (an hour or more); records the results in benchmarks/results
 	@$(VENV)/python -m benchmarks.preview --record
