@@ -33,7 +33,8 @@ def data_command(
     A run does the same at its start. Rerun to resume; once everything is prepared, the command only describes
     it. With --to, any machine can read the blocks: use that URL as the recipe's source, and each machine
     fetches the blocks that it needs into a cache of limited size. Such a run needs no raw data. With
-    RAY_ADDRESS, the tasks of that Ray cluster read and transform raw files of an object store.
+    RAY_ADDRESS, the tasks of that Ray cluster read and transform raw files of an object store; with
+    workload.data.store they also write the blocks to it, except scattered ones.
 
     [bold]Examples[/]
 

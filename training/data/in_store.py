@@ -57,7 +57,15 @@ class Parts:
 def make_parts(
     source: Source, job: Job, target: str, *, via: Via, processes: int | None, progress: Progress
 ) -> Parts:
-    """Make the parts that the store lacks."""
+    """Make the parts that the store lacks.
+
+    Args:
+        source: the raw data.
+        job: what turns a unit into a part.
+        target: folder or URL of the prepared data.
+        via, processes: as `map_unordered` takes them.
+        progress: receives progress reports.
+    """
     work, total = f"{target}/{BUILDING}", len(source.units)
     reports: dict[int, dict[str, Any]] = {}
     places: dict[int, tuple[int, int]] = {}
@@ -101,6 +109,13 @@ def write_blocks(
     parts: Parts, layout: BlockLayout, target: str, *, via: Via, processes: int | None, progress: Progress
 ) -> WrittenBlocks:
     """Write the blocks of all splits that the store lacks.
+
+    Args:
+        parts: as `make_parts` returned them.
+        layout: how samples are divided into blocks; without `scatter`.
+        target: folder or URL of the prepared data.
+        via, processes: as `map_unordered` takes them.
+        progress: receives progress reports.
 
     Raises:
         InputError: a split has no sample.
