@@ -133,7 +133,7 @@ def write_blocks(
     parts = _Parts(building)
     # NOTE: one order per split: an order per block would take 8 bytes x samples x blocks of memory.
     orders = {
-        split: _scatter_order(counts[split], layout.scatter, place)
+        split: scatter_order(counts[split], layout.scatter, place)
         for place, split in enumerate(layout.splits)
     }
     jobs = [
@@ -243,7 +243,7 @@ class Block:
         return {name: fixed(rows)}
 
     def _consecutive(self, first: int, end: int) -> dict[str, Any]:
-        return _joined(
+        return joined(
             [
                 self.parts.batch(part, self.place).slice(start, stop - start)
                 for part, start, stop in self._slices(first, end)
@@ -265,8 +265,8 @@ class Block:
         ]
         back = np.empty(len(ranked), dtype=np.int64)
         back[ranked] = np.arange(len(ranked))
-        joined = pa.Table.from_batches(taken).take(pa.array(back))
-        return _joined(joined.to_batches())
+        table = pa.Table.from_batches(taken).take(pa.array(back))
+        return joined(table.to_batches())
 
 
 def scattered(count: int, seed: int) -> NDArray[np.int64]:
@@ -279,7 +279,8 @@ def scattered(count: int, seed: int) -> NDArray[np.int64]:
     return np.argsort(x, kind="stable")
 
 
-def _scatter_order(count: int, seed: int | None, split: int) -> NDArray[np.int64] | None:
+def scatter_order(count: int, seed: int | None, split: int) -> NDArray[np.int64] | None:
+    """The sample at each position of a split, by its number."""
     return None if seed is None else scattered(count, (seed * 3 + split) << 20)
 
 
@@ -305,7 +306,7 @@ def block_bytes_for(total: int, block_bytes: int) -> int:
     return max(block_bytes, min(MAX_BLOCK_BYTES, -(-total // MAX_BLOCKS)))
 
 
-def _joined(batches: list[Any]) -> dict[str, Any]:
+def joined(batches: list[Any]) -> dict[str, Any]:
     """Concatenated batches, one array per column. The empty batch forces a copy of a single slice."""
     import pyarrow as pa
 

@@ -46,6 +46,8 @@ BLOCK_BYTES = 8 << 20
 PARALLEL_FROM = 128 << 20
 """Bytes of raw data below which starting processes costs more than it saves."""
 
+KEY = "key"
+"""Of the manifest's settings: identifies what the data was prepared from, and how."""
 Progress = Callable[[str, int, int], Any]
 """Called with the current stage, the number of finished items and the total."""
 
@@ -94,8 +96,7 @@ def prepare(
         extras: files stored with the data.
         settings: written to the manifest; `prepared_source` can compare them.
         store: URL or folder that machines share. Data that it holds is read from there instead of prepared;
-            other data is copied to it once it is prepared. With ray.data and without `scatter`, other data
-            is prepared in it.
+            other data is copied to it once it is prepared. With ray.data, other data is prepared in it.
         via: see `trainfleet.training.data.worker_pool`. Never changes the result.
         processes: size of the process pool. Never changes the result.
         progress: receives progress reports.
@@ -167,6 +168,7 @@ class _Request:
                 "transform": self.job.transform.key,
                 "splits": asdict(self.job.rule),
                 "scatter": self.layout.scatter,
+                KEY: self.key(),
             },
             self.integrity.report(bad, changed),
             self.notes,
@@ -197,8 +199,8 @@ def _build_once(
                 if shared is not None and is_prepared(shared):
                     return open_prepared(shared)
                 via = choose_via(via, request.source.size, len(request.source.units), PARALLEL_FROM)
-                if shared is not None and via == "ray" and request.layout.scatter is None:
-                    return _build_in_store(request, shared, via=via, processes=processes, progress=progress)
+                if via == "ray" and (to := shared or in_store.take_offer()) is not None:
+                    return _build_in_store(request, to, via=via, processes=processes, progress=progress)
                 _build(request, folder, via=via, processes=processes, progress=progress)
             prepared = open_prepared(str(folder))
             if shared is not None:
@@ -228,10 +230,17 @@ def _build(request: _Request, folder: Path, *, via: Via, processes: int | None, 
 
 
 def _build_in_store(
-    request: _Request, target: str, *, via: Via, processes: int | None, progress: Progress
+    request: _Request, to: str, *, via: Via, processes: int | None, progress: Progress
 ) -> Prepared:
-    """Make parts and blocks in the store, then the manifest (`trainfleet.training.data.in_store`)."""
-    target = target if "://" in target else str(Path(target).absolute())  # tasks have other working folders
+    """Make parts and blocks in the store, then the manifest (`trainfleet.training.data.in_store`).
+
+    Raises:
+        InputError: the target holds other prepared data.
+    """
+    target = in_store.Target(in_store.absolute(to), request.key())
+    where = target.where
+    if is_prepared(where):
+        return _same(request, where)
     try:
         parts = in_store.make_parts(
             request.source, request.job, target, via=via, processes=processes, progress=progress
@@ -242,16 +251,24 @@ def _build_in_store(
             parts, request.layout, target, via=via, processes=processes, progress=progress
         )
     except Exception:
-        if not is_prepared(target):
+        if not is_prepared(where):
             raise
         in_store.discard(target)  # another machine finished the same data, and removed the parts
-        return open_prepared(target)
+        return _same(request, where)
     for name, content in request.extras.items():
-        send(content, f"{target}/{name}")
-    send(parts.sources, f"{target}/{SOURCES}")
-    send(request.manifest(written, parts.source_files, bad, changed).dump().encode(), f"{target}/{MANIFEST}")
+        send(content, f"{where}/{name}")
+    send(parts.sources, f"{where}/{SOURCES}")
+    send(request.manifest(written, parts.source_files, bad, changed).dump().encode(), f"{where}/{MANIFEST}")
     discard()
-    return open_prepared(target)
+    return open_prepared(where)
+
+
+def _same(request: _Request, where: str) -> Prepared:
+    found = open_prepared(where)
+    if found.manifest.settings.get(KEY) == request.key():
+        return found
+    what = "was prepared from other files or settings, or by an earlier version"
+    raise InputError("the target holds other prepared data", [Problem(where, what, "choose another target")])
 
 
 def _make_parts(

@@ -22,11 +22,12 @@ import pytest
 from tests.training.data.test_preparation import add_bad_files, contents, prepared
 from tests.training.data.transforms import Bytes, Measured
 from trainfleet.errors import InputError, TrainfleetError
-from trainfleet.training.data import Integrity, in_store, worker_pool
+from trainfleet.training.data import Integrity, in_store, partition, worker_pool
 from trainfleet.training.data.upload import upload
 
 PACKED: dict[str, Any] = {"transform": Bytes(), "pack": 8}
 ROWS: dict[str, Any] = {"transform": Measured(), "rows_per_block": None}
+SCATTERED: dict[str, Any] = {**ROWS, "scatter": 4}
 
 
 def tasks_here(work: Any, items: Sequence[Any], local: bool) -> Iterator[tuple[int, Any]]:
@@ -55,11 +56,14 @@ def only(store: Path) -> Path:
 
 @pytest.mark.usefixtures("tasks")
 @pytest.mark.parametrize("blocks", [1, 3, 1000])
-@pytest.mark.parametrize("more", [PACKED, ROWS, {**ROWS, "rows_per_block": 2}])
+@pytest.mark.parametrize(
+    "more", [PACKED, ROWS, {**ROWS, "rows_per_block": 2}, SCATTERED, {**SCATTERED, "rows_per_block": 2}]
+)
 def test_any_number_of_tasks_writes_the_bytes_of_one_process(
     texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], blocks: int
 ) -> None:
     monkeypatch.setattr(in_store, "RANGE", blocks)
+    monkeypatch.setattr(partition, "GROUP_BYTES", 3000 * blocks)
     monkeypatch.setattr(sys.modules["trainfleet.training.data.prepare"], "BLOCK_BYTES", 2000)
     more = {**more, "extras": {"words.json": b"[1]"}}
     here = prepared(texts, tmp_path / "here", via="here", **more)
@@ -77,7 +81,8 @@ def test_any_number_of_tasks_writes_the_bytes_of_one_process(
     assert contents(Path(there.where)) == contents(Path(here.where))
     total = sum(len(each) for each in here.manifest.splits.values())
     assert seen[-1] == ("writing blocks", total, total)
-    assert {stage for stage, *_ in seen} == {"reading", "writing blocks"}
+    scattering = {"scattering"} if "scatter" in more else set()
+    assert {stage for stage, *_ in seen} == {"reading", "writing blocks"} | scattering
 
 
 @pytest.mark.usefixtures("tasks")
@@ -91,15 +96,14 @@ def test_an_object_store_holds_the_same_data_and_is_opened_by_the_next_start(
     )
     assert first.where == second.where
     assert first.manifest == here.manifest
-    assert not fsspec.filesystem("memory").exists(f"{first.where}/.building")
+    assert not fsspec.filesystem("memory").glob(f"{first.where}/.building*")
     assert upload(first, str(tmp_path / "sent")).manifest == here.manifest
     assert contents(tmp_path / "sent") == contents(Path(here.where))
 
 
 @pytest.mark.usefixtures("tasks")
-def test_the_driver_holds_no_data_on_its_disk(
-    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("more", [PACKED, SCATTERED])
+def test_the_driver_holds_no_data_on_its_disk(texts: Path, tmp_path: Path, more: dict[str, Any]) -> None:
     peaks = {}
     for name, via in (("one", "here"), ("tasks", "ray")):
         most = [0]
@@ -115,9 +119,9 @@ def test_the_driver_holds_no_data_on_its_disk(
             texts,
             tmp_path / name,
             via=via,
-            store=f"memory://disk-{name}",
+            store=f"memory://{tmp_path.name}-{name}",
             progress=measured,
-            **PACKED,
+            **more,
         )
         peaks[name] = most[0] / data.manifest.bytes()
     assert peaks["one"] > 1.5
@@ -125,10 +129,43 @@ def test_the_driver_holds_no_data_on_its_disk(
 
 
 @pytest.mark.usefixtures("tasks")
-def test_scattered_data_is_written_by_one_machine(texts: Path, tmp_path: Path) -> None:
-    data = prepared(texts, tmp_path / "cache", via="ray", store=str(tmp_path / "store"), scatter=1)
-    assert Path(data.where).parent == tmp_path / "cache"
-    assert contents(Path(data.where)) == contents(only(tmp_path / "store"))
+def test_the_tasks_write_to_the_target_of_the_command(texts: Path, tmp_path: Path) -> None:
+    """`trainfleet data --to` offers its target; what is prepared next does not go there."""
+    to = tmp_path / "sent"
+    with in_store.writing_to(str(to)):
+        sent = prepared(texts, tmp_path / "cache", via="ray", **SCATTERED)
+        other = prepared(texts, tmp_path / "cache", via="ray", **PACKED)
+    assert sent.where == str(to)
+    assert Path(other.where).parent == tmp_path / "cache"
+    assert [path for path in (tmp_path / "cache").rglob("*.arrow") if path.parts[-3] not in other.where] == []
+    here = prepared(texts, tmp_path / "here", via="here", **SCATTERED)
+    assert contents(to) == contents(Path(here.where))
+    with in_store.writing_to(str(to)):
+        assert prepared(texts, tmp_path / "cache", via="ray", **SCATTERED) == sent
+    with (
+        in_store.writing_to(str(to)),
+        pytest.raises(InputError, match="the target holds other prepared data"),
+    ):
+        prepared(texts, tmp_path / "cache", via="ray", **ROWS)
+
+
+@pytest.mark.usefixtures("tasks")
+def test_another_preparation_of_the_same_target_finds_no_parts_of_a_killed_one(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    to = str(tmp_path / "sent")
+    with monkeypatch.context() as patched:
+        patched.setattr(in_store, "write_blocks", killed)
+        with in_store.writing_to(to), pytest.raises(KeyboardInterrupt):
+            prepared(texts, tmp_path / "cache", via="ray", **ROWS)
+    assert not (tmp_path / "sent" / "manifest.json").exists()
+    assert len(list((tmp_path / "sent").rglob("part-*.arrow"))) > 2
+    with in_store.writing_to(to):
+        found = prepared(texts, tmp_path / "cache", via="ray", **PACKED)
+    assert found.manifest == prepared(texts, tmp_path / "here", via="here", **PACKED).manifest
 
 
 @pytest.mark.usefixtures("tasks")
@@ -197,26 +234,34 @@ def test_a_machine_that_loses_the_parts_to_another_one_opens_its_data(
 DRIVER = """
 import sys
 from pathlib import Path
-from tests.training.data.test_in_store import PACKED, tasks_here
+from tests.training.data.test_in_store import PACKED, SCATTERED, tasks_here
 from tests.training.data.test_preparation import prepared
 from trainfleet.training.data import worker_pool
 worker_pool._by_ray = tasks_here
-prepared(Path(sys.argv[1]), Path(sys.argv[2]), via="ray", store=sys.argv[3], **PACKED)
+more = SCATTERED if sys.argv[4] == "scattered" else PACKED
+prepared(Path(sys.argv[1]), Path(sys.argv[2]), via="ray", store=sys.argv[3], **more)
 """
 
 
-@pytest.mark.parametrize("point", ["in-preparation:4", "in-assembly:2"])
-def test_a_killed_driver_resumes_on_another_machine(texts: Path, tmp_path: Path, point: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "point"),
+    [("packed", "in-preparation:4"), ("packed", "in-assembly:2"), ("scattered", "in-assembly:2")],
+)
+def test_a_killed_driver_resumes_on_another_machine(
+    texts: Path, tmp_path: Path, kind: str, point: str
+) -> None:
     def start(cache: str, fault: str = "") -> int:
         command = [sys.executable, "-c", DRIVER, str(texts), str(tmp_path / cache), str(tmp_path / "store")]
+        command.append(kind)
         return subprocess.run(command, env={**os.environ, "TRAINFLEET_FAULT": fault}, check=False).returncode
 
     assert start("one", point) == -signal.SIGKILL
     there = only(tmp_path / "store")
     assert not (there / "manifest.json").exists()
-    assert len(list((there / ".building").glob("part-*.json"))) >= 4
+    assert len(list(there.glob(".building-*/part-*.json"))) >= 4
     assert start("two") == 0
-    here = prepared(texts, tmp_path / "here", via="here", **PACKED)
+    more = SCATTERED if kind == "scattered" else PACKED
+    here = prepared(texts, tmp_path / "here", via="here", **more)
     assert contents(there) == contents(Path(here.where))
     assert json.loads((there / "manifest.json").read_text())["digest"] == here.manifest.digest()
 
