@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The cache of locked packages is shared between checkouts, which saves three minutes in a fresh one.
 export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainfleet/mypy
 
-.PHONY: help setup release knowledge facts stores demo test test-deep test-cluster test-cluster-deep lint format lock docs docs-serve bench-smoke bench gpu-check clean
+.PHONY: help setup release tag knowledge facts stores demo test test-deep test-cluster test-cluster-deep lint format lock docs docs-serve bench-smoke bench gpu-check clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -18,6 +18,7 @@ setup: ## A .venv with the locked packages, then the Pulumi engine (about 4 min 
 	@$(PYTHON) tools/setup.py $(if $(filter no,$(ENGINE)),--no-engine)
 
 knowledge: setup ## Write the tables of what providers do with changes (INPUTS=FILE, CHECK=yes only compares; docs/knowledge.md)
+	@$(VENV)/python -m pip download --quiet --no-deps --only-binary :all: --dest build/azure-models --requirement tools/knowledge/azure_models.txt
 	@$(VENV)/python -W ignore -m tools.knowledge $(or $(INPUTS),$(error INPUTS=FILE names the sources, see docs/knowledge.md)) $(if $(filter yes,$(CHECK)),--check)
 
 facts: setup ## Collect the API facts of AWS and Google Cloud again, from pinned packages (docs/clouds.md)
@@ -101,6 +102,9 @@ gpu-check: ## Train on this machine's GPUs and list the missed targets (20 min; 
 
 release: setup ## Build and check sdist, wheel, SBOM, hashes and provenance in dist/ (DRAFT=yes, WITHOUT="3.13": docs/versioning.md)
 	@$(VENV)/python -m tools.release $(if $(filter yes,$(DRAFT)),--draft) $(addprefix --without ,$(WITHOUT))
+
+tag: setup ## Commit and tag a release: VERSION=0.2.0 (docs/versioning.md)
+	@$(VENV)/python -m tools.release.tag "$(VERSION)"
 
 clean: ## Remove .venv and build and test leftovers (keeps runs/)
 	@rm -rf .venv .setup.lock .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build site

@@ -65,8 +65,11 @@ class Yardstick(ABC):
 
     def build(self) -> nn.Module:
         """The model with the run's initial weights, on the device."""
-        meta = self.recipe.sharding.meta_init
-        return build(self.workload.build_model, self.recipe.seed, meta).materialise().to(self.device)
+        return (
+            build(self.workload.build_model, self.recipe.seed, self.recipe.meta_init)
+            .materialise()
+            .to(self.device)
+        )
 
     def indices(self, turn: int) -> list[int]:
         """This rank's samples in micro batch `turn` of the next step."""

@@ -17,6 +17,7 @@ from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.tags import labels, tags
 
 Spec = TypeVar("Spec", bound=Named)
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,15 @@ class Existing:
     """A resource that the platform uses and does not manage. It has an `id`, as the managed ones have."""
 
     id: str
+
+
+def answer_after(answer: pulumi.Output[Answer], *needed: pulumi.Resource) -> pulumi.Output[Answer]:
+    """Return what a function of a provider answered that needs these resources.
+
+    NOTE: Pulumi forgets what an unknown answer depends on. A plan of new resources would then lack
+    dependencies that the apply has, and `pulumi up --plan` ends there.
+    """
+    return pulumi.Output.all(answer, *(each.urn for each in needed)).apply(lambda found: found[0])
 
 
 class SpecComponent(pulumi.ComponentResource, Generic[Spec]):

@@ -19,7 +19,7 @@ from trainfleet.infra.azure.keys import Keys
 from trainfleet.infra.azure.permissions import grant, once_in_effect
 from trainfleet.infra.azure.sizes import INLINE_NODES, INLINE_POOL
 from trainfleet.infra.catalog.machines import Machine, system_machine
-from trainfleet.infra.component import PlatformComponent
+from trainfleet.infra.component import PlatformComponent, answer_after
 from trainfleet.infra.spec.node_groups import node_groups
 from trainfleet.infra.spec.schema import PlatformSpec
 
@@ -262,6 +262,7 @@ class Cluster(PlatformComponent):
             format="exec",
             server_fqdn="public" if layout.clients(self.spec) else None,
         )
+        asked = answer_after(asked, self.group.platform, self.cluster)
         # Only the address and the certificate are used, which are public.
         reached = pulumi.Output.unsecret(
             asked.apply(lambda answer: cluster_address([each.value for each in answer.kubeconfigs]))

@@ -11,7 +11,7 @@ import pulumi
 import pulumi_gcp as gcp
 
 from trainfleet.api_limits import limit
-from trainfleet.infra.component import PlatformComponent
+from trainfleet.infra.component import PlatformComponent, answer_after
 from trainfleet.infra.gcp.apis import Apis
 from trainfleet.infra.gcp.foundation import Foundation
 from trainfleet.infra.gcp.layout import short_name
@@ -64,6 +64,7 @@ class Budget(PlatformComponent):
         project = gcp.organizations.get_project_output(
             project_id=spec.account, opts=pulumi.InvokeOutputOptions(parent=self, depends_on=apis.ready)
         )
+        project = answer_after(project, *apis.ready)
         channels = [self._channel(email, apis) for email in budget.emails or (spec.owner,)]
         gcp.billing.Budget(
             self.name("budget"),

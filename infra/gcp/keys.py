@@ -9,7 +9,7 @@ from __future__ import annotations
 import pulumi
 import pulumi_gcp as gcp
 
-from trainfleet.infra.component import PlatformComponent
+from trainfleet.infra.component import PlatformComponent, answer_after
 from trainfleet.infra.gcp.apis import Apis, services
 from trainfleet.infra.spec.schema import PlatformSpec
 
@@ -51,12 +51,14 @@ class Keys(PlatformComponent):
         logging = gcp.logging.get_project_cmek_settings_output(
             project=spec.account, opts=pulumi.InvokeOutputOptions(parent=self, depends_on=apis.ready)
         )
+        logging = answer_after(logging, *apis.ready)
         self._grant_use(
             "logs", self.logs, "logging", pulumi.Output.concat("serviceAccount:", logging.service_account_id)
         )
         storage = gcp.storage.get_project_service_account_output(
             project=spec.account, opts=pulumi.InvokeOutputOptions(parent=self, depends_on=apis.ready)
         )
+        storage = answer_after(storage, *apis.ready)
         self._grant_use(
             "data", self.data, "storage", pulumi.Output.concat("serviceAccount:", storage.email_address)
         )

@@ -209,7 +209,7 @@ def _check(data: Any) -> _Checked:
 
 def _plain(value: Any, path: KeyPath, checked: _Checked) -> Any:
     """A copy as dicts and lists, without keys that are not printable text (YAML reads `on:` as true and `5:`
-    as a number).
+    as a number) and without sets (`!!set`).
     """
     if isinstance(value, Mapping):
         plain = {}
@@ -231,6 +231,8 @@ def _plain(value: Any, path: KeyPath, checked: _Checked) -> Any:
         return plain
     if isinstance(value, list | tuple):
         return [_plain(member, (*path, index), checked) for index, member in enumerate(value)]
+    if isinstance(value, set):
+        return dict.fromkeys(sorted(map(str, value)))  # in YAML, a mapping whose values are null
     return value
 
 

@@ -14,6 +14,8 @@ def install(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser()
     for name in ("--install-location", "--kubelogin-install-location"):
         parser.add_argument(name, type=Path, required=True)
+    for name in ("--client-version", "--kubelogin-version"):
+        parser.add_argument(name, required=True)
     given = parser.parse_args(arguments)
     for file, text in (
         (given.install_location, "exit 1"),

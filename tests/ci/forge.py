@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,13 @@ class Forge:
         git(first, "commit", "--quiet", "--message", "Create the platform")
         subprocess.run(["git", "clone", "--quiet", "--bare", first, self.bare], check=True)
         git(first, "remote", "add", "origin", str(self.bare))
+
+    def accept_push_options(self) -> None:
+        """Open a merge request for a push that asks for one, as GitLab does."""
+        git(self.bare, "config", "receive.advertisePushOptions", "true")
+        hook, script = self.bare / "hooks" / "post-receive", Path(__file__).with_name("post_receive.py")
+        hook.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "{self.data}"\n')
+        hook.chmod(0o755)
 
     def read(self) -> dict[str, Any]:
         """Return the data."""

@@ -92,8 +92,6 @@ class Pipeline:
     protected: bool
     jobs: dict[str, Job] = field(default_factory=dict)
     artifacts: dict[str, Path] = field(default_factory=dict)
-    reports: dict[str, dict[str, str]] = field(default_factory=dict)
-    """The dotenv report of each job."""
     script: Callable[[str, str], None] = lambda _job, _script: None
     from_fork: bool = False
     """Whether it runs in the project of a fork, which has no variables of this one."""
@@ -254,11 +252,8 @@ class _Script:
                 and (self.pipeline.protected or not variable.protected)
             }
         )
-        reports = {
-            key: value for each in self.needed for key, value in self.pipeline.reports.get(each, {}).items()
-        }
         of_job = {str(key): str(value) for key, value in self.job.get("variables", {}).items()}
-        known = {**common, **of_job, **reports, **project, **self.pipeline.variables}
+        known = {**common, **of_job, **project, **self.pipeline.variables}
         known |= {"CI_PROJECT_DIR": str(self.workspace), "CI_JOB_ID": f"{self.pipeline.number}00"}
         for _ in range(3):
             known = {name: rules.expanded(value, known) for name, value in known.items()}
@@ -363,10 +358,6 @@ class _Script:
                 self.pipeline.artifacts[self.name] = target
         for kind, path in declared.get("reports", {}).items():
             file = self.workspace / path
-            if kind == "dotenv":
-                lines = file.read_text().splitlines()
-                self.pipeline.reports[self.name] = dict(line.split("=", 1) for line in lines)
-            elif kind == "junit":
-                ElementTree.parse(file)
-            else:
+            if kind != "junit":  # GitLab prefers variables of a pipeline to those of a dotenv report
                 raise rules.UnknownFormError(f"{self.name}: a report of the kind {kind}")
+            ElementTree.parse(file)

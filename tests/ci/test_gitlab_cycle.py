@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 import pytest
@@ -171,29 +172,37 @@ def test_a_job_that_the_bootstrap_does_not_trust_applies_nothing(gitlab: GitLab,
 
 
 def test_a_plan_that_was_exchanged_is_not_applied(gitlab: GitLab) -> None:
+    other: list[bytes] = []
+
     def exchange(job: str, _script: str) -> None:
         if job == "apply-dev":
             plan = gitlab.folder / f"pipeline-{gitlab.runs}" / job / "work" / "plan.json"
-            plan.write_text(plan.read_text().replace("365", "1"))
+            other.append(plan.read_bytes().replace(b"365", b"1"))
+            plan.write_bytes(other[0])
 
-    pipeline = run_pipeline(gitlab, "web", before=exchange)
-    assert results(pipeline)["apply-dev"] == "failure"
-    assert "this is not the reviewed plan" in pipeline.jobs["apply-dev"].log
+    def refused(**variables: str) -> None:
+        pipeline = run_pipeline(gitlab, "web", before=exchange, **variables)
+        assert results(pipeline)["apply-dev"] == "failure"
+        assert "this is not the reviewed plan" in pipeline.jobs["apply-dev"].log
+
+    refused()
+    # The digest is not a variable, which the user who starts a pipeline could set.
+    refused(SHA256=hashlib.sha256(other[0]).hexdigest())
     assert log_groups(gitlab.services.clouds) == set()
 
 
 def test_drift_is_one_issue_that_is_updated_and_closed(gitlab: GitLab) -> None:
     applied(gitlab)
 
-    def night() -> list[tuple[str, str]]:
-        pipeline = run_pipeline(gitlab, "schedule", TASK="drift")
+    def night(**variables: str) -> list[tuple[str, str]]:
+        pipeline = run_pipeline(gitlab, "schedule", TASK="drift", **variables)
         assert set(results(pipeline).values()) == {"success"}, logs(pipeline)
         assert set(pipeline.jobs) == {"drift-dev", "drift-prod", "issue-dev", "issue-prod"}
         return [(issue["title"], issue["state"]) for issue in gitlab.forge.read()["issues"]]
 
     assert night() == []
     delete(gitlab.services.clouds, "dev-audit")
-    assert night() == [("Drift in dev", "open")]
+    assert night(CODE="0") == [("Drift in dev", "open")]  # the verdict is not a variable
     assert night() == [("Drift in dev", "open")]
     assert "acme-audit" in gitlab.forge.read()["issues"][0]["body"]
     applied(gitlab)

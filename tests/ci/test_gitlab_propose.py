@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,11 +21,7 @@ def forge(tmp_path: Path) -> Forge:
     git(clone, "init", "--quiet", "--initial-branch", "main")
     (clone / "requirements.lock").write_text("acme-models==1.1\n")
     found = Forge(tmp_path, clone)
-    git(found.bare, "config", "receive.advertisePushOptions", "true")
-    hook = found.bare / "hooks" / "post-receive"
-    script = Path(__file__).with_name("post_receive.py")
-    hook.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "{found.data}"\n')
-    hook.chmod(0o755)
+    found.accept_push_options()
     return found
 
 

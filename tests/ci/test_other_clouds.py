@@ -9,7 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -72,12 +72,30 @@ def small_repository(found: Clouds, folder: Path, cloud: str, ci: str) -> tuple[
     contract = partly_known("acme", cloud, bucket_url="s3://runs/platform", namespace="training")
     program = PROGRAM.replace("RESOURCE", RESOURCE[cloud]).replace("CONTRACT", contract.model_dump_json())
     (clone / "stacks" / "__main__.py").write_text(program)
+    return clone, own_bootstrap(clone)
+
+
+def own_bootstrap(clone: Path) -> BootstrapSpec:
+    """Let the repository's bootstrap trust the project of the code host; return it."""
     settings = clone / "bootstrap" / "Pulumi.bootstrap.yaml"
     text = settings.read_text()
     for written in ("your-organization/acme", "your-group/acme"):
         text = text.replace(written, REPOSITORY)
     settings.write_text(text)
-    return clone, parse_bootstrap(yaml.safe_load(text)["config"][BOOTSTRAP_KEY])
+    return parse_bootstrap(yaml.safe_load(text)["config"][BOOTSTRAP_KEY])
+
+
+@contextmanager
+def on_github(found: Clouds, folder: Path, clone: Path, spec: BootstrapSpec) -> Iterator[Host]:
+    """Push the repository to the code host, and serve the token services of its cloud until the end of the block."""
+    identities, tokens = IDENTITIES[spec.cloud], TokenServices(spec, folder / "tokens")
+    variables = {stack: {"APPLY_IDENTITY": identities["apply"]} for stack in STACKS}
+    variables[""] = {
+        "STATE_URL": found.state_url_of_bootstrap, "PLAN_IDENTITY": identities["plan"], "SMOKE_TRAINING": "no",
+        **tokens.variables("github"),
+    }  # fmt: skip
+    with serve(tokens):
+        yield Host(Forge(folder, clone), found, folder, variables, tokens=tokens)
 
 
 @pytest.fixture(params=CLOUDS)
@@ -103,15 +121,8 @@ def project(simulated: Clouds, tmp_path: Path, request: pytest.FixtureRequest) -
 def host(simulated: Clouds, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Host]:
     """A repository on GitHub."""
     clone, spec = small_repository(simulated, tmp_path, request.param, "github")
-    forge, identities = Forge(tmp_path, clone), IDENTITIES[request.param]
-    tokens = TokenServices(spec, tmp_path / "tokens")
-    variables = {stack: {"APPLY_IDENTITY": identities["apply"]} for stack in STACKS}
-    variables[""] = {
-        "STATE_URL": simulated.state_url_of_bootstrap, "PLAN_IDENTITY": identities["plan"], "SMOKE_TRAINING": "no",
-        **tokens.variables("github"),
-    }  # fmt: skip
-    with serve(tokens):
-        yield Host(forge, simulated, tmp_path, variables, tokens=tokens)
+    with on_github(simulated, tmp_path, clone, spec) as made:
+        yield made
 
 
 @pytest.fixture

@@ -212,7 +212,13 @@ def _signer_requests() -> st.SearchStrategy[Any]:
 
 
 TARGETS: dict[str, Target] = {
-    "ui": Target("requests to `trainfleet ui`", _console_requests, _ui, (RejectedRequest,)),
+    "ui": Target(
+        "requests to `trainfleet ui`",
+        _console_requests,
+        _ui,
+        (RejectedRequest,),
+        examples=((True, Request("GET", "/cost/", b"\x80", (), ())),),
+    ),
     "serve": Target(
         "requests to `trainfleet serve`",
         _serve_requests,

@@ -312,6 +312,7 @@ TARGETS: dict[str, Target] = {
         examples=(
             ("aws:iam/getPolicyDocument:getPolicyDocument", {"statements": [None]}),
             ("aws:ssm/getParameter:getParameter", {"name": []}),
+            ("aws:ec2/getSubnets:getSubnets", {"filters": [None]}),
         ),
     ),
     "provider-settings": Target("settings of a simulated provider", _settings, _configure, _rejects()),

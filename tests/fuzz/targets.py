@@ -242,7 +242,10 @@ TARGETS: dict[str, Target] = {
         examples=(b"a: !!timestamp nothing", b"a: !<tag:yaml.org,2002:int> ''"),
     ),
     "spec-setting": Target(
-        "`--set` of a stack", lambda: _settings(SPEC_PATHS), _spec_setting, examples=("tags=!!timestamp x",)
+        "`--set` of a stack",
+        lambda: _settings(SPEC_PATHS),
+        _spec_setting,
+        examples=("tags=!!timestamp x", "gpu_pools=!!set {a, b}"),
     ),
     "recipe": Target(
         "a recipe",

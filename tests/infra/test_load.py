@@ -152,6 +152,8 @@ def test_a_key_in_the_wrong_place_is_sent_to_the_right_one() -> None:
             "write it like 2027-01-31",
         ),
         ({5: "x"}, "key `5`", "a key must be text"),
+        ({"gpu_pools": {"l4", "h100"}}, "gpu_pools", "must be a list"),
+        ({"region": {"us-east-2"}}, "region", "must be text"),
         ({"network": {True: "x"}}, "network key `true`", 'put it in quotes: "true"'),
     ],
 )

@@ -112,3 +112,51 @@ def test_json_has_each_file_and_writes_nothing_by_itself(init: Init, tmp_path: P
     assert [each["name"] for each in document["files"]] == ["Makefile"]
     assert document["written"] is False
     assert document["from"] == "0.0.9"
+
+
+LINE = "trainfleet[aws,train]"
+UNPINNED, MINE = (
+    f"{LINE}>=0.1\npytest>=9\n",
+    "trainfleet[aws,sky,train]==0.1.0\nacme-models\npytest>=9\nruff>=0.9\n",
+)
+FROM_WHEEL = f"# A copy of its wheel.\n--find-links wheels\n{LINE}==0.1.0\npytest>=9\n"
+
+
+@pytest.mark.parametrize(
+    ("base", "here", "new", "text"),
+    [
+        # A range that has the new version stays.
+        (f"{LINE}==0.1.0\npytest>=9\n", UNPINNED, f"{LINE}==0.2.0\npytest>=9\n", None),
+        (f"{LINE}==0.1.0\npytest>=9\n", UNPINNED, f"{LINE}==0.2.0\npytest>=9.1\n", UNPINNED.replace("=9", "=9.1")),
+        # The pin is that of the new version, the extras are those of both.
+        (
+            f"{LINE}==0.1.0\npytest>=9\nruff>=0.9\n", MINE, "trainfleet[aws,kuberay,train]==0.2.0\npytest>=9\nruff>=0.9\n",
+            MINE.replace("sky,train]==0.1.0", "sky,train,kuberay]==0.2.0"),
+        ),
+        # From a wheel to an index, and from an index to Git.
+        (FROM_WHEEL, FROM_WHEEL.replace("pytest", "acme-models\npytest"), f"{LINE}==0.2.0\npytest>=9\n",
+         f"{LINE}==0.2.0\nacme-models\npytest>=9\n"),
+        (f"{LINE}==0.1.0\n", f"{LINE}>=0.1\n", f"{LINE} @ git+https://git.test/t.git@{'a' * 40}\n",
+         f"{LINE} @ git+https://git.test/t.git@{'a' * 40}\n"),
+        (f"{LINE}==0.1.0\n", f"{LINE}==0.1.0 ; python_version >= '3.11'  # ours\n", f"{LINE}==0.2.0\n",
+         f"{LINE}==0.2.0 ; python_version >= \"3.11\"  # ours\n"),
+    ],
+    ids=["a range", "a range, other packages", "extras and a neighbour", "a wheel", "Git", "a marker and a comment"],
+)  # fmt: skip
+def test_the_pin_of_trainfleet_does_not_conflict(
+    base: str, here: str, new: str, text: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "requirements.txt").write_text(here)
+    found = merge(tmp_path, {"requirements.txt": base}, {"requirements.txt": new})
+    assert [(each.fate, each.text) for each in found] == ([(Fate.MERGE, text)] if text else [])
+
+
+def test_a_line_with_options_or_a_second_one_is_not_touched(tmp_path: Path) -> None:
+    for here in (f"{LINE}==0.1.0 --hash=sha256:{'0' * 64}\n", f"{LINE}>=0.1\ntrainfleet[sky]\n"):
+        (tmp_path / "requirements.txt").write_text(here)
+        (found,) = merge(
+            tmp_path,
+            {"requirements.txt": f"{LINE}==0.1.0\n"},
+            {"requirements.txt": f"{LINE}==0.2.0\n"},
+        )
+        assert found.fate is Fate.CONFLICT

@@ -183,6 +183,17 @@ def test_every_action_is_pinned_by_its_commit(cloud: str) -> None:
     assert found > 5
 
 
+@pytest.mark.parametrize("ci", ["github", "gitlab"])
+def test_the_tools_of_an_azure_cluster_are_pinned(ci: str, root: Path) -> None:
+    text = "\n".join(render(answers("azure", ci), Requirement()).values())
+    (command,) = re.findall(r"az aks install-cli (.*)", text)
+    given = shlex.split(command)
+    versions = dict(zip(given[::2], given[1::2], strict=True))
+    assert re.fullmatch(r"\d+\.\d+\.\d+", versions["--kubelogin-version"])
+    pins = (root / "trainfleet" / "pins" / "kubernetes" / "kube" / "go.mod").read_text()
+    assert f"k8s.io/kubernetes v{versions['--client-version']}\n" in pins  # that of the local cluster
+
+
 def test_only_the_apply_has_the_identity_that_writes() -> None:
     for name, text in workflows("aws").items():
         for key, job in jobs(text).items():

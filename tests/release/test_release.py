@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tools.release import environments
-from tools.release.checkout import checkout_problems, version_of
+from tools.release.checkout import checkout_problems, file_problems, release_version, version_of
 from tools.release.licences import licence_problems
 from trainfleet import __version__
 
@@ -57,23 +57,31 @@ def test_a_release_has_one_version_everywhere_and_no_changes(tmp_path: Path) -> 
     ]
 
 
-@pytest.mark.parametrize(
-    ("version", "tag", "where"),
-    [("9.9.9", "v9.9.9", None), (__version__, "v0.0.1", "git"), ("0.2.0rc1", "v0.2.0rc1", None)],
-)
-def test_the_tag_must_be_that_of_the_version(
-    tmp_path: Path, version: str, tag: str, where: str | None
-) -> None:
-    assert [each.where for each in checkout_problems(checkout(tmp_path, version, tag))] == [where] * bool(
-        where
-    )
+def test_the_version_is_that_of_the_tag_and_the_files_are_compared_with_it(tmp_path: Path) -> None:
+    folder = checkout(tmp_path, "0.2.0rc1", "v0.3.0")
+    assert release_version(folder) == "0.3.0"
+    assert [(each.where, each.what, each.fix) for each in checkout_problems(folder)] == [
+        ("trainfleet/__init__.py", "has 0.2.0rc1", "0.3.0"),
+        ("policies/PulumiPolicy.yaml", "has 0.2.0rc1", "0.3.0"),
+        ("CHANGELOG.md", "begins with 0.2.0rc1 - 2026-11-26", "## 0.3.0 - the date"),
+    ]
 
 
-def test_the_policy_pack_has_the_version_too(tmp_path: Path) -> None:
-    folder = checkout(tmp_path)
-    (folder / "policies" / "PulumiPolicy.yaml").write_text("version: 0.0.9\n")
-    problem = checkout_problems(folder)[0]
-    assert (problem.where, problem.what) == ("policies/PulumiPolicy.yaml", "has 0.0.9")
+@pytest.mark.parametrize("version", ["9.9.9", "0.2.0rc1"])
+def test_a_tagged_version_is_a_release(tmp_path: Path, version: str) -> None:
+    assert checkout_problems(checkout(tmp_path, version, f"v{version}")) == []
+
+
+def test_a_commit_without_the_tag_of_one_release_has_the_version_of_the_package(tmp_path: Path) -> None:
+    folder = checkout(tmp_path, "0.2.0", "nightly")
+    assert release_version(folder) == "0.2.0"
+    (problem,) = checkout_problems(folder)
+    assert (problem.what, problem.fix) == ("this commit has no tag of a release", "make tag VERSION=...")
+    for tag_name in ("v0.2.0", "v0.3.0"):
+        subprocess.run(["git", "tag", tag_name], cwd=folder, check=True)
+    assert release_version(folder) == "0.2.0"
+    (problem,) = checkout_problems(folder)
+    assert problem.what == "the tags of this commit are v0.2.0, v0.3.0"
 
 
 def test_a_version_below_an_earlier_tag_is_refused(tmp_path: Path) -> None:
@@ -82,16 +90,12 @@ def test_a_version_below_an_earlier_tag_is_refused(tmp_path: Path) -> None:
         (folder / name).write_text((folder / name).read_text().replace("0.10.0", "0.9.1"))
     commit(folder, "v0.9.1")
     (problem,) = checkout_problems(folder)
-    assert (problem.where, problem.what) == (
-        "trainfleet/__init__.py",
-        "has 0.9.1, and v0.10.0 was tagged before",
-    )
+    assert (problem.where, problem.what) == ("git", "v0.9.1 follows v0.10.0")
 
 
 def test_this_checkout_has_one_version_everywhere(root: Path) -> None:
     assert version_of(root) == __version__
-    problems = checkout_problems(root)
-    assert [each for each in problems if each.what.startswith("has ")] == []
+    assert [each for each in file_problems(root, __version__) if each.what.startswith("has ")] == []
 
 
 def component(name: str, *licences: dict[str, Any]) -> dict[str, Any]:

@@ -124,8 +124,8 @@ def test_steps_and_saves_continue_while_a_large_checkpoint_is_removed(
     )
     assert train(recipe, context).status == "finished"
     assert len(during) > FILES
-    assert during[0][0] <= 6
-    assert during[0][1] >= 8
+    began, ended = during[0]
+    assert began < 8 <= ended, "steps and a save continued during the first removal"
     left = [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]
     assert left == [step_name(12)], "all of them are removed in the end"
 

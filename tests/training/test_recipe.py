@@ -50,8 +50,8 @@ MISTAKES = [
     ("optimizer: {lr: .inf}", "optimizer.lr: must be a number, not `inf`"),
     ("optimizer: {betas: [0.9, 1.5]}", "optimizer.betas: [0.9, 1.5] must be within [0, 1)"),
     (
-        "{optimizer: {name: muon}, strategy: fsdp}",
-        "optimizer.name: `muon` needs each matrix as a whole, and `fsdp` shards them (strategy=ddp, or optimizer",
+        "{optimizer: {name: muon}, strategy: fsdp, sharding: {cpu_offload: true}}",
+        "optimizer.name: `muon` gathers each matrix on the devices, and shards in host memory are not there (shard",
     ),
     (
         "optimizer: {momentum: 0.9}",

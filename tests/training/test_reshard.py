@@ -32,12 +32,14 @@ LEGS = {
     "ddp to fsdp to hsdp to ddp": [("ddp", 2), ("fsdp", 2), ("hsdp", 2), ("ddp", 1)],
     "fsdp on 2 to 1 to 3 to 2 ranks": [("fsdp", 2), ("fsdp", 1), ("fsdp", 3), ("fsdp", 2)],
     "muon on 2 to 1 to 3 ranks": [("ddp", 2), ("ddp", 1), ("ddp", 3)],
+    "muon, ddp to fsdp to hsdp to ddp": [("ddp", 2), ("fsdp", 3), ("hsdp", 2), ("ddp", 1)],
     "averaged, fsdp to ddp to fsdp": [("fsdp", 2), ("ddp", 1), ("fsdp", 3)],
 }
 
 
 OVERRIDES = {
     "muon on 2 to 1 to 3 ranks": ("optimizer.name=muon",),
+    "muon, ddp to fsdp to hsdp to ddp": ("optimizer.name=muon",),
     "averaged, fsdp to ddp to fsdp": ("ema.decay=0.8",),
 }
 

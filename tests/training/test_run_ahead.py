@@ -17,6 +17,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.training.training_runs import StopAfter
+from tests.training.workloads import models, test_pretrained_speech
+from tests.training.workloads.conversations import chat, conversations, make
+from tests.training.workloads.test_speech import recipe as speech_recipe
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.reader import read_rows
@@ -27,6 +30,7 @@ from trainfleet.training.trainer.readings import RUN_AHEAD, Readings, run_ahead
 from trainfleet.training.workloads.lm.workload import LanguageModel
 from trainfleet.training.workloads.transfer import to_device
 
+__all__ = ["chat", "make"]
 Make = Callable[..., Recipe]
 Run = Callable[..., RunResult]
 CLOCKED = ("seconds", "per_second", "data_wait", "communication", "mfu")
@@ -50,7 +54,7 @@ class _Methods(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
-        if name in READS:
+        if name in READS or name in LOSSES:
             self.found[name] += 1
         return func(*args, **(kwargs or {}))
 
@@ -68,6 +72,10 @@ class _Operations(TorchDispatchMode):
         if name in WAITING or masked:
             self.found[name] += 1
         return func(*args, **(kwargs or {}))
+
+
+LOSSES = {"ctc_loss"}
+"""Functions that copy the lengths of their inputs to the host, or from it, on a GPU."""
 
 
 def waits_per_step(recipe: Recipe, folder: Path, cache: Path) -> list[Counter[str]]:
@@ -132,6 +140,47 @@ def test_vision_does_not_wait_for_the_device_either(tmp_path: Path, cache: Path)
     given = ("steps=6", "log.every=3", "validation.every=6", "checkpoint.every=6", "optimizer.warmup=0")
     recipe = load_recipe("vision-small", [*given, "scaling.workers=1", "log.tensorboard=false"])
     assert [dict(step) for step in waits_per_step(recipe, tmp_path, cache)] == [{}] * 6
+
+
+COURSE = ("steps=6", "log.every=3", "validation.every=6", "checkpoint.every=6", "optimizer.warmup=0")
+HF = {
+    "packed": (),
+    "packed, several micro batches": ("batch.micro_batch=3",),
+    "packed, lora": ("workload.model.lora={rank: 2}",),
+    "packed, sharded": ("strategy=fsdp",),
+    "packed, bf16": ("precision=bf16",),
+    "not packed": ("workload.data.conversations.packing=false",),
+}
+
+
+@pytest.mark.usefixtures("ahead")
+@pytest.mark.parametrize("name", HF)
+def test_a_pretrained_model_does_not_wait_for_the_device_either(
+    tmp_path: Path, cache: Path, make: Make, chat: Path, name: str
+) -> None:
+    """The first pass measures the model's head."""
+    given = (f"workload.model.pretrained={chat}", *COURSE, *HF[name])
+    steps = waits_per_step(make(conversations(300), *given), tmp_path / "run", cache)
+    assert [dict(step) for step in steps[1:]] == [{}] * 5
+
+
+SPEECH: dict[str, Callable[[Path], tuple[str, ...]]] = {
+    "whisper": lambda folder: (test_pretrained_speech.model_settings("seq2seq", models.whisper(folder)),),
+    "ctc": lambda _: (),
+}
+
+
+@pytest.mark.usefixtures("ahead")
+@pytest.mark.parametrize("name", SPEECH)
+def test_speech_waits_for_the_device_in_the_loss_of_ctc_only(tmp_path: Path, cache: Path, name: str) -> None:
+    given = ("workload.data.longest=4", "data_loading.workers=1", *COURSE)
+    recipe = speech_recipe(*SPEECH[name](tmp_path / "model"), *given)
+    steps = waits_per_step(recipe, tmp_path / "run", cache)
+    passes = recipe.batch.accumulation(1)
+    # Whisper draws on the host, for each of its two layers, whether it is left out.
+    drawn = {"__bool__": 2 * passes, "aten._local_scalar_dense": 2 * passes}
+    expected = {"ctc_loss": passes} if name == "ctc" else drawn
+    assert [dict(step) for step in steps[1:]] == [expected] * 5
 
 
 def test_the_count_finds_a_wait(

@@ -103,6 +103,7 @@ def test_each_strategy_resumes_exactly(tmp_path: Path, text_folder: Path, cache:
     }
     recipes |= {
         "ddp, muon": recipe_on(text_folder, "optimizer.name=muon", *overrides),
+        "fsdp, muon": recipe_on(text_folder, "strategy=fsdp", "optimizer.name=muon", *overrides),
         "ddp, averaged": recipe_on(text_folder, "ema.decay=0.8", *overrides),
         "fsdp, averaged": recipe_on(text_folder, "strategy=fsdp", "ema.decay=0.8", *overrides),
         "fsdp, made late": recipe_on(text_folder, "strategy=fsdp", "sharding.meta_init=true", *overrides),

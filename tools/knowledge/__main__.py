@@ -12,6 +12,7 @@ INPUTS.toml has a section for each package to write (docs/knowledge.md):
     version = "6.58.0"
     date = "2026-08-05"
     names = "FILE"              # optional: the bridge's metadata with the Terraform name of each type
+    models = "DIR"              # optional, of azure-native: the wheels of azure-mgmt-*
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from tools.knowledge import azure, kubernetes, terraform
+from tools.knowledge import azure, azure_models, kubernetes, terraform
 from trainfleet.errors import InputError, Problem
 from trainfleet.rehearsal.knowledge.package_schema import from_schema
 from trainfleet.rehearsal.simulation.knowledge_table import SHIPPED, Row, Table, read_table, write_table
@@ -83,7 +84,13 @@ def generated(package: str, given: dict[str, Any]) -> Table:
     elif kind == "kubernetes":
         rows = kubernetes.rows(go(given, kubernetes.VARIABLE), sdk)
     else:
-        rows = azure.rows(sdk, go(given, f"{given['module']}/provider/pkg/gen.forceNewMap"))
+        listed = f"{given['module']}/provider/pkg/gen"
+        read = azure_models.read_wheels(Path(given["models"])) if "models" in given else []
+        operations = azure_models.by_namespace(read)
+        force, never = (go(given, f"{listed}.{name}") for name in ("forceNewMap", "noForceNewMap"))
+        rows = azure.rows(sdk, force, never, operations)
+        known = sum("*" not in each.unclear for each in rows.values())
+        print(f"{package}: the API's models have {known} of {len(rows)} types")
     every = EVERY.get(package, ())
     return Table(package, given["source"], given["version"], given["date"], sdk.version, rows, every)
 

@@ -1,9 +1,15 @@
-"""Rows of azure-native, as far as they follow from the installed SDK and the provider's own lists.
+"""Rows of azure-native: from the address of a type, the provider's own lists, and the models of Azure's APIs.
 
-A part of a resource's address replaces it: its group, its parents, its name. The address is not a property of
-the resource, so it is an input without an output of the same name. A top-level property whose
-`x-ms-mutability` allows create but not update replaces too; Azure's API definitions say so, not the SDK.
-Without them, every other property but the tags is unclear.
+A property replaces the resource in three cases (provider/pkg/gen/properties.go and
+provider/pkg/provider/diff.go):
+
+- It is a part of the address: the group, the parents, the name.
+- The provider lists it in `forceNewMap`.
+- It is a top-level property whose `x-ms-mutability` allows create but not update, and the provider does not
+  list it in `noForceNewMap`. Below the top level the provider updates in place what only creation takes.
+
+The last is read from Azure's management packages for Python (azure_models.py). Without a model of the type,
+every property but the address, the listed ones and the tags is unclear.
 """
 
 from __future__ import annotations
@@ -11,32 +17,65 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from tools.knowledge.azure_match import Mutability, Operations, match, names
 from trainfleet.rehearsal.simulation.knowledge_table import Row
 from trainfleet.rehearsal.simulation.schema import Package, Property, ResourceType, inputs_of
 
+Listed = Mapping[str, Mapping[str, list[str]]]
+"""A variable of the provider's: properties by module and resource."""
 _ADDRESS = re.compile(r"(Name|^name|^scope|^resourceUri|^resourceId|^subscriptionId|^managementGroupId|Id)$")
 NOT_READ = "not read"
+READ_ONLY = "an output in the API version that was read"
+_IN_PLACE = {"azure-native:elasticsan:ElasticSan": ("baseSizeTiB", "extendedCapacitySizeTiB")}
+"""Properties that later versions of the provider list in `noForceNewMap` (pull request 4795, 2026-08-13)."""
 
 
-def rows(package: Package, listed: Mapping[str, Mapping[str, list[str]]]) -> dict[str, Row]:
+_OLDER = {"compute": ("location",)}
+"""By module: properties that only creation takes in the models, but not yet in the SDK's versions of the API
+(for compute common-types/v1/common.json of Azure/azure-rest-api-specs, 08272fc)."""
+
+
+def rows(package: Package, listed: Listed, never: Listed, operations: Operations) -> dict[str, Row]:
     """Return a row for each type of the package.
 
     Args:
         package: the installed SDK.
-        listed: the provider's variable `forceNewMap`: properties by module and resource.
+        listed: the provider's variable `forceNewMap`.
+        never: the provider's variable `noForceNewMap`.
+        operations: what creates resources, by resource provider (azure_models.by_namespace).
     """
-    modules = {module.lower(): resources for module, resources in listed.items()}
+    known = names(package) if operations else None
     found = {}
     for token in package.classes:
         resource = package.resource(token)
-        if resource is None:
-            continue
-        _, module, name = token.split(":")
-        given = modules.get(module.split("/")[0], {}).get(name, ())
-        listed_paths = (path for each in given for path in _places(each, resource.inputs))
-        replace = sorted({*address(resource), *listed_paths})
-        found[token] = Row(tuple(replace), {}, {"*": NOT_READ})
+        if resource is not None:
+            model = match(token, resource, known, operations) if known else None
+            found[token] = _row(token, resource, model, listed, never)
     return found
+
+
+def _row(token: str, resource: ResourceType, model: Mutability | None, listed: Listed, never: Listed) -> Row:
+    forced = {path for each in _listed(listed, token) for path in _places(each, resource.inputs)}
+    if model is None:
+        return Row(tuple(sorted({*address(resource), *forced})), {}, {"*": NOT_READ})
+    kept = {*_listed(never, token), *_IN_PLACE.get(token, ()), *_OLDER.get(token.split(":")[1], ())}
+    decided = {*model.replace, *model.update}
+    place = {*model.address, *(name for name in address(resource) if name not in decided)}
+    replace = {*place, *forced, *(name for name in model.replace if name not in kept)}
+    unclear = dict.fromkeys(model.absent, NOT_READ) | dict.fromkeys(model.read_only, READ_ONLY)
+    return Row(
+        tuple(sorted(replace)),
+        {},
+        {name: why for name, why in sorted(unclear.items()) if name not in replace and name not in kept},
+        file=f"with {model.source}",
+    )
+
+
+def _listed(variable: Listed, token: str) -> list[str]:
+    """Return the properties of a type in a variable of the provider's, whose modules have capital letters."""
+    _, module, name = token.split(":")
+    found = next((each for own, each in variable.items() if own.lower() == module.split("/")[0]), {})
+    return found.get(name, [])
 
 
 def _places(name: str, inputs: Mapping[str, Property]) -> list[str]:

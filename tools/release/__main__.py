@@ -1,6 +1,7 @@
 """Builds and checks a release in dist/: `make release`.
 
-Refuses a checkout whose version, changelog and tag differ or that has changes, unless `--draft`. Builds the
+The version is that of the commit's tag (`make tag`). Refuses a checkout whose files have another one, or
+that has changes, unless `--draft`. Builds the
 sdist and the wheel twice and compares the bytes, checks contents and metadata, uses both in clean
 environments with every supported Python, writes the bill of materials, checks every package's licence, and
 writes SHA256SUMS and a provenance statement. Nothing is published.
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.release import build, environments
-from tools.release.checkout import checkout_problems, git, version_of
+from tools.release.checkout import checkout_problems, git, release_version
 from tools.release.licences import licence_problems
 from tools.release.sbom import LOCK, write_sbom
 from trainfleet.errors import Problem, TrainfleetError
@@ -61,7 +62,7 @@ def release(root: Path, folder: Path, draft: bool, without: Sequence[str] = ()) 
     _require(checkout_problems(root), "the checkout is not a release", only_report=draft)
     pythons = {each: environments.find(each) for each in environments.supported(root)}
     _require(environments.missing_problems(pythons, without), "not every supported Python can be tested")
-    version, epoch = version_of(root), int(git(root, "log", "-1", "--format=%ct"))
+    version, epoch = release_version(root), int(git(root, "log", "-1", "--format=%ct"))
     with tempfile.TemporaryDirectory(prefix="trainfleet-release-") as made:
         first, second = Path(made, "first"), Path(made, "second")
         found = build.build(root, first, epoch)

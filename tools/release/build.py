@@ -151,9 +151,7 @@ def metadata_problems(found: Distributions, version: str) -> list[Problem]:
         return [Problem(where, str(each)) for each in group.exceptions]
     problems = []
     if str(read.version) != version:
-        problems.append(
-            Problem(where, f"its version is {read.version}", f"{version}, as in trainfleet/__init__.py")
-        )
+        problems.append(Problem(where, f"its version is {read.version}", version))
     if read.description_content_type != "text/markdown" or not (read.description or "").strip():
         problems.append(Problem(where, "it has no description in Markdown", "`readme` in pyproject.toml"))
     if not read.license_expression or not read.license_files:

@@ -1,9 +1,12 @@
-"""The actions of the generated workflows, pinned by the commits of releases, and Pulumi's version."""
+"""What the generated workflows install: actions, pinned by the commits of releases, and versions of tools."""
 
 from __future__ import annotations
 
 PULUMI = "3.200.0"
 """The oldest version that is supported and the one that the tests run: plan and apply need the same one."""
+
+KUBECTL, KUBELOGIN = "1.36.3", "0.2.19"
+"""For clusters of Azure, from `az aks install-cli`. That kubectl is the one of `trainfleet cluster up`."""
 
 ACTIONS = {
     "checkout": "actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1",

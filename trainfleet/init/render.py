@@ -12,7 +12,7 @@ from typing import NamedTuple
 from trainfleet import __version__
 from trainfleet.infra.bootstrap import json_schema
 from trainfleet.infra.spec.json_schema import schema_text
-from trainfleet.init.actions import ACTIONS, PULUMI
+from trainfleet.init.actions import ACTIONS, KUBECTL, KUBELOGIN, PULUMI
 from trainfleet.init.answers import CLOUDS, Answers
 from trainfleet.init.requirement import Requirement
 
@@ -113,6 +113,8 @@ def render(answers: Answers, requirement: Requirement) -> dict[str, str]:
         "version": __version__,
         "actions": ACTIONS,
         "pulumi": PULUMI,
+        "kubectl": KUBECTL,
+        "kubelogin": KUBELOGIN,
     }
     files = {
         file.target: environment.get_template(file.template.format(cloud=answers.cloud)).render(values)

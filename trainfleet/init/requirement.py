@@ -13,9 +13,12 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
+import packaging.requirements
+from packaging.utils import canonicalize_name
+
 from trainfleet import __version__
 
-WHEELS = "wheels"
+REQUIREMENTS, WHEELS = "requirements.txt", "wheels"
 
 
 @dataclass(frozen=True)
@@ -50,3 +53,40 @@ def from_direct_url(document: dict[str, object]) -> Requirement:
     if url.startswith("file://") and wheel.suffix == ".whl" and wheel.is_file():
         return Requirement(wheel=wheel)
     return Requirement()
+
+
+def with_one_line(base: str, here: str, new: str) -> tuple[str, str, str]:
+    """Return three versions of REQUIREMENTS with the same line for Trainfleet, which then does not conflict.
+
+    It has the extras of both sides, and requires what the new version requires, unless the range that is
+    required here contains it. Unchanged if a version has no such line, several, or one with options.
+    """
+    lines = [_own_line(text) for text in (base, here, new)]
+    old, mine, later = (None if line is None else packaging.requirements.Requirement(line) for line in lines)
+    if old is None or mine is None or later is None:
+        return base, here, new
+    extras = ",".join([*sorted(mine.extras), *sorted(later.extras - old.extras - mine.extras)])
+    pinned = next((each.version for each in later.specifier if each.operator == "=="), None)
+    if pinned and not mine.url and mine.specifier.contains(pinned, prereleases=True):
+        source = str(mine.specifier)
+    else:
+        source = f" @ {later.url}" if later.url else str(later.specifier)
+    marker = f" ; {mine.marker}" if mine.marker else ""
+    line = f"trainfleet[{extras}]{source}{marker}" if extras else f"trainfleet{source}{marker}"
+    first, second, third = (
+        text.replace(str(each), line, 1) for text, each in zip((base, here, new), lines, strict=True)
+    )
+    return first, second, third
+
+
+def _own_line(text: str) -> str | None:
+    """Return the requirement of Trainfleet, without a comment; None if there is not exactly one."""
+    found = []
+    for line in text.splitlines():
+        try:
+            requirement = packaging.requirements.Requirement(line.partition(" #")[0])
+        except packaging.requirements.InvalidRequirement:
+            continue
+        if canonicalize_name(requirement.name) == "trainfleet":
+            found.append(line.partition(" #")[0].strip())
+    return found[0] if len(found) == 1 else None

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from trainfleet.errors import InputError, MissingToolError, Problem
 from trainfleet.init.answers import Answers
+from trainfleet.init.requirement import REQUIREMENTS, with_one_line
 from trainfleet.init.write import RECORD
 
 
@@ -102,7 +103,12 @@ def _merged(root: Path, name: str, base: str | None, new: str | None) -> Merged 
         return Merged(name, Fate.KEEP, None, None)
     if new is None:
         return Merged(name, Fate.LEFT, here, here)
-    text, clean = _three_way(name, here, base or "", new)
+    base, mine = base or "", here
+    if name == REQUIREMENTS:
+        base, mine, new = with_one_line(base, here, new)
+    text, clean = _three_way(name, mine, base, new)
+    if clean and text == here:
+        return None
     return Merged(name, Fate.MERGE if clean else Fate.CONFLICT, here, text)
 
 

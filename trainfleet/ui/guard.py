@@ -134,6 +134,8 @@ def _malformed(scope: Scope, headers: Headers) -> Refusal | None:
         return Refusal(413, "a body is not accepted", "Send the request without a body.")
     if len(scope.get("raw_path", b"")) + len(scope["query_string"]) > LONGEST_TARGET:
         return Refusal(414, "address too long", f"At most {LONGEST_TARGET} bytes.")
+    if not (scope.get("raw_path", b"") + scope["query_string"]).isascii():
+        return Refusal(400, "malformed address", "Encode other characters than ASCII, as in %C3%A4.")
     if sum(len(name) + len(value) for name, value in scope["headers"]) > LARGEST_HEAD:
         return Refusal(431, "headers too large", f"At most {LARGEST_HEAD} bytes.")
     return None

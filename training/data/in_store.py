@@ -218,9 +218,8 @@ def _divide(
     NOTE: holds 16 bytes per sample of the data, and once more as the arguments of tasks.
     """
     splits = layout.splits
-    orders = [
-        scatter_order(plan.counts[split], layout.scatter or 0, place) for place, split in enumerate(splits)
-    ]
+    found = [scatter_order(plan.counts[split], layout.scatter, place) for place, split in enumerate(splits)]
+    orders = [order for order in found if order is not None]  # all of them: the data is scattered
     groups = partition.groups([each["bytes"] for each in parts.reports], plan, orders, splits)
     ranges = partition.Ranges.of(plan, splits, RANGE)
     work = partial(partition.write_group, ranges, target.work)

@@ -183,9 +183,10 @@ class Sharding(Section):
     reduce_every: bool = Field(
         False, description="Reduce gradients in every micro batch: more communication, less memory."
     )
-    meta_init: bool = Field(
-        False,
-        description="Create the initial weights tensor by tensor, for models larger than a rank's memory.",
+    meta_init: Literal["auto"] | bool = Field(
+        "auto",
+        description="Create or read the initial weights tensor by tensor, for models larger than a rank's "
+        "memory. auto: where they are read from files of safetensors.",
     )
 
 
@@ -348,6 +349,12 @@ class Recipe(Section):
     storage: str = Field(
         "runs", description="Folder or URL (file://, s3://, gs://, az://) that contains the run folder."
     )
+
+    @property
+    def meta_init(self) -> Literal["auto"] | bool:
+        """`sharding.meta_init`; auto only where the model's weights are in files."""
+        asked = self.sharding.meta_init
+        return asked if asked != "auto" or self.workload.reads_weights() else False
 
     @property
     def cpus_per_rank(self) -> float:

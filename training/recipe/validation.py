@@ -168,9 +168,10 @@ def _optimizer_rules(recipe: Recipe) -> Iterable[BrokenRule]:
         yield "optimizer.warmup steps", what, "warm up for a small share of the steps"
     if any(not 0 <= beta < 1 for beta in optimizer.betas):
         yield "optimizer.betas", f"{list(optimizer.betas)} must be within [0, 1)", "such as [0.9, 0.95]"
-    if optimizer.name == "muon" and recipe.strategy != "ddp":
-        what = f"`muon` needs each matrix as a whole, and `{recipe.strategy}` shards them"
-        yield "optimizer.name strategy", what, "strategy=ddp, or optimizer.name=adamw"
+    if optimizer.name == "muon" and recipe.sharding.cpu_offload:
+        what = "`muon` gathers each matrix on the devices, and shards in host memory are not there"
+        fix = "sharding.cpu_offload=false, or optimizer.name=adamw"
+        yield "optimizer.name sharding.cpu_offload", what, fix
     if optimizer.name != "muon" and optimizer.momentum != MOMENTUM:
         what = f"`{optimizer.name}` has no momentum of this kind"
         yield "optimizer.momentum optimizer.name", what, "optimizer.name=muon, or leave it out"

@@ -1,7 +1,7 @@
 """Initial weights that nobody needs: those of a run that resumes from a checkpoint.
 
-With `sharding.meta_init`, every rank draws every weight of the model. A run that resumes skips that, so it
-must load all of them, or it ends.
+With `sharding.meta_init`, every rank draws or reads every weight of the model. A run that resumes skips
+that, so it must load all of them, or it ends.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from trainfleet.training.trainer.strategies import Strategy
 
 
 def will_resume(recipe: Recipe, storage: RunStorage, rank: int) -> bool:
-    """Whether the run has a checkpoint, with `meta_init`; without it, initial weights cost too little to ask.
-    Collective.
+    """Whether the run has a checkpoint, with `meta_init: true`; without it, initial weights cost too little
+    to ask. With auto, they are those of files. Collective.
 
     Raises:
         StoreError: the store does not respond.
     """
-    if not recipe.sharding.meta_init:
+    if recipe.meta_init is not True:
         return False
     with storage.patient():
         return bool(on_first(lambda: bool(committed(storage.checkpoints)), rank))

@@ -117,7 +117,7 @@ class _Run:
     def train(self) -> RunResult:
         """The whole run."""
         recipe, context, state = self.recipe, self.context, self.state
-        self.strategy.warm_up(self.stepper.warmup_pass)
+        self.stepper.warm_up()
         seed_rank(recipe.seed, context.rank, 0)
         with self.storage.patient():
             on_first(self._open_storage, context.rank)

@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.recipe.schema import Optimizer
+from trainfleet.training.trainer.sharded_muon import ShardedMuon
 from trainfleet.training.trainer.strategies.wrap import find_blocks
 
 
@@ -38,7 +40,8 @@ def make_optimizer(
         fix = "optimizer.name=adamw, or name its blocks in sharding.blocks"
         raise InputError("Muon has nothing to update", [Problem("optimizer.name", what, fix)])
     known = {id(each) for each in matrices}
-    muon = torch.optim.Muon(
+    sharded = any(isinstance(each, DTensor) for each in matrices)
+    muon = (ShardedMuon if sharded else torch.optim.Muon)(
         matrices,
         lr=settings.lr,
         weight_decay=settings.weight_decay,

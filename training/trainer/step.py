@@ -155,6 +155,17 @@ class Stepper:
             self.throughput.data += time.perf_counter() - began
         return batch
 
+    def warm_up(self) -> None:
+        """Run the passes before the first step, which change nothing. Collective.
+
+        Raises:
+            InputError: the model does not fit the data.
+        """
+        for text in self.strategy.notes:
+            self._notify("warning", text)
+        self.workload.check_model(self.strategy.module)
+        self.strategy.warm_up(self.warmup_pass)
+
     def warmup_pass(self, model: torch.nn.Module) -> None:
         """A forward and backward pass of a whole micro batch that changes nothing but the gradients and the
         random generators.

@@ -111,6 +111,14 @@ class Workload(ABC):
     wants_metrics: bool = True
     thread_safe_batch: bool = False
 
+    def check_model(self, model: torch.nn.Module) -> None:  # noqa: B027 - optional
+        """Require that the model fits the data, by passes that change nothing. Called once before a training,
+        with the model as it is distributed, on all ranks: its forward pass may be collective.
+
+        Raises:
+            InputError: it does not.
+        """
+
     def take_notes(self) -> list[str]:
         """What a user should know of how the model is computed, such as a slower way. Asked after each
         pass, and each note is returned once.

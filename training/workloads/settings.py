@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -73,7 +73,7 @@ class ShardingView(Protocol):
     """The `sharding` section, as a workload's rules see it."""
 
     @property
-    def meta_init(self) -> bool: ...
+    def meta_init(self) -> bool | Literal["auto"]: ...
 
 
 class BatchView(Protocol):
@@ -137,6 +137,12 @@ class WorkloadSettings(Section):
     def check_recipe(self, recipe: RecipeView) -> Iterable[BrokenRule]:  # noqa: ARG002 - for subclasses
         """Broken rules between these settings and the rest of the recipe."""
         return ()
+
+    def reads_weights(self) -> bool:
+        """Whether the model is one of `StoredWeights`, whose weights are in files: `sharding.meta_init: auto`
+        then means true, where the files allow it.
+        """
+        return False
 
     def raw_data(self) -> Iterable[RawData]:
         """The data that the workload reads. It is opened before a run on a cluster requests GPUs."""

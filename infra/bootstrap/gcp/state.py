@@ -10,7 +10,7 @@ import pulumi
 import pulumi_gcp as gcp
 
 from trainfleet.infra.bootstrap.schema import BootstrapSpec
-from trainfleet.infra.component import SpecComponent
+from trainfleet.infra.component import SpecComponent, answer_after
 from trainfleet.infra.gcp.keys import DESTROY_AFTER, ENCRYPTER, ROTATION
 from trainfleet.infra.gcp.layout import LOG_WRITER
 from trainfleet.infra.gcp.storage import private_bucket
@@ -47,6 +47,7 @@ class State(SpecComponent[BootstrapSpec]):
         agent = gcp.storage.get_project_service_account_output(
             project=spec.account, opts=pulumi.InvokeOutputOptions(parent=self, depends_on=self.apis)
         )
+        agent = answer_after(agent, *self.apis)
         encrypts = gcp.kms.CryptoKeyIAMMember(
             self.name("state-key-storage"),
             crypto_key_id=state_key.id,

@@ -20,6 +20,8 @@ import pytest
 from tests.rehearsal.diff.repos import Repo, make_repo
 from trainfleet.infra.catalog.cost import HOURS_PER_MONTH
 
+DISK = (200 * 0.08 + 375 * 0.04) / HOURS_PER_MONTH
+"""US dollars an hour for the disk of a node: gp3 with 200 GiB and 500 MiB/s."""
 PARTS = ("infra", "policies", "recipes", "stacks", "training", "trainfleet", "Pulumi.yaml")
 
 
@@ -73,7 +75,7 @@ CASES = (
     Case(
         "aws-prod",
         "the bucket's name",
-        "infra/aws/storage.py",
+        "infra/aws/buckets.py",
         "            # Outside production",
         '            bucket=f"acme-{what}",\n            # Outside production',
         3,
@@ -107,7 +109,7 @@ CASES = (
         "min_nodes: 0, max_nodes: 9",
         2,
         {"prod-a10g": "update"},
-        1.006,
+        1.006 + DISK,
         0.0,
         True,
     ),
@@ -120,7 +122,7 @@ CASES = (
         2,
         {"prod-a10g": "update"},
         0.0,
-        1.006,
+        1.006 + DISK,
         True,
     ),
     Case(
@@ -146,8 +148,8 @@ CASES = (
         "gcp-prod",
         "the bucket's name",
         "infra/gcp/storage.py",
-        '            storage_class="STANDARD",',
-        '            name=f"acme-prod-{what}",\n            storage_class="STANDARD",',
+        '        storage_class="STANDARD",',
+        '        name=f"acme-prod-{what}",\n        storage_class="STANDARD",',
         3,
         {"prod-bucket": "replace"},
     ),

@@ -251,10 +251,6 @@ MISTAKES = [
         "workload.data.column: is a column of text",
     ),
     (["workload.data.conversations={kolumn: x}"], "workload.data.conversations.kolumn: unknown key"),
-    (
-        ["workload.data.conversations={}", "workload.model.pretrained=chat", "sharding.meta_init=true"],
-        "sharding.meta_init: a pretrained model is tried with packed samples as a whole",
-    ),
 ]
 
 

@@ -24,6 +24,7 @@ from tests.training.workloads.conversations import (
 from trainfleet.errors import InputError
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunResult
+from trainfleet.training.workloads.document_masks import documents
 from trainfleet.training.workloads.lm.packing import best_fit
 from trainfleet.training.workloads.lm.workload import LanguageModel
 
@@ -126,6 +127,24 @@ def test_packed_conversations_have_the_logits_of_each_alone(
     assert not torch.allclose(model(batch["inputs"])[0], logits, atol=1e-3)
 
 
+def test_documents_are_numbered_as_transformers_does() -> None:
+    from transformers import masking_utils
+
+    positions = torch.tensor([[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 4, 5]])
+
+    def found() -> Any:
+        numbers = masking_utils.find_packed_sequence_indices(positions)
+        return None if numbers is None else numbers.tolist()
+
+    expected = [[0, 0, 0, 1, 1, 2], [0] * 6]
+    assert found() == expected
+    with documents(packed=True):
+        assert found() == expected
+        with documents(packed=False):
+            assert found() is None
+    assert found() == expected
+
+
 def test_a_model_that_ignores_documents_is_rejected_with_packing(
     workload: Callable[..., LanguageModel], chat: Path
 ) -> None:
@@ -135,8 +154,9 @@ def test_a_model_that_ignores_documents_is_rejected_with_packing(
     opt = from_scratch("opt", chat, size)
     packed = workload(conversations(60), opt)
     with pytest.raises(InputError, match=r"packing: `opt` computes with the other documents"):
-        packed.build_model()
-    workload(conversations(60), opt, "workload.data.conversations.packing=false").build_model()
+        packed.check_model(packed.build_model())
+    single = workload(conversations(60), opt, "workload.data.conversations.packing=false")
+    single.check_model(single.build_model())
 
 
 def test_packing_keeps_each_conversation_once_and_whole(workload: Callable[..., LanguageModel]) -> None:

@@ -235,7 +235,7 @@ def test_whisper_computes_the_mean_loss_of_each_utterance_in_chunks(tmp_path: Pa
 
     inner = transformers.WhisperForConditionalGeneration.from_pretrained(models.whisper(tmp_path))
     notes: list[str] = []
-    model = Seq2SeqModel(inner, [257], 256, 8, notes.append)
+    model = Seq2SeqModel(inner, {}, [257], 256, 8, note=notes.append)
     model.loss.chunked.chunk = 4
     torch.manual_seed(1)
     sound = torch.randn(utterances, 16, 400)

@@ -57,7 +57,12 @@ def _row(schema: Mapping[str, Any], resource: Mapping[str, Any], before: Table |
     return Row(found, when, unclear, old.delete_first, old.sets, old.caseless)
 
 
-SCHEMA_KNOWS = ("newer than the source", "not read", "a part of the schema that cannot be read")
+SCHEMA_KNOWS = (
+    "newer than the source",
+    "not read",
+    "an output in the API version that was read",
+    "a part of the schema that cannot be read",
+)
 """Reasons of unclear properties that a package schema settles."""
 
 

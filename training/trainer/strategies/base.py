@@ -37,10 +37,12 @@ class Strategy(ABC):
         forward_is_collective: all ranks must run the same number of forward passes, in a validation too.
         parameters: number of parameters of the whole model.
         not_drawn: names of the tensors without initial values, which a checkpoint must overwrite.
+        notes: what a user should know of how the model was built.
     """
 
     forward_is_collective = False
     not_drawn: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
 
     def __init__(self, module: nn.Module) -> None:
         # As after a validation: a pretrained model is loaded in evaluation mode, without dropout.

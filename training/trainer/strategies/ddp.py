@@ -29,10 +29,10 @@ class DdpStrategy(Strategy):
     def __init__(
         self, recipe: Recipe, make: Callable[[], nn.Module], context: RunContext, resumes: bool = False
     ) -> None:
-        built = build(make, recipe.seed, meta=recipe.sharding.meta_init, resumes=resumes)
+        built = build(make, recipe.seed, meta=recipe.meta_init, resumes=resumes)
         module = built.materialise().to(context.device)
         super().__init__(module)
-        self.not_drawn = built.not_drawn
+        self.not_drawn, self.notes = built.not_drawn, built.notes
         blocks = find_blocks(module, recipe.sharding.blocks)
         use_float8(recipe.float8, blocks, context.device)
         recompute(blocks, recipe.activation_checkpointing)

@@ -45,9 +45,9 @@ class FsdpStrategy(Strategy):
         self, recipe: Recipe, make: Callable[[], nn.Module], context: RunContext, resumes: bool = False
     ) -> None:
         settings = recipe.sharding
-        built = build(make, recipe.seed, meta=settings.meta_init, resumes=resumes)
+        built = build(make, recipe.seed, meta=recipe.meta_init, resumes=resumes)
         super().__init__(built.model)
-        self.not_drawn = built.not_drawn
+        self.not_drawn, self.notes = built.not_drawn, built.notes
         blocks = find_blocks(built.model, settings.blocks)
         use_float8(recipe.float8, blocks, context.device)
         recompute(blocks, recipe.activation_checkpointing)

@@ -6,7 +6,8 @@ tensor
 is created by replaying its operations on the CPU with a generator seeded from the seed and the tensor's name,
 so
 it is equal with every strategy, world size and device. Weights that the constructor reads from a file cannot
-be recorded; a model of `StoredWeights` says where each one is, and it is read in its turn.
+be recorded; a model of `StoredWeights` says where each one is, and it is read in its turn. With `auto`, other
+models, and those that cannot be built in this way, are created directly.
 A resumed run creates nothing that its checkpoint has: those tensors are zeros until it is loaded.
 """
 
@@ -16,7 +17,7 @@ import contextlib
 import hashlib
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -43,15 +44,18 @@ class Built:
         *,
         resumes: bool = False,
         stored: Reads | None = None,
+        notes: tuple[str, ...] = (),
     ) -> None:
-        self.model = model
+        self.model, self.notes = model, notes
         self._stored = stored or {}
         overwritten = _in_every_checkpoint(model) if record is not None and resumes else {}
         self.not_drawn = frozenset(overwritten)
         """Names of the tensors that are zeros, for a checkpoint to overwrite."""
         self._zeros = {id(tensor) for tensor in overwritten.values()}
         self._seed, self._record = seed, record
-        self._names = {id(tensor): name for name, tensor in _named(model)} if record else {}
+        self._names: dict[int, str] = {}
+        for name, tensor in _named(model) if record else ():
+            self._names.setdefault(id(tensor), name)
         self._made: dict[int, weakref.ref[torch.Tensor]] = {}
         """By the id of the meta tensor, which `_alive` keeps alive. A shared tensor is created once, and
         freed when
@@ -65,11 +69,17 @@ class Built:
         if self._record is None:
             return part
         for module in part.modules():
-            for owner in (module._parameters, module._buffers):
-                for name, tensor in owner.items():
-                    if tensor is not None and tensor.is_meta:
-                        owner[name] = self._real(tensor)  # type: ignore[assignment]  # a parameter for a parameter
+            for owner, name, tensor in _owned(module):
+                if tensor.is_meta:
+                    owner[name] = self._real(tensor)
         return part
+
+    def materialise_drawn(self) -> None:
+        """Create the tensors that are not read from files. Some may prove impossible to create."""
+        for module in self.model.modules():
+            for owner, name, tensor in _owned(module):
+                if tensor.is_meta and self._names[id(tensor)] not in self._stored:
+                    owner[name] = self._real(tensor)
 
     def _real(self, tensor: torch.Tensor) -> torch.Tensor:
         known = self._made.get(id(tensor), lambda: None)()
@@ -92,16 +102,34 @@ class Built:
         return real
 
 
-def build(make: Callable[[], nn.Module], seed: int, meta: bool, *, resumes: bool = False) -> Built:
+def build(
+    make: Callable[[], nn.Module], seed: int, meta: bool | Literal["auto"], *, resumes: bool = False
+) -> Built:
     """Call `make` with seeded generators, on the CPU or on the meta device. With `resumes`, a model on the
     meta device gets zeros in place of the initial values that every checkpoint has.
 
     Raises:
         InputError: the model reads its weights, or loads them, while it is built on the meta device.
     """
+    notes: tuple[str, ...] = ()
+    if meta == "auto":
+        try:
+            built = _built_late(make, seed, resumes)
+            if isinstance(built.model, StoredWeights):
+                built.materialise_drawn()
+                return built
+        except Exception as error:  # noqa: BLE001 - of any architecture; what is wrong with the recipe is raised again
+            why = error.problems[0].what if isinstance(error, InputError) and error.problems else str(error)
+            first = (why.splitlines() or [type(error).__name__])[0][:200]
+            notes = (f"each worker reads the whole pretrained model into its memory: {first}",)
+    if meta is True:
+        return _built_late(make, seed, resumes)
     torch.manual_seed(seed)
-    if not meta:
-        return Built(make(), seed, None)
+    return Built(make(), seed, None, notes=notes)
+
+
+def _built_late(make: Callable[[], nn.Module], seed: int, resumes: bool) -> Built:
+    torch.manual_seed(seed)
     record = _Record()
     try:
         with torch.device("meta"), record, _Constants(), _initialisers(record):
@@ -224,6 +252,21 @@ class _Constants(TorchFunctionMode):
 def _named(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from model.named_parameters()
     yield from model.named_buffers()
+    for name, module in model.named_modules():
+        for key, value in vars(module).items():
+            if isinstance(value, torch.Tensor):
+                yield f"{name}.{key}".lstrip("."), value
+
+
+def _owned(module: nn.Module) -> list[tuple[dict[str, Any], str, torch.Tensor]]:
+    """A module's own tensors, each with the dictionary that has it: some models keep one as an attribute."""
+    owners: tuple[dict[str, Any], ...] = (module._parameters, module._buffers, vars(module))
+    return [
+        (owner, name, value)
+        for owner in owners
+        for name, value in owner.items()
+        if isinstance(value, torch.Tensor)
+    ]
 
 
 def _in_every_checkpoint(model: nn.Module) -> dict[str, torch.Tensor]:

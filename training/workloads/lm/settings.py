@@ -177,6 +177,9 @@ class LmSettings(WorkloadSettings):
     model: GptSettings = GptSettings()
     data: TextSettings = TextSettings()
 
+    def reads_weights(self) -> bool:
+        return self.model.pretrained is not None
+
     def raw_data(self) -> Iterator[RawData]:
         data = self.data
         if data.source != "stdlib":
@@ -210,11 +213,7 @@ class LmSettings(WorkloadSettings):
                 what,
                 "name workload.model.pretrained, or leave it out",
             )
-        packing = self.data.conversations is not None and self.data.conversations.packing
-        if model.pretrained is not None and recipe.sharding.meta_init and packing:
-            what = "a pretrained model is tried with packed samples as a whole"
-            yield "sharding.meta_init workload.data.conversations.packing", what, "one of them must be false"
-        if model.architecture is not None and recipe.sharding.meta_init:
+        if model.architecture is not None and recipe.sharding.meta_init is True:
             what = "an architecture of transformers initialises its weights as a whole"
             yield "sharding.meta_init workload.model.architecture", what, "sharding.meta_init=false"
 

@@ -63,7 +63,8 @@ class LanguageModel(Workload):
         self.sample_tokens = self.files.sample_tokens()
         self.loss_unit = "nats/byte" if settings.data.tokens == "bytes" else "nats/token"
         with torch.device("meta"):
-            shape = self.build_model()
+            pretrained = settings.model.pretrained is not None
+            shape = _pretrained().shape(settings.model) if pretrained else self.build_model()
         self.parameters = sum(each.numel() for each in shape.parameters())
         if self._own:
             self.flops_per_token = flops_per_token(self.parameters, settings.model)
@@ -98,11 +99,13 @@ class LanguageModel(Workload):
             # With LoRA, the base is what is not trained.
             frozen = dtype_of(self.frozen_precision) if settings.lora is not None else dtype
             model = _pretrained().build(settings, frozen if self._trains else dtype, self._notes.append)
-        conversations = self.settings.data.conversations
-        # Inference has no packed samples, and a model on the meta device computes nothing.
-        if self._trains and conversations and conversations.packing and not torch.empty(0).is_meta:
-            _pretrained().check_packing(model, settings.pretrained or settings.architecture)
         return model
+
+    def check_model(self, model: torch.nn.Module) -> None:
+        """Require that the model keeps the documents of a packed sample apart."""
+        settings, conversations = self.settings.model, self.settings.data.conversations
+        if conversations and conversations.packing:
+            _pretrained().check_packing(model, settings.pretrained or settings.architecture)
 
     def frozen_source(self) -> str | None:
         model = self.settings.model

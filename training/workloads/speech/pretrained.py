@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.training.workloads.document_masks import documents
 from trainfleet.training.workloads.lora import merged, with_lora
 from trainfleet.training.workloads.model_folder import need_transformers, source_digest
 from trainfleet.training.workloads.output_head import HeadLoss, Note
@@ -27,7 +28,6 @@ from trainfleet.training.workloads.pretrained_folder import (
     PREPROCESSOR,
     TOKENIZER,
     config_for,
-    load_reports_hidden,
     no_part,
     require_complete,
 )
@@ -39,6 +39,7 @@ from trainfleet.training.workloads.speech.asr_models import (
     ctc_losses,
 )
 from trainfleet.training.workloads.speech.settings import SpeechModelSettings, SpeechSettings
+from trainfleet.training.workloads.stored_weights import Reads, StoredWeights, load, require_stored
 
 
 def pretrained(settings: SpeechSettings) -> Recogniser:
@@ -106,43 +107,36 @@ class _Pretrained(Recogniser):
 
     def load_model(
         self, kind: Any, freeze: str, head: str | None, unused: str | None = None, **more: Any
-    ) -> Any:
-        """Load the named model's weights, and call its method `freeze` if the encoder is frozen. A parameter
-        whose name ends in `unused` is not trained. `head` may be missing; with LoRA it is trained as a whole
-        if it is new.
+    ) -> tuple[Any, Reads]:
+        """Load the named model, as `stored_weights.load` does, and call its method `freeze` if the encoder is
+        frozen. A parameter whose name ends in `unused` is not trained. `head` may be missing; with LoRA it is
+        trained as a whole if it is new.
 
         Raises:
             InputError: the model is not complete, or LoRA finds none of its targets.
         """
-        with load_reports_hidden(self.tools):
-            # NOTE: transformers keeps the type of the files, and weights in fp16 would also be trained in it.
-            model, read = kind.from_pretrained(
-                self.name,
-                dtype=torch.float32,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,
-                **more,
-            )
-        made = {*read["missing_keys"], *(each[0] for each in read["mismatched_keys"])}
+        loaded = load(kind, self.name, torch.float32, replace=True, **more)
+        model, made = loaded.model, loaded.missing | loaded.mismatched
         new = {name for name in made if head is not None and name.startswith(f"{head}.")}
         lacking = {name for name in made - new if unused and name.endswith(unused)}
+        require_stored(self.name, made - new - lacking)
         require_complete(self.name, made - new - lacking)
         for name in sorted(lacking):
             # As its constructor does; transformers leaves what a file lacks uninitialized here, such as NaN.
             torch.nn.init.uniform_(model.get_parameter(name))
         if self.settings.lora is not None:
             self.lacks_frozen = bool(made - new)
-            return with_lora(
-                model, self.settings.lora, head=[head] if head is not None else [], train_head=bool(new)
-            )
+            heads = [head] if head is not None else []
+            model = with_lora(model, self.settings.lora, head=heads, train_head=bool(new))
+            return model, loaded.reads
         if self.settings.freeze_encoder and hasattr(model, freeze):
             getattr(model, freeze)()
         for name, parameter in model.named_parameters():
             if unused is not None and name.endswith(unused):
                 parameter.requires_grad_(False)
         frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
-        self.lacks_frozen = not frozen.isdisjoint(read["missing_keys"])
-        return model
+        self.lacks_frozen = not frozen.isdisjoint(loaded.missing)
+        return model, loaded.reads
 
     def frozen_source(self) -> str | None:
         frozen = self.settings.freeze_encoder or self.settings.lora is not None
@@ -175,7 +169,7 @@ class CtcRecogniser(_Pretrained):
         if self.tokenizer is None:
             more |= {"vocab_size": len(self.letters.letters), "pad_token_id": 0}
         kind, unused = self.tools.AutoModelForCTC, "masked_spec_embed"  # without masking, which ddp rejects
-        return CtcModel(self.load_model(kind, "freeze_feature_encoder", "lm_head", unused, **more))
+        return CtcModel(*self.load_model(kind, "freeze_feature_encoder", "lm_head", unused, **more))
 
     def inputs(self, sounds: Sequence[NDArray[np.int16]]) -> dict[str, Tensor]:
         found = self._features(sounds, padding=True, return_attention_mask=True)
@@ -262,8 +256,9 @@ class Seq2SeqRecogniser(_Pretrained):
             raise InputError("the recordings do not fit the model", problems)
 
     def build(self) -> nn.Module:
-        model = self.load_model(self.tools.AutoModelForSpeechSeq2Seq, "freeze_encoder", None)
-        return Seq2SeqModel(model, self.prefix, self.end, self.settings.most_tokens, self.notes.append)
+        model, reads = self.load_model(self.tools.AutoModelForSpeechSeq2Seq, "freeze_encoder", None)
+        most = self.settings.most_tokens
+        return Seq2SeqModel(model, reads, self.prefix, self.end, most, note=self.notes.append)
 
     def inputs(self, sounds: Sequence[NDArray[np.int16]]) -> dict[str, Tensor]:
         found = self._features(sounds)
@@ -315,12 +310,12 @@ class Seq2SeqRecogniser(_Pretrained):
         return prefix if prefix[:1] == [self.start] else [self.start, *prefix]
 
 
-class CtcModel(nn.Module):
+class CtcModel(StoredWeights):
     """A CTC model: audio and masks [B, S] to logits [B, T, K] and the number of steps [B]."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Any, reads: Reads) -> None:
         super().__init__()
-        self.inner = inner
+        self.inner, self.reads = inner, reads
 
     def forward(self, sound: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
         if self.training and self.inner.config.mask_time_prob > 0:
@@ -333,7 +328,7 @@ class CtcModel(nn.Module):
         )
 
 
-class Seq2SeqModel(nn.Module):
+class Seq2SeqModel(StoredWeights):
     """An encoder-decoder: with tokens [B, L], logits [B, L, V]; also with targets [B, L], the sum of each
     row's mean loss; without both, generated tokens [B, N].
     """
@@ -341,13 +336,16 @@ class Seq2SeqModel(nn.Module):
     def __init__(
         self,
         inner: Any,
+        reads: Reads,
         prefix: Sequence[int],
         end: int,
         max_tokens: int,
+        *,
         note: Note = lambda _: None,
     ) -> None:
         super().__init__()
-        self.inner, self.prefix, self.end, self.max_tokens = inner, list(prefix), end, max_tokens
+        self.inner, self.reads = inner, reads
+        self.prefix, self.end, self.max_tokens = list(prefix), end, max_tokens
         self.loss = HeadLoss(note=note)
 
     def forward(self, sound: Tensor, before: Tensor | None = None, targets: Tensor | None = None) -> Tensor:
@@ -359,9 +357,9 @@ class Seq2SeqModel(nn.Module):
             counted = targets != IGNORED
             shares = (1.0 / counted.sum(dim=1, keepdim=True).clamp(min=1)).expand_as(targets)
             name = self.inner.main_input_name  # input_features of Whisper
-            loss: Tensor = self.loss(
-                self.inner, {name: sound, "decoder_input_ids": before}, targets, shares=shares
-            )[0]
+            given = {name: sound, "decoder_input_ids": before}
+            with documents(packed=False):
+                loss: Tensor = self.loss(self.inner, given, targets, shares=shares)[0]
             return loss
         encoded = self.inner.get_encoder()(sound)
         written = torch.tensor([self.prefix] * len(sound), device=sound.device)

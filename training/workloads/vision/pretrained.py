@@ -21,10 +21,10 @@ from trainfleet.training.workloads.pretrained_folder import (
     KEY,
     PREPROCESSOR,
     config_for,
-    load_reports_hidden,
     preprocessor,
     require_complete,
 )
+from trainfleet.training.workloads.stored_weights import Reads, StoredWeights, load, require_stored
 from trainfleet.training.workloads.vision.settings import ImageModelSettings, VisionSettings
 
 _SCALE = ("do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std")
@@ -33,15 +33,15 @@ _BILINEAR = 2
 """Pillow's number of the filter that `images.square` resizes with."""
 
 
-class Classifier(nn.Module):
+class Classifier(StoredWeights):
     """A model of transformers: pixels, uint8 [B, C, S, S], to logits [B, K]."""
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, inner: Any, mean: Tensor, std: Tensor, frozen: Any = None) -> None:
+    def __init__(self, inner: Any, reads: Reads, mean: Tensor, std: Tensor, frozen: Any = None) -> None:
         super().__init__()
-        self.inner = inner
+        self.inner, self.reads = inner, reads
         self._frozen = (frozen,)  # in a tuple: it is a part of `inner` already
         self.register_buffer("mean", mean, persistent=False)
         self.register_buffer("std", std, persistent=False)
@@ -101,31 +101,25 @@ class PretrainedImages:
             InputError: its files lack weights, or LoRA finds none of its targets.
         """
         labels = dict(enumerate(classes))
-        with load_reports_hidden(self.tools):
-            inner, read = self.tools.AutoModelForImageClassification.from_pretrained(
-                self.name,
-                dtype=torch.float32,  # or the type of the files, in which they would be trained
-                num_labels=len(labels),
-                id2label=labels,
-                label2id={each: number for number, each in labels.items()},
-                ignore_mismatched_sizes=True,  # reported below
-                output_loading_info=True,
-            )
+        more = {"num_labels": len(labels), "id2label": labels}
+        more["label2id"] = {each: number for number, each in labels.items()}
+        kind = self.tools.AutoModelForImageClassification
+        loaded = load(kind, self.name, torch.float32, replace=True, **more)
+        inner, lacking = loaded.model, loaded.missing | loaded.mismatched
         head = _head(inner)
-        lacking = {*read["missing_keys"], *(each[0] for each in read["mismatched_keys"])}
         if self.settings.head == "new":
-            lacking = {name for name in lacking if not _inside(name, head)}
+            lacking = frozenset(name for name in lacking if not _inside(name, head))
             for part in (each for name in head for each in inner.get_submodule(name).modules()):
                 if hasattr(part, "reset_parameters"):
                     part.reset_parameters()
+        require_stored(self.name, lacking)
         require_complete(self.name, lacking)
-        return self._with_scale(inner, head)
+        return self._with_scale(inner, loaded.reads, head)
 
     def read(self, folder: Path) -> nn.Module:
         """The model that `export` wrote, in evaluation mode."""
-        return self._scaled(
-            self.tools.AutoModelForImageClassification.from_pretrained(folder, dtype=torch.float32)
-        ).eval()
+        kind = self.tools.AutoModelForImageClassification
+        return self._scaled(kind.from_pretrained(folder, dtype=torch.float32), {}).eval()
 
     def export(self, model: nn.Module, folder: Path) -> None:
         """Write the model and its image processor, in the layout of `save_pretrained`."""
@@ -140,16 +134,16 @@ class PretrainedImages:
         """As `Workload.frozen_source`."""
         return source_digest(self.name) if self.settings.freeze_encoder or self.settings.lora else None
 
-    def _with_scale(self, inner: Any, head: Sequence[str]) -> nn.Module:
+    def _with_scale(self, inner: Any, reads: Reads, head: Sequence[str]) -> nn.Module:
         if self.settings.lora is not None:
-            return self._scaled(with_lora(inner, self.settings.lora, head=head))
+            return self._scaled(with_lora(inner, self.settings.lora, head=head), reads)
         if not self.settings.freeze_encoder:
-            return self._scaled(inner)
+            return self._scaled(inner, reads)
         for name, parameter in inner.named_parameters():
             parameter.requires_grad_(_inside(name, head))
-        return self._scaled(inner, inner.base_model)
+        return self._scaled(inner, reads, inner.base_model)
 
-    def _scaled(self, inner: Any, frozen: Any = None) -> Classifier:
+    def _scaled(self, inner: Any, reads: Reads, frozen: Any = None) -> Classifier:
         found = self.processor
         factor = float(found.get("rescale_factor", 1 / 255)) if found.get("do_rescale", True) else 1.0
         plain = not found.get("do_normalize", True)
@@ -157,7 +151,7 @@ class PretrainedImages:
         center, spread = (
             torch.tensor(each, dtype=torch.float32).reshape(-1, 1, 1) / factor for each in (mean, std)
         )
-        return Classifier(inner, center, spread, frozen)
+        return Classifier(inner, reads, center, spread, frozen)
 
     def _require_images(self) -> None:
         """Raises:

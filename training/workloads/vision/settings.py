@@ -111,12 +111,16 @@ class VisionSettings(WorkloadSettings):
     model: ImageModelSettings = ImageModelSettings()
     data: ImageSettings = ImageSettings()
 
+    def reads_weights(self) -> bool:
+        # A subclass may have a model of its own.
+        return isinstance(self.model, ImageModelSettings) and self.model.pretrained is not None
+
     def raw_data(self) -> Iterator[RawData]:
         data = self.data
         if data.source != "digits":
             yield RawData(data.source, data.glob, (data.image, data.label), strict=data.integrity == "refuse")
 
-    def check_recipe(self, recipe: RecipeView) -> Iterator[BrokenRule]:
+    def check_recipe(self, recipe: RecipeView) -> Iterator[BrokenRule]:  # noqa: ARG002 - for subclasses
         model, data = self.model, self.data
         if data.shift >= data.size:
             yield (
@@ -125,7 +129,7 @@ class VisionSettings(WorkloadSettings):
                 "a smaller shift",
             )
         if isinstance(model, ImageModelSettings):  # a subclass may have a model of its own
-            yield from _pretrained_rules(model, recipe)
+            yield from _pretrained_rules(model)
             if model.pretrained is not None:
                 return
         if model.kind == "vit" and data.size % model.patch:
@@ -142,16 +146,13 @@ class VisionSettings(WorkloadSettings):
             yield "workload.model.stages workload.data.size", what, "fewer stages, or larger images"
 
 
-def _pretrained_rules(model: ImageModelSettings, recipe: RecipeView) -> Iterator[BrokenRule]:
+def _pretrained_rules(model: ImageModelSettings) -> Iterator[BrokenRule]:
     if model.pretrained is None:
         for key in ("freeze_encoder", "lora", "head"):
             if getattr(model, key) != ImageModelSettings.model_fields[key].default:
                 what = "does nothing without a pretrained model"
                 yield f"workload.model.{key} workload.model.pretrained", what, "leave it out"
         return
-    if recipe.sharding.meta_init:
-        what = "a pretrained model's weights are read, not made"
-        yield "sharding.meta_init workload.model.pretrained", what, "sharding.meta_init=false"
     if model.lora is not None and model.freeze_encoder:
         what = "an encoder with adapters is not frozen"
         yield "workload.model.freeze_encoder workload.model.lora", what, "leave one of them out"

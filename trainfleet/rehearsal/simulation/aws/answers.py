@@ -193,7 +193,8 @@ def _default_vpc(region: str) -> str:
 
 
 def _filters(args: dict[str, Any]) -> dict[str, list[str]]:
-    return {str(each["name"]): [str(value) for value in each["values"]] for each in args.get("filters") or []}
+    given = [each for each in args.get("filters") or [] if each is not None]
+    return {str(each["name"]): [str(value) for value in each["values"]] for each in given}
 
 
 def _vpc(args: dict[str, Any], region: str, _: list[CloudObject]) -> dict[str, Any] | None:
