@@ -18,7 +18,6 @@ setup: ## A .venv with the locked packages, then the Pulumi engine (about 4 min 
 	@$(PYTHON) tools/setup.py $(if $(filter no,$(ENGINE)),--no-engine)
 
 knowledge: setup ## Write the tables of what providers do with changes (INPUTS=FILE, CHECK=yes only compares; docs/knowledge.md)
-	@$(VENV)/python -m pip download --quiet --no-deps --only-binary :all: --dest build/azure-models --requirement tools/knowledge/azure_models.txt
 	@$(VENV)/python -W ignore -m tools.knowledge $(or $(INPUTS),$(error INPUTS=FILE names the sources, see docs/knowledge.md)) $(if $(filter yes,$(CHECK)),--check)
 
 facts: setup ## Collect the API facts of AWS and Google Cloud again, from pinned packages (docs/clouds.md)

@@ -12,7 +12,6 @@ INPUTS.toml has a section for each package to write (docs/knowledge.md):
     version = "6.58.0"
     date = "2026-08-05"
     names = "FILE"              # optional: the bridge's metadata with the Terraform name of each type
-    models = "DIR"              # optional, of azure-native: the wheels of azure-mgmt-*
 """
 
 from __future__ import annotations
@@ -85,8 +84,7 @@ def generated(package: str, given: dict[str, Any]) -> Table:
         rows = kubernetes.rows(go(given, kubernetes.VARIABLE), sdk)
     else:
         listed = f"{given['module']}/provider/pkg/gen"
-        read = azure_models.read_wheels(Path(given["models"])) if "models" in given else []
-        operations = azure_models.by_namespace(read)
+        operations = azure_models.by_namespace(azure_models.read_pinned())
         force, never = (go(given, f"{listed}.{name}") for name in ("forceNewMap", "noForceNewMap"))
         rows = azure.rows(sdk, force, never, operations)
         known = sum("*" not in each.unclear for each in rows.values())

@@ -28,8 +28,6 @@ NOT_READ = "not read"
 READ_ONLY = "an output in the API version that was read"
 _IN_PLACE = {"azure-native:elasticsan:ElasticSan": ("baseSizeTiB", "extendedCapacitySizeTiB")}
 """Properties that later versions of the provider list in `noForceNewMap` (pull request 4795, 2026-08-13)."""
-
-
 _OLDER = {"compute": ("location",)}
 """By module: properties that only creation takes in the models, but not yet in the SDK's versions of the API
 (for compute common-types/v1/common.json of Azure/azure-rest-api-specs, 08272fc)."""

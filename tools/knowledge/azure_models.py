@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
+import tempfile
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
 
+from trainfleet.errors import InputError, Problem
+
+PINS = Path(__file__).with_name("azure_models.txt")
 Visibility = frozenset[str]
 _MODEL = re.compile(r"_models\.(\w+)")
 _ONE_MODEL = re.compile(r"""^(?:Optional\[)?["']?_models\.(\w+)["']?\]?$""")
@@ -86,9 +92,18 @@ class Models:
         return f"{self.package} {self.version}, {self.date}, API {self.api}"
 
 
-def read_wheels(folder: Path) -> list[Models]:
-    """Return the APIs of all wheels in a folder that say when a property can be given."""
-    return [each for file in sorted(folder.glob("azure_mgmt_*.whl")) for each in read_wheel(file)]
+def read_pinned() -> list[Models]:
+    """Download the packages of azure_models.txt, and return their APIs that say when a property can be given.
+
+    Raises:
+        InputError: a package cannot be downloaded.
+    """
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([*command, "--dest", folder, "--requirement", str(PINS)], check=False)
+        if done.returncode != 0:
+            raise InputError("the packages of Azure cannot be downloaded", [Problem(PINS.name, "see above")])
+        return [each for file in sorted(Path(folder).glob("*.whl")) for each in read_wheel(file)]
 
 
 def read_wheel(file: Path) -> list[Models]:
