@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,7 +22,7 @@ def data_command(
     overrides: Overrides = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="URL", help="Also upload it: an object store's URL, or a folder."),
+        typer.Option("--to", metavar="URL", help="Where it goes: an object store's URL, or a folder."),
     ] = None,
     settings: Set = None,
     as_json: JsonAtEnd = False,
@@ -33,7 +32,8 @@ def data_command(
     A run does the same at its start. Rerun to resume; once everything is prepared, the command only describes
     it. With --to, any machine can read the blocks: use that URL as the recipe's source, and each machine
     fetches the blocks that it needs into a cache of limited size. Such a run needs no raw data. With
-    RAY_ADDRESS, the tasks of that Ray cluster read and transform raw files of an object store.
+    RAY_ADDRESS, the tasks of that Ray cluster read and transform raw files of an object store, and write the
+    blocks to the URL of --to, or to workload.data.store.
 
     [bold]Examples[/]
 
@@ -49,6 +49,7 @@ def data_command(
     from contextlib import nullcontext
 
     from trainfleet.console import print_json
+    from trainfleet.training.data.in_store import writing_to
     from trainfleet.training.data.prepared import open_prepared
     from trainfleet.training.recipe.load import load_recipe
     from trainfleet.training.runtime.ray_cluster import connect
@@ -56,7 +57,8 @@ def data_command(
     from trainfleet.training.workloads import make_workload
 
     loaded = load_recipe(recipe, (*(overrides or ()), *(settings or ())), os.environ)
-    with connect(loaded.scaling, os.environ) if os.environ.get("RAY_ADDRESS") else nullcontext():
+    ray = connect(loaded.scaling, os.environ) if os.environ.get("RAY_ADDRESS") else nullcontext()
+    with ray, writing_to(to) as target:
         facts = make_workload(loaded, default_cache()).data_info().get("data", {})
     if not facts:
         raise InputError(
@@ -64,8 +66,7 @@ def data_command(
             [Problem(recipe, f"the workload `{loaded.workload.name}` stores no blocks", "")],
         )
     prepared = open_prepared(str(facts["manifest"]).rpartition("/")[0])
-    if to is not None:
-        prepared = _uploaded(prepared, to)
+    prepared = _uploaded(prepared, target)
     document = {
         **prepared.data_info(),
         "where": prepared.where,
@@ -78,16 +79,15 @@ def data_command(
         _show(prepared, document)
 
 
-def _uploaded(prepared: Prepared, to: str) -> Prepared:
+def _uploaded(prepared: Prepared, to: str | None) -> Prepared:
+    """The data at the target, which the tasks of a cluster have already written."""
+    if to is None or prepared.where == to:
+        return prepared
     from trainfleet.console import err
     from trainfleet.training.data.upload import upload
 
     with err().status("") as status:
-        return upload(
-            prepared,
-            to if "://" in to else str(Path(to).absolute()),
-            lambda what, done, total: status.update(f"{what} {done}/{total}"),
-        )
+        return upload(prepared, to, lambda what, done, total: status.update(f"{what} {done}/{total}"))
 
 
 def _show(prepared: Prepared, document: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,17 +71,24 @@ def part_batch(
     }
 
 
-def write_blocks(
-    building: Path,
-    sizes: Sequence[Sequence[int]],
-    layout: BlockLayout,
-    processes: int | None,
-    progress: Callable[[str, int, int], Any],
-) -> WrittenBlocks:
-    """Write the blocks of all splits. Keeps existing blocks.
+@dataclass(frozen=True)
+class BlockPlan:
+    """The samples of each block and of each split, and where each part begins in its split."""
+
+    rows: int
+    counts: dict[str, int]
+    part_starts: dict[str, NDArray[np.int64]]
+
+
+def plan_blocks(
+    sizes: Sequence[Sequence[int]], layout: BlockLayout, part_bytes: Callable[[], int]
+) -> BlockPlan:
+    """Divide the samples into blocks.
 
     Args:
         sizes: by part and split, the number of samples (values, for a stream) in the part.
+        layout: the kind of blocks.
+        part_bytes: the size of all part files.
 
     Raises:
         InputError: a split has no sample.
@@ -98,36 +105,74 @@ def write_blocks(
             "there is too little data",
             [Problem("", what, "add data, or change the split shares, the seed or the sample length")],
         )
-    rows = layout.rows_per_block or _default_rows_per_block(building, sizes, layout, counts)
+    rows = layout.rows_per_block or _default_rows_per_block(part_bytes, layout, counts)
+    return BlockPlan(rows, counts, part_starts)
+
+
+def write_blocks(
+    building: Path,
+    sizes: Sequence[Sequence[int]],
+    layout: BlockLayout,
+    processes: int | None,
+    progress: Callable[[str, int, int], Any],
+) -> WrittenBlocks:
+    """Write the blocks of all splits to a folder that holds the parts. Keeps existing blocks.
+
+    Args:
+        sizes: by part and split, the number of samples (values, for a stream) in the part.
+
+    Raises:
+        InputError: a split has no sample.
+    """
+
+    def part_bytes() -> int:
+        return sum((building / f"part-{number:06}.arrow").stat().st_size for number in range(len(sizes)))
+
+    plan = plan_blocks(sizes, layout, part_bytes)
+    rows, counts = plan.rows, plan.counts
     parts = _Parts(building)
     # NOTE: one order per split: an order per block would take 8 bytes x samples x blocks of memory.
     orders = {
-        split: _scatter_order(counts[split], layout.scatter, place)
+        split: scatter_order(counts[split], layout.scatter, place)
         for place, split in enumerate(layout.splits)
     }
     jobs = [
-        _Block(
-            building,
-            split,
-            place,
-            number,
-            rows,
-            counts[split],
-            part_starts[split],
-            orders[split],
-            layout,
-            parts,
+        Block(
+            split, place, number, rows, counts[split], plan.part_starts[split], orders[split], layout, parts
         )
         for place, split in enumerate(layout.splits)
         for number in range(-(-counts[split] // rows))
     ]
     entries: dict[str, list[BlockEntry]] = {split: [] for split in layout.splits}
     with ThreadPoolExecutor(processes or cpus()) as pool:
-        for done, (job, entry) in enumerate(zip(jobs, pool.map(_Block.write, jobs), strict=True), 1):
+        written = pool.map(lambda job: _write(building, job), jobs)
+        for done, (job, entry) in enumerate(zip(jobs, written, strict=True), 1):
             entries[job.split].append(entry)
             failpoints.hit("in-assembly", done)
             progress("writing blocks", done, len(jobs))
     return WrittenBlocks(entries, rows)
+
+
+def _write(building: Path, block: Block) -> BlockEntry:
+    path = building / block.name
+    note = path.with_suffix(".json")
+    with contextlib.suppress(OSError, ValueError, TypeError):  # no complete block yet
+        entry = BlockEntry(**json.loads(note.read_text()))
+        if path.stat().st_size == entry.bytes:
+            return entry
+    payload = block.payload()
+    entry = block.entry(payload)
+    write_whole(path, payload)
+    write_whole(note, json.dumps(entry.document()).encode())
+    return entry
+
+
+class PartFiles(Protocol):
+    """Where blocks take their samples from."""
+
+    def batch(self, number: int, split: int) -> Any:
+        """The record batch of a split of a part."""
+        ...
 
 
 class _Parts:
@@ -143,10 +188,9 @@ class _Parts:
 
 
 @dataclass(frozen=True)
-class _Block:
+class Block:
     """A block to write: which samples of which split, and the parts that hold them."""
 
-    building: Path
     split: str
     place: int
     number: int
@@ -155,28 +199,27 @@ class _Block:
     part_starts: NDArray[np.int64]
     scatter: NDArray[np.int64] | None
     layout: BlockLayout
-    parts: _Parts
+    parts: PartFiles
 
-    def write(self) -> BlockEntry:
-        name = f"{self.split}/{self.number:05}.arrow"
-        path = self.building / name
-        note = path.with_suffix(".json")
-        with contextlib.suppress(OSError, ValueError, TypeError):  # no complete block yet
-            entry = BlockEntry(**json.loads(note.read_text()))
-            if path.stat().st_size == entry.bytes:
-                return entry
-        first, end = self.number * self.rows, min((self.number + 1) * self.rows, self.count)
+    @property
+    def name(self) -> str:
+        return f"{self.split}/{self.number:05}.arrow"
+
+    def entry(self, payload: Any) -> BlockEntry:
+        first, end = self._samples()
+        return BlockEntry.of(self.name, end - first, payload)
+
+    def payload(self) -> Any:
+        """The bytes of the block file."""
+        first, end = self._samples()
         if self.layout.pack is not None:
-            arrays = self._packed(first, end, self.layout.pack)
-        elif self.scatter is not None:
-            arrays = self._scattered(self.scatter[first:end])
-        else:
-            arrays = self._consecutive(first, end)
-        payload = write_batches(arrays)
-        entry = BlockEntry.of(name, end - first, payload)
-        write_whole(path, payload)
-        write_whole(note, json.dumps(entry.document()).encode())
-        return entry
+            return write_batches(self._packed(first, end, self.layout.pack))
+        if self.scatter is not None:
+            return write_batches(self._scattered(self.scatter[first:end]))
+        return write_batches(self._consecutive(first, end))
+
+    def _samples(self) -> tuple[int, int]:
+        return self.number * self.rows, min((self.number + 1) * self.rows, self.count)
 
     def _slices(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Yield the part number, start and stop within the part for samples `first` to `end`."""
@@ -200,7 +243,7 @@ class _Block:
         return {name: fixed(rows)}
 
     def _consecutive(self, first: int, end: int) -> dict[str, Any]:
-        return _joined(
+        return joined(
             [
                 self.parts.batch(part, self.place).slice(start, stop - start)
                 for part, start, stop in self._slices(first, end)
@@ -222,8 +265,8 @@ class _Block:
         ]
         back = np.empty(len(ranked), dtype=np.int64)
         back[ranked] = np.arange(len(ranked))
-        joined = pa.Table.from_batches(taken).take(pa.array(back))
-        return _joined(joined.to_batches())
+        table = pa.Table.from_batches(taken).take(pa.array(back))
+        return joined(table.to_batches())
 
 
 def scattered(count: int, seed: int) -> NDArray[np.int64]:
@@ -236,7 +279,8 @@ def scattered(count: int, seed: int) -> NDArray[np.int64]:
     return np.argsort(x, kind="stable")
 
 
-def _scatter_order(count: int, seed: int | None, split: int) -> NDArray[np.int64] | None:
+def scatter_order(count: int, seed: int | None, split: int) -> NDArray[np.int64] | None:
+    """The sample at each position of a split, by its number."""
     return None if seed is None else scattered(count, (seed * 3 + split) << 20)
 
 
@@ -245,14 +289,14 @@ def _samples(values: int, pack: int | None) -> int:
 
 
 def _default_rows_per_block(
-    building: Path, sizes: Sequence[Sequence[int]], layout: BlockLayout, counts: Mapping[str, int]
+    part_bytes: Callable[[], int], layout: BlockLayout, counts: Mapping[str, int]
 ) -> int:
     """Number of samples that take about as many bytes as a block has."""
     if layout.pack is not None:
         each = (layout.pack + 1) * np.dtype(next(iter(layout.columns.values())).dtype).itemsize
         total = each * sum(counts.values())
     else:
-        total = sum((building / f"part-{number:06}.arrow").stat().st_size for number in range(len(sizes)))
+        total = part_bytes()
         each = max(1, total // max(1, sum(counts.values())))
     return int(max(1, block_bytes_for(total, layout.block_bytes) // each))
 
@@ -262,7 +306,7 @@ def block_bytes_for(total: int, block_bytes: int) -> int:
     return max(block_bytes, min(MAX_BLOCK_BYTES, -(-total // MAX_BLOCKS)))
 
 
-def _joined(batches: list[Any]) -> dict[str, Any]:
+def joined(batches: list[Any]) -> dict[str, Any]:
     """Concatenated batches, one array per column. The empty batch forces a copy of a single slice."""
     import pyarrow as pa
 

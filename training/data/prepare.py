@@ -11,7 +11,8 @@
 
 Two stages: units of raw files become parts, in parallel (processes, or ray.data if Ray runs); parts become
 blocks of equal size. Finished parts and blocks survive a kill, and the next start resumes with them. The
-result depends on the units and the transform alone, never on the number of processes.
+result depends on the units and the transform alone, never on the number of processes. With Ray and a `store`,
+tasks write both to the store (`in_store`).
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from filelock import FileLock
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
-from trainfleet.training.data import pack_blocks
+from trainfleet.training.data import in_store, pack_blocks
 from trainfleet.training.data.bad_rows import BadInput, Integrity, bad_from
 from trainfleet.training.data.blocks import BLOCK_FORMAT, MANIFEST, SOURCES, Manifest
 from trainfleet.training.data.parts import SPLITS, Combine, Job, SplitRule, Transform, make_part
 from trainfleet.training.data.prepared import Prepared, is_prepared, open_prepared
-from trainfleet.training.data.remote import is_url
+from trainfleet.training.data.remote import is_url, send
 from trainfleet.training.data.sources import Source
 from trainfleet.training.data.upload import upload
 from trainfleet.training.data.worker_pool import Via, choose_via, map_unordered
@@ -45,6 +46,8 @@ BLOCK_BYTES = 8 << 20
 PARALLEL_FROM = 128 << 20
 """Bytes of raw data below which starting processes costs more than it saves."""
 
+KEY = "key"
+"""Of the manifest's settings: identifies what the data was prepared from, and how."""
 Progress = Callable[[str, int, int], Any]
 """Called with the current stage, the number of finished items and the total."""
 
@@ -93,7 +96,7 @@ def prepare(
         extras: files stored with the data.
         settings: written to the manifest; `prepared_source` can compare them.
         store: URL or folder that machines share. Data that it holds is read from there instead of prepared;
-            other data is copied to it once it is prepared.
+            other data is copied to it once it is prepared. With ray.data, other data is prepared in it.
         via: see `trainfleet.training.data.worker_pool`. Never changes the result.
         processes: size of the process pool. Never changes the result.
         progress: receives progress reports.
@@ -165,6 +168,7 @@ class _Request:
                 "transform": self.job.transform.key,
                 "splits": asdict(self.job.rule),
                 "scatter": self.layout.scatter,
+                KEY: self.key(),
             },
             self.integrity.report(bad, changed),
             self.notes,
@@ -194,6 +198,9 @@ def _build_once(
             if not _is_complete(folder):
                 if shared is not None and is_prepared(shared):
                     return open_prepared(shared)
+                via = choose_via(via, request.source.size, len(request.source.units), PARALLEL_FROM)
+                if via == "ray" and (to := shared or in_store.take_offer()) is not None:
+                    return _build_in_store(request, to, via=via, processes=processes, progress=progress)
                 _build(request, folder, via=via, processes=processes, progress=progress)
             prepared = open_prepared(str(folder))
             if shared is not None:
@@ -211,18 +218,57 @@ def _build(request: _Request, folder: Path, *, via: Via, processes: int | None, 
     building = folder.with_name(f".{folder.name}.building")
     building.mkdir(exist_ok=True)
     source = request.source
-    via = choose_via(via, source.size, len(source.units), PARALLEL_FROM)
     reports = _make_parts(source, request.job, building, via=via, processes=processes, progress=progress)
-    bad, changed = (
-        [each for report in reports for each in bad_from(report.get(kind, ()))] for kind in ("bad", "changed")
-    )
-    _check_bad(request.integrity, bad, sum(report["good"] for report in reports), building)
+    discard = partial(shutil.rmtree, building, ignore_errors=True)
+    bad, changed = _checked(request.integrity, reports, discard)
     sizes = [report["sizes"] for report in reports]
     written = pack_blocks.write_blocks(building, sizes, request.layout, processes, progress)
     for name, content in request.extras.items():
         write_whole(building / name, content)
     source_files = _write_sources(building, len(source.units))
     _finish(building, request.manifest(written, source_files, bad, changed), folder)
+
+
+def _build_in_store(
+    request: _Request, to: str, *, via: Via, processes: int | None, progress: Progress
+) -> Prepared:
+    """Make parts and blocks in the store, then the manifest (`trainfleet.training.data.in_store`).
+
+    Raises:
+        InputError: the target holds other prepared data.
+    """
+    target = in_store.Target(in_store.absolute(to), request.key())
+    where = target.where
+    if is_prepared(where):
+        return _same(request, where)
+    try:
+        parts = in_store.make_parts(
+            request.source, request.job, target, via=via, processes=processes, progress=progress
+        )
+        discard = partial(in_store.discard, target)
+        bad, changed = _checked(request.integrity, parts.reports, discard)
+        written = in_store.write_blocks(
+            parts, request.layout, target, via=via, processes=processes, progress=progress
+        )
+    except Exception:
+        if not is_prepared(where):
+            raise
+        in_store.discard(target)  # another machine finished the same data, and removed the parts
+        return _same(request, where)
+    for name, content in request.extras.items():
+        send(content, f"{where}/{name}")
+    send(parts.sources, f"{where}/{SOURCES}")
+    send(request.manifest(written, parts.source_files, bad, changed).dump().encode(), f"{where}/{MANIFEST}")
+    discard()
+    return open_prepared(where)
+
+
+def _same(request: _Request, where: str) -> Prepared:
+    found = open_prepared(where)
+    if found.manifest.settings.get(KEY) == request.key():
+        return found
+    what = "was prepared from other files or settings, or by an earlier version"
+    raise InputError("the target holds other prepared data", [Problem(where, what, "choose another target")])
 
 
 def _make_parts(
@@ -265,12 +311,19 @@ def _write_sources(building: Path, parts: int) -> int:
     return count
 
 
-def _check_bad(integrity: Integrity, bad: list[BadInput], good: int, building: Path) -> None:
+def _checked(
+    integrity: Integrity, reports: Sequence[Mapping[str, Any]], discard: Callable[[], Any]
+) -> tuple[list[BadInput], list[BadInput]]:
+    """What cannot be used and what is used in part; discards the parts if it is too much."""
+    bad, changed = (
+        [each for report in reports for each in bad_from(report.get(kind, ()))] for kind in ("bad", "changed")
+    )
     try:
-        integrity.check(bad, good)
+        integrity.check(bad, sum(report["good"] for report in reports))
     except InputError:
-        shutil.rmtree(building, ignore_errors=True)
+        discard()
         raise
+    return bad, changed
 
 
 def _finish(building: Path, manifest: Manifest, folder: Path) -> None:

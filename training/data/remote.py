@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from filelock import FileLock
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.files import write_whole
 from trainfleet.training.data.blocks import BlockEntry, TornBlockError
 from trainfleet.training.stores import clouds, urls
 from trainfleet.training.stores.error_messages import redact_signature
@@ -146,6 +147,32 @@ def listing(where: str, glob: str) -> list[FileInfo]:
         (FileInfo(each.path[skip:], each.path, each.size, each.mtime_ns or 0) for each in files),
         key=lambda each: each.name,
     )
+
+
+def send(content: Any, to: str) -> None:
+    """Write a file of a folder or an object store as a whole.
+
+    Raises:
+        TrainfleetError: it cannot be written.
+    """
+    from pyarrow import fs
+
+    system, path = filesystem(to)
+
+    def write() -> None:
+        if isinstance(system, fs.LocalFileSystem):
+            write_whole(Path(path), content)
+            return
+        with system.open_output_stream(path) as stream:
+            stream.write(content)
+
+    try:
+        with_retries(write, to)
+    except OSError as error:
+        raise TrainfleetError(
+            "cannot write the prepared data",
+            [Problem(to, error.strerror or str(error), "check the permissions and the free space")],
+        ) from error
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:

@@ -110,10 +110,7 @@ def _by_ray(work: Work, items: Sequence[Any], local: bool) -> Iterator[tuple[int
 
     def do(row: dict[str, Any]) -> dict[str, Any]:
         code_archive.use(*code)  # `work` may be a function of the user's code
-        return {
-            "number": row["number"],
-            "result": pickle.dumps(pickle.loads(packed)(pickle.loads(row["item"]))),
-        }
+        return {"number": row["number"], "result": run_packed(packed, row["item"])}
 
     rows = [{"number": number, "item": pickle.dumps(item)} for number, item in enumerate(items)]
     here: dict[str, Any] = (
@@ -129,4 +126,24 @@ def _by_ray(work: Work, items: Sequence[Any], local: bool) -> Iterator[tuple[int
     data = ray.data.from_items(rows, override_num_blocks=len(rows)).map(do, num_cpus=1, **here)
     data.context.enable_progress_bars = False
     for row in data.iter_rows():
-        yield int(row["number"]), pickle.loads(row["result"])
+        yield int(row["number"]), unpacked(row["result"])
+
+
+def run_packed(work: bytes, item: bytes) -> bytes:
+    """What a task returns: the result, or an error that is not a bug, which Ray would wrap."""
+    try:
+        return pickle.dumps((None, pickle.loads(work)(pickle.loads(item))))
+    except (TrainfleetError, OSError) as error:
+        return pickle.dumps((error, None))
+
+
+def unpacked(outcome: bytes) -> Any:
+    """The result of `run_packed`.
+
+    Raises:
+        TrainfleetError, OSError: the task raised it.
+    """
+    error, result = pickle.loads(outcome)
+    if error is not None:
+        raise error
+    return result

@@ -26,9 +26,17 @@ from trainfleet.training.recipe.schema import ScalingConfig
 texts, folder, found = Path(sys.argv[1]), Path(sys.argv[2]), {}
 with connect(ScalingConfig(workers=2), {}):
     import ray
-    for name, more in {"rows": {"transform": Measured()}, "packed": {"transform": Bytes(), "pack": 8}}.items():
+    kinds = {
+        "rows": {"transform": Measured()},
+        "packed": {"transform": Bytes(), "pack": 8},
+        "scattered": {"transform": Measured(), "scatter": 1},
+    }
+    for name, more in kinds.items():
         here, there = (prepared(texts, folder / f"{name}-{via}", via=via, **more) for via in ("here", "ray"))
         found[name] = contents(Path(here.where)) == contents(Path(there.where))
+        stored = prepared(texts, folder / "none", via="ray", store=str(folder / "store"), **more)
+        assert Path(stored.where).parent == folder / "store"
+        found[f"{name} in a store"] = contents(Path(here.where)) == contents(Path(stored.where))
     found["free"] = choose_via("auto", 10, 5, parallel_from=1)
 
     @ray.remote(num_cpus=2)
@@ -61,6 +69,10 @@ def test_ray_writes_the_same_bytes_and_is_used_only_with_a_free_cpu(texts: Path,
     assert json.loads(done.stdout.splitlines()[-1]) == {
         "rows": True,
         "packed": True,
+        "rows in a store": True,
+        "packed in a store": True,
+        "scattered": True,
+        "scattered in a store": True,
         "free": "ray",
         "taken": "processes",
     }

@@ -42,15 +42,15 @@ def test_an_incomplete_upload_is_not_valid_data(
     texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = prepared(texts, tmp_path / "cache")
-    send, sent = upload_module._send, iter(range(3))
+    send, sent = upload_module.send, iter(range(3))
 
-    def fails(file: Path, to: str) -> None:
+    def fails(content: bytes, to: str) -> None:
         if next(sent, None) is None:
             raise TrainfleetError("the store is full")
-        send(file, to)
+        send(content, to)
 
     with monkeypatch.context() as patched:
-        patched.setattr(upload_module, "_send", fails)
+        patched.setattr(upload_module, "send", fails)
         with pytest.raises(TrainfleetError, match="the store is full"):
             upload(here, str(tmp_path / "sent"))
     assert len(list((tmp_path / "sent").rglob("*.arrow"))) == 3
