@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -79,7 +78,7 @@ def test_newer_packages_become_one_pull_request_that_is_updated(host: Host, tmp_
     assert results(quiet)["propose"] == "skipped", logs(quiet)
 
 
-def from_git(host: Host, folder: Path) -> packages.Source:
+def from_git(host: Host | GitLab, folder: Path) -> packages.Source:
     """Make the repository one of a Trainfleet that was installed from Git, and install that."""
     source = packages.Source(folder / "source")
     source.install(Path(host.python))
@@ -93,26 +92,48 @@ def from_git(host: Host, folder: Path) -> packages.Source:
     return source
 
 
-def test_a_newer_trainfleet_comes_with_its_catalogue_and_kubernetes_calendar(
-    host: Host, tmp_path: Path
-) -> None:
-    prepared(host, tmp_path)
-    source, forge = from_git(host, tmp_path), host.forge
+def newer_trainfleet(host: Host | GitLab, folder: Path) -> tuple[packages.Source, date]:
+    """Publish a Trainfleet with another price, and another end of a Kubernetes version; return that day."""
+    prepared(host, folder)
+    source = from_git(host, folder)
     soon = date.today() + timedelta(days=60)
     changes = {
         "infra/aws/machines.toml": ("usd_per_hour_spot = 1.9992", "usd_per_hour_spot = 2.5"),
         "kubernetes_support.toml": ("ends = 2027-03-27", f"ends = {soon}"),
     }
     source.release("0.1.1", changes)
-    run = weekly(host)
-    assert results(run)["propose"] == "success", logs(run)
+    return source, soon
+
+
+def require_catalogue_and_calendar(forge: Forge, source: packages.Source, soon: date, text: str) -> None:
+    """The update has the files of the newer Trainfleet, and its description what they say about the stacks."""
     assert source.requirement in proposed(forge, "requirements.txt")
     assert json.loads(proposed(forge, RECORD))["trainfleet"] == "0.1.1"
-    (pull,) = forge.read()["pulls"]
-    changed = [line for line in pull["body"].splitlines() if line.startswith(("+", "-"))]
+    changed = [line for line in text.splitlines() if line.startswith(("+", "-"))]
     prices = [line.split()[-2] for line in changed if "g6.12xlarge" in line and "0-2" in line]
-    assert prices == ["2.00", "2.50"], pull["body"]
-    assert [line for line in changed if f"Kubernetes 1.35 ends on {soon}" in line], pull["body"]
+    assert prices == ["2.00", "2.50"], text
+    assert [line for line in changed if f"Kubernetes 1.35 ends on {soon}" in line], text
+
+
+def test_a_newer_trainfleet_comes_with_its_catalogue_and_kubernetes_calendar(
+    host: Host, tmp_path: Path
+) -> None:
+    source, soon = newer_trainfleet(host, tmp_path)
+    run = weekly(host)
+    assert results(run)["propose"] == "success", logs(run)
+    (pull,) = host.forge.read()["pulls"]
+    require_catalogue_and_calendar(host.forge, source, soon, pull["body"])
+
+
+def test_a_newer_trainfleet_comes_with_its_catalogue_and_calendar_on_gitlab(
+    gitlab: GitLab, tmp_path: Path
+) -> None:
+    source, soon = newer_trainfleet(gitlab, tmp_path)
+    gitlab.forge.accept_push_options()
+    pipeline = run_pipeline(gitlab, "schedule", TASK="update")
+    assert results_of(pipeline) == {"update": "success", "propose": "success"}, logs_of(pipeline)
+    (pull,) = gitlab.forge.read()["pulls"]
+    require_catalogue_and_calendar(gitlab.forge, source, soon, pull["description"])
 
 
 def test_a_package_that_is_not_available_is_named_and_nothing_is_proposed(host: Host, tmp_path: Path) -> None:
@@ -126,11 +147,7 @@ def test_a_package_that_is_not_available_is_named_and_nothing_is_proposed(host: 
 
 def test_newer_packages_become_a_merge_request_on_gitlab(gitlab: GitLab, tmp_path: Path) -> None:
     index, forge = prepared(gitlab, tmp_path), gitlab.forge
-    git(forge.bare, "config", "receive.advertisePushOptions", "true")
-    hook = forge.bare / "hooks" / "post-receive"
-    script = Path(__file__).with_name("post_receive.py")
-    hook.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "{forge.data}"\n')
-    hook.chmod(0o755)
+    forge.accept_push_options()
     for version in ("1.1", "1.2"):
         packages.add_wheel(index, version)
         pipeline = run_pipeline(gitlab, "schedule", TASK="update")

@@ -53,6 +53,19 @@ gcp.secretmanager.SecretVersion(
     f"{PLATFORM}-alerts-token-value", secret=alerts.id, secret_data=pulumi.Config("acme").require_secret("alertsToken")
 )
 """
+AZURE = """
+import pulumi
+import pulumi_azure_native as azure
+
+azure.keyvault.Secret(
+    "alerts-token",
+    secret_name=f"{pulumi.get_stack()}-alerts-token",
+    resource_group_name="acme-secrets",
+    vault_name="acme-secrets",
+    properties={"value": pulumi.Config("acme").require_secret("alertsToken")},
+    tags={"trainfleet:platform": "acme", "trainfleet:environment": "prod", "trainfleet:owner": "ml"},
+)
+"""
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,10 @@ CASES = {
     "gcp": Case(
         GCP, "l4", "l4", ("autoscaling", "totalMaxNodeCount"), 100,
         "{name: h100, accelerator: H100, per_node: 8, max_nodes: 2, capacity: spot}",
+    ),
+    "azure": Case(
+        AZURE, "a10", "a100-spot", ("maxCount",), 100,
+        "{name: h100, accelerator: H100, per_node: 8, max_nodes: 2, zone: '1'}",
     ),
 }  # fmt: skip
 
