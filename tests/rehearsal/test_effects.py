@@ -13,6 +13,7 @@ from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN
 from trainfleet.rehearsal.simulation.replacement import Effect, effect, effects, source, worst
 
 LUSTRE = "aws:fsx/lustreFileSystem:LustreFileSystem"
+SECRET_VERSION = "aws:secretsmanager/secretVersion:SecretVersion"
 ENDPOINT = "aws:ec2/vpcEndpoint:VpcEndpoint"
 UPDATE, REPLACE, MAYBE = Effect.UPDATE, Effect.REPLACE, Effect.UNKNOWN
 
@@ -72,6 +73,15 @@ UPDATE, REPLACE, MAYBE = Effect.UPDATE, Effect.REPLACE, Effect.UNKNOWN
             UPDATE,
         ),
         (ENDPOINT, {"privateDnsEnabled": True}, {"privateDnsEnabled": False}, REPLACE),
+        (SECRET_VERSION, {"secretString": "a"}, {"secretString": "b"}, REPLACE),
+        (SECRET_VERSION, {"secretString": "a"}, {"secretString": UNKNOWN}, REPLACE),
+        (
+            SECRET_VERSION,
+            {"secretStringWo": "a", "secretStringWoVersion": 1},
+            {"secretStringWo": "b", "secretStringWoVersion": 2},
+            REPLACE,
+        ),
+        (SECRET_VERSION, {"secretString": "a"}, {"secretStringWo": "a", "secretStringWoVersion": 1}, MAYBE),
         ("aws:ssm/parameter:Parameter", {"tier": "Advanced"}, {"tier": "Standard"}, REPLACE),
         ("aws:ssm/parameter:Parameter", {"tier": "Standard"}, {"tier": "Advanced"}, UPDATE),
         (
