@@ -47,8 +47,9 @@ ORDERED = {
         {"name": "l4", "accelerator": "L4", "per_node": 4, "max_nodes": 2, "capacity": ["spot", "on-demand"]}
     ]
 }
+REDIS = {"ray": {"redis": {"mode": "in-cluster"}}}
 PLATFORMS: dict[str, tuple[str, dict[str, Any]]] = {
-    "aws": ("aws-dev", {"aws:region": "us-east-2", "trainfleet:platform": AWS}),
+    "aws": ("aws-dev", {"aws:region": "us-east-2", "trainfleet:platform": {**AWS, **REDIS}}),
     "gcp": (
         "gcp-dev",
         {"gcp:project": GCP["account"], "gcp:region": "us-central1", "trainfleet:platform": GCP},
