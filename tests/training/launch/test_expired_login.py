@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 import yaml
 
 from tests.training.launch.fake_api import JOB, FakeApi
@@ -239,3 +240,12 @@ def test_a_new_login_that_is_rejected_too_is_not_asked_for_ever(api: FakeApi, lo
     login.grants("wrong")
     with pytest.raises(kubernetes.ApiError, match="has ended or is not valid: aws sso login"):
         cluster.get("RayJob", "tf-lm-tiny")
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_cluster_that_cannot_be_reached_is_named_once(scheme: str) -> None:
+    with pytest.raises(urllib3.exceptions.NewConnectionError) as raised:
+        urllib3.PoolManager().request("GET", f"{scheme}://127.0.0.1:9", retries=False)
+    assert kubernetes._short(raised.value) == (
+        "Failed to establish a new connection: [Errno 111] Connection refused"
+    )

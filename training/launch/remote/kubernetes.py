@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -281,10 +282,14 @@ def rejection(status: int, reason: str, body: Any) -> ApiError:
         return ApiError(status, reason, text.strip()[:200] or reason or f"status {status}")
 
 
+_CONNECTION = re.compile(r"^(<.*?>|HTTPS?Connection\(.*?\)): ")
+"""How urllib3 begins a message: the host is named anyway."""
+
+
 def _short(error: BaseException) -> str:
     cause = getattr(error, "reason", None) or error
     text = str(cause).strip().splitlines()
-    return (text[0] if text else type(cause).__name__).rpartition(">: ")[2][:200]
+    return _CONNECTION.sub("", text[0] if text else type(cause).__name__)[:200]
 
 
 def connect(context: str | None, kubeconfig: str, kube_context: str, namespace: str) -> Cluster:
