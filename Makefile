@@ -33,11 +33,11 @@ stores: setup # Build the S3 gateway, the GCS server and Azurite for tests and b
 
 test: stores ## Every test except the long ones; no root, no account
 	@$(VENV)/python -m pytest -m "not deep and not launch" -n 3 --dist worksteal
-	@$(VENV)/python -m pytest -m "launch and not deep" tests/training tests/stores
+	@$(VENV)/python -m pytest -m "launch and not deep"
 
 test-deep: stores ## The long tests: ten kills, a fault at every resource
 	@$(VENV)/python -m pytest -m "deep and not launch" -n 2 --dist worksteal --timeout 3600 --durations 15
-	@$(VENV)/python -m pytest -m "deep and launch" tests/training tests/stores --timeout 3600 --durations 15
+	@$(VENV)/python -m pytest -m "deep and launch" --timeout 3600 --durations 15
 
 test-cluster: stores ## A real Kubernetes on this machine, and launches on it (Linux, root; about 23 min, 12 more the first time)
 	@$(VENV)/python -m tests.cluster.install
