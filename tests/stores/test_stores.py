@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.stores.running import Running
-from trainfleet.training.stores import NotFoundError, RetryPolicy, Store, StoreError, open_store
+from trainfleet.training.stores import NotFoundError, RetryPolicy, Store, StoreError, open_store, urls
 from trainfleet.training.stores.clouds import S3_ATTEMPTS
+from trainfleet.training.stores.conditional_clouds import GcsFiles
 from trainfleet.training.stores.store import HashingOutput
 
 QUICK = RetryPolicy(attempts=4, first_s=0.05, longest_s=0.2, stall_s=20.0)
@@ -71,6 +73,37 @@ def test_a_removed_folder_leaves_nothing_behind(store_server: Running, prefix: s
     assert "step-1" not in store.entries()  # no object in place of an empty folder
     with pytest.raises(ValueError, match="the store itself"):
         store.remove_folder("/")
+
+
+@every
+def test_the_files_and_folders_of_a_folder_are_listed(store_server: Running, prefix: str) -> None:
+    store, _ = opened(store_server, prefix)
+    for name in ("file", "one/file", "one/two/file", "one-more/file"):
+        store.put(name, b"x")
+    assert {name: each.folder for name, each in store.entries().items()} == {
+        "file": False,
+        "one": True,
+        "one-more": True,
+    }
+    assert {name: each.folder for name, each in store.entries("one").items()} == {"file": False, "two": True}
+    assert store.entries("never") == {}
+
+
+def test_folders_are_listed_over_several_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server of the other tests answers everything at once; Google Cloud Storage, 1,000 names."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
+    files = GcsFiles(urls.parse("gs://bucket/runs"), QUICK)
+    asked: list[dict[str, str]] = []
+
+    def answer(_method: str, _path: str, **query: str) -> SimpleNamespace:
+        asked.append(query)
+        last = "pageToken" in query
+        page = {"prefixes": ["runs/b/"]} if last else {"prefixes": ["runs/a/"], "nextPageToken": "next"}
+        return SimpleNamespace(status_code=200, text="", json=lambda: page)
+
+    monkeypatch.setattr(files, "_request", answer)
+    assert files.folders("") == ["a", "b"]
+    assert [(each["prefix"], each.get("pageToken")) for each in asked] == [("runs/", None), ("runs/", "next")]
 
 
 @every

@@ -57,9 +57,14 @@ class CloudBackend:
     local = False
 
     def __init__(
-        self, make: Callable[[], Any], root: str, make_conditional: Callable[[], ConditionalFiles]
+        self,
+        make: Callable[[], Any],
+        root: str,
+        make_conditional: Callable[[], ConditionalFiles],
+        folders: Callable[[ConditionalFiles, str], list[str]] | None = None,
     ) -> None:
-        self._make, self.root = make, root
+        """`folders` lists those below a folder where pyarrow's client does not."""
+        self._make, self.root, self._folders = make, root, folders
         self._client: Any = None
         self._make_conditional = make_conditional
         self._conditional: ConditionalFiles | None = None
@@ -109,7 +114,7 @@ class CloudBackend:
         from pyarrow.fs import FileSelector, FileType
 
         infos = self.client.get_file_info(FileSelector(self._at(prefix), allow_not_found=True))
-        return [
+        found = [
             Entry(
                 info.base_name,
                 info.type == FileType.Directory,
@@ -118,6 +123,11 @@ class CloudBackend:
             )
             for info in infos
         ]
+        if self._folders is not None:
+            known = {each.name for each in found}
+            more = self._folders(self.conditional, prefix)
+            found += [Entry(name, folder=True) for name in more if name not in known]
+        return found
 
     def remove(self, paths: Iterable[str]) -> None:
         for path in paths:
@@ -153,10 +163,11 @@ def connect(url: StorageUrl, retry: RetryPolicy) -> CloudBackend:
     Raises:
         InputError: Azure without an account.
     """
-    from trainfleet.training.stores.conditional_clouds import CLIENTS
+    from trainfleet.training.stores.conditional_clouds import CLIENTS, gcs_folders
 
     root = f"{url.bucket}/{url.path}".rstrip("/")
-    return CloudBackend(MAKERS[url.kind](url, retry), root, lambda: CLIENTS[url.kind](url, retry))
+    folders = gcs_folders if url.kind == "gs" else None
+    return CloudBackend(MAKERS[url.kind](url, retry), root, lambda: CLIENTS[url.kind](url, retry), folders)
 
 
 _CONNECTED: weakref.WeakSet[CloudBackend] = weakref.WeakSet()

@@ -1,5 +1,6 @@
-"""Conditional writes to S3 (ETags, by botocore), Google Cloud Storage (generations, JSON API) and Azure Blob
-(ETags, REST), with the same credentials, endpoints and time-outs as pyarrow's clients in clouds.py.
+"""What pyarrow's clients in clouds.py do not offer, with the same credentials, endpoints and time-outs:
+conditional writes to S3 (ETags, by botocore), Google Cloud Storage (generations, JSON API) and Azure Blob
+(ETags, REST), and the folders of Google Cloud Storage.
 """
 
 from __future__ import annotations
@@ -158,6 +159,20 @@ class GcsFiles:
         if answer.status_code == 412:
             raise _conflict(path)
 
+    def folders(self, prefix: str) -> list[str]:
+        """The names of the folders directly below one."""
+        below = f"{_key(self._url, prefix).rstrip('/')}/".lstrip("/")
+        found: list[str] = []
+        query = {"prefix": below, "delimiter": "/", "fields": "prefixes,nextPageToken"}
+        while True:
+            answer = self._request("GET", f"/storage/v1/b/{self._url.bucket}/o", **query)
+            _require_bucket(answer)
+            page = answer.json()
+            found += [each.removeprefix(below).rstrip("/") for each in page.get("prefixes", [])]
+            if "nextPageToken" not in page:
+                return found
+            query["pageToken"] = page["nextPageToken"]
+
     def _object(self, path: str) -> str:
         return f"/storage/v1/b/{self._url.bucket}/o/{quote(_key(self._url, path), safe='')}"
 
@@ -249,6 +264,16 @@ CLIENTS: dict[str, Callable[[StorageUrl, RetryPolicy], ConditionalFiles]] = {
     "az": AzureFiles,
 }
 """By kind of store: makes the client of conditional requests, at the first one."""
+
+
+def gcs_folders(client: ConditionalFiles, prefix: str) -> list[str]:
+    """The folders directly below one in Google Cloud Storage.
+
+    NOTE: pyarrow lists a folder only if it has an object of its own (gcsfs.cc, GetFileInfo: it reads the
+    objects of a listing, not the prefixes).
+    """
+    assert isinstance(client, GcsFiles)
+    return client.folders(prefix)
 
 
 def _key(url: StorageUrl, path: str) -> str:
