@@ -95,7 +95,7 @@ def test_folders_are_listed_over_several_answers(monkeypatch: pytest.MonkeyPatch
     files = GcsFiles(urls.parse("gs://bucket/runs"), QUICK)
     asked: list[dict[str, str]] = []
 
-    def answer(_method: str, _path: str, **query: str) -> SimpleNamespace:
+    def answer(_method: str, _path: str, _data: bytes | None, **query: str) -> SimpleNamespace:
         asked.append(query)
         last = "pageToken" in query
         page = {"prefixes": ["runs/b/"]} if last else {"prefixes": ["runs/a/"], "nextPageToken": "next"}

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import functools
 import os
+import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -29,8 +32,13 @@ SDK for C++, StandardRetryStrategy). After them, the store's retry begins the wh
 keep a call that has stalled, and that the store has given up, alive for longer: it may still write what is
 outdated.
 """
-# NOTE: closing or destroying a failed stream would complete the upload of a partial file, so keep them all.
-_FAILED_STREAMS: list[Any] = []
+
+
+_IN_FLIGHT_S = 3.0
+"""How long Python's exit waits for requests of a stream that has just failed: Azure's client ends the process
+with SIGABRT if it sends another one meanwhile.
+"""
+_aborted: deque[float] = deque(maxlen=1)
 
 
 class CloudOutput:
@@ -48,7 +56,10 @@ class CloudOutput:
         self._stream.close()
 
     def abort(self) -> None:
-        _FAILED_STREAMS.append(self._stream)
+        # NOTE: closing or destroying a failed stream would complete the upload of a partial file. A list would
+        # keep it only until Python exits; this reference is never given back.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._stream))
+        _aborted.append(time.monotonic())
 
 
 class CloudBackend:
@@ -175,7 +186,7 @@ _CONNECTED: weakref.WeakSet[CloudBackend] = weakref.WeakSet()
 
 @functools.cache
 def _release_at_exit() -> None:
-    """Release the clients before pyarrow ends the AWS SDK, which it does when Python exits.
+    """Wait for requests in flight, and release the clients before pyarrow ends the AWS SDK when Python exits.
 
     NOTE: with a web identity (AWS_WEB_IDENTITY_TOKEN_FILE), it waits forever for a client
     (apache/arrow#50188). Failed streams are kept, so a process that has one still waits.
@@ -183,6 +194,8 @@ def _release_at_exit() -> None:
     import pyarrow.fs  # noqa: F401 - its handler is registered first, and runs last
 
     def release() -> None:
+        if _aborted:
+            time.sleep(max(0.0, _aborted[0] + _IN_FLIGHT_S - time.monotonic()))
         for backend in list(_CONNECTED):
             backend.release()
 

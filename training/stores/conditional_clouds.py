@@ -165,7 +165,7 @@ class GcsFiles:
         found: list[str] = []
         query = {"prefix": below, "delimiter": "/", "fields": "prefixes,nextPageToken"}
         while True:
-            answer = self._request("GET", f"/storage/v1/b/{self._url.bucket}/o", **query)
+            answer = self._request("GET", f"/storage/v1/b/{self._url.bucket}/o", None, **query)
             _require_bucket(answer)
             page = answer.json()
             found += [each.removeprefix(below).rstrip("/") for each in page.get("prefixes", [])]
