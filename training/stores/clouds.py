@@ -56,8 +56,8 @@ class CloudOutput:
         self._stream.close()
 
     def abort(self) -> None:
-        # NOTE: closing or destroying a failed stream would complete the upload of a partial file. A list would
-        # keep it only until Python exits; this reference is never given back.
+        # NOTE: closing or destroying a failed stream would complete the upload of a partial file. A list
+        # would keep it only until Python exits; this reference is never given back.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._stream))
         _aborted.append(time.monotonic())
 
