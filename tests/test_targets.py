@@ -31,13 +31,13 @@ def test_each_kind_of_test_has_a_command() -> None:
 
 @pytest.mark.parametrize("marks", commands())
 def test_a_command_reaches_every_file_that_has_its_marks(marks: str) -> None:
-    wanted = {"launch", "cluster", "deep"} & set(re.sub(r"not \w+", "", marks).split())
+    expected = {"launch", "cluster", "deep"} & set(re.sub(r"not \w+", "", marks).split())
     places = [ROOT / place for place in commands()[marks]]
     missed = [
         str(file.relative_to(ROOT))
         for file in sorted((ROOT / "tests").rglob("test_*.py"))
-        if wanted
-        and wanted <= set(MARKED.findall(file.read_text()))
+        if expected
+        and expected <= set(MARKED.findall(file.read_text()))
         and places
         and not any(place in file.parents for place in places)
     ]
