@@ -42,7 +42,7 @@ def test_the_wheel_compares_a_project_with_random_and_tls(unpacked_wheel: Path, 
         "certificate": "replace",
         "login": "replace",
         "password": "replace",
-        "secret": "update",
+        "secret": "replace",
     }
     assert found["password"]["forced_by"] == ["length"]
     assert found["key"]["loss"]["kinds"] == ["keys"]
