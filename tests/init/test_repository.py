@@ -19,6 +19,10 @@ from trainfleet.rehearsal import last_results
 
 GIT = ("git", "-c", "user.name=me", "-c", "user.email=me@example.com")
 
+OWNER = ("owner: ml@example.com", "owner: vision@example.com")
+REDIS = ("ray: {", "ray: {redis: {mode: in-cluster}, ")
+"""What a review is of. The owner is a tag of cloud resources, which an existing cluster has none of."""
+
 
 def make(
     folder: Path, *targets: str, python: str | Path = sys.executable
@@ -155,7 +159,8 @@ def test_the_wheel_makes_a_repository_that_passes_its_checks(
     for words in (("add", "-A"), ("commit", "--quiet", "-m", "Create")):
         subprocess.run([*GIT, *words], cwd=folder, check=True)
     stack = next(folder.glob("stacks/Pulumi.[dl]*.yaml"))
-    stack.write_text(stack.read_text().replace("owner: ml@example.com", "owner: vision@example.com"))
+    old, new = REDIS if cloud == "local" else OWNER
+    stack.write_text(stack.read_text().replace(old, new))
     reviewed = make(folder, "review", "FORMAT=json", "OUTPUT=review.json", python=installed)
     report = json.loads((folder / "review.json").read_text())
     assert [each["exit_code"] for each in report["stacks"]] == [2], reviewed.stdout + reviewed.stderr
