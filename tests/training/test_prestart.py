@@ -60,27 +60,35 @@ def titled(launched: Launched, title: str) -> dict[int, psutil.Process]:
 
 @pytest.mark.launch
 @pytest.mark.timeout(600)
-def test_the_waiting_process_becomes_the_next_rank(launcher: Launcher) -> None:
+def test_the_waiting_processes_become_the_next_ranks(launcher: Launcher) -> None:
+    """Two ranks with half a CPU each: Ray's default starts one process at a time then."""
     launched = launcher(
         "waits",
-        "scaling.workers=1",
+        "scaling.workers=2",
+        "scaling.cpus_per_worker=0.5",
         "steps=1000000",
         "validation.every=1000000",
         "checkpoint.every=200",
         on="local",
     )
     launched.until_step(1)
-    (waiting,) = wait_for(lambda: titled(launched, "ray::IDLE"), "no prestarted process")
-    (rank,) = set(titled(launched, "ray::RayTrainW")) - {waiting}
-    assert waiting != rank
+
+    def spares() -> set[int]:
+        found = set(titled(launched, "ray::IDLE"))
+        return found if len(found) == 2 else set()
+
+    waiting = wait_for(spares, "not one prestarted process per rank")
+    ranks = set(titled(launched, "ray::RayTrainW"))
+    assert len(ranks) == 2
+    assert not ranks & waiting
     launched.until_step(201)
-    psutil.Process(rank).kill()
+    psutil.Process(max(ranks)).kill()
     wait_for(
-        lambda: list(titled(launched, "ray::RayTrainW")) == [waiting],
-        "the prestarted process did not become the rank",
+        lambda: set(titled(launched, "ray::RayTrainW")) == waiting,
+        "the prestarted processes did not become the ranks",
     )
     assert wait_for(
-        lambda: set(titled(launched, "ray::IDLE")) - {rank, waiting},
+        lambda: set(titled(launched, "ray::IDLE")) - ranks - waiting,
         "no prestarted process for a second restart",
     )
     launched.look()

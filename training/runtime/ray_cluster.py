@@ -300,6 +300,9 @@ def _start(scaling: ScalingConfig, folder: str, loading: DataLoading) -> None:
                 log_to_driver=False,
                 logging_level=logging.ERROR,
                 configure_logging=False,
+                # Ray's default is one process per CPU, so that ranks with half a CPU each would wait for each
+                # other, and all but one request for a spare process would be dropped.
+                _system_config={"worker_maximum_startup_concurrency": max(scaling.workers, math.ceil(cpus))},
             )
             return
         except Exception as error:
