@@ -1,5 +1,5 @@
-"""Preparation with ray.data writes the bytes that one process writes, and is not used where Ray has no free
-CPU.
+"""Preparation with ray.data writes the bytes that one process writes, also if a worker of Ray is killed, and is
+not used where Ray has no free CPU.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import pytest
 from trainfleet.training.data.worker_pool import choose_via
 
 UNDER_RAY = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 from tests.training.data.test_preparation import contents, prepared
-from tests.training.data.transforms import Bytes, Measured
+from tests.training.data.transforms import Bytes, Killed, Measured
 from trainfleet.training.data.worker_pool import choose_via
 from trainfleet.training.runtime.ray_cluster import connect
 from trainfleet.training.recipe.schema import ScalingConfig
@@ -37,6 +37,15 @@ with connect(ScalingConfig(workers=2), {}):
         stored = prepared(texts, folder / "none", via="ray", store=str(folder / "store"), **more)
         assert Path(stored.where).parent == folder / "store"
         found[f"{name} in a store"] = contents(Path(here.where)) == contents(Path(stored.where))
+    here = contents(Path(prepared(texts, folder / "undisturbed", via="here").where))
+    name = sorted(texts.rglob("*.txt"))[-1].name
+    for where in ("cache", "store"):
+        marks = folder / f"killed-{where}"
+        marks.mkdir()
+        killed = Killed(folder=str(marks), at=name, times=2, spared=os.getpid())
+        store = {"store": str(folder / "store of killed")} if where == "store" else {}
+        data = prepared(texts, folder / f"of-{where}", killed, via="ray", **store)
+        found[f"killed, {where}"] = (contents(Path(data.where)) == here, len(list(marks.iterdir())))
     found["free"] = choose_via("auto", 10, 5, parallel_from=1)
 
     @ray.remote(num_cpus=2)
@@ -73,6 +82,8 @@ def test_ray_writes_the_same_bytes_and_is_used_only_with_a_free_cpu(texts: Path,
         "packed in a store": True,
         "scattered": True,
         "scattered in a store": True,
+        "killed, cache": [True, 2],
+        "killed, store": [True, 2],
         "free": "ray",
         "taken": "processes",
     }

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,6 +47,25 @@ class Measured:
             "name": row["name"],
             "matrix": matrix,
         }
+
+
+@dataclass(frozen=True)
+class Killed(Measured):
+    """As Measured, but the first `times` other processes that reach a text named `at` are killed there."""
+
+    folder: str = ""
+    at: str = ""
+    times: int = 1
+    spared: int = 0
+    """A process that is not killed: the one that asks for the work."""
+
+    def __call__(self, rows: Sequence[Row]) -> list[Mapping[str, Any] | BadInput | None]:
+        if os.getpid() != self.spared and any(self.at in row["name"] for row in rows):
+            for number in range(self.times):
+                with suppress(FileExistsError):
+                    (Path(self.folder) / f"killed-{number}").touch(exist_ok=False)
+                    os.kill(os.getpid(), signal.SIGKILL)
+        return super().__call__(rows)
 
 
 @dataclass(frozen=True)
