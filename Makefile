@@ -73,7 +73,7 @@ docs-serve: setup ## The site on this machine, built again after each change
 
 bench-smoke: setup ## The short form of each benchmark
 	@$(VENV)/python -m benchmarks.preview --smoke
-	@$(VENV)/python -m benchmarks.foreign_diff --smoke
+	@$(VENV)/python -m benchmarks.diff --smoke
 	@$(VENV)/python -m benchmarks.overhead --smoke
 	@$(VENV)/python -m benchmarks.gpu --smoke --recipe "lm-tiny like lm-1b"
 	@$(VENV)/python -m benchmarks.tokens --smoke
@@ -81,12 +81,12 @@ bench-smoke: setup ## The short form of each benchmark
 
 bench: stores ## Every benchmark in full (an hour or more); records the results in benchmarks/results
 	@$(VENV)/python -m benchmarks.preview --record
-	@$(VENV)/python -m benchmarks.foreign_diff --record
+	@$(VENV)/python -m benchmarks.diff --record
 	@$(VENV)/python -m benchmarks.overhead --record
 	@$(VENV)/python -m benchmarks.loop --record
 	@$(VENV)/python -m benchmarks.scaling --record
 	@$(VENV)/python -m benchmarks.sharding --record
-	@$(VENV)/python -m benchmarks.scale
+	@$(VENV)/python -m benchmarks.scale --record
 	@$(VENV)/python -m benchmarks.checkpoints --record
 	@$(VENV)/python -m benchmarks.checkpoint_files --record
 	@$(VENV)/python -m benchmarks.ingest --record
@@ -96,6 +96,8 @@ bench: stores ## Every benchmark in full (an hour or more); records the results 
 	@$(VENV)/python -m benchmarks.tokens --record
 	@$(VENV)/python -m benchmarks.restart --record
 	@$(VENV)/python -m benchmarks.serving --record
+	@$(VENV)/python -m benchmarks.recipes --record
+	@$(VENV)/python -m benchmarks.imports --record
 
 gpu-check: ## Train on this machine's GPUs and list the missed targets (20 min; in small without a GPU); needs torch, no set-up
 	@$(or $(wildcard $(VENV)/python),$(PYTHON)) -m benchmarks.gpu

@@ -38,7 +38,7 @@ def run(
 
     Args:
         description: whose first line describes the command.
-        subject: what NAME is.
+        subject: what NAME is; empty if there is nothing to choose, and then there is no such option.
         measure: called with NAME, with whether to be short, and with the options of `add_options` by name.
         show: prints the document for a person.
         passed: whether the figures are good enough.
@@ -48,8 +48,10 @@ def run(
         The exit code: it depends on the figures only with `passed`, and is 1 if they did not pass.
     """
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
-    name_help = f"the {subject} to measure (default: the benchmark's own)"
-    parser.add_argument(f"--{subject}", dest="name", default="", help=name_help)
+    parser.set_defaults(name="")
+    if subject:
+        name_help = f"the {subject} to measure (default: the benchmark's own)"
+        parser.add_argument(f"--{subject}", dest="name", help=name_help)
     smoke_help = "one short round, to check that the benchmark works; its figures mean little"
     parser.add_argument("--smoke", action="store_true", help=smoke_help)
     parser.add_argument("--json", action="store_true", help="print one JSON document")

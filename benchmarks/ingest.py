@@ -330,7 +330,7 @@ def main() -> int:
     if sys.argv[1:2] == ["--part"]:
         print(json.dumps(part(*sys.argv[2:4])))
         return 0
-    return command.run(__doc__, "data", _chosen, show)
+    return command.run(__doc__, "", _chosen, show)
 
 
 if __name__ == "__main__":

@@ -197,7 +197,7 @@ def _chosen(_: str, smoke: bool) -> dict[str, Any]:
 
 def main() -> int:
     """Measure and print."""
-    return command.run(__doc__, "data", _chosen, show)
+    return command.run(__doc__, "", _chosen, show)
 
 
 if __name__ == "__main__":

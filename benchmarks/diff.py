@@ -1,11 +1,13 @@
-"""`trainfleet diff` from the wheel, on a project of somebody else that uses random and tls.
+"""`trainfleet diff` on a project of somebody else that uses random and tls, and on this project's aws-prod.
 
-    python -m benchmarks.foreign_diff [--smoke] [--json]
+    python -m benchmarks.diff [--smoke] [--json]
 
-The wheel is built and unpacked into a folder of its own, and the project is a git repository with one
-uncommitted change. Its SDKs, which Trainfleet does not depend on, are installed from the package index into
-the cache folder once. The first call compiles Python files, and is not counted. The others alternate: with
-the base in the cache, and with `--no-cache`, which applies it again.
+Each project is a git repository with one uncommitted change. The foreign one is compared by the wheel, which
+is built and unpacked into a folder of its own; the project's SDKs, which Trainfleet does not depend on, are
+installed from the package index into the cache folder once. The other is a clone of this checkout's last
+commit, compared by its own Trainfleet. The first call on each compiles Python files, and is not counted. The
+others alternate: with the base in the cache, and with `--no-cache`, which applies it again. A smoke run
+compares the foreign project only.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import tempfile
 import time
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks import command
 from trainfleet.errors import Problem, TrainfleetError
@@ -27,10 +29,10 @@ from trainfleet.toolchain import build_lock, cache_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 SDKS = ("pulumi-random==4.21.4", "pulumi-tls==5.6.2")
-TARGET_S = 20
 ROUNDS = 5
-CHANGED = 3
-"""The exit code: keys and passwords are replaced."""
+STACK = "aws-prod"
+SETTING = ("log_retention_days", "365", "400")
+"""A line of the stack's settings, with its value before and after."""
 PROGRAM = """import pulumi
 import pulumi_aws as aws
 import pulumi_random as random
@@ -55,36 +57,70 @@ pulumi.export("certificate", certificate.cert_pem)
 """
 
 
+class Subject(NamedTuple):
+    """What is compared: the arguments of `trainfleet diff`, and where and how it runs."""
+
+    name: str
+    arguments: tuple[str, ...]
+    folder: Path
+    environment: dict[str, str]
+    exit_code: int
+    changes: int
+    """The least number of changed resources that the diff has to find."""
+    target: float
+    """Seconds of a call with the base in the cache."""
+
+
 def measure(smoke: bool) -> dict[str, Any]:
     """Return the seconds of each call.
 
     Raises:
         TrainfleetError: an SDK or the wheel is not available, or a diff does not find the change.
     """
-    with tempfile.TemporaryDirectory(prefix="trainfleet-foreign-") as folder:
+    rows: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="trainfleet-diff-") as folder:
         work = Path(folder)
-        project = _project(work / "shop")
-        path = [str(_wheel(work)), str(_sdks())]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(path),
-            "XDG_CACHE_HOME": str(work / "cache"),
-        }
+        engines = work / "cache" / "trainfleet"
+        engines.mkdir(parents=True)
         for entry in cache_folder().glob("engine-*"):
-            (work / "cache" / "trainfleet").mkdir(parents=True, exist_ok=True)
-            (work / "cache" / "trainfleet" / entry.name).symlink_to(entry)
-        _call(project, environment)
-        rounds = range(1 if smoke else ROUNDS)
-        times = [(_call(project, environment), _call(project, environment, "--no-cache")) for _ in rounds]
-    cached, applied = zip(*times, strict=True)
-    return {
-        **command.environment(("pulumi", "pulumi-aws")),
-        "target": TARGET_S,
-        "rows": {
-            "base in the cache": {**command.summary(cached, 1), "all": cached},
-            "base applied again": {**command.summary(applied, 1), "all": applied},
-        },
-    }
+            (engines / entry.name).symlink_to(entry)
+        for made in (_foreign,) if smoke else (_foreign, _own):
+            subject = made(work)
+            _call(subject)
+            cached, applied = [], []
+            for _ in range(1 if smoke else ROUNDS):
+                cached.append(_call(subject))
+                applied.append(_call(subject, "--no-cache"))
+            for call, seconds in {"base in the cache": cached, "base applied again": applied}.items():
+                row = {**command.summary(seconds, 1), "all": seconds, "target": subject.target}
+                rows[f"{subject.name}, {call}"] = row
+    return {**command.environment(("pulumi", "pulumi-aws")), "rows": rows}
+
+
+def _foreign(work: Path) -> Subject:
+    path = [str(_wheel(work)), str(_sdks())]
+    return Subject(
+        "a project of random, tls and aws",
+        (".",),
+        _project(work / "shop"),
+        {**os.environ, "PYTHONPATH": os.pathsep.join(path), "XDG_CACHE_HOME": str(work / "cache")},
+        exit_code=3,  # keys and passwords are replaced
+        changes=4,
+        target=20,
+    )
+
+
+def _own(work: Path) -> Subject:
+    root = work / "own"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(root)], check=True)
+    name, before, after = SETTING
+    settings = root / "stacks" / f"Pulumi.{STACK}.yaml"
+    text = settings.read_text()
+    if text.count(f"{name}: {before}") != 1:
+        raise TrainfleetError(f"{STACK} does not set {name} to {before}")
+    settings.write_text(text.replace(f"{name}: {before}", f"{name}: {after}"))
+    environment = {**os.environ, "PYTHONPATH": str(root), "XDG_CACHE_HOME": str(work / "cache")}
+    return Subject(STACK, (STACK,), root, environment, exit_code=2, changes=1, target=15)
 
 
 def _project(root: Path) -> Path:
@@ -137,34 +173,35 @@ def _run(arguments: list[str], wrong: str) -> None:
         raise TrainfleetError(wrong, [Problem(arguments[2], done.stderr.strip()[-300:])])
 
 
-def _call(project: Path, environment: dict[str, str], *flags: str) -> float:
+def _call(subject: Subject, *flags: str) -> float:
     started = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "trainfleet", "diff", ".", "--worktree", "--json", *flags],
-        cwd=project,
-        env=environment,
+        [sys.executable, "-m", "trainfleet", "diff", *subject.arguments, "--worktree", "--json", *flags],
+        cwd=subject.folder,
+        env=subject.environment,
         capture_output=True,
         text=True,
         check=False,
     )
     seconds = time.perf_counter() - started
-    if done.returncode != CHANGED or len(json.loads(done.stdout)["changes"]) < 4:
-        raise TrainfleetError("the diff failed", [Problem("trainfleet diff", done.stderr.strip()[-300:])])
+    if done.returncode != subject.exit_code or len(json.loads(done.stdout)["changes"]) < subject.changes:
+        problem = Problem("trainfleet diff", f"exit code {done.returncode}: {done.stderr.strip()[-300:]}")
+        raise TrainfleetError(f"the diff of {subject.name} failed", [problem])
     return seconds
 
 
 def show(document: dict[str, Any]) -> None:
     """Print the table of docs/benchmarks.md."""
     command.show_environment(document)
-    print("\n| `trainfleet diff DIR` | median s | min | max | runs | target |\n|---|---|---|---|---|---|")
+    print("\n| `trainfleet diff` of | median s | min | max | runs | target |\n|---|---|---|---|---|---|")
     for name, row in document["rows"].items():
         cells = " | ".join(f"{row[key]:.1f}" for key in ("median", "least", "most"))
-        print(f"| {name} | {cells} | {len(row['all'])} | <= {document['target']} s |")
+        print(f"| {name} | {cells} | {len(row['all'])} | <= {row['target']} s |")
 
 
 def main() -> int:
     """Measure and print."""
-    return command.run(__doc__, "project", lambda _, smoke: measure(smoke), show)
+    return command.run(__doc__, "", lambda _, smoke: measure(smoke), show)
 
 
 if __name__ == "__main__":
