@@ -57,6 +57,9 @@ pulumi.export("certificate", certificate.cert_pem)
 """
 
 
+CACHED = "base in the cache"
+
+
 class Subject(NamedTuple):
     """What is compared: the arguments of `trainfleet diff`, and where and how it runs."""
 
@@ -91,7 +94,7 @@ def measure(smoke: bool) -> dict[str, Any]:
             for _ in range(1 if smoke else ROUNDS):
                 cached.append(_call(subject))
                 applied.append(_call(subject, "--no-cache"))
-            for call, seconds in {"base in the cache": cached, "base applied again": applied}.items():
+            for call, seconds in {CACHED: cached, "base applied again": applied}.items():
                 row = {**command.summary(seconds, 1), "all": seconds, "target": subject.target}
                 rows[f"{subject.name}, {call}"] = row
     return {**command.environment(("pulumi", "pulumi-aws")), "rows": rows}
@@ -196,7 +199,8 @@ def show(document: dict[str, Any]) -> None:
     print("\n| `trainfleet diff` of | median s | min | max | runs | target |\n|---|---|---|---|---|---|")
     for name, row in document["rows"].items():
         cells = " | ".join(f"{row[key]:.1f}" for key in ("median", "least", "most"))
-        print(f"| {name} | {cells} | {len(row['all'])} | <= {row['target']} s |")
+        target = f"<= {row['target']} s" if name.endswith(CACHED) else ""
+        print(f"| {name} | {cells} | {len(row['all'])} | {target} |")
 
 
 def main() -> int:

@@ -279,7 +279,12 @@ def show(document: dict[str, Any]) -> None:
     names = list(next(iter(document["rows"].values())))
     print("| | " + " | ".join(document["rows"]) + " |\n|---|" + "---|" * len(document["rows"]))
     for name in names:
-        print(f"| {name} | " + " | ".join(f"{row[name]:.4g}" for row in document["rows"].values()) + " |")
+        print(f"| {name} | " + " | ".join(_shown(row[name]) for row in document["rows"].values()) + " |")
+
+
+def _shown(value: float) -> str:
+    """A number with three digits, or all of a large one."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 ON_CPU = (
