@@ -8,6 +8,7 @@ A command that fails ends it. In a smoke run only `make lint` is run.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -30,16 +31,17 @@ def commands() -> list[str]:
 
 
 def measure(chosen: Sequence[str]) -> dict[str, Any]:
-    """Run commands and return the seconds of each.
+    """Run commands as `.ci/run` does and return the seconds of each.
 
     Raises:
         TrainfleetError: a command failed.
     """
     seconds: dict[str, float] = {}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     for each in chosen:
         print(f"== {each}", file=sys.stderr, flush=True)
         started = time.perf_counter()
-        if subprocess.run(each.split(), cwd=ROOT, stdout=sys.stderr, check=False).returncode:
+        if subprocess.run(each.split(), cwd=ROOT, env=environment, stdout=sys.stderr, check=False).returncode:
             raise TrainfleetError(f"`{each}` failed")
         seconds[each] = round(time.perf_counter() - started, 1)
     return {**command.environment(), "seconds": seconds}

@@ -36,29 +36,30 @@ def measure(runs: Sequence[tuple[str, ...]]) -> dict[str, Any]:
 
 def _trained(run: Sequence[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="trainfleet-recipes-") as folder:
-        done = subprocess.run(
-            [TRAINFLEET, "train", *run, "--storage", folder, "--json"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if done.returncode:
-        raise TrainfleetError(f"{run[0]} was not trained", [Problem(run[0], done.stderr.strip()[-300:])])
-    report = json.loads(done.stdout)
+        _call("train", *run, "--run", "run", "--storage", folder, "--json")
+        report = _call("report", f"{folder}/run", "--json")
     kept = ("steps", "seconds", "time", "figure", "best_validation", "test", "baseline")
     return {name: report[name] for name in kept}
+
+
+def _call(*arguments: str) -> Any:
+    done = subprocess.run([TRAINFLEET, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        what = " ".join(arguments[:2])
+        raise TrainfleetError(f"trainfleet {what} failed", [Problem(what, done.stderr.strip()[-300:])])
+    return json.loads(done.stdout)
 
 
 def show(document: dict[str, Any]) -> None:
     """Print the table of docs/benchmarks.md."""
     command.show_environment(document)
-    print("\n| recipe | steps | seconds | training | metric | validation | test | simple model |")
+    print("\n| recipe | steps | seconds | computing | metric | validation | test | simple model |")
     print("|---|---|---|---|---|---|---|---|")
     for name, row in document["rows"].items():
         simple = row["baseline"]
         cells = [
             f"{row['seconds']:.0f}",
-            f"{row['time'].get('training', 0):.0f}",
+            f"{row['time'].get('computing', 0):.0f}",
             row["figure"],
             *("" if row[key] is None else f"{row[key]:.3f}" for key in ("best_validation", "test")),
             f"{simple['name']} {simple['value']:.3f}" if simple else "",
