@@ -273,13 +273,15 @@ def measure(recipe: str, ranks: tuple[int, ...], changes: tuple[str, ...] = ()) 
 
 
 def show(document: dict[str, Any]) -> None:
-    """Print the table of docs/scale.md."""
+    """Print the table of docs/scale.md: of the numbers of ranks, the second and the last."""
     command.show_environment(document)
     print(f"{document['recipe']}\n")
-    names = list(next(iter(document["rows"].values())))
-    print("| | " + " | ".join(document["rows"]) + " |\n|---|" + "---|" * len(document["rows"]))
-    for name in names:
-        print(f"| {name} | " + " | ".join(_shown(row[name]) for row in document["rows"].values()) + " |")
+    ranks = list(dict.fromkeys(name.partition(", ")[2] for name in document["rows"]))
+    shown = {ranks[min(1, len(ranks) - 1)], ranks[-1]}
+    rows = {name: row for name, row in document["rows"].items() if name.partition(", ")[2] in shown}
+    print("| | " + " | ".join(rows) + " |\n|---|" + "---|" * len(rows))
+    for name in next(iter(rows.values())):
+        print(f"| {name} | " + " | ".join(_shown(row[name]) for row in rows.values()) + " |")
 
 
 def _shown(value: float) -> str:
