@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def test_every_result_is_on_a_page_once() -> None:
 
 def test_another_figure_on_the_page_is_found() -> None:
     text = PAGE.read_text()
-    changed = text.replace("| base in the cache | 8.5 |", "| base in the cache | 7.5 |")
+    changed = re.sub(r"(\| trainfleet --help \| )[\d.]+", r"\g<1>9.99", text)
     assert changed != text
     assert benchmark_tables.updated(changed) == text
 
