@@ -139,6 +139,16 @@ def measure(size: int, entries: int) -> dict[str, Any]:
     }
 
 
+NAMES = {
+    "manifest_seconds": "reading the manifest, s",
+    "first_batch_seconds": "to the first batch, s",
+    "blocks_opened": "blocks opened for it",
+    "manifest_mib": "memory allocated for the manifest, MiB",
+    "memory_mib": "memory allocated after nine batches, MiB",
+    "resident_mib": "resident, with Python, torch and mapped blocks, MiB",
+}
+
+
 def show(document: dict[str, Any]) -> None:
     """Print the tables of docs/benchmarks.md."""
     command.show_environment(document)
@@ -153,7 +163,8 @@ def show(document: dict[str, Any]) -> None:
     for share, rows in document["entries"].items():
         place = "the start" if share == "0" else "the middle"
         for key, each in rows.items():
-            print(f"| {key}, at {place} | {each['median']} | {each['least']} | {each['most']} |")
+            cells = " | ".join(f"{each[which]:.4g}" for which in ("median", "least", "most"))
+            print(f"| {NAMES[key]}, at {place} | {cells} |")
 
 
 def _chosen(name: str, smoke: bool) -> dict[str, Any]:
