@@ -92,7 +92,9 @@ def _recorded(name: str, result: dict[str, Any]) -> str:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         importlib.import_module(f"benchmarks.{name}").show(result["document"])
-    return f"`{result['command']}`, recorded at {result['commit']}:\n\n{printed.getvalue().strip()}\n"
+    # Markdown would run the lines around a table together.
+    text = re.sub(r"(?<=[^\n|])\n(?=[^\n|])", "; ", printed.getvalue().strip())
+    return f"`{result['command']}`, recorded at {result['commit']}:\n\n{text}\n"
 
 
 def updated(text: str) -> str:
