@@ -97,6 +97,24 @@ def test_a_rank_ends_although_its_driver_or_store_does_not_respond(monkeypatch: 
     assert nccl_diagnostics.store_trace(cast("Store", Silent()), 0, "gloo")
 
 
+def test_a_rank_gives_a_sign_of_life_before_its_first_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's store waits for a name that was never set: rank 0 would take itself for the one that hangs."""
+    signs: dict[str, str] = {}
+
+    class Signs:
+        def set(self, name: str, value: str) -> None:
+            signs[name] = value
+
+    def opened(watch: HangWatch) -> Signs:
+        watch._first = ["here", 1]
+        return Signs()
+
+    monkeypatch.setattr(HangWatch, "_open_store", opened)
+    watch = HangWatch(World(1, 2, 1, 2, "cpu"), 1000.0, lambda *_: None, interval_s=100.0)
+    watch.close()
+    assert json.loads(signs["1"])["beats"] == 1
+
+
 def test_a_first_rank_that_is_gone_is_suspected() -> None:
     class Gone(Peers):
         def set(self, *_: Any) -> None:

@@ -94,6 +94,8 @@ class HangWatch:
         self._lock = threading.Lock()
         self._beats = self._lengthy = self._thread = 0
         self._step, self._since, self._longest = 0, time.monotonic(), 0.0
+        with contextlib.suppress(Exception):  # as in `_watch`
+            self._beat()  # reading the state of a rank that never gave a sign of life would wait for it
         threading.Thread(target=self._watch, daemon=True, name="hang-watch").start()
 
     def attach(self, context: RunContext) -> None:
