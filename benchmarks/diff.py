@@ -55,8 +55,6 @@ store = aws.secretsmanager.Secret("store")
 aws.secretsmanager.SecretVersion("secret", secret_id=store.id, secret_string=password.result)
 pulumi.export("certificate", certificate.cert_pem)
 """
-
-
 CACHED = "base in the cache"
 
 
