@@ -100,6 +100,14 @@ def test_a_pod_is_deleted_once_it_has_looked_lost_for_a_while() -> None:
     assert notes == ["node2 no longer answers; its pod worker is replaced"]
 
 
+def test_a_pod_that_no_kubelet_has_taken_up_is_deleted_at_once() -> None:
+    before, after = unseen(evicted=False), unseen()
+    for each in (before, after):
+        each["metadata"]["deletionTimestamp"] = "2099-01-01T00:00:00Z"
+    assert deleted_after((0, before, None), (3, before, None)) == []
+    assert deleted_after((0, before, None), (3, after, None)) == ["worker"]
+
+
 def running(name: str, address: str, phase: str = "Running", deleted: str | None = None) -> dict[str, Any]:
     """A pod that Kubernetes takes for running, with an address."""
     found = pod(name, deleted=deleted, evicted=False, ready="True")

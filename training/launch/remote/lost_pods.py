@@ -19,7 +19,7 @@ from trainfleet.training.launch.remote.ray_nodes import RayNodes
 
 Document = Mapping[str, Any]
 CONFIRM_S = 5.0
-"""How long a pod must look lost before it is deleted."""
+"""How long a pod that has started must look lost before it is deleted."""
 OVERDUE_S = 120.0
 """How long after its grace period a pod may remain before it counts as lost, however it looks."""
 
@@ -45,8 +45,13 @@ def is_lost(pod: Document, now: float) -> bool:
     found = {each["type"]: each for each in status.get("conditions", [])}
     evicted = found.get("DisruptionTarget", {}).get("reason") == "DeletionByTaintManager"
     states = [found.get(kind, {}).get("status") for kind in ("Ready", "ContainersReady")]
-    never_seen = bool(pod.get("spec", {}).get("nodeName")) and not status.get("startTime")
-    return evicted and (states == ["False", "True"] or never_seen)
+    placed = bool(pod.get("spec", {}).get("nodeName"))
+    return evicted and (states == ["False", "True"] or (placed and not _started(pod)))
+
+
+def _started(pod: Document) -> bool:
+    """Whether a kubelet has taken up the pod."""
+    return bool(pod.get("status", {}).get("startTime"))
 
 
 def left_ray(pod: Document, nodes: RayNodes) -> bool:
@@ -61,7 +66,7 @@ def left_ray(pod: Document, nodes: RayNodes) -> bool:
 
 
 class LostPods:
-    """Deletes the pods that have looked lost for a while.
+    """Deletes the pods that have looked lost for a while, and at once those that no kubelet has taken up.
 
     Args:
         delete: deletes a pod's object at once. An error ends `look`, and the next one tries again.
@@ -94,7 +99,7 @@ class LostPods:
         }
         self._since = {uid: self._since.get(uid, now) for uid in lost}
         for uid, pod in lost.items():
-            if now - self._since[uid] >= CONFIRM_S:
+            if not _started(pod) or now - self._since[uid] >= CONFIRM_S:
                 self._delete(pod)
                 if uid not in self._noted:
                     self._noted.add(uid)
