@@ -5,7 +5,7 @@ record the order of the calls.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -142,13 +142,13 @@ def test_every_step_and_validation_of_a_run_asks_for_the_copies_first(
 
 def test_buffers_are_made_in_a_thread_before_the_first_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    real = plan_module._buffer_of
+    real = plan_module.host_buffers
 
-    def buffer_of(data: torch.Tensor) -> torch.Tensor:
-        made.append(threading.current_thread().name)
-        return real(data)
+    def buffers(tensors: Mapping[Any, torch.Tensor]) -> dict[Any, torch.Tensor]:
+        made.extend(threading.current_thread().name for _ in tensors)
+        return real(tensors)
 
-    monkeypatch.setattr(plan_module, "_buffer_of", buffer_of)
+    monkeypatch.setattr(plan_module, "host_buffers", buffers)
     staging = Staging(Ranks())
     state = {"model": {"weight": torch.arange(4.0), "bias": torch.ones(2)}}
     staging.prepare(state)

@@ -29,6 +29,7 @@ from torch.futures import Future
 
 from trainfleet.errors import TrainfleetError
 from trainfleet.training.checkpoint.errors import explain_read
+from trainfleet.training.checkpoint.host_buffers import alone
 from trainfleet.training.checkpoint.plan import Staged
 from trainfleet.training.checkpoint.threads import in_threads
 from trainfleet.training.runs.schema import MARKER
@@ -90,7 +91,7 @@ def write_share(store: Store, name: str, rank: int, staged: Staged) -> Share:
                 if isinstance(data, bytes):
                     output.write(data)
                 else:
-                    torch.save(data, output)  # type: ignore[arg-type]  # torch uses only write and flush
+                    torch.save(alone(data), output)  # type: ignore[arg-type]  # torch uses only write and flush
                 places[item.index] = _StorageInfo(file, begin, output.tell() - begin)
                 failpoints.hit("partly-written", name)
 

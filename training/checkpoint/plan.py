@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.tensor import DTensor
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.training.checkpoint.host_buffers import host_buffers
 from trainfleet.training.checkpoint.host_copies import Copy, HostCopies
 from trainfleet.training.runtime.collectives import Ranks
 
@@ -57,12 +58,12 @@ class Staging:
         """
         planner = self._planner(tensors)
         assert self.plan is not None
-        missing = [
-            (item.index, data)
+        missing = {
+            item.index: data
             for item in self.plan.items
             if item.index not in self._buffers
             and not isinstance(data := planner.resolve_data(item), io.BytesIO)
-        ]
+        }
         self._allocating = threading.Thread(
             target=self._allocate, args=(missing,), daemon=True, name="checkpoint-buffers"
         )
@@ -78,15 +79,19 @@ class Staging:
         assert self.plan is not None
         staged: Staged = []
         on_gpu: list[Copy] = []
-        for item in self.plan.items:
-            data = planner.resolve_data(item)
-            if isinstance(data, io.BytesIO):
-                staged.append((item, data.getvalue()))
+        resolved = [(item, planner.resolve_data(item)) for item in self.plan.items]
+        self._buffers |= host_buffers(
+            {
+                item.index: data
+                for item, data in resolved
+                if item.index not in self._buffers and not isinstance(data, io.BytesIO)
+            }
+        )
+        for item, found in resolved:
+            if isinstance(found, io.BytesIO):
+                staged.append((item, found.getvalue()))
                 continue
-            data = data.detach()
-            buffer = self._buffers.get(item.index)
-            if buffer is None:
-                buffer = self._buffers[item.index] = _buffer_of(data)
+            data, buffer = found.detach(), self._buffers[item.index]
             if data.is_cuda:
                 on_gpu.append(Copy(buffer, data, item.index.fqn in self.changed_in_forward))
             else:
@@ -108,13 +113,9 @@ class Staging:
             self._buffers.clear()
         return planner
 
-    def _allocate(self, missing: Sequence[tuple[Any, torch.Tensor]]) -> None:
-        for index, data in missing:
-            self._buffers[index] = _buffer_of(data).zero_()  # written to, so that it has pages
-
-
-def _buffer_of(data: torch.Tensor) -> torch.Tensor:
-    return torch.empty(data.shape, dtype=data.dtype, pin_memory=data.is_cuda)
+    def _allocate(self, missing: Mapping[Any, torch.Tensor]) -> None:
+        for index, buffer in host_buffers(missing).items():
+            self._buffers[index] = buffer.zero_()  # written to, so that it has pages
 
 
 def shape_of(flat: Mapping[str, Any]) -> list[tuple[Any, ...]]:
