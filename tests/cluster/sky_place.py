@@ -247,22 +247,32 @@ def contract(cluster: Cluster, namespace: str, store: Store) -> dict[str, Any]:
     return external_cluster(namespace, namespace, LOCAL, store.url).model_copy(update=changes).model_dump()
 
 
-@pytest.fixture(scope="module")
-def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def require_tools() -> None:
+    """Skip the test if a program that SkyPilot calls is missing."""
     if missing := [tool for tool in ("kubectl", "socat", "nc", "rsync", "ssh") if shutil.which(tool) is None]:
         pytest.skip(f"SkyPilot needs {', '.join(missing)}")
-    folder = tmp_path_factory.mktemp("sky")
-    for name in ("store", "tmp"):
-        (folder / name).mkdir()
+
+
+def home_in(folder: Path) -> dict[str, str]:
+    """The variables of a home for SkyPilot, with an API server and contexts of its own."""
+    (folder / "tmp").mkdir()
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = str(probe.getsockname()[1])
-    home = {
+    return {
         "HOME": str(folder),
         "TMPDIR": str(folder / "tmp"),  # SkyPilot removes little of what it writes there
         "KUBECONFIG": str(folder / "access"),
         "SKYPILOT_API_SERVER_LOCAL_PORT": port,
         "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
     }
+
+
+@pytest.fixture(scope="module")
+def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    require_tools()
+    folder = tmp_path_factory.mktemp("sky")
+    (folder / "store").mkdir()
+    home = home_in(folder)
     with gateway(str(cluster.state.host_address), folder / "store", (KEY, SECRET)) as store:
         fill(store.folder)
         here = Place(cluster, store, folder, home)

@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import ssl
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 import pytest
 
+from tests.cluster import sky_place
 from tests.cluster.conftest import Cluster, trainfleet, until, with_kubectl
 from tests.cluster.launches import LONG, Place, document, fill, launched, losses
+from tests.cluster.test_serve_head_loss import Client
 from trainfleet.infra.kubernetes.names import QUEUE, QUEUE_NAMESPACE
 from trainfleet.local_cluster.store import gateway, grant_access
 from trainfleet.local_cluster.stores.servers import KEY, SECRET
+from trainfleet.training.launch.sky.pods import QUEUED
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
 NAME = "queue"
@@ -91,6 +96,12 @@ def admitted(place: Place, run: str) -> bool:
 def record(place: Place, run: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((place.folder / "runs" / run / "run.json").read_text())
     return found
+
+
+def logged(folder: Path, run: str) -> list[float]:
+    """The training losses of a launch from a folder, to six digits."""
+    rows = (folder / "runs" / run / "metrics.jsonl").read_text().splitlines()
+    return [round(row["loss"], 6) for row in map(json.loads, rows) if row["kind"] == "train"]
 
 
 def here(place: Place, run: str, *more: str) -> list[Any]:
@@ -166,9 +177,7 @@ def test_a_preempted_run_resumes_by_itself(place: Place) -> None:
     assert "was lost" not in low.output
     (launch,) = record(place, "low")["launches"]
     assert launch["requeued_seconds"] > 5
-    rows = (place.folder / "runs" / "low" / "metrics.jsonl").read_text().splitlines()
-    found = [round(row["loss"], 6) for row in map(json.loads, rows) if row["kind"] == "train"]
-    assert found == here(place, "low-here", *steps)
+    assert logged(place.folder, "low") == here(place, "low-here", *steps)
     place.clean()
 
 
@@ -179,6 +188,67 @@ def test_a_long_lived_cluster_is_admitted_as_a_whole(place: Place) -> None:
     assert "raycluster-shared" in workload
     place.kubectl("delete", "raycluster", "shared")
     until(lambda: not place.names("workload"), "no workloads", 120)
+
+
+def no_room(place: Place) -> None:
+    """Leave no room in the queue for any pod of a run."""
+    set_quota(place.cluster, "10m")
+
+
+def reserved(place: Place) -> list[str]:
+    """Whether each Workload has its quota."""
+    condition = '{range .items[*]}{.status.conditions[?(@.type=="QuotaReserved")].status}{"\\n"}{end}'
+    return place.kubectl("get", "workload", "-o", f"jsonpath={condition}").split()
+
+
+def test_a_service_starts_no_pod_outside_its_quota(place: Place) -> None:
+    where = ("--stack", str(place.folder / "local.json"), "--from-secret", "s3-keys")
+    no_room(place)
+    model = f"{place.store.url}/runs/first"
+    served = place.call("serve", model, "--on", "kuberay", *where, "--name", "model")
+    try:
+        assert served.returncode == 0, served.stderr
+        until(lambda: place.names("workload"), "a workload of the service's cluster", 120)
+        restart_controller(place)
+        assert reserved(place) in ([], ["False"])
+        assert not place.names("pod", "ray.io/node-type")
+        set_quota(place.cluster, "2000m")
+        until(lambda: reserved(place) == ["True"], "its admission", 60)
+        ip = ("get", "service", "model-serve-svc", "-o", "jsonpath={.spec.clusterIP}")
+        address = until(lambda: place.kubectl(*ip, check=False), "the service", 400)
+        until(lambda: not Client(f"http://{address}:8000").ask(), "the model answers", 300)
+    finally:
+        place.kubectl("delete", "rayservice", "model", "--ignore-not-found")
+        set_quota(place.cluster, ONE_RUN)
+    place.clean()
+    until(lambda: not place.names("workload"), "no workloads", 120)
+
+
+def test_the_pods_of_skypilot_start_together_once_there_is_room(place: Place, tmp_path: Path) -> None:
+    sky_place.require_tools()
+    home = sky_place.home_in(tmp_path)
+    for file, name in (
+        (place.cluster.state.kubeconfig, "access"),
+        (place.folder / "local.json", "local.json"),
+    ):
+        shutil.copy(file, tmp_path / name)
+    sky = sky_place.Place(place.cluster, place.store, tmp_path, home)
+    no_room(place)
+    try:
+        done = sky.call("sky", "setup", "--stack", "local.json", "--yes")
+        assert done.returncode == 0, done.stderr
+        with sky.launched("in-queue", "local") as launch:
+            until(lambda: launch.ended or QUEUED in launch.output, "why it waits", 300)
+            restart_controller(place)
+            group = ("-l", "kueue.x-k8s.io/pod-group-name", "-o", "jsonpath={.items[*].status.phase}")
+            assert place.kubectl("get", "pods", *group).split() == ["Pending"] * 2
+            set_quota(place.cluster, "4000m")
+            assert launch.process.wait(900) == 0, launch.output
+        assert logged(tmp_path, "in-queue") == losses(sky.here("in-queue-here"))
+    finally:
+        sky_place.end_all(tmp_path)
+        set_quota(place.cluster, ONE_RUN)
+    place.clean()
 
 
 def test_the_controllers_metrics_count_the_queue(place: Place) -> None:
