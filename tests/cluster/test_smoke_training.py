@@ -80,6 +80,7 @@ def test_the_smoke_training_of_an_apply_runs_on_the_cluster(
     place.clean()
 
 
+@pytest.mark.slow  # the launch waits a minute for the registry
 def test_a_platform_whose_image_was_not_pushed_fails_the_smoke_training(place: Place) -> None:
     folder = place.folder / "no-image"
     command = smoke_training(folder, "github", ".github/workflows/apply-stack.yml")
