@@ -81,10 +81,12 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def cluster(disk: Path) -> Iterator[Cluster]:
+def cluster(disk: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three equal nodes with the training image. Replaces the shared cluster."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(disk))
+        # A launcher that is killed leaves its temporary files.
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("temporary")))
         here = start()
         try:
             yield here
