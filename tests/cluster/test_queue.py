@@ -190,8 +190,8 @@ def test_a_long_lived_cluster_is_admitted_as_a_whole(place: Place) -> None:
     until(lambda: not place.names("workload"), "no workloads", 120)
 
 
-def no_room(place: Place) -> None:
-    """Leave no room in the queue for any pod of a run."""
+def no_capacity(place: Place) -> None:
+    """Leave no capacity in the queue for a pod of any run."""
     set_quota(place.cluster, "10m")
 
 
@@ -203,7 +203,7 @@ def reserved(place: Place) -> list[str]:
 
 def test_a_service_starts_no_pod_outside_its_quota(place: Place) -> None:
     where = ("--stack", str(place.folder / "local.json"), "--from-secret", "s3-keys")
-    no_room(place)
+    no_capacity(place)
     model = f"{place.store.url}/runs/first"
     served = place.call("serve", model, "--on", "kuberay", *where, "--name", "model")
     try:
@@ -224,7 +224,7 @@ def test_a_service_starts_no_pod_outside_its_quota(place: Place) -> None:
     until(lambda: not place.names("workload"), "no workloads", 120)
 
 
-def test_the_pods_of_skypilot_start_together_once_there_is_room(place: Place, tmp_path: Path) -> None:
+def test_the_pods_of_skypilot_start_together_once_there_is_capacity(place: Place, tmp_path: Path) -> None:
     sky_place.require_tools()
     home = sky_place.home_in(tmp_path)
     for file, name in (
@@ -233,7 +233,7 @@ def test_the_pods_of_skypilot_start_together_once_there_is_room(place: Place, tm
     ):
         shutil.copy(file, tmp_path / name)
     sky = sky_place.Place(place.cluster, place.store, tmp_path, home)
-    no_room(place)
+    no_capacity(place)
     try:
         done = sky.call("sky", "setup", "--stack", "local.json", "--yes")
         assert done.returncode == 0, done.stderr

@@ -45,24 +45,24 @@ def part_of(memory: torch.Tensor, begin: int, like: torch.Tensor) -> torch.Tenso
 
 def packed(sizes: Sequence[int]) -> tuple[list[int], list[Place]]:
     """Allocations for tensors of these sizes in bytes, and where each tensor is. The largest come first, each
-    into the first allocation with enough room.
+    into the first allocation with enough space.
     """
     allocations: list[int] = []
-    room: dict[int, int] = {}
+    free: dict[int, int] = {}
     places: dict[int, Place] = {}
     rounded = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
     left = sum(rounded)
     for number in sorted(range(len(sizes)), key=lambda each: -rounded[each]):
         size = rounded[number]
-        fitting = next((index for index, free in room.items() if free >= size), None)
+        fitting = next((index for index, space in free.items() if space >= size), None)
         if fitting is None:
             fitting = len(allocations)
             allocations.append(max(_at_least(size), min(_at_most(left), SHARED_BYTES)))
-            room[fitting] = allocations[fitting]
-        places[number] = Place(fitting, allocations[fitting] - room[fitting])
-        room[fitting] -= size
-        if room[fitting] < ALIGNMENT:
-            del room[fitting]
+            free[fitting] = allocations[fitting]
+        places[number] = Place(fitting, allocations[fitting] - free[fitting])
+        free[fitting] -= size
+        if free[fitting] < ALIGNMENT:
+            del free[fitting]
         left -= size
     return allocations, [places[number] for number in range(len(sizes))]
 
