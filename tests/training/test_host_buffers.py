@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from trainfleet.training.checkpoint import Checkpoints, plan
 from trainfleet.training.checkpoint.host_buffers import (
     ALIGNMENT,
     alone,
@@ -14,6 +18,8 @@ from trainfleet.training.checkpoint.host_buffers import (
     packed,
     part_of,
 )
+from trainfleet.training.recipe.schema import CheckpointConfig
+from trainfleet.training.stores import open_store
 
 BLOCK = [(2048, 2048)] * 4 + [(5632, 2048)] * 3 + [(2048,)] * 2
 LLAMA_8B = [(4096, 4096)] * 2 + [(1024, 4096)] * 2 + [(14336, 4096)] * 3 + [(4096,)] * 2
@@ -93,3 +99,32 @@ def test_a_tensor_in_host_memory_has_an_allocation_of_its_own() -> None:
     }
     assert len({each.untyped_storage().data_ptr() for each in buffers.values()}) == 2
     assert alone(buffers["bias"]) is buffers["bias"]
+
+
+def test_a_checkpoint_from_shared_allocations_has_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shared(tensors: Mapping[Any, torch.Tensor]) -> dict[Any, torch.Tensor]:
+        allocations, places = packed([each.nbytes for each in tensors.values()])
+        memory = [torch.full((size,), 255, dtype=torch.uint8) for size in allocations]
+        return {
+            key: part_of(memory[place.allocation], place.begin, data)
+            for (key, data), place in zip(tensors.items(), places, strict=True)
+        }
+
+    torch.manual_seed(1)
+    state = {
+        "model": {
+            "weight": torch.randn(300, 7),
+            "bias": torch.randn(5, dtype=torch.float64).to(torch.bfloat16),
+            "steps": torch.tensor(3.0),
+        }
+    }
+    found = {}
+    for name, buffers in (("own", plan.host_buffers), ("shared", shared)):
+        monkeypatch.setattr(plan, "host_buffers", buffers)
+        checkpoints = Checkpoints(open_store(str(tmp_path / name)), CheckpointConfig(), lambda *_: None)
+        checkpoints.save(1, state, {}, {}, {})
+        checkpoints.finish()
+        found[name] = {file.name: file.read_bytes() for file in (tmp_path / name).rglob("*.distcp")}
+    assert found["own"] == found["shared"] != {}
