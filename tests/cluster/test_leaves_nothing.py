@@ -175,6 +175,7 @@ def test_a_second_up_continues_after_up_was_killed(
     assert Cluster(NAME, trainfleet).status()["ready"]
 
 
+@pytest.mark.slow
 def test_a_killed_node_restarts_with_its_objects(before: dict[str, Any]) -> None:
     assert trainfleet("cluster", "up", "--name", NAME, "--no-image").returncode == 0
     here = Cluster(NAME, trainfleet)
