@@ -3,6 +3,8 @@
 export TRAINFLEET_FAULT_ROWS=rows.jsonl TRAINFLEET_REPEATS=5
 python -m pytest -m cluster tests/cluster/test_fault_table.py
 python -m tools.fault_table rows.jsonl
+
+The page has the table of tests/cluster/fault_rows.jsonl; `python -m tools.figures --write` updates it.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+ROWS = Path(__file__).resolve().parent.parent / "tests" / "cluster" / "fault_rows.jsonl"
 GOALS_S = {
     "worker process killed": 10,
     "worker pod deleted": 20,
@@ -25,6 +28,23 @@ GOALS_S = {
 }
 """Seconds to the next step that docs/reliability.md promises; other faults have none."""
 COLUMNS = ("fault", "n", "min", "median", "max", "goal", "to a new step, median", "restarted", "load")
+
+
+def read(file: Path = ROWS) -> list[dict[str, Any]]:
+    """The rows of a file."""
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def recovery(fault: str, rows: Iterable[Mapping[str, Any]]) -> str:
+    """The seconds from a fault to the first new step, from the least to the most.
+
+    Raises:
+        KeyError: there is no row of this fault.
+    """
+    seconds = [float(row["new_step"]) for row in rows if str(row["fault"]).partition(": ")[2] == fault]
+    if not seconds:
+        raise KeyError(fault)
+    return f"{min(seconds):.0f} to {max(seconds):.0f} s"
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -65,9 +85,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("rows", type=Path, help="the file of TRAINFLEET_FAULT_ROWS")
-    lines = parser.parse_args().rows.read_text(encoding="utf-8").splitlines()
-    print(table(json.loads(line) for line in lines))
+    parser.add_argument("rows", type=Path, nargs="?", default=ROWS, help="the file of TRAINFLEET_FAULT_ROWS")
+    print(table(read(parser.parse_args().rows)))
 
 
 if __name__ == "__main__":

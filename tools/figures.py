@@ -1,5 +1,5 @@
-"""Keeps figures that several pages quote equal to their one source, docs/figures.toml, and the tables of
-docs/benchmarks.md to benchmarks/results/.
+"""Keeps figures that several pages quote equal to their one source, docs/figures.toml, the tables of
+docs/benchmarks.md to benchmarks/results/, and that of docs/reliability.md to tests/cluster/fault_rows.jsonl.
 
 python -m tools.figures            # list pages whose figures differ; exit code 1 if there are any
 python -m tools.figures --write    # update the pages
@@ -15,11 +15,12 @@ import sys
 import tomllib
 from pathlib import Path
 
-from tools import benchmark_tables
+from tools import benchmark_tables, fault_table
 from trainfleet.errors import TrainfleetError
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "docs" / "figures.toml"
+FAULTS = re.compile(r"(<!-- fault table -->\n).*?(<!-- /fault table -->)", re.DOTALL)
 QUOTED = re.compile(r"(<!-- figure: (?P<name>\w+) -->)(?P<text>.*?)(<!-- /figure -->)", re.DOTALL)
 
 
@@ -40,6 +41,8 @@ def _computed(what: str) -> str:
         from tools import public_programs
 
         return public_programs.all_figures()[what]
+    if what.startswith("recovery: "):
+        return fault_table.recovery(what.partition(": ")[2], fault_table.read())
     if what in ("state_exports", "event_logs"):
         folder = ROOT / "tests" / "rehearsal" / "diff" / "exports"
         files = [file.name for file in folder.iterdir() if file.suffix in (".json", ".jsonl")]
@@ -70,6 +73,9 @@ def updated(text: str, known: dict[str, str]) -> str:
         InputError: a table has no file, or one with mistakes.
     """
     text = benchmark_tables.updated(text)
+    text = FAULTS.sub(
+        lambda found: f"{found[1]}\n{fault_table.table(fault_table.read())}\n\n{found[2]}", text
+    )
     return QUOTED.sub(lambda found: f"{found[1]}{known[found['name']]}{found[4]}", text)
 
 
@@ -86,10 +92,7 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     for page in stale:
-        print(
-            f"{page.relative_to(ROOT)}: "
-            f"{'updated' if write else 'differs from docs/figures.toml or benchmarks/results/'}"
-        )
+        print(f"{page.relative_to(ROOT)}: {'updated' if write else 'differs from its sources'}")
         if write:
             page.write_text(updated(page.read_text(encoding="utf-8"), known), encoding="utf-8")
     return int(bool(stale) and not write)
