@@ -24,7 +24,7 @@ from typing import Any
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.recipe.schema import ScalingConfig
 from trainfleet.training.recipe.schema_data import DataLoading
-from trainfleet.training.runtime import nccl_diagnostics, prestart, restarts
+from trainfleet.training.runtime import elastic, nccl_diagnostics, prestart, restarts
 from trainfleet.training.runtime.events import RANK_CPUS, RAY_NODES, RAY_TEMP
 from trainfleet.training.runtime.imports import without_collections
 
@@ -209,7 +209,10 @@ def _trainer_class(progress: Callable[[], bool] | None = None) -> Any:
             return [callback for callback in callbacks if type(callback).__name__ not in unused]
 
         def _initialize_and_run_controller(self, **parts: Any) -> Any:
-            # NOTE: private to Ray 2.60. A version without it counts all failures of the launch.
+            # NOTE: private to Ray 2.60. With a version without it, all failures of the launch count, and an
+            # elastic run waits for the replacement of a lost node.
+            if "scaling_policy" in parts:
+                parts["scaling_policy"] = elastic.with_live_nodes(parts["scaling_policy"])
             if progress is not None and "failure_policy" in parts:
                 self.refilled = True
                 parts["failure_policy"] = restarts.RefilledPolicy(parts["failure_policy"], progress)
