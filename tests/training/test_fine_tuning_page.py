@@ -153,7 +153,8 @@ def test_the_commands_run_in_order(tmp_path: Path) -> None:
     provenance = json.loads((tmp_path / "chat" / "published" / "provenance.json").read_text())
     assert all(gate["passed"] for gate in provenance["gates"])
     assert (tmp_path / "chat" / "published" / "chat_template.jinja").is_file()
-    transcripts = (tmp_path / "transcripts" / "part-000000.jsonl").read_text().splitlines()
+    parts = sorted((tmp_path / "transcripts").glob("part-*.jsonl"))
+    transcripts = "".join(part.read_text() for part in parts).splitlines()
     spoken = [json.loads(line)["prediction"]["text"] for line in transcripts]
     assert len(spoken) == len(tiny_speech.VOICES) * len(tiny_speech.SPEEDS)
     assert spoken.count("sieben") > 0.8 * len(spoken)
