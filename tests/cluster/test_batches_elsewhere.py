@@ -36,7 +36,8 @@ def logged(folder: Path) -> list[float]:
 
 
 def test_pods_without_a_rank_build_the_batches_and_a_lost_one_is_replaced(place: Place) -> None:
-    made = place.launch("makes", "--cluster", CLUSTER, "scaling.workers=3", "steps=2")
+    three = ("scaling.workers=3", "batch.global_batch=12", "steps=10")
+    made = place.launch("makes", "--cluster", CLUSTER, *three)
     assert made.returncode == 0, made.stderr
     fed = place.start("fed", "--cluster", CLUSTER, *ONE_RANK, STEPS, *LOADING)
     try:

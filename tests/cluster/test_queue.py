@@ -73,7 +73,9 @@ def set_quota(cluster: Cluster, cpus: str) -> None:
     path = "/spec/resourceGroups/0/flavors/{}/resources/0/nominalQuota"
     amounts = {path.format(0): cpus, path.format(1): "0"}
     changes = [{"op": "replace", "path": where, "value": amount} for where, amount in amounts.items()]
-    cluster.kubectl("patch", "clusterqueue", QUEUE, "--type=json", "--patch", json.dumps(changes))
+    patch = ("patch", "clusterqueue", QUEUE, "--type=json", "--patch", json.dumps(changes))
+    # A controller that has just restarted does not answer yet.
+    until(lambda: "patched" in cluster.kubectl(*patch, check=False), "the queue's quota", 60)
 
 
 def in_queue(place: Place, run: str, *more: str) -> Any:
@@ -164,7 +166,7 @@ def test_a_run_waits_for_its_turn_and_says_why(place: Place) -> None:
 
 
 def test_a_preempted_run_resumes_by_itself(place: Place) -> None:
-    steps = ("steps=300", "checkpoint.every=10", "log.every=5", "validation.every=300")
+    steps = ("steps=2000", "checkpoint.every=50", "log.every=10", "validation.every=2000")
     with in_queue(place, "low", "--priority", "low", *steps) as low:
         low.reach(20)
         restart_controller(place)
@@ -188,6 +190,7 @@ def test_a_long_lived_cluster_is_admitted_as_a_whole(place: Place) -> None:
     assert "raycluster-shared" in workload
     place.kubectl("delete", "raycluster", "shared")
     until(lambda: not place.names("workload"), "no workloads", 120)
+    place.clean()
 
 
 def no_capacity(place: Place) -> None:
