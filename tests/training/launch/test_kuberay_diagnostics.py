@@ -248,3 +248,15 @@ def test_a_line_with_an_event_is_parsed() -> None:
 def test_times_are_rounded_to_whole_seconds(zone: str) -> None:
     assert whole_seconds(f"2026-11-22T00:30:35.123456789{zone}") == f"2026-11-22T00:30:35{zone}"
     assert whole_seconds("") is None
+
+
+@pytest.mark.parametrize("first", ["Evicted", "QuotaReserved"])
+def test_a_preempted_run_says_why_also_while_it_waits_for_quota(first: str) -> None:
+    conditions = [
+        {"type": "Evicted", "status": "True", "message": "Preempted to accommodate a workload"},
+        {"type": "QuotaReserved", "status": "False", "message": "insufficient unused quota"},
+    ]
+    conditions.sort(key=lambda each: each["type"] != first)
+    assert pod_diagnostics.queued({"status": {"conditions": conditions}}, "training") == (
+        "requeued in `training`: Preempted to accommodate a workload; insufficient unused quota"
+    )

@@ -228,17 +228,14 @@ def _when(event: Document) -> str:
 
 
 def queued(workload: Document | None, queue: str) -> str:
-    """What a run in Kueue's queue waits for."""
-    for condition in (workload or {}).get("status", {}).get("conditions", []):
-        if (
-            condition.get("type") == "QuotaReserved"
-            and condition.get("status") == "False"
-            and condition.get("message")
-        ):
-            return f"queued in `{queue}`: {condition['message']}"
-        if condition.get("type") == "Evicted" and condition.get("status") == "True":
-            return f"requeued in `{queue}`: {condition.get('message', '')}"
-    return f"queued in `{queue}`"
+    """What a run in Kueue's queue waits for, and why it lost its place if it had one."""
+    found = {each.get("type"): each for each in (workload or {}).get("status", {}).get("conditions", [])}
+    evicted, reserved = found.get("Evicted", {}), found.get("QuotaReserved", {})
+    waits = str(reserved.get("message") or "") if reserved.get("status") == "False" else ""
+    if evicted.get("status") == "True":
+        why = str(evicted.get("message") or "")
+        return f"requeued in `{queue}`: {'; '.join(dict.fromkeys(each for each in (why, waits) if each))}"
+    return f"queued in `{queue}`: {waits}" if waits else f"queued in `{queue}`"
 
 
 def node_type(pod: Document) -> str:
