@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from trainfleet.training.runtime import ray_cluster
 from trainfleet.training.runtime.elastic import with_live_nodes
 
 DECIDES = """
@@ -72,6 +73,26 @@ def test_a_lost_node_is_not_waited_for_where_ray_would_wait(tmp_path: Path) -> N
     found = json.loads(done.stdout.splitlines()[-1])
     # If Ray's own decision is 2 after the loss, trainfleet.training.runtime.elastic is no longer needed.
     assert found == {"ray, before": 3, "live, before": 3, "ray, after": 3, "live, after": 2}
+
+
+def test_ray_2_60_lets_its_scaling_policy_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hook is private to Ray 2.60. If a later Ray fails here, `ray_cluster._trainer_class` needs another."""
+    from ray.train.torch import TorchTrainer
+    from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy
+    from ray.train.v2.api.config import ScalingConfig
+
+    used: list[Any] = []
+    monkeypatch.setattr(
+        TorchTrainer,
+        "_initialize_and_run_controller",
+        lambda _, **parts: used.append(parts["scaling_policy"]),
+    )
+    made = ElasticScalingPolicy(ScalingConfig(num_workers=(2, 3), resources_per_worker={"CPU": 1}))
+    trainer: Any = object.__new__(ray_cluster._trainer_class())
+    trainer._initialize_and_run_controller(scaling_policy=made)
+    assert isinstance(used[0], ElasticScalingPolicy)
+    assert type(used[0]) is not ElasticScalingPolicy
+    assert used[0].scaling_config is made.scaling_config
 
 
 def test_another_policy_is_left_as_it_is() -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,6 +16,7 @@ from trainfleet.training.checkpoint.host_buffers import (
     host_buffers,
     packed,
     part_of,
+    shared_buffers,
 )
 from trainfleet.training.recipe.schema import CheckpointConfig
 from trainfleet.training.stores import open_store
@@ -104,14 +104,6 @@ def test_a_tensor_in_host_memory_has_an_allocation_of_its_own() -> None:
 def test_a_checkpoint_from_shared_allocations_has_the_same_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def shared(tensors: Mapping[Any, torch.Tensor]) -> dict[Any, torch.Tensor]:
-        allocations, places = packed([each.nbytes for each in tensors.values()])
-        memory = [torch.full((size,), 255, dtype=torch.uint8) for size in allocations]
-        return {
-            key: part_of(memory[place.allocation], place.begin, data)
-            for (key, data), place in zip(tensors.items(), places, strict=True)
-        }
-
     torch.manual_seed(1)
     state = {
         "model": {
@@ -121,7 +113,7 @@ def test_a_checkpoint_from_shared_allocations_has_the_same_files(
         }
     }
     found = {}
-    for name, buffers in (("own", plan.host_buffers), ("shared", shared)):
+    for name, buffers in (("own", plan.host_buffers), ("shared", partial(shared_buffers, pinned=False))):
         monkeypatch.setattr(plan, "host_buffers", buffers)
         checkpoints = Checkpoints(open_store(str(tmp_path / name)), CheckpointConfig(), lambda *_: None)
         checkpoints.save(1, state, {}, {}, {})

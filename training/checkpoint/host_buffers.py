@@ -27,15 +27,21 @@ class Place(NamedTuple):
 
 def host_buffers(tensors: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
     """A contiguous buffer for each tensor, of its shape and type. That of a tensor on a GPU is pinned."""
-    pinned = [key for key, data in tensors.items() if data.is_cuda]
-    found = {
-        key: torch.empty(data.shape, dtype=data.dtype) for key, data in tensors.items() if not data.is_cuda
+    on_gpu = {key: data for key, data in tensors.items() if data.is_cuda}
+    own = {
+        key: torch.empty(data.shape, dtype=data.dtype) for key, data in tensors.items() if key not in on_gpu
     }
-    allocations, places = packed([tensors[key].nbytes for key in pinned])
-    memory = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for size in allocations]
-    for key, place in zip(pinned, places, strict=True):
-        found[key] = part_of(memory[place.allocation], place.begin, tensors[key])
-    return found
+    return own | shared_buffers(on_gpu)
+
+
+def shared_buffers(tensors: Mapping[Key, torch.Tensor], *, pinned: bool = True) -> dict[Key, torch.Tensor]:
+    """A buffer for each tensor in allocations that they share. Only a machine with a GPU can pin them."""
+    allocations, places = packed([data.nbytes for data in tensors.values()])
+    memory = [torch.empty(size, dtype=torch.uint8, pin_memory=pinned) for size in allocations]
+    return {
+        key: part_of(memory[place.allocation], place.begin, data)
+        for (key, data), place in zip(tensors.items(), places, strict=True)
+    }
 
 
 def part_of(memory: torch.Tensor, begin: int, like: torch.Tensor) -> torch.Tensor:

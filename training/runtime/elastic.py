@@ -28,11 +28,13 @@ def with_live_nodes(policy: Any) -> Any:
 
     class LiveElasticPolicy(ElasticScalingPolicy):
         def _get_reserved_resources(self) -> Any:
-            age = time.monotonic() - self._latest_reserved_resources_query_time
-            if age >= self.GET_RESERVED_RESOURCES_INTERVAL_S:
-                with contextlib.suppress(Exception):  # it does not answer, or has no such argument
-                    import ray
+            with contextlib.suppress(
+                Exception
+            ):  # it does not answer, or another Ray lacks one of these parts
+                import ray
 
+                age = time.monotonic() - self._latest_reserved_resources_query_time
+                if age >= self.GET_RESERVED_RESOURCES_INTERVAL_S:
                     reserved = self._autoscaling_coordinator.get_reserved_resources
                     ray.get(reserved.remote(self._requester_id, recompute=True), timeout=ANSWER_S)
             return super()._get_reserved_resources()
