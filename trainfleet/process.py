@@ -172,6 +172,14 @@ def leave_terminal() -> None:
         os.close(nowhere)
 
 
+def leave_output() -> None:
+    """Send what is written to stdout to nowhere: its reader has ended or its disk is full."""
+    with contextlib.suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
+
+
 def supervise(
     command: Sequence[str],
     env: Mapping[str, str],
@@ -179,6 +187,7 @@ def supervise(
     *,
     tick: Callable[[], None],
     on_signal: Callable[[Sequence[int]], Reaction],
+    unseen: Callable[[], bool] = lambda: False,
     grace_s: float = 20.0,
 ) -> Ended:
     """Run `command` with its output in `log` until it ends, and leave no process of it behind.
@@ -190,6 +199,7 @@ def supervise(
         tick: called all the time; an exception ends the command.
         on_signal: called at the first SIGINT, SIGTERM or SIGHUP with the list of signals, to which another
             one may be added meanwhile. A second SIGINT or SIGTERM ends the command at once.
+        unseen: whether what `tick` shows can no longer be written, which counts as a SIGHUP.
         grace_s: how long the command may take to end by itself.
     """
     adopt_orphans()
@@ -213,6 +223,8 @@ def supervise(
         try:
             while code is None and not insisted(signals) and time.monotonic() < deadline:
                 tick()
+                if not signals and unseen():
+                    signals.append(signal.SIGHUP)
                 if signals and deadline == float("inf"):
                     reaction = on_signal(signals)
                     if reaction is Reaction.CONTINUE:

@@ -165,7 +165,7 @@ class _Launch:
         self.run_dir = target.run_dir
         # This machine is held at once; on others, a follower reports the admission.
         self.reported = Reported(admitted_s=None if launcher.remote else 0.0)
-        self.detaching = False
+        self.detaching = self.unseen = False
         self._began = time.monotonic()
 
     def run(self, launches: list[dict[str, Any]], storage: RunStorage) -> Outcome:
@@ -210,7 +210,7 @@ class _Launch:
 
     def _notify_failure(self, error: TrainfleetError) -> None:
         def show(text: str) -> None:
-            self.view.handle({"kind": "warning", "text": text})
+            self._show({"kind": "warning", "text": text})
 
         text = " ".join(str(error).split())
         launch = self.target.launch_id
@@ -226,7 +226,7 @@ class _Launch:
         def handle_events() -> None:
             for event in listener.drain():
                 self.reported.on_event(event, time.monotonic() - began)
-                self.view.handle(event)
+                self._show(event)
 
         def tick() -> None:
             handle_events()
@@ -241,13 +241,24 @@ class _Launch:
                     log,
                     tick=tick,
                     on_signal=lambda signals: self._on_signal(signals, work),
-                    grace_s=self.launcher.grace_seconds,
+                    unseen=lambda: self.unseen,
+                    grace_s=self.launcher.grace(self.recipe, self.target),
                 )
         except _EndNow:
             return process.Ended(None, None)
         finally:
             listener.close()
             handle_events()
+
+    def _show(self, event: dict[str, Any]) -> None:
+        """Show an event. Output that can no longer be written counts as a closed terminal."""
+        try:
+            self.view.handle(event)
+        except OSError as error:  # the reader of a pipe has ended, or a disk is full
+            process.leave_output()
+            self.view, self.unseen = progress.display(json=True), True
+            with contextlib.suppress(OSError):
+                err().print(f"[yellow]warning:[/] the output cannot be written: {error.strerror}")
 
     def _on_signal(self, signals: Sequence[int], work: Path) -> process.Reaction:
         """Stop the run or detach from it.
@@ -269,13 +280,13 @@ class _Launch:
             return process.Reaction.END_NOW
         (work / "stop").touch()
         what = "saving a checkpoint first" if self.reported.stepped else "deleting what was started"
-        self.view.handle({"kind": "warning", "text": f"stopping: {what} (Ctrl-C again ends at once)"})
+        self._show({"kind": "warning", "text": f"stopping: {what} (Ctrl-C again ends at once)"})
         return process.Reaction.END_SOON
 
     def _detach(self, work: Path) -> process.Reaction:
         self.detaching = True
         (work / events.DETACH).touch()
-        self.view.handle({"kind": "warning", "text": "detaching: the run continues without this launcher"})
+        self._show({"kind": "warning", "text": "detaching: the run continues without this launcher"})
         return process.Reaction.END_SOON
 
     def _child_env(self, work: Path) -> dict[str, str]:

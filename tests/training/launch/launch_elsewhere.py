@@ -29,6 +29,8 @@ from trainfleet.training.runtime.events import EventSink
 
 FAILS = "fails"
 """The file next to the run's that makes it fail."""
+REPORTS = "reports"
+"""The file next to the run's that makes it report something to show, all the time."""
 
 
 class Spec(FollowerSpec):
@@ -72,6 +74,8 @@ def follow_run(spec: Spec, sink: EventSink) -> int:
             if stop_requested():
                 raise Stopped
             file.write_text(f"{time.monotonic()}")
+            if file.with_name(REPORTS).exists():
+                sink.send("warning", text="the run continues")
             time.sleep(0.02)
     except Stopped:
         file.unlink()

@@ -121,6 +121,25 @@ def test_a_run_that_fails_while_its_launcher_detaches_is_reported(launch: Callab
     assert "its loss is not finite" in one.output()
 
 
+@pytest.mark.parametrize("full", [False, True], ids=["reader-ended", "disk-full"])
+def test_an_output_that_cannot_be_written_leaves_the_run_alone(tmp_path: Path, full: bool) -> None:
+    # As in `trainfleet launch ... | head -1`, and in `... > file` on a disk that is full.
+    run = tmp_path / "run"
+    run.with_name(launch_elsewhere.REPORTS).touch()
+    command = [sys.executable, launch_elsewhere.__file__, str(run), str(tmp_path / "runs")]
+    with open("/dev/full" if full else os.devnull, "wb") as nowhere:  # noqa: PTH123
+        stdout = nowhere if full else subprocess.PIPE
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True
+        )
+        if process.stdout is not None:
+            assert process.stdout.readline()
+            process.stdout.close()
+        _, errors = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, run.exists()) == (0, True), errors
+    assert "the output cannot be written" in errors
+
+
 def test_ctrl_c_without_a_terminal_stops_the_run(launch: Callable[..., Launch]) -> None:
     one = launch()
     one.process.send_signal(signal.SIGINT)

@@ -12,11 +12,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from trainfleet import process
 from trainfleet.training.launch.base import find
-from trainfleet.training.launch.clusters.display import GroupDisplay
+from trainfleet.training.launch.clusters.display import GroupDisplay, QuietGroup
 from trainfleet.training.launch.clusters.member import ENDED, MemberSpec
 from trainfleet.training.launch.clusters.summary import Member
 from trainfleet.training.launch.request import Request
@@ -108,9 +108,18 @@ class Processes:
                     member.status = event["status"]
                     member.document = event.get("document", {})
                     member.summary, member.problems = event.get("summary", ""), event.get("problems", [])
-                    self.view.handle(member, {"kind": "note", "text": member.summary or member.status})
+                    self._show(member, {"kind": "note", "text": member.summary or member.status})
                     continue
+            self._show(member, event)
+
+    def _show(self, member: Member, event: Mapping[str, Any]) -> None:
+        """Show an event. Output that can no longer be written counts as a closed terminal."""
+        try:
             self.view.handle(member, event)
+        except OSError:  # the reader of a pipe has ended, or a disk is full
+            process.leave_output()
+            self.view = QuietGroup()
+            self.signals.append(signal.SIGHUP)
 
     def _note(self, number: int) -> None:
         if number == signal.SIGHUP:
