@@ -192,7 +192,10 @@ def test_a_missing_secret_is_reported(tmp_path: Path) -> None:
 
 
 def test_cluster_names_are_valid_for_skypilot() -> None:
-    assert cluster_name("x" * 63) == f"tf-{'x' * 37}"
+    longest = "x" * 63
+    assert cluster_name(longest) == cluster_name(longest)
+    assert cluster_name(longest) != cluster_name(f"{longest[:-1]}y"), "one would end the other"
+    assert cluster_name("night-1") == "tf-night-1"
     assert len(cluster_name("a-" * 30)) <= MAX_NAME_LENGTH
     assert not cluster_name(f"{'x' * 36}-y").endswith("-")
 

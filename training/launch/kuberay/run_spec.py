@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,6 +11,7 @@ from trainfleet.training.launch.kuberay.gcs_store import GcsStore, gcs_store
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
 from trainfleet.training.launch.kuberay.timeouts import Timeouts, timeouts
 from trainfleet.training.launch.kuberay.worker_size import worker_size
+from trainfleet.training.launch.names import shortened
 from trainfleet.training.launch.owner import owner_of
 from trainfleet.training.launch.platform_outputs import NamedPlatform, external_cluster
 from trainfleet.training.launch.remote import pod_template
@@ -119,10 +119,7 @@ class RunSpec:
 
 def job_name(run: str) -> str:
     """The name of a run's RayJob: always the same, so that a second launch finds the first."""
-    name = f"tf-{run}"
-    if len(name) <= MAX_NAME_LENGTH:
-        return name
-    return f"{name[: MAX_NAME_LENGTH - 9]}-{hashlib.sha256(run.encode()).hexdigest()[:8]}"
+    return shortened(f"tf-{run}", MAX_NAME_LENGTH)
 
 
 def resolve(

@@ -16,6 +16,7 @@ from trainfleet.training.launch.kuberay.checks import explain, reach
 from trainfleet.training.launch.kuberay.manifest import files_of_service, ray_service, render
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
 from trainfleet.training.launch.kuberay.run_spec import resolve
+from trainfleet.training.launch.names import shortened
 from trainfleet.training.launch.platform_outputs import load_platforms
 from trainfleet.training.launch.remote.kubernetes import ApiError, connect
 from trainfleet.training.launch.request import Request, Target
@@ -62,7 +63,7 @@ def serve_on_kuberay(options: ServiceOptions, *, show: bool, as_json: bool) -> N
     )
     platforms = tuple(load_platforms(request.stacks)) if request.stacks else ()
     run = resolve(recipe, Target(request, platforms, Path()), cluster_options, os.environ, serving=True)
-    name = full_name[:MAX_NAME_LENGTH].rstrip("-")
+    name = shortened(full_name, MAX_NAME_LENGTH)
     service = ray_service(
         run,
         name,

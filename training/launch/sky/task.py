@@ -14,6 +14,7 @@ from typing import Any
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.pod_patches import CONTAINER
+from trainfleet.training.launch.names import shortened
 from trainfleet.training.launch.remote.fabric import fabric_settings
 from trainfleet.training.launch.remote.node_groups import group_affinity
 from trainfleet.training.launch.remote.pod_settings import lost_node_tolerations, variables
@@ -136,7 +137,7 @@ def left_out(plan: Plan) -> list[str]:
 
 def cluster_name(run: str) -> str:
     """The name of a run's SkyPilot cluster or managed job."""
-    return f"tf-{run}"[:MAX_NAME_LENGTH].rstrip("-")
+    return shortened(f"tf-{run}", MAX_NAME_LENGTH)
 
 
 def redacted(document: Mapping[str, Any]) -> dict[str, Any]:
