@@ -21,6 +21,8 @@ from trainfleet.training.launch.sky import contexts, launcher, pods
 from trainfleet.training.launch.sky.messages import SkySpec
 from trainfleet.training.launch.sky.options import SkyOptions
 
+KUEUE = {"versions": [{"groupVersion": "kueue.x-k8s.io/v1beta2", "version": "v1beta2"}]}
+QUEUES = "/apis/kueue.x-k8s.io/v1beta2/namespaces/training/localqueues"
 MISSING_CA = r"configmaps/ray-ca is not in namespace training .*kubectl -n ray-certificates describe pods"
 
 
@@ -64,8 +66,10 @@ def test_what_a_platform_lacks_is_found_before_skypilot_starts(
     found = [(each.kind, each.name) for each in required if each.kind in ("secrets", "configmaps")]
     assert found == [("secrets", "hidden"), ("configmaps", "ray-tls"), ("configmaps", "ray-ca")]
     for each in required:
-        if each.name not in ("hidden", "ray-ca"):
+        if each.name not in ("hidden", "ray-ca") and each.kind != "localqueues":
             api.objects[f"{NAMESPACE}/{each.kind}/{each.name}"] = {}
+    api.objects["/apis/kueue.x-k8s.io"] = KUEUE
+    api.objects[f"{QUEUES}/{platform.queue}"] = {}
     sky = FakeSky()
     rows = [vars(each) for each in required]
     with pytest.raises(TrainfleetError, match=MISSING_CA):
@@ -90,11 +94,33 @@ def test_the_follower_of_skypilot_looks_for_what_the_contract_names(
     expected = {
         ("serviceaccounts", platform.service_account),
         ("persistentvolumeclaims", platform.shared_volume),
+        ("localqueues", platform.queue),
     }
     expected |= {("secrets", each) for each in ("store-key", "hf-token")}
     if platform.ray_tls:
         expected |= {("configmaps", "ray-tls"), ("configmaps", "ray-ca")}
     assert names == {(kind, name) for kind, name in expected if name}
+
+
+@pytest.mark.parametrize(
+    ("there", "refused", "missing"),
+    [
+        ({"/apis/kueue.x-k8s.io": KUEUE, f"{QUEUES}/training": {}}, "", []),
+        ({"/apis/kueue.x-k8s.io": KUEUE}, "", ["localqueues/training"]),
+        ({}, "", ["localqueues/training"]),
+        ({"/apis/kueue.x-k8s.io": KUEUE}, f"{QUEUES}/training", []),
+    ],
+    ids=["exists", "other-namespace", "no-kueue", "may-not-be-read"],
+)
+def test_a_queue_that_would_never_admit_the_run_is_found(
+    there: dict[str, Any], refused: str, missing: list[str], api: FakeApi
+) -> None:
+    api.objects |= there
+    if refused:
+        api.refusals["GET", refused] = (403, "localqueues is forbidden")
+    required = [each for each in platform_objects(outputs("aws-prod"), ()) if each.kind == "localqueues"]
+    found = objects.missing_objects(connect("fake", "", "", "training"), required)
+    assert [each.where for each in found] == missing
 
 
 @pytest.mark.parametrize("may_create", [True, False])

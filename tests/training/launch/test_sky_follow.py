@@ -34,6 +34,39 @@ def test_a_run_is_reported_and_its_pods_are_deleted(reported: list[dict[str, Any
     assert any(each.get("text") == "pods are up; setting up SkyPilot in them" for each in reported)
 
 
+def test_the_machines_of_a_run_without_a_queue_are_held_from_the_start(
+    reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the report counts the set-up as idle time."""
+    monkeypatch.setattr(follow, "POLL_S", 0.01)
+    stepped = threading.Event()
+
+    class Waits(FakeSky):
+        def tail_logs(self, *args: Any, **options: Any) -> Any:
+            assert stepped.wait(60) is not None
+            return super().tail_logs(*args, **options)
+
+    def send(kind: str, **fields: Any) -> None:
+        reported.append({"kind": kind, **fields})
+        if kind == "admitted":
+            stepped.set()
+
+    one = driven(reported, Waits())
+    one.send = send
+    assert one.run() == 0
+    kinds = [each["kind"] for each in reported]
+    assert kinds.count("admitted") == 1
+    assert kinds.index("admitted") < kinds.index("step")
+
+
+def test_a_message_of_skypilot_is_shown_without_its_colors(reported: list[dict[str, Any]]) -> None:
+    failure = RuntimeError("\x1b[31mFailed\x1b[0m to provision\n\n\x1b[33mtry another region\x1b[0m")
+    with pytest.raises(TrainfleetError) as raised:
+        driven(reported, FakeSky(failure=failure)).run()
+    assert raised.value.summary == "SkyPilot could not start the run: Failed to provision"
+    assert [each.what for each in raised.value.problems] == ["Failed to provision", "try another region"]
+
+
 def test_the_exit_code_of_the_training_is_that_of_the_run(reported: list[dict[str, Any]]) -> None:
     assert driven(reported, FakeSky(['{"kind": "exit", "code": 3}\n'])).run() == 3
 
@@ -256,6 +289,7 @@ def test_the_time_in_a_queue_does_not_count(
     assert admitted
     notes = [each.get("text") for each in reported if each["kind"] == "note"]
     assert notes.count("queued: Kueue has not admitted the run yet") == 1
+    assert [each["kind"] for each in reported].count("admitted") == 1
     (waits,) = [each for each in notes if str(each).startswith("waiting: ")]
     assert "night-head: " in waits
     assert "too little free CPU" in waits

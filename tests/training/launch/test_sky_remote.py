@@ -22,6 +22,7 @@ from trainfleet.training.launch.sky import contexts, follow, launcher, server
 from trainfleet.training.launch.sky.config import context_name
 from trainfleet.training.launch.sky.messages import SkySpec
 from trainfleet.training.launch.sky.options import SkyOptions
+from trainfleet.training.launch.sky.pods import Place
 from trainfleet.training.launch.sky.probe import probe
 from trainfleet.training.launch.sky.server_files import server_files
 from trainfleet.training.launch.sky.server_pods import ServerPods
@@ -132,7 +133,13 @@ def test_what_the_pods_wait_for_is_what_the_server_says(reported: list[dict[str,
     admission = "Launching (waiting for queue admission)"
     sky.reasons = [None, admission, admission, "Launching (1 pod(s) pending due to Pulling image)"]
     pods = pods_of(sky, notes)
-    assert [pods.report() for _ in range(5)] == [False, True, True, False, False]
+    assert [pods.report() for _ in range(5)] == [
+        Place.NOWHERE,
+        Place.QUEUED,
+        Place.QUEUED,
+        Place.ADMITTED,
+        Place.NOWHERE,
+    ]
     assert notes == [
         "queued: Kueue has not admitted the run yet",
         "Launching (1 pod(s) pending due to Pulling image)",

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
-from trainfleet.training.launch.kuberay.manifest import PRIORITY_LABEL, QUEUE_LABEL
+from trainfleet.training.launch.kuberay.manifest import PRIORITY_LABEL
 from trainfleet.training.launch.kuberay.pods import Document, labels, worker_pod
 from trainfleet.training.launch.kuberay.run_spec import RunSpec
 from trainfleet.training.launch.remote.fabric import unusable_fabric
 from trainfleet.training.launch.remote.pool_choice import choose_pool
 from trainfleet.training.launch.remote.priority import choose_priority
+from trainfleet.training.launch.remote.queue_state import QUEUE_LABEL
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import ScalingConfig
 from trainfleet.training.runtime import all_reduce

@@ -19,6 +19,7 @@ from trainfleet.training.launch.kuberay.pods import (
 from trainfleet.training.launch.kuberay.run_spec import RunSpec
 from trainfleet.training.launch.remote import ray_job as job
 from trainfleet.training.launch.remote.pod_settings import restricted
+from trainfleet.training.launch.remote.queue_state import QUEUE_LABEL
 from trainfleet.training.launch.remote.ray_certificate import certificate_mount
 from trainfleet.training.launch.remote.ray_job import (
     DRIVER,
@@ -35,7 +36,6 @@ from trainfleet.training.runtime.code_archive import CODE
 from trainfleet.training.runtime.events import JOB, RANK_CPUS
 
 API = "ray.io/v1"
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 SUBMIT_TRIES = 50
 """Restarts of the submitter's container: each is a head that was lost, or an image that starts slowly."""

@@ -10,8 +10,10 @@ from urllib.parse import urlsplit
 from trainfleet.errors import Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs, RayCertificates
 from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster
+from trainfleet.training.launch.remote.queue_state import queue_exists
 
 APPLY = "apply the stack again"
+QUEUES = "localqueues"
 AUTHORITY_WAIT_S = 30.0
 """How long to wait for what a program of the platform creates soon after the apply."""
 POLL_S = 2.0
@@ -40,6 +42,7 @@ def platform_objects(outputs: PlatformOutputs, secrets: Iterable[str]) -> list[P
         PlatformObject("serviceaccounts", outputs.service_account, APPLY),
         *(PlatformObject("secrets", each, "kubectl create secret generic …") for each in secrets),
         PlatformObject("persistentvolumeclaims", outputs.shared_volume, APPLY),
+        PlatformObject(QUEUES, outputs.queue, APPLY),
     ]
     if outputs.ray_tls and outputs.ray_certificates is not None:
         found += _certificates(outputs.ray_certificates)
@@ -67,6 +70,8 @@ def missing_objects(cluster: Cluster, required: Iterable[PlatformObject]) -> lis
 
     def exists(each: PlatformObject) -> bool:
         try:
+            if each.kind == QUEUES:
+                return queue_exists(cluster, each.name)
             cluster.request("GET", f"/api/v1/namespaces/{cluster.namespace}/{each.kind}/{each.name}")
         except ApiError as error:
             if error.status == 403 and each.kind == "secrets":

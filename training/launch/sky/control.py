@@ -24,12 +24,11 @@ from trainfleet.training.launch.sky.event_stream import EventStream
 from trainfleet.training.launch.sky.job_state import RECONNECT_S, JobState, UnreachableError
 from trainfleet.training.launch.sky.pods import ask_to_stop, delete_pods, live_pods
 from trainfleet.training.launch.sky.server import ensure_server
-from trainfleet.training.launch.sky.skypilot import is_refusal, require_skypilot, set_client_options
+from trainfleet.training.launch.sky.skypilot import is_refusal, require_skypilot, set_client_options, wait_for
 from trainfleet.training.launch.sky.task import RUN_LABEL, cluster_name
 from trainfleet.training.runs.listing import ENDED
 from trainfleet.training.stores.lease import LEASE, request_stop
 
-DOWN_TIMEOUT_S = 120.0
 HEAD = "skypilot-head-node"
 """SkyPilot's label of a cluster's first pod (sky/provision/constants.py)."""
 
@@ -215,19 +214,8 @@ class SkyControl(RunControl):
         Raises:
             TrainfleetError: SkyPilot could not do it.
         """
-        failed: list[str] = []
-
-        def wait() -> None:
-            try:
-                sky.get(request())
-            except Exception as error:  # noqa: BLE001 - SkyPilot passes on what its connections raise
-                failed.append(next(iter(str(error).splitlines()), type(error).__name__))
-
-        waiter = threading.Thread(target=wait, daemon=True, name="sky-down")
-        waiter.start()
-        waiter.join(DOWN_TIMEOUT_S)
-        if failed:
+        if failed := wait_for(sky, request):
             fix = f"sky jobs cancel --name {self.cluster}" if self.managed else f"sky down {self.cluster}"
-            problem = Problem(self.cluster, failed[0], fix)
+            problem = Problem(self.cluster, failed, fix)
             raise TrainfleetError("SkyPilot did not delete the run's pods", [problem])
         return True

@@ -13,9 +13,14 @@ from collections.abc import Callable
 from typing import Any
 
 MARK = '{"kind": "'
-COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 ONCE = ("interval", "event", "result", "error", "crash", "exit", "checkpoint")
 """Kinds whose repetitions are dropped."""
+
+
+def without_colors(text: str) -> str:
+    """A text without the escape codes of a terminal."""
+    return _COLORS.sub("", text)
 
 
 class EventStream(io.TextIOBase):
@@ -48,7 +53,7 @@ class EventStream(io.TextIOBase):
         at = line.find(MARK)
         event = _event(line[at:]) if at >= 0 else None
         if event is None:
-            if text := COLORS.sub("", line).strip():
+            if text := without_colors(line).strip():
                 self._on_line(text)
             return
         if event["kind"] in ONCE:
@@ -63,7 +68,7 @@ class EventStream(io.TextIOBase):
 
 def _event(text: str) -> dict[str, Any] | None:
     try:
-        event = json.loads(COLORS.sub("", text))
+        event = json.loads(without_colors(text))
     except ValueError:
         return None
     return event if isinstance(event, dict) and isinstance(event.get("kind"), str) else None

@@ -27,10 +27,10 @@ from trainfleet.training.launch.sky.contexts import usable_contexts
 from trainfleet.training.launch.sky.event_stream import EventStream, note_of, reasons_in
 from trainfleet.training.launch.sky.job_state import RECONNECT_S, JobState, UnreachableError
 from trainfleet.training.launch.sky.messages import SkySpec
-from trainfleet.training.launch.sky.pods import ClusterPods
+from trainfleet.training.launch.sky.pods import ClusterPods, Place
 from trainfleet.training.launch.sky.recovery import RecoveryWatcher, describe, list_pods
 from trainfleet.training.launch.sky.server_pods import ServerPods
-from trainfleet.training.launch.sky.skypilot import parse, set_client_options
+from trainfleet.training.launch.sky.skypilot import lines_of, parse, set_client_options, wait_for
 from trainfleet.training.launch.sky.submission import SetupError, submission
 from trainfleet.training.runtime import events
 from trainfleet.training.runtime.imports import without_collections
@@ -41,7 +41,6 @@ PODS_POLL_S = 3.0
 """How often a managed job's pods are listed, to date their loss."""
 WAITING_POLL_S = 5.0
 """How often it is looked what the pods wait for."""
-DOWN_TIMEOUT_S = 120.0
 """How long to wait for the deletion of pods, so that the same command can run again at once."""
 FINAL_EVENTS = ("error", "crash")
 """What a managed job prints last may come from pods that were lost, until SkyPilot reports the same."""
@@ -130,10 +129,8 @@ class Follower:
                 self._wait(self.delete())
 
     def _detach(self) -> None:
-        """Leave the run alone."""
-        self.launched = False
-        job = {} if self.job is None else {"job": self.job}
-        self.send("detached", how=self.spec.how_to_follow(self.job), cluster=self.name, **job)
+        self.launched, how = False, self.spec.how_to_follow(self.job)
+        self.send("detached", how=how, cluster=self.name, **({} if self.job is None else {"job": self.job}))
 
     def delete(self) -> Any:
         """Request the deletion of everything that was started; the request, which is not waited for."""
@@ -147,15 +144,8 @@ class Follower:
 
     def _wait(self, request: Any) -> None:
         """Wait for a request, with a limit: the next launch of this name would be rejected meanwhile."""
-
-        def wait() -> None:
-            with contextlib.suppress(Exception):
-                self.sky.get(request)
-
         if request is not None:
-            waiter = threading.Thread(target=wait, daemon=True, name="sky-down")
-            waiter.start()
-            waiter.join(DOWN_TIMEOUT_S)
+            wait_for(self.sky, lambda: request)
 
     def _check_workload(self, context: str) -> None:
         """Validate the workload on the first cluster that is tried."""
@@ -191,27 +181,29 @@ class Follower:
         return self.submission.job_of(answer)
 
     def _failure(self, error: Exception) -> TrainfleetError:
-        lines = str(error).splitlines()
-        text = "\n".join([str(error), *self.lines[-200:]])
+        lines = lines_of(error)
+        text = "\n".join([*lines, *self.lines[-200:]])
         if self.late or self.stopping:
             return self._canceled(text)
         problems = [Problem("", reason) for reason in reasons_in(text)] or [
-            Problem("", line) for line in lines[:3] if line.strip()
+            Problem("", line) for line in lines[:3]
         ]
         if failures := self.pods.setup_failures():
             return SetupError("SkyPilot could not set up the pods", [Problem("", each) for each in failures])
         if type(error).__name__ == "ResourcesUnavailableError":
             return TrainfleetError(f"no capacity anywhere; tried {self._tried()}", problems)
-        reason = lines[0] if lines else type(error).__name__
-        return TrainfleetError(f"SkyPilot could not start the run: {reason}", problems)
+        return TrainfleetError(f"SkyPilot could not start the run: {lines[0]}", problems)
 
     def _canceled(self, text: str) -> TrainfleetError:
         """The error of a launch that was canceled before it had pods."""
         if not self.late:
             return TrainfleetError("stopped before the run had pods; the request was canceled")
-        within = f"{self.spec.within_s / 60:g} minutes"
         problems = [Problem("", each) for each in reasons_in(text)]
-        return TrainfleetError(f"no capacity anywhere within {within}; tried {self._tried()}", problems)
+        return TrainfleetError(f"no capacity anywhere within {self._within}; tried {self._tried()}", problems)
+
+    @property
+    def _within(self) -> str:
+        return f"{self.spec.within_s / 60:g} minutes"
 
     def _tried(self) -> str:
         return ", ".join(dict.fromkeys(self.spec.contexts))
@@ -323,7 +315,7 @@ class Follower:
         The time in a queue does not count.
         """
         began = looked = time.monotonic()
-        held = False
+        place = Place.NOWHERE
         while not self.over.wait(POLL_S):
             if detach_requested() and self.request is not None:
                 self._detach()
@@ -331,15 +323,19 @@ class Follower:
                 return
             if not self.placed.is_set() and time.monotonic() - looked > WAITING_POLL_S:
                 looked = time.monotonic()
-                held, was_held = self.pods.report(), held
-                began = looked if held else began
-                if was_held and not held:
+                # A cluster that does not answer keeps the run where it was.
+                was, place = place, self.pods.report()
+                place = was if place is Place.NOWHERE else place
+                began = looked if place is Place.QUEUED else began
+                if place is Place.ADMITTED and was is not Place.ADMITTED:
                     self.send("admitted")
+            elif self.placed.is_set() and place is not Place.ADMITTED:
+                place = Place.ADMITTED
+                self.send("admitted")
             late = not self.placed.is_set() and time.monotonic() - began > self.spec.within_s
             if late:
                 self.late = True
-                within = f"{self.spec.within_s / 60:g} minutes"
-                self.send("warning", text=f"no pods within {within}: canceling the request")
+                self.send("warning", text=f"no pods within {self._within}: canceling the request")
             if late or (stop_requested() and not self.stopping):
                 self.stopping = True
                 if not self.stepped or not self.pods.ask_to_stop():

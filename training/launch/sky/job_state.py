@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from trainfleet.training.launch.sky.event_stream import EventStream
 from trainfleet.training.launch.sky.server import local_port
 from trainfleet.training.launch.sky.server_leftovers import end_leftovers
+from trainfleet.training.launch.sky.skypilot import lines_of
 
 Answer = TypeVar("Answer")
 POLL_S = 1.0
@@ -127,7 +128,7 @@ class JobState:
             try:
                 return ask()
             except Exception as error:
-                reason = next(iter(str(error).splitlines()), type(error).__name__)
+                reason = lines_of(error)[0]
                 if time.monotonic() > deadline:
                     raise UnreachableError(reason) from error
                 if not notified:

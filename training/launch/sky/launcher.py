@@ -16,7 +16,7 @@ from trainfleet.training.launch.control import RunControl, RunRef
 from trainfleet.training.launch.options import When
 from trainfleet.training.launch.remote.kubernetes import Cluster, connect
 from trainfleet.training.launch.remote.platform_objects import platform_objects, pod_secrets
-from trainfleet.training.launch.remote.pod_template import for_check, of_platform
+from trainfleet.training.launch.remote.pod_template import for_check, of_platform, stop_seconds
 from trainfleet.training.launch.remote.storage_env import authority, forwarded, require_reachable
 from trainfleet.training.launch.remote.workload_check import (
     CheckedRun,
@@ -51,8 +51,8 @@ class Sky(Launcher[SkyOptions]):
 
     remote = True
     detachable = True
-    grace_seconds = 180.0
-    """Pods that are asked to stop finish their step and upload a checkpoint before they are deleted."""
+    grace_seconds = 600.0
+    """As long as on `--on kuberay`: pods that are asked to stop upload a checkpoint and are then deleted."""
     options_model = SkyOptions
 
     def check(self, recipe: Recipe, target: Target) -> None:
@@ -61,6 +61,10 @@ class Sky(Launcher[SkyOptions]):
         require_reachable(recipe.storage, os.environ)
         _require_no_check(self.options(target))
         resolve(recipe, target, self.options(target), os.environ)
+
+    def grace(self, recipe: Recipe, target: Target) -> float:
+        """A longer grace period of the pods counts here too."""
+        return stop_seconds(run_patches(recipe, self.options(target)), self.grace_seconds)
 
     def place(self, recipe: Recipe, target: Target) -> dict[str, Any]:
         """The SkyPilot cluster or managed job, and the contexts that are tried, with their namespaces."""

@@ -6,12 +6,14 @@ import contextlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
 from trainfleet.errors import InputError
 from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster, connect
 from trainfleet.training.launch.remote.platform_objects import PlatformObject, missing_objects
 from trainfleet.training.launch.remote.pod_diagnostics import ended_text, pod_wait
+from trainfleet.training.launch.remote.queue_state import QUEUE_LABEL, why_queued
 from trainfleet.training.launch.sky.task import RUN_LABEL, STORAGE_ANNOTATION
 from trainfleet.training.runs.listing import RunInfo
 
@@ -23,6 +25,17 @@ SKY_LABEL = "skypilot-cluster-name"
 SKY_HEAD_LABEL = "skypilot-head-node"
 IDLE = "idle"
 ASK_IDLE = f"flock --nonblock ~/trainfleet.lock echo {IDLE} || true"
+
+
+class Place(Enum):
+    """Where a run's pods are."""
+
+    NOWHERE = auto()
+    """There are none, or nobody knows."""
+    QUEUED = auto()
+    """Kueue holds all of them back."""
+    ADMITTED = auto()
+    """They have nodes, or wait for some."""
 
 
 def context_problem(context: str, namespace: str, required: Iterable[PlatformObject] = ()) -> str | None:
@@ -87,15 +100,24 @@ class ClusterPods:
         """Whether a cluster that outlives its runs has all its pods, and none of them runs a task."""
         return idle(self.contexts, self.selector, nodes)
 
-    def report(self) -> bool:
-        """Report what the pods wait for when it changes; whether Kueue holds back all of them."""
+    def report(self) -> Place:
+        """Report what the pods wait for when it changes; where they are."""
         pods = live_pods(self.contexts, self.selector) or []
         held = bool(pods) and all(_is_queued(each) for _, each in pods)
-        text = QUEUED if held else _why_waiting(each for _, each in pods)
+        text = self._why_queued(*pods[0]) if held else _why_waiting(each for _, each in pods)
         if text and text != self.last:
             self.note(text)
         self.last = text
-        return held
+        if not pods:
+            return Place.NOWHERE
+        return Place.QUEUED if held else Place.ADMITTED
+
+    def _why_queued(self, context: str, pod: dict[str, Any]) -> str:
+        """What a pod that Kueue holds back waits for, if the cluster says it."""
+        queue = pod["metadata"].get("labels", {}).get(QUEUE_LABEL, "")
+        with contextlib.suppress(ApiError, InputError):
+            return why_queued(connect(context, "", "", self.contexts[context]), pod, queue)
+        return QUEUED
 
 
 def _is_queued(pod: Mapping[str, Any]) -> bool:

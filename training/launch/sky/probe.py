@@ -16,7 +16,7 @@ from trainfleet.training.launch.sky.configure import config_path
 from trainfleet.training.launch.sky.event_stream import EventStream, reasons_in
 from trainfleet.training.launch.sky.pods import context_problem
 from trainfleet.training.launch.sky.server import missing_tools, remote_endpoint, require_server, shown
-from trainfleet.training.launch.sky.skypilot import VERSION, require_skypilot
+from trainfleet.training.launch.sky.skypilot import VERSION, lines_of, require_skypilot
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _disabled(endpoint: str) -> list[Problem]:
         # Not `enabled_clouds`, which is what the server found earlier: a new one has not looked.
         enabled = sdk.get(sdk.check(infra_list=("kubernetes",), verbose=False))
     except Exception as error:  # noqa: BLE001 - SkyPilot raises many kinds; each is a result here
-        first = (str(error).splitlines() or [type(error).__name__])[0]
+        first = lines_of(error)[0]
         return [Problem(where, f"rejects this client: {first}", "sky api login")]
     if not any("kubernetes" in str(clouds).lower() for clouds in enabled.values()):
         return [Problem(where, "has no Kubernetes cluster enabled", fix)]
@@ -180,8 +180,8 @@ def try_task(outputs: PlatformOutputs, context: str) -> list[Problem]:
                 )
             ]
     except Exception as error:  # noqa: BLE001 - SkyPilot raises many kinds; each is a result here
-        reasons = reasons_in("\n".join([str(error), *lines[-200:]]))
-        first = (str(error).splitlines() or [type(error).__name__])[0]
+        reasons = reasons_in("\n".join([*lines_of(error), *lines[-200:]]))
+        first = lines_of(error)[0]
         return [Problem(context, each) for each in (reasons or [f"the task did not start: {first}"])]
     finally:
         _down(sky, name)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainfleet.training.launch.sky.messages import SkySpec
-from trainfleet.training.launch.sky.pods import QUEUED, STOP_FILE
-from trainfleet.training.launch.sky.skypilot import is_refusal
+from trainfleet.training.launch.sky.pods import QUEUED, STOP_FILE, Place
+from trainfleet.training.launch.sky.skypilot import is_refusal, lines_of
 
 ADMISSION = "waiting for queue admission"
 """Part of SkyPilot's reason while Kueue holds pods back (`sky/provision/kubernetes/instance.py`, 0.14)."""
@@ -34,15 +34,17 @@ class ServerPods:
         """Not known here: SkyPilot says it."""
         return False
 
-    def report(self) -> bool:
-        """Report what the pods wait for when it changes; whether a queue holds them back."""
+    def report(self) -> Place:
+        """Report what the pods wait for when it changes; where they are, as far as the server says it."""
         reason = self._reason()
         held = ADMISSION in reason
         text = QUEUED if held else reason
         if text and text != self.last:
             self.note(text)
         self.last = text
-        return held
+        if not reason:
+            return Place.NOWHERE
+        return Place.QUEUED if held else Place.ADMITTED
 
     def ask_to_stop(self) -> int:
         """Ask the run to save and end, by a small task on its pods; how many pods were asked.
@@ -58,7 +60,7 @@ class ServerPods:
         except Exception as error:
             if not is_refusal(error):
                 raise
-            self.note(f"SkyPilot did not ask the run to save: {next(iter(str(error).splitlines()), '')}")
+            self.note(f"SkyPilot did not ask the run to save: {lines_of(error)[0]}")
             return 0
         return int(self.spec.task["num_nodes"])
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
 
 from trainfleet.errors import MissingToolError, Problem, TrainfleetError
+from trainfleet.training.launch.sky.event_stream import without_colors
 
 PRIVATE_KEY = "_cluster_config_overrides"
 """The key of one alternative's own pod settings (`sky/utils/schemas.py`, 0.14.1)."""
+DOWN_TIMEOUT_S = 120.0
 VERSION = "0.14.1"
 """The SkyPilot that configuration and tasks are written for and tested with."""
 
@@ -60,6 +63,28 @@ def is_refusal(error: Exception) -> bool:
     )
 
 
+def lines_of(error: Exception) -> list[str]:
+    """The lines of an error of SkyPilot, which may color them for a terminal; its type if it has none."""
+    lines = [line for line in without_colors(str(error)).splitlines() if line.strip()]
+    return lines or [type(error).__name__]
+
+
+def wait_for(sky: Any, request: Callable[[], Any]) -> str:
+    """Wait for the end of a request that deletes something, with a limit; why it failed, or nothing."""
+    failed: list[str] = []
+
+    def wait() -> None:
+        try:
+            sky.get(request())
+        except Exception as error:  # noqa: BLE001 - SkyPilot passes on what its connections raise
+            failed.append(lines_of(error)[0])
+
+    waiter = threading.Thread(target=wait, daemon=True, name="sky-down")
+    waiter.start()
+    waiter.join(DOWN_TIMEOUT_S)
+    return next(iter(failed), "")
+
+
 def parse(document: Mapping[str, Any]) -> Any:
     """The `sky.Task` of a document.
 
@@ -76,7 +101,7 @@ def parse(document: Mapping[str, Any]) -> Any:
                 raise
             return sky.Task.from_yaml_config(with_public_keys(document))
     except Exception as error:
-        raise TrainfleetError(f"SkyPilot rejects the task: {str(error).splitlines()[0]}") from error
+        raise TrainfleetError(f"SkyPilot rejects the task: {lines_of(error)[0]}") from error
 
 
 def with_public_keys(document: Mapping[str, Any]) -> dict[str, Any]:
