@@ -41,7 +41,7 @@ class Launcher(ABC, Generic[Options]):
     detachable: ClassVar[bool] = False
     """Whether a run continues, and ends its machines, without its launcher."""
     grace_seconds: ClassVar[float] = 20.0
-    """How long a run that is asked to stop may take to end."""
+    """How long a run that is asked to stop may take to save and end, if nothing else says so."""
     options_model: type[Options]
 
     @abstractmethod
@@ -52,6 +52,10 @@ class Launcher(ABC, Generic[Options]):
             InputError: the recipe, the options or the platform do not fit.
             MissingToolError: a program, package or operator is missing.
         """
+
+    def grace(self, recipe: Recipe, target: Target) -> float:  # noqa: ARG002 - some launchers read it there
+        """How long a run that is asked to stop may take to save and end, in seconds."""
+        return self.grace_seconds
 
     def run_checks(self, recipe: Recipe, target: Target) -> list[RunCheck]:
         """What validates workload, storage and data where the run would train, before it starts.

@@ -14,15 +14,21 @@ import yaml
 from tests.training.launch.fake_api import FakeApi
 from tests.training.launch.kuberay_follower import check
 from tests.training.launch.kuberay_launches import outputs, run_spec
+from tests.training.launch.saved_platforms import FOLDER
+from tests.training.launch.saved_platforms import outputs as saved_outputs
 from tests.training.launch.sky_tasks import document, platforms, recipe
 from trainfleet.errors import InputError
 from trainfleet.infra.outputs.contract import PodPatches
 from trainfleet.training.launch.base import find
 from trainfleet.training.launch.kuberay.launcher import checked_run
 from trainfleet.training.launch.kuberay.manifest import ray_job
+from trainfleet.training.launch.kuberay.options import KubeRayOptions
 from trainfleet.training.launch.kuberay.pods import head_pod, worker_pod
+from trainfleet.training.launch.options import KubernetesOptions
+from trainfleet.training.launch.platform_outputs import NamedPlatform
 from trainfleet.training.launch.remote.pod_template import load, merged
 from trainfleet.training.launch.remote.workload_check import workload_check
+from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.sky.options import SkyOptions
 from trainfleet.training.launch.sky.plan import PlanOptions, make_plan
 from trainfleet.training.launch.sky.run_spec import run_patches
@@ -93,6 +99,21 @@ def test_a_longer_grace_period_is_time_to_save(file: str) -> None:
     command = named(pod["containers"], "ray-worker")["lifecycle"]["preStop"]["exec"]["command"][-1]
     assert "pod_drain 1200;" in command
     assert "pod_drain 480;" in str(worker_pod(run_spec()))
+
+
+@pytest.mark.parametrize(("on", "options"), [("kuberay", KubeRayOptions), ("sky", SkyOptions)])
+def test_a_launcher_waits_for_the_save_for_longer_than_the_pods_may_take(
+    on: str, options: type[KubernetesOptions], file: str, tmp_path: Path
+) -> None:
+    def grace(**given: str) -> float:
+        request = Request("lm-small", on=on, options=options(**given))
+        platforms = (NamedPlatform(saved_outputs("aws-prod"), FOLDER / "aws-prod.json"),)
+        return find(on).grace(recipe(name="lm-small"), Target(request, platforms, tmp_path))
+
+    assert grace() == 600
+    workers = tmp_path / "workers.yaml"
+    workers.write_text("workers: {spec: {terminationGracePeriodSeconds: 1260}}")
+    assert grace(pod_template=str(workers)) == 1320
 
 
 def test_the_head_has_changes_of_its_own(file: str) -> None:

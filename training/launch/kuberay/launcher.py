@@ -16,7 +16,7 @@ from trainfleet.training.launch.kuberay.options import KubeRayOptions
 from trainfleet.training.launch.kuberay.run_spec import RunSpec, resolve
 from trainfleet.training.launch.remote.follower import Detached
 from trainfleet.training.launch.remote.kubernetes import Cluster
-from trainfleet.training.launch.remote.pod_template import for_check
+from trainfleet.training.launch.remote.pod_template import for_check, stop_seconds
 from trainfleet.training.launch.remote.workload_check import CheckedRun, PodCheck, workload_check
 from trainfleet.training.launch.request import Target
 from trainfleet.training.launch.run_check import RunCheck, Unchecked
@@ -44,6 +44,11 @@ class KubeRay(Launcher[KubeRayOptions]):
             reach(cluster, run.namespace)
         else:
             ready_for(cluster, run)
+
+    def grace(self, recipe: Recipe, target: Target) -> float:
+        """A longer grace period of the workers' pods counts here too."""
+        run = resolve(recipe, target, self.options(target), os.environ)
+        return stop_seconds(run.templates.workers, self.grace_seconds)
 
     def run_checks(self, recipe: Recipe, target: Target) -> list[RunCheck]:
         """A pod in the namespace of the run."""

@@ -19,6 +19,8 @@ from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.pod_patches import CONTAINER, DIRECTIVE, MERGE_KEYS, patch_problems
 from trainfleet.training.recipe.schema import PodTemplate
 
+END_S = 60
+"""What a pod and its node may take after the grace period."""
 Document = dict[str, Any]
 Patches = tuple[Document, ...]
 
@@ -120,6 +122,11 @@ def grace_seconds(patches: Sequence[Document], default: int) -> int:
     """How long the pod may take to end: the last patch that says so decides."""
     given = [(patch.get("spec") or {}).get("terminationGracePeriodSeconds") for patch in patches]
     return int(next((each for each in reversed(given) if each is not None), default))
+
+
+def stop_seconds(patches: Sequence[Document], at_least: float) -> float:
+    """How long a launcher waits for pods that are asked to save and end: longer than the pods may take."""
+    return max(at_least, grace_seconds(patches, 0) + END_S)
 
 
 def _merged(base: Any, patch: Any, key: str = "") -> Any:
