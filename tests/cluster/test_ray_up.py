@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.cluster.conftest import until
@@ -186,6 +187,64 @@ def test_a_detached_run_ends_and_its_head_then_cleans_up_the_hosts(place: Place)
     # The launcher's files, with which `runs attach` and `ray down` reach the hosts, stay on this machine.
     assert place.left()["here"] == ["tf-left"]
     shutil.rmtree(place.folder / "state" / "trainfleet" / "ray-up" / "tf-left")
+
+
+@pytest.mark.slow
+def test_a_run_outlives_its_launcher_and_is_followed_to_its_end(place: Place) -> None:
+    """The ssh connection is cut, then the launcher is killed. A second launch must not restart Ray."""
+    steps = ("steps=1500", "log.every=10", "checkpoint.every=100", "validation.every=1500")
+    with place.launched("outlives", *steps, "--idle", "20s") as launch:
+        launch.reach(20, 600)
+        for each in psutil.Process(launch.process.pid).children(recursive=True):
+            if each.name() == "ssh":
+                each.kill()
+        seen = launch.step()
+        launch.reach(seen + 40, 300)
+        launch.process.kill()
+        launch.process.wait()
+    second = place.call(*place.arguments("outlives", *steps))
+    assert second.returncode == 2, second.stderr
+    assert "already in progress" in second.stderr
+    assert "runs attach outlives" in second.stderr
+    followed = place.call("runs", "attach", "outlives", "--storage", f"{place.store.url}/runs", "--json")
+    assert followed.returncode == 0, followed.stderr
+    here = place.call(
+        *("launch", "lm-tiny", "--on", "local", "--run", "undisturbed", "--json"),
+        *("--storage", str(place.folder / "here"), *place.recipe, *steps),
+    )
+    assert here.returncode == 0, here.stderr
+    one, other = json.loads(followed.stdout), json.loads(here.stdout)
+    assert one["step"] == other["step"] == 1500
+    assert [round(loss, 6) for _, loss in one["losses"]] == [round(loss, 6) for _, loss in other["losses"]]
+
+    def on_hosts() -> dict[str, Any]:
+        return {name: found for name, found in place.left().items() if name != "here"}
+
+    until(lambda: not any(on_hosts().values()), "the head cleans up", 300)
+    shutil.rmtree(place.folder / "state" / "trainfleet" / "ray-up" / "tf-outlives")
+
+
+@pytest.mark.deep
+def test_machines_that_stay_take_one_run_at_a_time(place: Place) -> None:
+    with place.launched("first", "steps=300", "log.every=10", "--cluster", "shared") as launch:
+        launch.reach(20, 600)
+        second = place.call(*place.arguments("second", "steps=20", "--cluster", "shared"))
+        assert second.returncode == 2, second.stderr
+        assert "trains tf-first-" in second.stderr
+        # The token of the head is on the machine that started it.
+        shared = place.folder / "state" / "trainfleet" / "ray-up" / "shared"
+        shared.rename(shared.with_name("hidden"))
+        third = place.call(*place.arguments("third", "steps=20", "--cluster", "shared"))
+        shared.with_name("hidden").rename(shared)
+        assert third.returncode == 2, third.stderr
+        assert "another machine started it" in third.stderr
+        assert launch.process.wait(600) == 0, launch.output
+    record = json.loads((place.folder / "runs" / "first" / "run.json").read_text())
+    assert (record["status"], record["step"], len(record["starts"])) == ("finished", 300, 1)
+    after = place.call(*place.arguments("after", "steps=20", "--cluster", "shared"))
+    assert after.returncode == 0, after.stderr
+    bash(f"ray down --yes {shared}/cluster.yaml", place)
+    shutil.rmtree(shared)
 
 
 def test_a_launch_that_is_stopped_while_ray_starts_leaves_nothing(place: Place) -> None:

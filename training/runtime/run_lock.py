@@ -62,3 +62,9 @@ def is_locked(run_dir: Path) -> bool:
             return False
     except (Timeout, OSError):
         return True
+
+
+def started_elsewhere(name: str, where: str) -> InputError:
+    """The error of a launch whose run another launch trains on other machines."""
+    fix = f"`trainfleet runs attach {name}` follows it, `trainfleet runs stop {name}` ends it; or --run NAME"
+    return InputError(IN_PROGRESS, [Problem(where, "another launch started it", fix)])

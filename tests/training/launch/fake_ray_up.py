@@ -2,7 +2,7 @@
 
 fake_ray_up.py FOLDER ray|submit ARGUMENTS: writes what it is asked to FOLDER/calls. `up` waits for the file
 FOLDER/head, the submitter for FOLDER/accept and then for FOLDER/end; if there is FOLDER/stopped, it has then printed
-that the run was stopped.
+that the run was stopped. A submitter that finds FOLDER/dies removes it and ends before its run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ def main() -> None:
     if (folder / "stopped").exists():
         sys.stdout.write(json.dumps({"kind": "result", "status": "stopped", "step": 20}) + "\n")
         sys.stdout.flush()
-    wait_for(folder / "end")
+    while not (folder / "end").exists():
+        if (folder / "dies").exists():
+            (folder / "dies").unlink()
+            sys.exit(137)
+        time.sleep(0.01)
     sys.stdout.write(json.dumps({"kind": "result", "status": "finished", "step": 40}) + "\n")
 
 

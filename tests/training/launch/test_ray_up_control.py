@@ -6,6 +6,7 @@ import json
 import platform
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def controlled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         spec = spec.model_copy(update={"stays": stays})
         spec.write(Path(spec.file).with_name(SPEC))
         place = {"cluster": spec.name, "cloud": spec.cloud, "hosts": [], "file": spec.file}
-        return RayUpControl(RunRef("night", str(home), {"on": "ray-up", "host": host, "place": place}))
+        return RayUpControl(RunRef("lm-tiny", str(home), {"on": "ray-up", "host": host, "place": place}))
 
     return make
 
@@ -171,3 +172,12 @@ def test_a_run_that_has_ended_is_not_asked(controlled: Callable[..., RayUpContro
     assert controlled(host=OTHER).stop(now=False, within_s=1, report=lambda _: None) == ALREADY_ENDED
     assert controlled().stop(now=False, within_s=1, report=lambda _: None) == ALREADY_ENDED
     assert calls(tmp_path) == ["ray down"]
+
+
+def test_the_files_of_a_later_run_on_the_same_machines_are_not_those_of_this_one(
+    controlled: Callable[..., RayUpControl],
+) -> None:
+    control = controlled(stays=True)
+    assert control.follower is not None
+    earlier = RayUpControl(replace(control.ref, name="earlier"))
+    assert earlier.follower is None

@@ -106,6 +106,35 @@ def test_a_run_whose_machines_another_command_took_down_has_ended(
     )
 
 
+def test_a_submitter_that_dies_does_not_end_the_run(started: Callable[..., Started]) -> None:
+    """It may be killed for the memory of this machine; the run is elsewhere."""
+    run = started()
+    for name in ("head", "accept"):
+        run.create(name)
+    run.until(lambda: "Ray has the run" in run.events.notes())
+    run.create("dies")
+    run.until(lambda: run.calls().count("submit ") == 2)
+    assert "ray down" not in run.calls()
+    run.create("end")
+    assert run.ended() == ["ray up", "ray down"]
+    assert run.code == 0
+    assert "ended with 137; starting it again" in run.events.notes()
+
+
+def test_a_run_that_cannot_be_followed_is_left_alone(
+    started: Callable[..., Started], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "SUBMITTERS", 1)
+    run = started()
+    for name in ("head", "accept"):
+        run.create(name)
+    run.until(lambda: "Ray has the run" in run.events.notes())
+    run.create("dies")
+    assert run.ended() == ["ray up"]
+    assert run.code == 0
+    assert run.events.of("detached")
+
+
 @pytest.mark.parametrize("detach", [True, False], ids=["--detach", "closed terminal"])
 def test_a_run_is_left_only_once_ray_has_it(detach: bool, started: Callable[..., Started]) -> None:
     """Machines without a run would be paid for until their head deletes them, and the run would not start."""

@@ -17,7 +17,7 @@ from trainfleet.training.launch.remote.platform_objects import (
     platform_objects,
 )
 from trainfleet.training.launch.remote.pod_diagnostics import exceeded_quota
-from trainfleet.training.runtime.run_lock import IN_PROGRESS
+from trainfleet.training.runtime.run_lock import started_elsewhere
 
 KUBERAY = "1.6"
 UNSUPPORTED = "unsupported KubeRay version"
@@ -101,10 +101,7 @@ def _store_of_existing(cluster: Cluster, run: RunSpec) -> Problem | None:
 
 def already_running(run: RunSpec, cluster: Cluster) -> InputError:
     """The error of a second launch under one name."""
-    name = run.recipe.name
-    fix = f"`trainfleet runs attach {name}` follows it, `trainfleet runs stop {name}` ends it; or --run NAME"
-    where = f"{cluster.name} {run.namespace}/{run.job}"
-    return InputError(IN_PROGRESS, [Problem(where, "another launch started it", fix)])
+    return started_elsewhere(run.recipe.name, f"{cluster.name} {run.namespace}/{run.job}")
 
 
 def is_handled(job: dict[str, Any]) -> bool:

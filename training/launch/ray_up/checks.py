@@ -11,6 +11,9 @@ from pathlib import Path
 from trainfleet.errors import InputError, MissingToolError, Problem
 from trainfleet.training.launch.ray_up.cluster_yaml import Document, cluster_document, cluster_files
 from trainfleet.training.launch.ray_up.run_spec import RunSpec
+from trainfleet.training.runs.listing import RETRY, read_info
+from trainfleet.training.runtime.run_lock import started_elsewhere
+from trainfleet.training.stores import open_store
 
 SSH = (
     "-o",
@@ -64,6 +67,18 @@ def ready_for(run: RunSpec) -> None:
     validated_by_ray(cluster_document(run, cluster_files(Path("cluster.yaml"))))
     if problems := [problem for host in run.hosts for problem in _host_problems(run, host)]:
         raise InputError("a host cannot be used", problems)
+
+
+def require_free(home: str) -> None:
+    """Check that no other launch trains this run: starting Ray on its machines again would end it.
+
+    Raises:
+        InputError: another launch renews the run's lease.
+    """
+    store = open_store(home, RETRY)
+    info = read_info(store, home.rpartition("/")[2])
+    if info is not None and info.state == "running":
+        raise started_elsewhere(info.name, home)
 
 
 def _host_problems(run: RunSpec, host: str) -> list[Problem]:

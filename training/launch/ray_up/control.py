@@ -18,6 +18,7 @@ from trainfleet.training.launch.control import ALREADY_ENDED, SAVED, Dashboard, 
 from trainfleet.training.launch.ray_up import processes
 from trainfleet.training.launch.ray_up.follow import Follower
 from trainfleet.training.launch.ray_up.messages import SPEC, RayUpSpec
+from trainfleet.training.launch.ray_up.run_spec import job_name
 from trainfleet.training.launch.remote.log_stream import Line, Once, parse
 from trainfleet.training.launch.remote.ray_job import DASHBOARD_PORT
 from trainfleet.training.runs.listing import ENDED
@@ -40,7 +41,10 @@ class RayUpControl(RunControl):
         spec = file.with_name(SPEC) if file.name else file
         if self.ref.launch.get("host") != platform.node() or not spec.is_file() or not file.is_file():
             return None
-        found = Follower(RayUpSpec.read(spec), EventSink(None))
+        message = RayUpSpec.read(spec)
+        if message.job != job_name(self.ref.name):  # a later run on machines that stay
+            return None
+        found = Follower(message, EventSink(None))
         found.up = True
         return found
 

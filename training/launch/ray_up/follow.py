@@ -49,6 +49,8 @@ from trainfleet.training.runtime.progress import duration
 
 START_TRIES = 2
 """A busy machine may start Ray too slowly for Ray's own timeout."""
+SUBMITTERS = 5
+"""Processes that submit and follow the job, one after another, before its launcher leaves it alone."""
 DOWN_TRIES = 3
 DOWN_TIMEOUT_S = 600.0
 
@@ -150,7 +152,28 @@ class Follower:
         return child
 
     def _follow(self, address: str) -> int | None:
-        """Follow the run to its end; None if it is left before."""
+        """Follow the run to its end; None if it is left before.
+
+        The submitter ends with 0 once Ray says that the job has ended. One that is lost says nothing of the
+        run, which must not lose its machines with it.
+        """
+        for _ in range(SUBMITTERS):
+            code = self._follow_submitter(address)
+            if code is None:
+                return None
+            if code == 0 or self.result is not None or self._taken_down():
+                break
+            self.note(f"the process that submits and follows the job ended with {code}; starting it again")
+        else:
+            if self.started:
+                self.sink.send("warning", text="the job cannot be followed from here; it continues")
+                return None
+        if self.result is None and not self.crashed:
+            self.sink.send("crash", rank=0, error=self._why_failed(address), trace="")
+        return 0 if self.result is not None else 1
+
+    def _follow_submitter(self, address: str) -> int | None:
+        """Follow the run with one submitter, to that one's end; its exit code, or None if the run is left."""
         child = self._submitter(address)
         try:
             while child.poll() is None and not self._taken_down():
@@ -164,9 +187,7 @@ class Follower:
             processes.end(child)
         time.sleep(TICK_S)
         self._read_lines()
-        if self.result is None and not self.crashed:
-            self.sink.send("crash", rank=0, error=self._why_failed(address), trace="")
-        return 0 if self.result is not None else 1
+        return int(child.returncode)
 
     def _taken_down(self) -> bool:
         """Whether another process, such as `runs stop`, has deleted the machines, and then their files."""

@@ -30,9 +30,14 @@ class RayUp(Launcher[RayUpOptions]):
 
     def check(self, recipe: Recipe, target: Target) -> None:
         """Reject what the machines cannot run, as far as it can be known before any of them starts."""
-        from trainfleet.training.launch.ray_up.checks import ready_for
+        from trainfleet.training.launch.ray_up.checks import ready_for, require_free
+        from trainfleet.training.launch.ray_up.kept_cluster import require_idle
 
-        ready_for(resolve(recipe, target, self.options(target), os.environ))
+        run = resolve(recipe, target, self.options(target), os.environ)
+        require_free(recipe.home_url())
+        ready_for(run)
+        if run.stays:
+            require_idle(run, os.environ)
 
     def run_checks(self, recipe: Recipe, target: Target) -> list[RunCheck]:
         """A process on the head, if it exists and its packages are those of the run."""
@@ -104,7 +109,7 @@ def _follower_spec(run: RunSpec, *, detach: bool) -> RayUpSpec:
                 *paid_for(run),
                 f"its log    ray dashboard {file}",
                 f"stop it    ray down {file}",
-                "the same command again restarts Ray and resumes the run from its newest checkpoint",
+                f"follow it  trainfleet runs attach {run.recipe.name}",
             ],
         ),
     )

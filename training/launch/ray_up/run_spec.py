@@ -107,6 +107,11 @@ def cluster_name(text: str) -> str:
     return f"{name[: MAX_NAME_LENGTH - 7]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 
+def job_name(run: str) -> str:
+    """The name of a run's job, and of its Ray cluster unless that stays."""
+    return cluster_name(f"tf-{run}")
+
+
 def state_folder(name: str) -> Path:
     """The folder of a cluster's files, kept as long as its machines may exist."""
     base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
@@ -148,7 +153,7 @@ def resolve(recipe: Recipe, target: Target, options: RayUpOptions, env: Mapping[
         recipe=recipe,
         outputs=outputs,
         cloud=cloud,
-        name=cluster_name(options.cluster or f"tf-{recipe.name}"),
+        name=cluster_name(options.cluster) if options.cluster else job_name(recipe.name),
         stays=options.cluster is not None,
         image=image,
         pool=pool,
@@ -164,7 +169,7 @@ def resolve(recipe: Recipe, target: Target, options: RayUpOptions, env: Mapping[
         secrets=options.secrets,
         env={key: value for key, value in forwarded(env).items() if key not in options.secrets},
         ca=ca,
-        job=cluster_name(f"tf-{recipe.name}"),
+        job=job_name(recipe.name),
         launch=target.launch_id,
         within_s=options.within_s,
         idle_minutes=_idle_minutes(options),
