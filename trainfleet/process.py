@@ -187,7 +187,7 @@ def supervise(
     *,
     tick: Callable[[], None],
     on_signal: Callable[[Sequence[int]], Reaction],
-    unseen: Callable[[], bool] = lambda: False,
+    own_signal: Callable[[], int | None] = lambda: None,
     grace_s: float = 20.0,
 ) -> Ended:
     """Run `command` with its output in `log` until it ends, and leave no process of it behind.
@@ -199,7 +199,7 @@ def supervise(
         tick: called all the time; an exception ends the command.
         on_signal: called at the first SIGINT, SIGTERM or SIGHUP with the list of signals, to which another
             one may be added meanwhile. A second SIGINT or SIGTERM ends the command at once.
-        unseen: whether what `tick` shows can no longer be written, which counts as a SIGHUP.
+        own_signal: a signal that the caller reacts to as if it had come; None most of the time.
         grace_s: how long the command may take to end by itself.
     """
     adopt_orphans()
@@ -223,8 +223,8 @@ def supervise(
         try:
             while code is None and not insisted(signals) and time.monotonic() < deadline:
                 tick()
-                if not signals and unseen():
-                    signals.append(signal.SIGHUP)
+                if not signals and (number := own_signal()) is not None:
+                    signals.append(number)
                 if signals and deadline == float("inf"):
                     reaction = on_signal(signals)
                     if reaction is Reaction.CONTINUE:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,14 +14,17 @@ from typing import Any
 import pytest
 
 from tests.training.launch import launch_elsewhere
+from tests.training.launches import wait_for
 from tests.training.pages import written
 from tests.training.test_loop import losses
 from trainfleet.errors import InputError, TrainfleetError
 from trainfleet.process import Ended
-from trainfleet.training.launch import base, supervise
-from trainfleet.training.launch.request import Request
+from trainfleet.training.launch import base, deadline, supervise
+from trainfleet.training.launch.deadline import Deadline
+from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.run_record import Reported
 from trainfleet.training.launch.supervise import Outcome, _raise_for
+from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import Limits, Recipe
 from trainfleet.training.report import read_run_summary
 from trainfleet.training.runs.limits import Meter, Used, require_something_left, used_by
@@ -141,6 +147,61 @@ def test_a_run_that_reached_its_limit_is_not_launched_again_but_can_be_followed(
     with pytest.raises(InputError, match="the run has reached its limit"):
         start(attached=False)
     assert start(attached=True) is followed
+
+
+@pytest.mark.parametrize("attached", [False, True], ids=["launch", "attach"])
+def test_a_launcher_ends_a_run_that_does_not_keep_its_limit(
+    attached: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ranks hang, or never start, and hold their machines."""
+    monkeypatch.setitem(base.LAUNCHERS, "elsewhere", f"{launch_elsewhere.__name__}:Elsewhere")
+    monkeypatch.setattr(deadline, "LATE_S", -3600.0)
+    file = tmp_path / "run"
+
+    def start() -> None:
+        options = launch_elsewhere.Options(file=str(file), attached=attached)
+        overrides = ("limits.max_hours=1.0005",)
+        storage = str(tmp_path / "runs")
+        supervise.start(
+            Request("lm-tiny", on="elsewhere", storage=storage, overrides=overrides, options=options)
+        )
+
+    if attached:
+
+        def leave() -> None:
+            wait_for(file.exists, "no run", 60)
+            time.sleep(4)  # longer than the limit
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        threading.Thread(target=leave, daemon=True).start()
+        start()
+        assert file.exists(), "who only follows a run must not end it"
+        return
+    with pytest.raises(TrainfleetError, match=r"did not end at its limit(.|\n)*max_hours=1.0005") as caught:
+        start()
+    assert caught.value.exit_code == 1
+    assert not file.exists()
+
+
+def test_the_deadline_of_a_launch_counts_all_starts_and_no_queue() -> None:
+    class Priced(launch_elsewhere.Elsewhere):
+        def usd_per_hour(self, recipe: Recipe, target: Target) -> float | None:
+            return 4.0
+
+    def passed(seconds: float, *limits: str, starts: tuple[dict[str, float], ...] = ()) -> bool:
+        target = Target(Request("lm-tiny", on="elsewhere"), (), Path("runs/a"))
+        made = Deadline(Priced(), load_recipe("lm-tiny", limits), target, starts)
+        reported = Reported(admitted_s=100.0, requeued_s=50.0)
+        return made.passed(reported, seconds)
+
+    late = 150 + 3600 + deadline.LATE_S
+    assert not passed(10**9)
+    assert [passed(each, "limits.max_hours=1") for each in (late - 1, late + 1)] == [False, True]
+    assert [passed(each, "limits.max_usd=4") for each in (late - 1, late + 1)] == [False, True]
+    half = ({"held_seconds": 1800.0, "usd_per_hour": 4.0},)
+    assert passed(late - 1799, "limits.max_hours=1", starts=half)
+    assert passed(late - 1799, "limits.max_usd=4", starts=half)
+    assert not passed(late - 1801, "limits.max_usd=4", starts=half)
 
 
 def test_the_report_shows_the_price_of_the_time_for_which_machines_were_held(tmp_path: Path) -> None:

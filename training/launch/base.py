@@ -53,6 +53,10 @@ class Launcher(ABC, Generic[Options]):
             MissingToolError: a program, package or operator is missing.
         """
 
+    def usd_per_hour(self, recipe: Recipe, target: Target) -> float | None:  # noqa: ARG002 - as above
+        """The price of the machines that train, the lowest of those that it may get; None if unknown."""
+        return None
+
     def grace(self, recipe: Recipe, target: Target) -> float:  # noqa: ARG002 - some launchers read it there
         """How long a run that is asked to stop may take to save and end, in seconds."""
         return self.grace_seconds

@@ -17,6 +17,7 @@ from trainfleet.console import err
 from trainfleet.errors import InputError, Interrupted, MissingToolError, Problem, TrainfleetError
 from trainfleet.training.launch import code, run_record
 from trainfleet.training.launch.base import Launcher, find
+from trainfleet.training.launch.deadline import Deadline
 from trainfleet.training.launch.platform_outputs import NamedPlatform, load_platforms
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.run_record import Reported
@@ -165,8 +166,16 @@ class _Launch:
         self.run_dir = target.run_dir
         # This machine is held at once; on others, a follower reports the admission.
         self.reported = Reported(admitted_s=None if launcher.remote else 0.0)
-        self.detaching = self.unseen = False
+        self.detaching = self.unseen = self.late = False
+        self.deadline = Deadline(launcher, recipe, target, read_run(target.run_dir).get("starts", []))
         self._began = time.monotonic()
+
+    def _own_signal(self) -> int | None:
+        """SIGHUP for output that nobody sees, SIGTERM for a run that does not keep its limit."""
+        self.late = self.deadline.passed(self.reported, time.monotonic() - self._began)
+        if self.late:
+            return signal.SIGTERM
+        return signal.SIGHUP if self.unseen else None
 
     def run(self, launches: list[dict[str, Any]], storage: RunStorage) -> Outcome:
         """Run it to its end, record the end, and send the record to the storage."""
@@ -198,6 +207,8 @@ class _Launch:
             with _store_errors_ignored(status != "finished"):
                 storage.send()
         try:
+            if self.late and status != "finished":
+                raise _ended_late(self.recipe, run_dir)
             _raise_for(status, reported, run_dir, ended)
         except Interrupted:
             raise
@@ -241,7 +252,7 @@ class _Launch:
                     log,
                     tick=tick,
                     on_signal=lambda signals: self._on_signal(signals, work),
-                    unseen=lambda: self.unseen,
+                    own_signal=self._own_signal,
                     grace_s=self.launcher.grace(self.recipe, self.target),
                 )
         except _EndNow:
@@ -265,7 +276,7 @@ class _Launch:
 
         A run elsewhere ends only when its user says so: a lost terminal and a launcher that is ended detach.
         """
-        if not self.launcher.detachable:
+        if self.late or not self.launcher.detachable:
             return self._stop(work)
         options = self.target.request.options
         if signals[0] != signal.SIGINT or (options is not None and options.follows_only):
@@ -354,6 +365,12 @@ def _raise_for(status: str, reported: Reported, run_dir: Path, ended: process.En
     raise TrainfleetError(
         f"{reported.exhausted or 'the run failed'}: {reason}", [Problem(str(log), "has the full log", RERUN)]
     )
+
+
+def _ended_late(recipe: Recipe, run_dir: Path) -> TrainfleetError:
+    limits = ", ".join(f"{key}={value:g}" for key, value in recipe.limits if value is not None)
+    problem = Problem("limits", f"{limits}; its checkpoints are in {run_dir}", "a higher limit resumes it")
+    return TrainfleetError("the run did not end at its limit, so this launcher ended it", [problem])
 
 
 def _require_price(launcher: Launcher[Any], recipe: Recipe) -> None:

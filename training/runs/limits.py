@@ -10,6 +10,8 @@ from typing import Any
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.recipe.schema import Limits
 
+LATE_S = 900.0
+"""How long a run may go on beyond a limit until its launcher, or Kubernetes, ends it."""
 WARN_SHARE = 0.8
 """The share of a limit at which a run warns."""
 
@@ -54,6 +56,14 @@ def require_something_left(limits: Limits, starts: Sequence[Mapping[str, Any]]) 
     """
     if problems := used_by(starts).reached(limits):
         raise InputError("the run has reached its limit; its checkpoints are kept", problems)
+
+
+def seconds_left(limits: Limits, usd_per_hour: float | None, used: Used) -> float | None:
+    """For how long machines of this price may still be held; None: without a limit."""
+    hours = [] if limits.max_hours is None else [limits.max_hours - used.hours]
+    if limits.max_usd is not None and usd_per_hour:
+        hours.append((limits.max_usd - (used.usd or 0.0)) / usd_per_hour)
+    return min(hours) * 3600 if hours else None
 
 
 @dataclass

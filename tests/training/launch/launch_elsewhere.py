@@ -69,6 +69,7 @@ def follow_run(spec: Spec, sink: EventSink) -> int:
     """Follow the run until it is stopped or left alone."""
     file = Path(spec.file)
     file.touch()
+    sink.send("admitted")
     try:
         while not detach_requested():
             if stop_requested():

@@ -45,6 +45,10 @@ class KubeRay(Launcher[KubeRayOptions]):
         else:
             ready_for(cluster, run)
 
+    def usd_per_hour(self, recipe: Recipe, target: Target) -> float | None:
+        """That of the pool's machines."""
+        return resolve(recipe, target, self.options(target), os.environ).usd_per_hour
+
     def grace(self, recipe: Recipe, target: Target) -> float:
         """A longer grace period of the workers' pods counts here too."""
         run = resolve(recipe, target, self.options(target), os.environ)

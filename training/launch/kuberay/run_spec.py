@@ -27,12 +27,12 @@ from trainfleet.training.launch.remote.secret_variables import unset
 from trainfleet.training.launch.remote.storage_env import certificates, forwarded, unreachable
 from trainfleet.training.launch.request import Target
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.runs.limits import LATE_S, Used, seconds_left
 
 MAX_NAME_LENGTH = 47
 """Of a RayJob: KubeRay appends to it, and rejects longer names (MaxRayJobNameLength)."""
 
 
-LIMIT_MARGIN_S = 900.0
 """What a run that has reached a limit may take to save and end."""
 
 
@@ -97,11 +97,8 @@ class RunSpec:
     @property
     def deadline_s(self) -> int | None:
         """After how long Kubernetes ends a run that does not keep its own limits; None: never."""
-        limits, price = self.recipe.limits, self.usd_per_hour
-        hours = [] if limits.max_hours is None else [limits.max_hours]
-        if limits.max_usd is not None and price:
-            hours.append(limits.max_usd / price)
-        return round(min(hours) * 3600 + self.within_s + LIMIT_MARGIN_S) if hours else None
+        left = seconds_left(self.recipe.limits, self.usd_per_hour, Used(0.0, None))
+        return None if left is None else round(left + self.within_s + LATE_S)
 
     @property
     def elastic(self) -> bool:

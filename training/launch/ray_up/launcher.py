@@ -39,6 +39,10 @@ class RayUp(Launcher[RayUpOptions]):
         if run.stays:
             require_idle(run, os.environ)
 
+    def usd_per_hour(self, recipe: Recipe, target: Target) -> float | None:
+        """That of the pool's machines."""
+        return resolve(recipe, target, self.options(target), os.environ).usd_per_hour
+
     def run_checks(self, recipe: Recipe, target: Target) -> list[RunCheck]:
         """A process on the head, if it exists and its packages are those of the run."""
         from trainfleet.training.launch.ray_up.host_check import host_check

@@ -62,6 +62,11 @@ class Sky(Launcher[SkyOptions]):
         _require_no_check(self.options(target))
         resolve(recipe, target, self.options(target), os.environ)
 
+    def usd_per_hour(self, recipe: Recipe, target: Target) -> float | None:
+        """That of the cheapest pool that SkyPilot may choose."""
+        run = resolve(recipe, target, self.options(target), os.environ)
+        return min((each.usd_per_hour for each in run.plan.possible if each.usd_per_hour), default=None)
+
     def grace(self, recipe: Recipe, target: Target) -> float:
         """A longer grace period of the pods counts here too."""
         return stop_seconds(run_patches(recipe, self.options(target)), self.grace_seconds)
