@@ -195,6 +195,21 @@ def test_a_line_for_all_runs_appears_once_each_has_reported(capsys: pytest.Captu
     assert sum_up(members) == "steps 10 to 40  loss 2.0000 to 2.5000  2000 tok/s  2 running, 1 failed"
 
 
+def test_the_line_for_all_runs_has_their_cost_and_faults(tmp_path: Path) -> None:
+    members = [member(name, "running", step=4, loss=1.0, usd=1.25) for name in "ab"]
+    followed = Processes(tmp_path, tmp_path, QuietGroup())
+    followed.by_name = {each.name: each for each in members}
+    rows = [
+        {"cluster": "a", "kind": "attempt_failed", "restarting": True, "text": ""},
+        {"cluster": "a", "kind": "event", "what": "resumed", "text": "at step 4"},
+        {"cluster": "b", "kind": "event", "what": "hung", "text": "rank 1"},
+        {"cluster": "b", "kind": "moved", "text": "to another cluster"},
+    ]
+    followed._listener = SimpleNamespace(drain=lambda: rows)  # type: ignore[assignment]
+    followed._handle()
+    assert sum_up(members) == "steps 4  loss 1.0000  $2.50  3 faults  2 running"
+
+
 def test_the_error_names_every_run_that_failed_and_stopped_runs_are_an_interruption() -> None:
     failed = member("b", "failed")
     failed.summary, failed.problems = "no capacity", [["pool", "is full", "another"]]

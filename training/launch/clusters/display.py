@@ -63,7 +63,7 @@ class GroupLines(QuietGroup):
 
 
 def sum_up(members: Sequence[Member]) -> str:
-    """All runs in one line: their steps, their losses, and their throughput together."""
+    """All runs in one line: their steps and losses, and their throughput, cost and faults together."""
     rows = [each.row for each in members if each.row]
     steps, losses = [row["step"] for row in rows], [row["loss"] for row in rows]
     running = [each.row for each in members if each.row and not each.ended]
@@ -76,10 +76,14 @@ def sum_up(members: Sequence[Member]) -> str:
             ("failed", ("failed", "interrupted", "stopped")),
         )
     }
+    spent = [row["usd"] for row in rows if row.get("usd") is not None]
+    faults = sum(each.faults for each in members)
     parts = [
         f"steps {_span(min(steps), max(steps), '{:.0f}')}",
         f"loss {_span(min(losses), max(losses), '{:.4f}')}",
         *([f"{number(sum(rates))} tok/s"] if rates else []),
+        *([f"${sum(spent):,.2f}"] if spent else []),
+        *([f"{faults} fault{'s' if faults > 1 else ''}"] if faults else []),
         ", ".join(f"{count} {word}" for word, count in states.items() if count),
     ]
     return "  ".join(parts)

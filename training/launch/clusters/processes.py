@@ -22,6 +22,9 @@ from trainfleet.training.launch.clusters.summary import Member
 from trainfleet.training.launch.request import Request
 from trainfleet.training.runtime import events
 
+FAULTS = ("hung", "preemption", "save_failed", "roll_back", "quarantine")
+"""Events of a run that count as faults in the line of all runs."""
+
 
 class Processes:
     """The launch processes of one command, by the names of their members."""
@@ -104,6 +107,10 @@ class Processes:
                     member.status = "running"
                 case "interval":
                     member.status, member.row = "running", event["row"]
+                case "attempt_failed" | "moved":
+                    member.faults += 1
+                case "event" if event["what"] in FAULTS:
+                    member.faults += 1
                 case kind if kind == ENDED:
                     member.status = event["status"]
                     member.document = event.get("document", {})

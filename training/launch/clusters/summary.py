@@ -30,6 +30,8 @@ class Member:
     status: str = "starting"
     row: dict[str, Any] = field(default_factory=dict)
     """The latest row of its training."""
+    faults: int = 0
+    """Restarts, moves and other faults that it has reported."""
     document: dict[str, Any] = field(default_factory=dict)
     """What its launch reported at its end."""
     summary: str = ""
