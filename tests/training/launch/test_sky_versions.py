@@ -33,6 +33,8 @@ PRIVATE = {
     "sky.backends.backend_utils": ("check_network_connection", "async_check_network_connection"),
     "sky.utils.controller_utils": ("get_number_of_jobs_controllers",),
     "sky.schemas.api.responses": ("StatusResponse",),
+    "sky.skypilot_config": ("get_nested",),
+    "sky.provision.constants": ("HEAD_NODE_TAGS",),
 }
 """What is patched or read, by module: without it the plugin warns, or a wait is not explained."""
 
@@ -70,6 +72,33 @@ def test_the_plugin_of_a_version_without_the_functions_warns_and_changes_nothing
         plugin._replace(other, "check_network_connection", lambda first: first)
     assert "check_network_connection" not in vars(other)
     assert f"SkyPilot {metadata.version('skypilot')} has no sky.backends.backend_utils" in caplog.text
+
+
+@needs_sky
+@pytest.mark.timeout(300)
+def test_a_version_that_does_not_say_which_contexts_it_allows_asks_all(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sky import skypilot_config
+
+    from trainfleet.training.launch.sky import plugin
+
+    monkeypatch.delattr(skypilot_config, "get_nested")
+    with caplog.at_level(logging.WARNING):
+        assert plugin._allowed_contexts() is None
+    assert f"SkyPilot {metadata.version('skypilot')} does not say which contexts" in caplog.text
+
+
+@needs_sky
+def test_the_label_of_a_first_pod_is_that_of_the_installed_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sky.provision import constants
+
+    from trainfleet.training.launch.sky import pods
+
+    assert pods.SKY_HEAD_LABEL in constants.HEAD_NODE_TAGS
+    pod = {"metadata": {"name": "shared-head", "labels": {}}, "status": {"phase": "Running"}}
+    monkeypatch.setattr(pods, "live_pods", lambda *_: [("near", pod)])
+    assert not pods.idle({"near": "training"}, "", 1), "without it, SkyPilot is asked"
 
 
 def test_without_the_private_key_the_first_pool_is_tried_with_the_public_one(

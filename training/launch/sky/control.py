@@ -22,15 +22,12 @@ from trainfleet.training.launch.remote.where import Where
 from trainfleet.training.launch.sky.configure import config_path
 from trainfleet.training.launch.sky.event_stream import EventStream
 from trainfleet.training.launch.sky.job_state import RECONNECT_S, JobState, UnreachableError
-from trainfleet.training.launch.sky.pods import ask_to_stop, delete_pods, live_pods
+from trainfleet.training.launch.sky.pods import SKY_HEAD_LABEL, ask_to_stop, delete_pods, live_pods
 from trainfleet.training.launch.sky.server import ensure_server
 from trainfleet.training.launch.sky.skypilot import is_refusal, require_skypilot, set_client_options, wait_for
 from trainfleet.training.launch.sky.task import RUN_LABEL, cluster_name
 from trainfleet.training.runs.listing import ENDED
 from trainfleet.training.stores.lease import LEASE, request_stop
-
-HEAD = "skypilot-head-node"
-"""SkyPilot's label of a cluster's first pod (sky/provision/constants.py)."""
 
 
 class SkyControl(RunControl):
@@ -98,7 +95,7 @@ class SkyControl(RunControl):
         heads = [
             (context, str(pod["metadata"]["name"]))
             for context, pod in live_pods(self.contexts, self.selector) or []
-            if pod["metadata"].get("labels", {}).get(HEAD) == "1"
+            if pod["metadata"].get("labels", {}).get(SKY_HEAD_LABEL) == "1"
         ]
         if not heads:
             problem = Problem(

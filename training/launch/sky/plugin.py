@@ -72,13 +72,22 @@ def _replace(module: ModuleType, name: str, made: Callable[[Any], Callable[..., 
 
 def any_answers() -> bool:
     """Whether one of the clusters that SkyPilot may use accepts a connection."""
-    from sky import skypilot_config
+    return any(_connects(host, port) for host, port in addresses(os.environ, _allowed_contexts()))
 
-    allowed = skypilot_config.get_nested(("kubernetes", "allowed_contexts"), None)
-    return any(
-        _connects(host, port)
-        for host, port in addresses(os.environ, allowed if isinstance(allowed, list) else None)
-    )
+
+def _allowed_contexts() -> list[str] | None:
+    """The contexts that the user allows SkyPilot; None: all, also in a version that does not say it."""
+    import sky
+
+    try:
+        from sky import skypilot_config
+
+        found = skypilot_config.get_nested(("kubernetes", "allowed_contexts"), None)
+    except (ImportError, AttributeError) as error:
+        text = "Trainfleet: SkyPilot %s does not say which contexts it allows: %s"
+        LOG.warning(text, sky.__version__, error)
+        return None
+    return found if isinstance(found, list) else None
 
 
 def addresses(env: Any, allowed: list[str] | None) -> Iterator[tuple[str, int]]:

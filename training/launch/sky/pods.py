@@ -23,6 +23,7 @@ SKY_CONTAINER = "ray-node"
 SKY_LABEL = "skypilot-cluster-name"
 """SkyPilot's label of a cluster's pods and services (sky/templates/kubernetes-ray.yml.j2)."""
 SKY_HEAD_LABEL = "skypilot-head-node"
+"""Its label of a cluster's first pod (sky/provision/constants.py)."""
 IDLE = "idle"
 ASK_IDLE = f"flock --nonblock ~/trainfleet.lock echo {IDLE} || true"
 
@@ -146,7 +147,7 @@ def idle(contexts: Mapping[str, str], selector: str, nodes: int) -> bool:
     It takes a tenth of the time in which SkyPilot asks the same of its own Ray. False if it is not certain.
     """
     pods = live_pods(contexts, selector) or []
-    heads = [each for each in pods if each[1]["metadata"]["labels"].get(SKY_HEAD_LABEL) == "1"]
+    heads = [each for each in pods if each[1]["metadata"].get("labels", {}).get(SKY_HEAD_LABEL) == "1"]
     running = [each for _, each in pods if each["status"].get("phase") == "Running"]
     if len(heads) != 1 or not len(pods) == len(running) == nodes:
         return False
