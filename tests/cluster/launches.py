@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.cluster.conftest import Cluster, until
@@ -158,6 +159,24 @@ class Launch:
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
         self.process.wait()
+
+
+SUSPENDED_S = 600
+"""How long a launcher is suspended."""
+
+
+@contextlib.contextmanager
+def suspended(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Stop a launcher with all its processes inside the block, as the lid of a laptop does."""
+    tree = [psutil.Process(process.pid)]
+    tree += tree[0].children(recursive=True)
+    for each in tree:
+        each.suspend()
+    try:
+        yield
+    finally:
+        for each in tree:
+            each.resume()
 
 
 @contextlib.contextmanager

@@ -45,6 +45,8 @@ def test_an_idle_worker_is_removed_and_the_next_run_gets_it_back(place: Place) -
         assert first.returncode == 0, first.stderr
         container = autoscaler(place)
         assert container["image"] == LOCAL
+        made = json.loads(place.kubectl("get", "raycluster", CLUSTER, "-o", "json"))
+        assert made["spec"]["autoscalerOptions"]["version"] == "v2"
         idle = {"spec": {"autoscalerOptions": {"idleTimeoutSeconds": IDLE_S}}}
         place.kubectl("patch", "raycluster", CLUSTER, "--type=merge", "-p", json.dumps(idle))
         until(lambda: len(workers(place)) == 1, "one worker is left", 300)

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ import pytest
 
 from tests.cluster.conftest import until
 from tests.cluster.hosts import Hosts, hosts
-from tests.cluster.launches import Launch, fill
+from tests.cluster.launches import SUSPENDED_S, Launch, fill, suspended
 from trainfleet.local_cluster.store import Store, gateway
 from trainfleet.local_cluster.stores.servers import KEY, SECRET
 
@@ -222,6 +223,22 @@ def test_a_run_outlives_its_launcher_and_is_followed_to_its_end(place: Place) ->
 
     until(lambda: not any(on_hosts().values()), "the head cleans up", 300)
     shutil.rmtree(place.folder / "state" / "trainfleet" / "ray-up" / "tf-outlives")
+
+
+@pytest.mark.deep
+def test_a_run_finishes_while_its_launcher_is_suspended(place: Place) -> None:
+    """As on a laptop that is closed for ten minutes. The launcher then finds the run and releases the hosts."""
+    steps = ("steps=1500", "log.every=10", "checkpoint.every=100", "validation.every=1500")
+    with place.launched("suspended", *steps) as launch:
+        launch.reach(20, 600)
+        with suspended(launch.process):
+            time.sleep(SUSPENDED_S)
+            listed = place.call("runs", "list", "--storage", f"{place.store.url}/runs", "--json")
+            (there,) = [each for each in json.loads(listed.stdout)["runs"] if each["run"] == "suspended"]
+            assert (there["state"], there["step"]) == ("finished", 1500)
+        assert launch.process.wait(300) == 0, launch.output
+    assert "finished 1500 steps" in launch.output
+    assert place.left() == NOTHING
 
 
 @pytest.mark.deep

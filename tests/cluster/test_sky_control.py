@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.conftest import until
-from tests.cluster.launches import Launch
+from tests.cluster.launches import SUSPENDED_S, Launch, suspended
 from tests.cluster.sky_place import NEAR, TWO, Place, place
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -78,4 +78,18 @@ def test_a_managed_job_outlives_its_launcher_and_skypilots_server(
         assert attach.process.wait(900) == 0, attach.output
     (after,) = [each for each in listed_in(elsewhere) if each["run"] == "kept-on"]
     assert (after["state"], after["step"]) == ("finished", 1500)
+    place.gone()
+
+
+@pytest.mark.deep
+def test_a_run_finishes_while_its_launcher_is_suspended(place: Place) -> None:
+    """As on a laptop that is closed for ten minutes. Its pods are held until the launcher is back."""
+    with place.launched("suspended", NEAR, more=(*TWO, *FEW)) as launch:
+        launch.reach(10)
+        with suspended(launch.process):
+            time.sleep(SUSPENDED_S)
+            (there,) = [each for each in listed_in(place.elsewhere()) if each["run"] == "suspended"]
+            assert (there["state"], there["step"]) == ("finished", 1500)
+        assert launch.process.wait(300) == 0, launch.output
+    assert "finished 1500 steps" in launch.output
     place.gone()
