@@ -11,7 +11,7 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.training.recipe.schema import Limits
 
 LATE_S = 900.0
-"""How long a run may go on beyond a limit until its launcher, or Kubernetes, ends it."""
+"""How long a run may continue beyond a limit until its launcher, or Kubernetes, ends it."""
 WARN_SHARE = 0.8
 """The share of a limit at which a run warns."""
 

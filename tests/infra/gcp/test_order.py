@@ -251,7 +251,7 @@ def test_the_clusters_logs_go_to_a_bucket_of_their_own(life: Lifecycle) -> None:
 
 
 def test_images_are_streamed_to_the_nodes_of_every_pool(life: Lifecycle) -> None:
-    """A training image has gigabytes; a pod starts before they are there."""
+    """A training image has gigabytes; a pod starts before they have arrived."""
     pools = {name: each for name, each in life.inputs.items() if "nodeConfig" in each and "cluster" in each}
     assert len(pools) > len(WHOLE["gpu_pools"]), "those of the spec, and those of operators and heads"
     assert {
