@@ -22,7 +22,6 @@ from tests.cluster.launches import LONG, Place, document, fill, launched, losses
 from trainfleet.infra.kubernetes.names import QUEUE, QUEUE_NAMESPACE
 from trainfleet.local_cluster.store import gateway, grant_access
 from trainfleet.local_cluster.stores.servers import KEY, SECRET
-from trainfleet.training.launch.sky.pods import QUEUED
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
 NAME = "queue"
@@ -239,7 +238,8 @@ def test_the_pods_of_skypilot_start_together_once_there_is_capacity(place: Place
         done = sky.call("sky", "setup", "--stack", "local.json", "--yes")
         assert done.returncode == 0, done.stderr
         with sky.launched("in-queue", "local") as launch:
-            until(lambda: launch.ended or QUEUED in launch.output, "why it waits", 300)
+            until(lambda: launch.ended or "queued in `training`: " in launch.output, "why it waits", 300)
+            assert "quota" in launch.output
             restart_controller(place)
             group = ("-l", "kueue.x-k8s.io/pod-group-name", "-o", "jsonpath={.items[*].status.phase}")
             assert place.kubectl("get", "pods", *group).split() == ["Pending"] * 2
