@@ -43,7 +43,7 @@ test-cluster: stores ## A real Kubernetes on this machine, and launches on it (L
 	@$(VENV)/python -m tests.cluster.install
 	@$(VENV)/python -m pytest -m "cluster and not deep$(if $(SHORT), and not slow)" tests/cluster --timeout 3600 --durations 25
 
-test-cluster-deep: stores ## The long cluster tests: lm-small, hosts by ssh, every store and launcher, the image (Linux, root)
+test-cluster-deep: stores ## The long cluster tests: three nodes, the queue, runbooks, every store and launcher, the image (Linux, root)
 	@$(VENV)/python -m tests.cluster.install
 	@$(VENV)/python -m pytest -m "cluster and deep" tests/cluster --timeout 3600 --durations 25
 

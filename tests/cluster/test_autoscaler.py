@@ -14,7 +14,7 @@ from tests.cluster.launches import LONG, Place, place
 from trainfleet.local_cluster.images import LOCAL
 from trainfleet.training.runs.reader import read_run
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(1500)]
 __all__ = ["place"]
 CLUSTER = "grows"
 APART = "scaling.cpus_per_worker=0.6"

@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.conftest import until
 from tests.cluster.launches import Place, document, losses, place
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(1500)]
 __all__ = ["place"]
 CLUSTER = "wide"
 ONE_RANK = ("scaling.workers=1", "log.every=20", "checkpoint.every=200", "validation.every=2000")

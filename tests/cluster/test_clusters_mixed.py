@@ -19,7 +19,7 @@ from tests.cluster.launches import Launch, document
 from tests.cluster.sky_place import FAR, NEAR, PROGRAM, Place, place
 from trainfleet.training.launch.remote.ray_job import RAY_VERSION
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(1800)]
 __all__ = ["place"]
 NAMES = ("pods", "sky", "hosts")
 SMALL = ("scaling.workers=1", "scaling.cpus_per_worker=0.05")

@@ -14,7 +14,7 @@ from tests.cluster.conftest import until
 from tests.cluster.launches import LONG, Place, launched, place
 from tests.cluster.sky_place import granted
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 __all__ = ["place"]
 RUN, TOKEN = "outlives-a-token", "launcher-token"
 

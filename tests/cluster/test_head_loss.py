@@ -19,7 +19,7 @@ from tests.cluster.faults import Note, delete_head, losses, pod, prestarted, sav
 from tests.cluster.launches import LONG, Launch, Place, launched, place
 from tests.cluster.redis import PASSWORD, Redis, redis
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(1500)]
 __all__ = ["place"]
 REPEATS = int(os.environ.get("TRAINFLEET_REPEATS", "1"))
 CUT_S = 20.0

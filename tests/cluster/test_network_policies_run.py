@@ -16,7 +16,7 @@ from tests.cluster.conftest import Cluster, trainfleet, until, with_kubectl
 from tests.cluster.launches import PROGRAM
 from tests.cluster.pods import pod
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(2400)]
 NAME = "policies"
 RUN = "enforced"
 RAY_PORTS = {6379: True, 8265: True, 10001: False}

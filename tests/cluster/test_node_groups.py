@@ -19,7 +19,7 @@ from trainfleet.infra.outputs.contract import PlatformOutputs
 from trainfleet.local_cluster import fake_nodes
 from trainfleet.training.launch.kuberay.pods import worker_pod
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(1800)]
 
 ORDER = ("reserved", "spot", "on-demand")
 LABEL = "trainfleet.io/capacity"

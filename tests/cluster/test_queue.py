@@ -23,7 +23,7 @@ from trainfleet.infra.kubernetes.names import QUEUE, QUEUE_NAMESPACE
 from trainfleet.local_cluster.store import gateway, grant_access
 from trainfleet.local_cluster.stores.servers import KEY, SECRET
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(1800)]
 NAME = "queue"
 POOL = "gpu_pools=[{name: gpus, accelerator: H100, per_node: 2, max_nodes: 1}]"
 STORE_PORT = 9000

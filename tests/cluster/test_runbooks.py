@@ -31,7 +31,7 @@ from tests.cluster.signer import signer
 from trainfleet.infra.kubernetes.names import RAY_SIGNER, SIGNER_NAMESPACE
 from trainfleet.infra.platform import TRAINING_NAMESPACE
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(1800)]
 NAME = "runbooks"
 RUN = "on-call"
 HALF_AN_HOUR = 1800

@@ -21,7 +21,7 @@ from tests.cluster.redis import Redis
 from tests.cluster.test_chaos import Note, delete_head, show
 from tests.cluster.test_head_loss import head_is_replaced, server, state_of
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(1500)]
 __all__ = ["place", "server"]
 PAUSE_S = 0.2
 ROWS = json.dumps({"rows": [{"text": "def main("}]}).encode()

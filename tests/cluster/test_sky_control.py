@@ -13,7 +13,7 @@ from tests.cluster.conftest import until
 from tests.cluster.launches import SUSPENDED_S, Launch, suspended
 from tests.cluster.sky_place import NEAR, TWO, Place, place
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(1500)]
 __all__ = ["place"]
 ENDLESS = ("steps=20000", "log.every=5", "checkpoint.every=50", "validation.every=20000")
 FEW = ("steps=1500", "log.every=5", "checkpoint.every=100", "validation.every=1500")
@@ -81,7 +81,6 @@ def test_a_managed_job_outlives_its_launcher_and_skypilots_server(
     place.gone()
 
 
-@pytest.mark.deep
 def test_a_run_finishes_while_its_launcher_is_suspended(place: Place) -> None:
     """As on a laptop that is closed for ten minutes. Its pods are held until the launcher is back."""
     with place.launched("suspended", NEAR, more=(*TWO, *FEW)) as launch:

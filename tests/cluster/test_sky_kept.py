@@ -13,7 +13,7 @@ from tests.cluster.conftest import until
 from tests.cluster.sky_place import NEAR, PROGRAM, TWO, Place, place
 from tests.training.user_code import FEW_STEPS, write_page
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(1500)]
 __all__ = ["place"]
 KEPT = ("--cluster", "shared", "--idle", "20m")
 ENDLESS = ("steps=20000", "log.every=5", "checkpoint.every=1000", "validation.every=20000")

@@ -11,7 +11,7 @@ import pytest
 from tests.cluster.conftest import until
 from tests.cluster.launches import LOCAL, Place, document, place
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(2400)]
 __all__ = ["place"]
 TUNE = {
     "trials": 3,

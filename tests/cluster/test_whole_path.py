@@ -18,7 +18,7 @@ import pytest
 from tools.pages import ROOT, blocks
 from trainfleet.local_cluster.images import LOCAL
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(2400)]
 NAME = "tests/cluster/test_whole_path.py"
 RUNS = {"lm-small": "ddp", "lm-small-fsdp": "fsdp", "lm-small-sky": "ddp", "lm-small-sky-fsdp": "fsdp"}
 LINK = Path("/sys/class/net/tf-local")
