@@ -254,6 +254,7 @@ def test_every_host_is_cleaned_up_the_head_first() -> None:
     stop = "/tmp/trainfleet-stop-abc"
     command = cleanup_command(found.name, found.hosts[1:], "me", docker=False, stop_files=stop)
     assert command.startswith("ray stop")
+    assert "pgrep" in command
     assert "for host in 10.0.0.6 10.0.0.7;" in command
     assert command.count("/tmp/trainfleet-stop-abc") == 2, (
         "the file that asked it to end goes, here and there"

@@ -22,6 +22,11 @@ POLL_S = 5.0
 WORKERS_S = 600.0
 """How long the workers may take to be gone. The head is deleted only then, because it deletes them."""
 RELEASED_AFTER_MINUTES = 1
+TUNNEL = "bash -c while true; do sleep 86400; done"
+"""The process on the head that keeps a `ray dashboard` connected (ray 2.60, command_runner.py). It stays
+if the ssh client of the connection is killed.
+"""
+END_TUNNELS = f"for each in $(pgrep -u $(id -u) -fx '{TUNNEL}'); do pkill -P $each; kill $each; done"
 
 
 def release_workers(file: Path) -> None:
@@ -100,4 +105,4 @@ def cleanup_command(
     stop = "true" if docker else "ray stop --force"
     on_worker = f"bash --login -i -c '{stop}; {remove}'"
     each = f'for host in {" ".join(workers)}; do ssh {options} {key} {ssh_user}@$host "{on_worker}"; done'
-    return f"{stop}; {each}; rm -f ~/ray_bootstrap_key.pem; {remove}"
+    return f"{stop}; {END_TUNNELS}; {each}; rm -f ~/ray_bootstrap_key.pem; {remove}"
