@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +190,7 @@ def test_a_detached_run_ends_and_its_head_then_cleans_up_the_hosts(place: Place)
     shutil.rmtree(place.folder / "state" / "trainfleet" / "ray-up" / "tf-left")
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_run_outlives_its_launcher_and_is_followed_to_its_end(place: Place) -> None:
     """The ssh connection is cut, then the launcher is killed. A second launch must not restart Ray."""
     steps = ("steps=1500", "log.every=10", "checkpoint.every=100", "validation.every=1500")
@@ -249,10 +249,9 @@ def test_machines_that_stay_take_one_run_at_a_time(place: Place) -> None:
         assert second.returncode == 2, second.stderr
         assert "trains tf-first-" in second.stderr
         # The token of the head is on the machine that started it.
-        shared = place.folder / "state" / "trainfleet" / "ray-up" / "shared"
-        shared.rename(shared.with_name("hidden"))
-        third = place.call(*place.arguments("third", "steps=20", "--cluster", "shared"))
-        shared.with_name("hidden").rename(shared)
+        elsewhere = replace(place, folder=place.folder / "elsewhere")
+        elsewhere.folder.mkdir()
+        third = elsewhere.call(*place.arguments("third", "steps=20", "--cluster", "shared"))
         assert third.returncode == 2, third.stderr
         assert "another machine started it" in third.stderr
         assert launch.process.wait(600) == 0, launch.output
@@ -260,6 +259,7 @@ def test_machines_that_stay_take_one_run_at_a_time(place: Place) -> None:
     assert (record["status"], record["step"], len(record["starts"])) == ("finished", 300, 1)
     after = place.call(*place.arguments("after", "steps=20", "--cluster", "shared"))
     assert after.returncode == 0, after.stderr
+    shared = place.folder / "state" / "trainfleet" / "ray-up" / "shared"
     bash(f"ray down --yes {shared}/cluster.yaml", place)
     shutil.rmtree(shared)
 
