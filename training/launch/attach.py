@@ -79,9 +79,7 @@ def _finish(ref: RunRef, reports: _Reports) -> Outcome:
         text = f"the run is {state}" if not reason else f"the run failed: {reason}"
         fix = "launch it again to resume from its newest checkpoint"
         raise TrainfleetError(text, reports.problems or [Problem(ref.home, f"is {state}", fix)])
-    keys = ("status", "step", "metrics", "baseline")
-    known = {key: record[key] for key in keys if key in record}  # type: ignore[literal-required]
-    result = {"resumed_from": 0, **known, **record.get("result", {}), **reports.result}
+    result = {**run_record.stored_result(record), **reports.result}
     seconds = real_launches(record)[-1].get("seconds", 0.0) if real_launches(record) else 0.0
     return Outcome(run_dir, run_record.document(run_dir, result, seconds))
 

@@ -211,6 +211,26 @@ def is_finished(before: Mapping[str, Any], recipe: Recipe) -> bool:
     return before.get("status") == "finished" and (recipe.steps is None or done >= recipe.steps)
 
 
+def stored_result(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of a run whose ranks have stored it, and whose launcher did not hear it."""
+    keys = ("status", "step", "metrics", "baseline")
+    known = {key: record[key] for key in keys if key in record}
+    return {"resumed_from": 0, **record.get("result", {}), **known}
+
+
+def finished_meanwhile(reported: Reported, run_dir: Path, recipe: Recipe) -> bool:
+    """Whether a run that its launcher lost has finished, as its files say. Then its result is reported.
+
+    A launcher that was suspended comes back after the machines of the run have been released.
+    """
+    record = read_run(run_dir)
+    if not is_finished(record, recipe):
+        return False
+    reported.result, reported.error = stored_result(record), None
+    reported.crashes.clear()
+    return True
+
+
 def require_same_recipe(run_dir: Path, recipe: Recipe, allowed: tuple[str, ...]) -> None:
     """Reject another recipe for a finished run: "nothing to do" would pass for its result.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -138,6 +139,28 @@ def test_an_output_that_cannot_be_written_leaves_the_run_alone(tmp_path: Path, f
         _, errors = process.communicate(timeout=WAIT_S)
     assert (process.returncode, run.exists()) == (0, True), errors
     assert "the output cannot be written" in errors
+
+
+def test_a_run_that_finished_while_its_launcher_was_away_is_no_failure(launch: Callable[..., Launch]) -> None:
+    """What the launcher follows has been released meanwhile; the run's files say that it has finished."""
+    one = launch()
+    file = one.run.parent / "runs" / "lm-tiny" / "run.json"
+    record = json.loads(file.read_text())
+    stored = {
+        "status": "finished",
+        "asked": 40,
+        "step": 40,
+        "metrics": {"validation/loss": 1.5},
+        "baseline": {},
+    }
+    file.write_text(json.dumps(record | stored))
+    one.run.with_name(launch_elsewhere.FAILS).touch()
+    one.process.send_signal(signal.SIGTERM)
+    assert one.ended()[0] == 0, one.output()
+    assert "finished 40 steps" in one.output()
+    last = json.loads(file.read_text())["launches"][-1]
+    assert last["status"] == "finished"
+    assert "error" not in last
 
 
 def test_ctrl_c_without_a_terminal_stops_the_run(launch: Callable[..., Launch]) -> None:

@@ -51,7 +51,7 @@ class JobState:
         try:
             read()
         except Exception as error:  # noqa: BLE001 - SkyPilot passes on what its connections raise
-            self.log(f"the log was interrupted: {type(error).__name__}: {error}")
+            self.log(f"the log was interrupted: {type(error).__name__}: {lines_of(error)[0]}")
 
     def ended(self, cluster: str, job: int) -> bool:
         """Whether SkyPilot has seen the end of a job, or of its cluster.
