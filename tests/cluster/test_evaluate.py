@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.launches import Place, document, place
 from trainfleet.training.stores import open_store
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(2400)]
 __all__ = ["place"]
 PROMPTS = "".join(json.dumps({"text": f"the gradient {number}"}) + "\n" for number in range(40))
 

@@ -17,7 +17,7 @@ from tests.cluster.launches import Place, place
 from tests.cluster.pods import pod
 
 __all__ = ["place"]
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(1800)]
 NAME = "full"
 SIZE = 40 << 30
 

@@ -98,7 +98,7 @@ def test_a_workload_edited_in_a_scratch_folder_runs_without_an_image_build(place
     place.gone()
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_managed_job_that_loses_its_context_moves_with_the_losses_of_a_local_run(
     place: Place,
 ) -> None:

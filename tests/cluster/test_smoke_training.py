@@ -65,7 +65,7 @@ def contract(place: Place, image: str) -> str:
     ("ci", "file", "url"),
     [
         ("github", ".github/workflows/apply-stack.yml", "URL"),
-        pytest.param("gitlab", ".gitlab/apply.yml", "url", marks=pytest.mark.slow),
+        pytest.param("gitlab", ".gitlab/apply.yml", "url", marks=pytest.mark.deep),
     ],
 )
 def test_the_smoke_training_of_an_apply_runs_on_the_cluster(
@@ -80,7 +80,7 @@ def test_the_smoke_training_of_an_apply_runs_on_the_cluster(
     place.clean()
 
 
-@pytest.mark.slow  # the launch waits a minute for the registry
+@pytest.mark.deep  # the launch waits a minute for the registry
 def test_a_platform_whose_image_was_not_pushed_fails_the_smoke_training(place: Place) -> None:
     folder = place.folder / "no-image"
     command = smoke_training(folder, "github", ".github/workflows/apply-stack.yml")
