@@ -41,7 +41,6 @@ PODS_POLL_S = 3.0
 """How often a managed job's pods are listed, to date their loss."""
 WAITING_POLL_S = 5.0
 """How often it is looked what the pods wait for."""
-"""How long to wait for the deletion of pods, so that the same command can run again at once."""
 FINAL_EVENTS = ("error", "crash")
 """What a managed job prints last may come from pods that were lost, until SkyPilot reports the same."""
 

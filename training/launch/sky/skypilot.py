@@ -15,6 +15,7 @@ from trainfleet.training.launch.sky.event_stream import without_colors
 PRIVATE_KEY = "_cluster_config_overrides"
 """The key of one alternative's own pod settings (`sky/utils/schemas.py`, 0.14.1)."""
 DOWN_TIMEOUT_S = 120.0
+"""How long to wait for the deletion of pods, so that the same command can run again at once."""
 VERSION = "0.14.1"
 """The SkyPilot that configuration and tasks are written for and tested with."""
 
