@@ -141,7 +141,9 @@ def test_an_output_that_cannot_be_written_leaves_the_run_alone(tmp_path: Path, f
     assert "the output cannot be written" in errors
 
 
-def test_a_run_that_finished_while_its_launcher_was_away_is_no_failure(launch: Callable[..., Launch]) -> None:
+def test_a_run_that_finished_while_its_launcher_was_away_has_not_failed(
+    launch: Callable[..., Launch],
+) -> None:
     """What the launcher follows has been released meanwhile; the run's files say that it has finished."""
     one = launch()
     file = one.run.parent / "runs" / "lm-tiny" / "run.json"
