@@ -39,7 +39,7 @@ test-deep: stores ## The long tests: ten kills, a fault at every resource
 	@$(VENV)/python -m pytest -m "deep and not launch" -n 2 --dist worksteal --timeout 3600 --durations 15
 	@$(VENV)/python -m pytest -m "deep and launch" --timeout 3600 --durations 15
 
-test-cluster: stores ## A real Kubernetes on this machine, and launches on it (Linux, root; about 23 min, 12 more the first time)
+test-cluster: stores ## A real Kubernetes on this machine, and launches on it (Linux, root; about 40 min, 12 more the first time)
 	@$(VENV)/python -m tests.cluster.install
 	@$(VENV)/python -m pytest -m "cluster and not deep$(if $(SHORT), and not slow)" tests/cluster --timeout 3600 --durations 25
 

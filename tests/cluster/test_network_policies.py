@@ -203,6 +203,7 @@ def starts(cluster: Cluster) -> int:
     return int(rows["network-policies"])
 
 
+@pytest.mark.slow
 def test_nothing_passes_unchecked_while_the_agent_is_stopped_or_restarts(policies: Cluster) -> None:
     allowed, denied = ("shop/client-node", "server-node"), ("street/client", "server-node")
     same = {"podSelector": {}}

@@ -64,7 +64,7 @@ def contract(place: Place, image: str) -> str:
 @pytest.mark.parametrize(
     ("ci", "file", "url"),
     [
-        ("github", ".github/workflows/apply-stack.yml", "URL"),
+        pytest.param("github", ".github/workflows/apply-stack.yml", "URL", marks=pytest.mark.slow),
         pytest.param("gitlab", ".gitlab/apply.yml", "url", marks=pytest.mark.deep),
     ],
 )
