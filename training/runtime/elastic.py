@@ -28,9 +28,8 @@ def with_live_nodes(policy: Any) -> Any:
 
     class LiveElasticPolicy(ElasticScalingPolicy):
         def _get_reserved_resources(self) -> Any:
-            with contextlib.suppress(
-                Exception
-            ):  # it does not answer, or another Ray lacks one of these parts
+            # It does not answer, or another Ray lacks one of these parts.
+            with contextlib.suppress(Exception):
                 import ray
 
                 age = time.monotonic() - self._latest_reserved_resources_query_time

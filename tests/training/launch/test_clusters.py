@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from trainfleet import process
 from trainfleet.errors import InputError, Interrupted, Problem, TrainfleetError
 from trainfleet.training.launch.base import LAUNCHERS, find
 from trainfleet.training.launch.clusters import member as clusters_member
@@ -208,6 +209,23 @@ def test_the_line_for_all_runs_has_their_cost_and_faults(tmp_path: Path) -> None
     followed._listener = SimpleNamespace(drain=lambda: rows)  # type: ignore[assignment]
     followed._handle()
     assert sum_up(members) == "steps 4  loss 1.0000  $2.50  3 faults  2 running"
+
+
+def test_an_output_that_cannot_be_written_detaches_from_all_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Closed(QuietGroup):
+        def handle(self, member: Member, event: Mapping[str, Any]) -> None:
+            raise BrokenPipeError
+
+    left: list[bool] = []
+    monkeypatch.setattr(process, "leave_output", lambda: left.append(True))
+    followed = Processes(tmp_path, tmp_path, Closed())
+    followed.by_name = {"a": member("a", "running")}
+    note = {"cluster": "a", "kind": "note", "text": "it trains"}
+    followed._listener = SimpleNamespace(drain=lambda: [dict(note), dict(note)])  # type: ignore[assignment]
+    followed._handle()
+    assert (left, followed.signals) == ([True], [signal.SIGHUP])
 
 
 def test_the_error_names_every_run_that_failed_and_stopped_runs_are_an_interruption() -> None:
