@@ -14,6 +14,7 @@ import pulumi_kubernetes as k8s
 
 from trainfleet.infra.kubernetes.features import LayerFeatures
 from trainfleet.infra.kubernetes.names import LAUNCHER_ACCOUNT, LAUNCHER_TOKEN, PRIORITIES
+from trainfleet.infra.kubernetes.pod_changes import limit_pod_changes
 from trainfleet.infra.platform import (
     LAUNCHERS_GROUP,
     TRAINING_NAMESPACE,
@@ -59,8 +60,9 @@ RULE_NAMES = {"serviceaccounts/token": [LAUNCHER_ACCOUNT]}
 """Objects to which the rule of a resource is limited, by the resource."""
 POD_RULES: tuple[Rule, ...] = (
     # A SkyPilot pod with `remote_identity` watches its own cluster and deletes it at the end. The submitter
-    # of a run on KubeRay deletes the pods of a lost node.
-    ("", ["pods"], ["get", "list", "delete"]),
+    # of a run on KubeRay has the pods of a lost node replaced (training/launch/remote/lost_pods.py). A patch
+    # may change one label only (pod_changes.py).
+    ("", ["pods"], ["get", "list", "patch", "delete"]),
     ("", ["services"], ["get", "list", "delete", "deletecollection"]),
     ("", ["events"], ["create"]),
     ("apps", ["deployments"], ["get", "list"]),
@@ -132,7 +134,8 @@ class Access(pulumi.ComponentResource):
         self._role("launcher", "trainfleet-launcher", LAUNCHER_RULES, subjects, options)
         # NOTE: not for the account itself, whose tokens would then renew themselves for ever.
         self._role("launcher-login", "trainfleet-launcher-login", LOGIN_RULES, [group, *people], options)
-        self._role("training-pod", "trainfleet-training-pod", POD_RULES, [trainer], options)
+        limit = limit_pod_changes(self._spec.name, options)
+        self._role("training-pod", "trainfleet-training-pod", POD_RULES, [trainer], _after(options, limit))
         everywhere = k8s.meta.v1.ObjectMetaArgs(name="trainfleet-launcher")
         reader = k8s.rbac.v1.ClusterRole(
             f"{self._spec.name}-launcher-reader",

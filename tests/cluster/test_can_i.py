@@ -127,22 +127,29 @@ def test_an_account_has_no_rights_beyond_the_table(
 
 def as_launcher(cluster: Cluster, api: Api, *arguments: str, given: dict[str, Any]) -> str:
     """Run kubectl with only a requested token of the launcher and return its output."""
-    until(lambda: api.get("/api/v1/namespaces/training/serviceaccounts/launcher"), "the launcher's account")
+    return as_account("launcher", cluster, api, *arguments, "-f", "-", given=given)
+
+
+def as_account(
+    account: str, cluster: Cluster, api: Api, *arguments: str, given: dict[str, Any] | None = None
+) -> str:
+    """Run kubectl with only a requested token of an account and return its output."""
+    until(lambda: api.get(f"/api/v1/namespaces/training/serviceaccounts/{account}"), "the account")
     login = Login(cluster.state.context, Path(cluster.state.kubeconfig))
-    token = request_token(login, "training", "launcher", 0.2)
+    token = request_token(login, "training", account, 0.2)
     # The client removes its files with the administrator's key at exit, which is after the check for files
     # that are left behind.
     kube_config._cleanup_temp_files()
     assert token.expires is not None, "the token never ends"
     document = json.loads(json.dumps(_kubeconfig(cluster)))
     document["users"][0]["user"] = {"token": token.value}
-    path = cluster.state.file("config", "launcher-of-a-test.kubeconfig")
+    path = cluster.state.file("config", "account-of-a-test.kubeconfig")
     path.write_text(json.dumps(document))
     try:
         from trainfleet.local_cluster.kubectl import kubectl
 
         done = kubectl(
-            cluster.state, f"--kubeconfig={path}", *arguments, "-f", "-", stdin=json.dumps(given), check=False
+            cluster.state, f"--kubeconfig={path}", *arguments, stdin=json.dumps(given), check=False
         )
     finally:
         path.unlink()
@@ -180,6 +187,59 @@ def test_the_launcher_token_creates_pods_only_in_the_training_namespace(cluster:
     assert 'cannot create resource "pods" in API group "" in the namespace "default"' in as_launcher(
         cluster, api, "create", given=pod("default")
     )
+
+
+@pytest.fixture
+def labelled(api: Api) -> Iterator[str]:
+    """A pod of a Ray cluster that does not exist. It never starts."""
+    until(lambda: api.get("/api/v1/namespaces/training/serviceaccounts/default"), "the namespace's account")
+    document = pod("training")
+    document["metadata"] |= {
+        "labels": {"ray.io/cluster": "tried", "trainfleet.io/run": "tried"},
+        "annotations": {"example.com/kept": "yes"},
+    }
+    api.create(document, manager="a-test")
+    yield "tried"
+    path = "/api/v1/namespaces/training/pods/tried"
+    api.delete(path)
+    assert api.gone(path, 60)
+
+
+@pytest.mark.parametrize(
+    ("patch", "what"),
+    [
+        ({"spec": {"containers": [{"name": "a", "image": "of-somebody-else"}]}}, "specification"),
+        ({"metadata": {"annotations": {"example.com/kept": "no"}}}, "annotations"),
+        ({"metadata": {"annotations": {"example.com/added": "yes"}}}, "annotations"),
+        ({"metadata": {"finalizers": ["example.com/kept"]}}, "finalizers"),
+        ({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "b"}]}},
+         "ownerReferences"),
+        ({"metadata": {"labels": {"trainfleet.io/run": "another"}}}, "labels"),
+        ({"metadata": {"labels": {"trainfleet.io/run": None}}}, "labels"),
+        ({"metadata": {"labels": {"app": "added"}}}, "labels by a new one"),
+        ({"metadata": {"labels": {"ray.io/cluster": "another"}}}, "labels"),
+        ({"metadata": {"labels": {"ray.io/cluster": None}}}, "labels"),
+        ({"metadata": {"labels": {"ray.io/cluster": "tried.lost"}}}, ""),
+    ],
+)  # fmt: skip
+def test_training_pods_may_change_only_the_label_by_which_a_pod_is_counted(
+    patch: dict[str, Any], what: str, labelled: str, cluster: Cluster, api: Api
+) -> None:
+    kind = "strategic" if "spec" in patch else "merge"
+    arguments = ("patch", "pod", labelled, "-n", "training", f"--type={kind}", "-p", json.dumps(patch))
+    if what:
+        expected = f"training pods may not change the {what} of a pod"
+
+        def rejected() -> bool:
+            return expected in as_account("trainer", cluster, api, *arguments, "--dry-run=server")
+
+        # The API server takes a new policy up some seconds after its creation.
+        until(rejected, expected)
+        return
+    assert "pod/tried patched" in as_account("trainer", cluster, api, *arguments)
+    found = api.get("/api/v1/namespaces/training/pods/tried")
+    assert found is not None
+    assert found["metadata"]["labels"] == {"ray.io/cluster": "tried.lost", "trainfleet.io/run": "tried"}
 
 
 def test_pod_security_rejects_a_privileged_pod(cluster: Cluster, api: Api) -> None:

@@ -158,7 +158,21 @@ def test_people_and_controllers_may_launch_and_a_pod_may_end_its_own_cluster() -
         for resource in rule["resources"]
     }
     assert "secrets" not in rules
-    assert rules["pods"] == ["get", "list", "delete"]
+    assert rules["pods"] == ["get", "list", "patch", "delete"]
+
+
+def test_the_right_to_patch_pods_comes_after_the_policy_that_limits_it() -> None:
+    policy, binding = whole().inputs["lab-pod-changes"], whole().inputs["lab-pod-changes-binding"]
+    assert binding["spec"] == {
+        "policyName": policy["metadata"]["name"],
+        "validationActions": ["Deny"],
+    }
+    (condition,) = policy["spec"]["matchConditions"]
+    (subject,) = whole().inputs["lab-training-pods"]["subjects"]
+    account = f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
+    assert condition["expression"] == f"request.userInfo.username == '{account}'"
+    made = list(whole().inputs)
+    assert made.index("lab-pod-changes-binding") < made.index("lab-training-pod")
 
 
 def test_skypilots_documented_minimum_is_granted() -> None:

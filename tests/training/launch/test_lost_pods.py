@@ -164,6 +164,7 @@ class Api:
     def __init__(self, pods: list[dict[str, Any]], status: int = 200) -> None:
         self.pods, self.status = {each["metadata"]["name"]: each for each in pods}, status
         self.nodes: Any = {"data": {"result": {"result": []}}}
+        self.patched = 200
         self.head_asked: list[tuple[str, str | None]] = []
         self.asked: list[tuple[str, str, str, Any]] = []
 
@@ -191,7 +192,10 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
                 api.asked.append((self.command, self.path, str(self.headers["Authorization"]), body))
                 if self.command == "DELETE":
                     api.pods.pop(self.path.rpartition("/")[2])
-                self._answer(api.status, {"items": list(api.pods.values())})
+                if self.command == "PATCH":
+                    api.asked.append(("type", str(self.headers["Content-Type"]), "", None))
+                status = api.patched if self.command == "PATCH" else api.status
+                self._answer(status, {"items": list(api.pods.values())})
 
             def _answer(self, status: int, document: Any) -> None:
                 data = json.dumps(document).encode()
@@ -200,7 +204,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
                 self.end_headers()
                 self.wfile.write(data)
 
-            do_GET = do_DELETE = _handle  # noqa: N815 - names that http.server asks for
+            do_GET = do_PATCH = do_DELETE = _handle  # noqa: N815 - names that http.server asks for
 
             def log_message(self, *_: Any) -> None:
                 """Log nothing."""
@@ -236,7 +240,7 @@ def test_the_submitter_deletes_a_lost_pod_of_its_own_cluster(
     pods = "/api/v1/namespaces/training/pods"
     assert asked[:3] == (
         "GET",
-        f"{pods}?labelSelector=ray.io%2Fcluster%3Dtf-run-abcde",
+        f"{pods}?labelSelector=ray.io%2Fcluster+in+%28tf-run-abcde%2Ctf-run-abcde.lost%29",
         "Bearer secret-token",
     )
     assert deleted[:2] == ("DELETE", f"{pods}/worker")
@@ -257,15 +261,40 @@ def test_the_submitter_asks_ray_for_the_nodes_that_it_has_given_up(
     monkeypatch.setattr("trainfleet.training.launch.remote.lost_pods.CONFIRM_S", 0.0)
     monkeypatch.setenv("RAY_AUTH_TOKEN", "of-the-head")
     api, notes = Api([running("one", "10.0.0.1"), running("two", "10.0.0.2")]), []
+    api.pods["two"]["metadata"]["labels"] = {"ray.io/cluster": "tf-run-abcde"}
     serve(api)
     found = watcher(account, notes)
     api.nodes = state(("10.0.0.1", "ALIVE"), ("10.0.0.2", "ALIVE"))
     assert found.look()
     api.nodes = state(("10.0.0.1", "ALIVE"), ("10.0.0.2", "DEAD"))
     assert found.look()
-    assert list(api.pods) == ["one"]
     assert notes == ["node2 no longer answers; its pod two is replaced"]
     assert api.head_asked[0] == ("/api/v0/nodes?limit=10000", "Bearer of-the-head")
+
+
+@pytest.mark.parametrize(
+    ("status", "left"), [(200, ["one", "two"]), (409, ["one", "two"]), (403, ["one"]), (422, ["one"])]
+)
+def test_the_submitter_releases_a_pod_that_ray_has_given_up(
+    status: int, left: list[str], account: Path, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainfleet.training.launch.remote.lost_pods.CONFIRM_S", 0.0)
+    api = Api([running("one", "10.0.0.1"), running("two", "10.0.0.2")])
+    api.pods["two"]["metadata"]["labels"] = {"ray.io/cluster": "tf-run-abcde"}
+    api.patched = status
+    serve(api)
+    found = watcher(account, [])
+    for last in ("ALIVE", "DEAD"):
+        api.nodes = state(("10.0.0.1", "ALIVE"), ("10.0.0.2", last))
+        assert found.look()
+    patched = next(each for each in api.asked if each[0] == "PATCH")
+    assert patched[1:] == (
+        "/api/v1/namespaces/training/pods/two",
+        "Bearer secret-token",
+        {"metadata": {"uid": "uid-two", "labels": {"ray.io/cluster": "tf-run-abcde.lost"}}},
+    )
+    assert ("type", "application/merge-patch+json", "", None) in api.asked
+    assert list(api.pods) == left
 
 
 @pytest.mark.parametrize("answer", [{}, {"data": None}, {"data": {"result": {"result": [{}]}}}, [], "no"])

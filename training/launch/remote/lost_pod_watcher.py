@@ -6,13 +6,19 @@ follows the run: on a cluster without Trainfleet's accounts the submitter has no
 
 from __future__ import annotations
 
+import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainfleet.training.launch.remote.lost_pods import LostPods, delete_options
+from trainfleet.training.launch.remote.lost_pods import (
+    LostPods,
+    delete_options,
+    release_patch,
+    selector,
+)
 from trainfleet.training.launch.remote.ray_nodes import RayNodes, ray_nodes
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -33,12 +39,12 @@ class LostPodWatcher:
     def __init__(
         self, cluster: str, dashboard: str, note: Callable[[str], Any], account: Path = ACCOUNT
     ) -> None:
-        self._account, self._selector = account, f"ray.io/cluster={cluster}"
+        self._account, self._selector = account, selector(cluster)
         self._dashboard = dashboard
         address = f"{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ['KUBERNETES_SERVICE_PORT']}"
         namespace = (account / "namespace").read_text(encoding="utf-8").strip()
         self._pods = f"https://{address}/api/v1/namespaces/{namespace}/pods"
-        self._lost = LostPods(self._delete, note)
+        self._lost = LostPods(self._delete, note, release=self._release)
 
     def look(self) -> bool:
         """Look once; False if the account has no right to, and looking again is useless."""
@@ -67,7 +73,19 @@ class LostPodWatcher:
         url = f"{self._pods}/{pod['metadata']['name']}"
         self._call("DELETE", url, json=delete_options(pod)).raise_for_status()
 
-    def _call(self, method: str, url: str, **more: Any) -> Any:
+    def _release(self, pod: Any) -> bool:
+        """Release a pod; False if the account may not, as on a platform that is older than this right."""
+        import requests
+
+        url = f"{self._pods}/{pod['metadata']['name']}"
+        kind = {"Content-Type": "application/merge-patch+json"}
+        answer = self._call("PATCH", url, data=json.dumps(release_patch(pod)), headers=kind)
+        if answer.status_code in {requests.codes.forbidden, requests.codes.unprocessable_entity}:
+            return False
+        answer.raise_for_status()
+        return True
+
+    def _call(self, method: str, url: str, headers: Mapping[str, str] | None = None, **more: Any) -> Any:
         import requests
 
         # Read each time: the kubelet renews it.
@@ -75,7 +93,7 @@ class LostPodWatcher:
         return requests.request(
             method,
             url,
-            headers={"Authorization": f"Bearer {token}"},
+            headers={"Authorization": f"Bearer {token}", **(headers or {})},
             verify=str(self._account / "ca.crt"),
             timeout=TIMEOUT_S,
             **more,

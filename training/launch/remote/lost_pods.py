@@ -5,7 +5,9 @@ until somebody deletes the node. Their objects are therefore deleted without tha
 still runs there can join no rank again, and the kubelet ends it once the node answers.
 
 Kubernetes notices such a node after 50 s. Ray's head notices it earlier, and never takes a node back that it
-has given up.
+has given up. Until Kubernetes notices, the scheduler may place the replacement on the same node. Such a pod
+is therefore released first: with another value of the label by which KubeRay counts a cluster's pods, it is
+replaced while it still takes its share of the node. It is deleted once the replacement is placed.
 """
 
 from __future__ import annotations
@@ -22,6 +24,11 @@ CONFIRM_S = 5.0
 """How long a pod that has started must look lost before it is deleted."""
 OVERDUE_S = 120.0
 """How long after its grace period a pod may remain before it counts as lost, however it looks."""
+RELEASED_S = 30.0
+"""How long a released pod is kept if no replacement is placed. By then Kubernetes has noticed a lost node."""
+CLUSTER_LABEL = "ray.io/cluster"
+RELEASED = ".lost"
+"""Ends the label's value on a released pod. No Ray cluster has a dot in its name."""
 
 
 def is_lost(pod: Document, now: float) -> bool:
@@ -72,6 +79,7 @@ class LostPods:
         delete: deletes a pod's object at once. An error ends `look`, and the next one tries again.
         note: takes a line for the user.
         clock: a monotonic clock, in seconds.
+        release: releases a pod; False if that is rejected. None: pods are only deleted.
     """
 
     def __init__(
@@ -79,16 +87,21 @@ class LostPods:
         delete: Callable[[Document], Any],
         note: Callable[[str], Any],
         clock: Callable[[], float] = time.monotonic,
+        release: Callable[[Document], bool] | None = None,
     ) -> None:
         self._delete, self._note, self._clock = delete, note, clock
+        self._release = release or (lambda _: False)
         self._since: dict[str, float] = {}
         self._joined: set[str] = set()
         self._noted: set[str] = set()
+        self._released: dict[str, tuple[float, frozenset[str]]] = {}
 
     def look(self, pods: Iterable[Document], nodes: RayNodes | None = None) -> None:
         """Look at the pods of a run, and at Ray's nodes where they are known, as they are now."""
         now, nodes = self._clock(), nodes or RayNodes()
-        by_uid = {str(pod["metadata"]["uid"]): pod for pod in pods}
+        found = list(pods)
+        released = {str(pod["metadata"]["uid"]): pod for pod in found if is_released(pod)}
+        by_uid = {str(pod["metadata"]["uid"]): pod for pod in found if not is_released(pod)}
         # A new pod may have the address of one that was lost.
         alive = {uid for uid, pod in by_uid.items() if pod.get("status", {}).get("podIP") in nodes.alive}
         self._joined = (self._joined | alive) & by_uid.keys()
@@ -100,11 +113,46 @@ class LostPods:
         self._since = {uid: self._since.get(uid, now) for uid in lost}
         for uid, pod in lost.items():
             if not _started(pod) or now - self._since[uid] >= CONFIRM_S:
-                self._delete(pod)
+                if is_lost(pod, time.time()) or not self._release(pod):
+                    self._delete(pod)
+                else:
+                    self._released[uid] = (now, frozenset(by_uid))
                 if uid not in self._noted:
                     self._noted.add(uid)
                     node = pod.get("spec", {}).get("nodeName", "its node")
                     self._note(f"{node} no longer answers; its pod {pod['metadata']['name']} is replaced")
+        self._delete_released(released, by_uid, now)
+
+    def _delete_released(
+        self, released: Mapping[str, Document], others: Mapping[str, Document], now: float
+    ) -> None:
+        """Delete the released pods whose replacements are placed, and those that have waited long enough."""
+        placed = all(pod.get("spec", {}).get("nodeName") for pod in others.values())
+        # Another process may have released a pod: its replacement is then unknown.
+        every = frozenset(others)
+        self._released |= dict.fromkeys(released.keys() - self._released.keys(), (now, every))
+        for uid, pod in released.items():
+            since, before = self._released[uid]
+            replaced = placed and len(others.keys() - before) > 0
+            if replaced or is_lost(pod, time.time()) or now - since >= RELEASED_S:
+                self._delete(pod)
+
+
+def is_released(pod: Document) -> bool:
+    """Whether KubeRay counts a pod no longer, because its node was lost."""
+    return str(pod["metadata"].get("labels", {}).get(CLUSTER_LABEL, "")).endswith(RELEASED)
+
+
+def selector(cluster: str) -> str:
+    """Selects the pods of a Ray cluster, and those that were released."""
+    return f"{CLUSTER_LABEL} in ({cluster},{cluster}{RELEASED})"
+
+
+def release_patch(pod: Document) -> dict[str, Any]:
+    """The merge patch that releases this very pod."""
+    metadata = pod["metadata"]
+    label = f"{metadata['labels'][CLUSTER_LABEL]}{RELEASED}"
+    return {"metadata": {"uid": metadata["uid"], "labels": {CLUSTER_LABEL: label}}}
 
 
 def delete_options(pod: Document) -> dict[str, Any]:
