@@ -32,7 +32,7 @@ stores: setup # Build the S3 gateway, the GCS server and Azurite for tests and b
 	@$(VENV)/python -m trainfleet.local_cluster.stores
 
 test: stores ## Every test except the long ones; no root, no account
-	@$(VENV)/python -m pytest -m "not deep and not launch" -n 3 --dist worksteal
+	@$(VENV)/python -m pytest -m "not deep and not launch" -n 3 --dist worksteal --durations 25
 	@$(VENV)/python -m pytest -m "launch and not deep"
 
 test-deep: stores ## The long tests: ten kills, a fault at every resource

@@ -67,8 +67,12 @@ def test_a_run_resumes_from_its_newest_checkpoint_after_losing_a_process(
 
 @pytest.mark.parametrize(
     "fault",
-    [kill_operator, kill_api_server, stop_store, cut_workers_off],
-    ids=["operator", "api-server", "store", "network"],
+    [
+        pytest.param(kill_operator, id="operator"),
+        pytest.param(kill_api_server, id="api-server"),
+        pytest.param(stop_store, id="store"),
+        pytest.param(cut_workers_off, id="network", marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_continues_without_a_restart_when_a_service_is_lost(
     fault: Callable[[Place], None], place: Place, run: Launch, record_property: Note

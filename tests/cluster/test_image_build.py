@@ -101,6 +101,7 @@ def arguments(values: dict[str, str]) -> list[str]:
     return [f"--build-arg={name}={value}" for name, value in values.items()]
 
 
+@pytest.mark.slow
 def test_the_infiniband_image_has_loadable_libraries_and_the_topology_files(
     on_stand_in: Builder, topologies: dict[str, str], tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ def test_a_missing_image_is_reported_and_the_run_is_removed(place: Place) -> Non
     place.clean()
 
 
+@pytest.mark.slow
 def test_an_exhausted_quota_is_reported_and_the_launch_times_out(place: Place) -> None:
     quota = {
         "apiVersion": "v1",

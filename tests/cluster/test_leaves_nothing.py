@@ -132,6 +132,7 @@ def test_down_leaves_nothing_after_up_was_killed(before: dict[str, Any], moment:
     assert_gone(before, inside)
 
 
+@pytest.mark.slow
 def test_a_killed_build_of_the_images_leaves_no_process_and_the_next_up_builds_them(
     before: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,6 +116,7 @@ def test_the_local_stack_is_rehearsed_next_to_the_namespace_of_the_store(
     assert objects() == before
 
 
+@pytest.mark.slow
 def test_an_existing_namespace_is_used_on_the_local_cluster_and_refused_on_one_of_your_own(
     tmp_path: Path, cluster: Cluster, target: Target
 ) -> None:
