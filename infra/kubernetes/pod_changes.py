@@ -1,6 +1,6 @@
 """What the account of training pods may change of a pod: only the label by which KubeRay counts it.
 
-RBAC knows no fields, and the right to patch a pod includes its image, with which code would run with another
+RBAC cannot tell fields apart, and the right to patch a pod includes its image: code would run with another
 run's secrets. Enforced by the API server (ValidatingAdmissionPolicy, Kubernetes 1.30).
 """
 
@@ -23,7 +23,7 @@ RULES = {
     **{f"object.metadata.?{field} == oldObject.metadata.?{field}": field for field in KEPT},
     "variables.after.all(key, key in variables.before)": "labels by a new one",
     "variables.before.all(key, key in variables.after && (variables.after[key] == variables.before[key] || "
-    "(key == 'ray.io/cluster' && variables.after[key] == variables.before[key] + '.lost')))": "labels",
+    "(key == 'ray.io/cluster' && variables.after[key] == 'trainfleet.lost')))": "labels",
 }
 """CEL expressions that must hold, and what would be changed otherwise."""
 

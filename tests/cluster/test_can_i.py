@@ -219,7 +219,7 @@ def labelled(api: Api) -> Iterator[str]:
         ({"metadata": {"labels": {"app": "added"}}}, "labels by a new one"),
         ({"metadata": {"labels": {"ray.io/cluster": "another"}}}, "labels"),
         ({"metadata": {"labels": {"ray.io/cluster": None}}}, "labels"),
-        ({"metadata": {"labels": {"ray.io/cluster": "tried.lost"}}}, ""),
+        ({"metadata": {"labels": {"ray.io/cluster": "trainfleet.lost"}}}, ""),
     ],
 )  # fmt: skip
 def test_training_pods_may_change_only_the_label_by_which_a_pod_is_counted(
@@ -239,7 +239,7 @@ def test_training_pods_may_change_only_the_label_by_which_a_pod_is_counted(
     assert "pod/tried patched" in as_account("trainer", cluster, api, *arguments)
     found = api.get("/api/v1/namespaces/training/pods/tried")
     assert found is not None
-    assert found["metadata"]["labels"] == {"ray.io/cluster": "tried.lost", "trainfleet.io/run": "tried"}
+    assert found["metadata"]["labels"] == {"ray.io/cluster": "trainfleet.lost", "trainfleet.io/run": "tried"}
 
 
 def test_pod_security_rejects_a_privileged_pod(cluster: Cluster, api: Api) -> None:

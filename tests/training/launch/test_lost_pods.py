@@ -240,7 +240,7 @@ def test_the_submitter_deletes_a_lost_pod_of_its_own_cluster(
     pods = "/api/v1/namespaces/training/pods"
     assert asked[:3] == (
         "GET",
-        f"{pods}?labelSelector=ray.io%2Fcluster+in+%28tf-run-abcde%2Ctf-run-abcde.lost%29",
+        f"{pods}?labelSelector=ray.io%2Fcluster+in+%28tf-run-abcde%2Ctrainfleet.lost%29",
         "Bearer secret-token",
     )
     assert deleted[:2] == ("DELETE", f"{pods}/worker")
@@ -291,7 +291,7 @@ def test_the_submitter_releases_a_pod_that_ray_has_given_up(
     assert patched[1:] == (
         "/api/v1/namespaces/training/pods/two",
         "Bearer secret-token",
-        {"metadata": {"uid": "uid-two", "labels": {"ray.io/cluster": "tf-run-abcde.lost"}}},
+        {"metadata": {"uid": "uid-two", "labels": {"ray.io/cluster": "trainfleet.lost"}}},
     )
     assert ("type", "application/merge-patch+json", "", None) in api.asked
     assert list(api.pods) == left

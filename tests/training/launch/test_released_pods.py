@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.training.launch.kuberay_launches import run_spec
 from tests.training.launch.test_lost_pods import nodes, pod, running
-from trainfleet.training.launch.remote.lost_pods import LostPods, is_released, release_patch, selector
+from trainfleet.training.launch.kuberay.pods import worker_pod
+from trainfleet.training.launch.remote.lost_pods import LostPods, is_of, is_released, release_patch, selector
 from trainfleet.training.launch.remote.ray_nodes import RayNodes
 
 BOTH, LOST = nodes("10.0.0.1 10.0.0.2"), nodes("10.0.0.1", "10.0.0.2")
@@ -53,7 +55,10 @@ class Pods:
 def member(name: str, address: str, phase: str = "Running") -> dict[str, Any]:
     """A pod of the cluster `rc`."""
     found = running(name, f"10.0.0.{address}", phase)
-    found["metadata"]["labels"] = {"ray.io/cluster": "rc", "app": "kept"}
+    found["metadata"] |= {
+        "labels": {"ray.io/cluster": "rc", "app": "kept"},
+        "ownerReferences": [{"kind": "RayCluster", "name": "rc"}],
+    }
     return found
 
 
@@ -110,6 +115,26 @@ def test_a_pod_that_another_process_has_released_is_deleted_after_a_while(releas
 
 def test_a_released_pod_belongs_to_no_cluster_and_is_found_all_the_same(released: Pods) -> None:
     two = released.pods["two"]["metadata"]["labels"]
-    assert two == {"ray.io/cluster": "rc.lost", "app": "kept"}
+    assert two == {"ray.io/cluster": "trainfleet.lost", "app": "kept"}
     assert [is_released(each) for each in released.pods.values()] == [False, True]
-    assert selector("rc") == "ray.io/cluster in (rc,rc.lost)"
+    assert selector("rc") == "ray.io/cluster in (rc,trainfleet.lost)"
+    for name, expected in (("rc", True), ("rc-2", False)):
+        assert is_of(name, released.pods["two"]) is expected
+    assert is_of("rc", released.pods["one"])
+
+
+def test_a_worker_avoids_the_nodes_of_released_pods(released: Pods) -> None:
+    affinity = worker_pod(run_spec())["spec"]["affinity"]["podAntiAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
+    wanted = term["labelSelector"]["matchLabels"].items()
+    avoided = [wanted <= each["metadata"]["labels"].items() for each in released.pods.values()]
+    assert (avoided, term["topologyKey"]) == ([False, True], "kubernetes.io/hostname")
+
+
+def test_pods_are_looked_at_more_often_while_one_is_to_be_replaced(released: Pods) -> None:
+    assert not Pods().watcher.waiting
+    assert released.watcher.waiting
+    released.replace(placed=True)
+    assert released.look(10) == ["delete two"]
+    released.look(11)
+    assert not released.watcher.waiting

@@ -16,13 +16,14 @@ from typing import Any
 from trainfleet.training.launch.remote.lost_pods import (
     LostPods,
     delete_options,
+    is_of,
     release_patch,
     selector,
 )
 from trainfleet.training.launch.remote.ray_nodes import RayNodes, ray_nodes
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-POLL_INTERVAL_S = 3.0
+POLL_INTERVAL_S, URGENT_INTERVAL_S = 3.0, 1.0
 TIMEOUT_S = 10.0
 
 
@@ -39,23 +40,29 @@ class LostPodWatcher:
     def __init__(
         self, cluster: str, dashboard: str, note: Callable[[str], Any], account: Path = ACCOUNT
     ) -> None:
-        self._account, self._selector = account, selector(cluster)
+        self._account, self._cluster = account, cluster
         self._dashboard = dashboard
         address = f"{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ['KUBERNETES_SERVICE_PORT']}"
         namespace = (account / "namespace").read_text(encoding="utf-8").strip()
         self._pods = f"https://{address}/api/v1/namespaces/{namespace}/pods"
         self._lost = LostPods(self._delete, note, release=self._release)
 
+    @property
+    def interval_s(self) -> float:
+        """How long to wait before the next look, in seconds: less while a pod is to be replaced."""
+        return URGENT_INTERVAL_S if self._lost.waiting else POLL_INTERVAL_S
+
     def look(self) -> bool:
         """Look once; False if the account has no right to, and looking again is useless."""
         import requests
 
         try:
-            answer = self._call("GET", self._pods, params={"labelSelector": self._selector})
+            answer = self._call("GET", self._pods, params={"labelSelector": selector(self._cluster)})
             if answer.status_code == requests.codes.forbidden:
                 return False
             answer.raise_for_status()
-            self._lost.look(answer.json()["items"], self._nodes())
+            pods = [pod for pod in answer.json()["items"] if is_of(self._cluster, pod)]
+            self._lost.look(pods, self._nodes())
         except (requests.RequestException, OSError, ValueError):
             pass  # the API server restarts, or cannot be reached for now
         return True
@@ -108,6 +115,6 @@ def start(cluster: str, dashboard: str, note: Callable[[str], Any]) -> None:
 
     def watch() -> None:
         while watcher.look():
-            again.wait(POLL_INTERVAL_S)
+            again.wait(watcher.interval_s)
 
     threading.Thread(target=watch, daemon=True, name="lost-pods").start()

@@ -7,7 +7,8 @@ still runs there can join no rank again, and the kubelet ends it once the node a
 Kubernetes notices such a node after 50 s. Ray's head notices it earlier, and never takes a node back that it
 has given up. Until Kubernetes notices, the scheduler may place the replacement on the same node. Such a pod
 is therefore released first: with another value of the label by which KubeRay counts a cluster's pods, it is
-replaced while it still takes its share of the node. It is deleted once the replacement is placed.
+replaced while it still takes its share of the node, which workers avoid meanwhile (`avoid_lost_nodes`). It is
+deleted once the replacement is placed.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ OVERDUE_S = 120.0
 RELEASED_S = 30.0
 """How long a released pod is kept if no replacement is placed. By then Kubernetes has noticed a lost node."""
 CLUSTER_LABEL = "ray.io/cluster"
-RELEASED = ".lost"
-"""Ends the label's value on a released pod. No Ray cluster has a dot in its name."""
+RELEASED = "trainfleet.lost"
+"""The label's value on a released pod. No Ray cluster has a dot in its name."""
 
 
 def is_lost(pod: Document, now: float) -> bool:
@@ -96,6 +97,11 @@ class LostPods:
         self._noted: set[str] = set()
         self._released: dict[str, tuple[float, frozenset[str]]] = {}
 
+    @property
+    def waiting(self) -> bool:
+        """Whether a pod looked lost, or was released and not deleted, when they were looked at last."""
+        return bool(self._since or self._released)
+
     def look(self, pods: Iterable[Document], nodes: RayNodes | None = None) -> None:
         """Look at the pods of a run, and at Ray's nodes where they are known, as they are now."""
         now, nodes = self._clock(), nodes or RayNodes()
@@ -130,6 +136,9 @@ class LostPods:
         placed = all(pod.get("spec", {}).get("nodeName") for pod in others.values())
         # Another process may have released a pod: its replacement is then unknown.
         every = frozenset(others)
+        self._released = {
+            uid: seen for uid, seen in self._released.items() if uid in released or uid in others
+        }
         self._released |= dict.fromkeys(released.keys() - self._released.keys(), (now, every))
         for uid, pod in released.items():
             since, before = self._released[uid]
@@ -140,19 +149,32 @@ class LostPods:
 
 def is_released(pod: Document) -> bool:
     """Whether KubeRay counts a pod no longer, because its node was lost."""
-    return str(pod["metadata"].get("labels", {}).get(CLUSTER_LABEL, "")).endswith(RELEASED)
+    return pod["metadata"].get("labels", {}).get(CLUSTER_LABEL) == RELEASED
 
 
 def selector(cluster: str) -> str:
-    """Selects the pods of a Ray cluster, and those that were released."""
-    return f"{CLUSTER_LABEL} in ({cluster},{cluster}{RELEASED})"
+    """Selects the pods of a Ray cluster, and the released pods of all clusters."""
+    return f"{CLUSTER_LABEL} in ({cluster},{RELEASED})"
+
+
+def is_of(cluster: str, pod: Document) -> bool:
+    """Whether a pod that the selector found is of this cluster, or was."""
+    owners = pod["metadata"].get("ownerReferences", ())
+    return not is_released(pod) or any(each["name"] == cluster for each in owners)
 
 
 def release_patch(pod: Document) -> dict[str, Any]:
     """The merge patch that releases this very pod."""
-    metadata = pod["metadata"]
-    label = f"{metadata['labels'][CLUSTER_LABEL]}{RELEASED}"
-    return {"metadata": {"uid": metadata["uid"], "labels": {CLUSTER_LABEL: label}}}
+    return {"metadata": {"uid": pod["metadata"]["uid"], "labels": {CLUSTER_LABEL: RELEASED}}}
+
+
+def avoid_lost_nodes() -> dict[str, Any]:
+    """The anti-affinity of a worker: not to the node of a released pod, of whichever cluster."""
+    term = {
+        "labelSelector": {"matchLabels": {CLUSTER_LABEL: RELEASED}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
 
 
 def delete_options(pod: Document) -> dict[str, Any]:
