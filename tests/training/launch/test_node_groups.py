@@ -92,8 +92,8 @@ def test_a_pod_prefers_the_capacities_in_their_order_and_may_run_on_all(pod_of: 
 
 
 @pytest.mark.parametrize("pod_of", [kuberay_pod, sky_pod])
-def test_a_pod_on_a_pool_with_one_capacity_has_no_affinity(pod_of: Any) -> None:
-    assert "affinity" not in pod_of(platform())[0]
+def test_a_pod_on_a_pool_with_one_capacity_prefers_no_node(pod_of: Any) -> None:
+    assert not {"nodeAffinity", "podAffinity"} & pod_of(platform())[0].get("affinity", {}).keys()
 
 
 @pytest.mark.parametrize("pod_of", [kuberay_pod, sky_pod])
