@@ -7,17 +7,20 @@ several things.
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 import yaml
 
 from tests.cluster.conftest import until
+from tests.cluster.faults import Note, show
 from tests.cluster.launches import document, losses
 from tests.cluster.sky_place import FAR, NEAR, TWO, Place, granted, place
 from tests.training.user_code import FEW_STEPS, write_page
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 __all__ = ["place"]
+MOVES = range(int(os.environ.get("TRAINFLEET_REPEATS", "1")))
 TINY_POD = ("scaling.workers=1", "scaling.cpus_per_worker=0.25")
 
 
@@ -99,24 +102,27 @@ def test_a_workload_edited_in_a_scratch_folder_runs_without_an_image_build(place
 
 
 @pytest.mark.deep
+@pytest.mark.parametrize("number", MOVES)
 def test_a_managed_job_that_loses_its_context_moves_with_the_losses_of_a_local_run(
-    place: Place,
+    number: int, place: Place, record_property: Note
 ) -> None:
+    run, local = f"cut-{number}", f"h-cut-{number}"
     fsdp = ("strategy=fsdp", "steps=240", "log.every=20", "checkpoint.every=20", "validation.every=240")
-    with place.launched("cut", NEAR, FAR, more=(*TWO, *fsdp, "--managed")) as launch:
+    with place.launched(run, NEAR, FAR, more=(*TWO, *fsdp, "--managed")) as launch:
         launch.reach(60)
         with place.closed(NEAR):
             place.cluster.kubectl("-n", NEAR, "delete", "pods", "--all", "--grace-period=0", "--force")
             assert launch.process.wait(900) == 0, launch.output
-    (move,) = place.record("cut")["launches"][-1]["moves"]
+    (move,) = place.record(run)["launches"][-1]["moves"]
+    show(record_property, "fsdp: moved to another cluster", **move["seconds"])
     assert (move["from"], move["to"]) == (NEAR, FAR)
     assert list(move["seconds"]) == ["noticed", "placed", "set_up", "resumed"]
     assert move["text"] in launch.output
-    starts = [start["from_step"] for start in place.record("cut")["starts"]]
+    starts = [start["from_step"] for start in place.record(run)["starts"]]
     assert starts[0] == 0
     assert starts[-1] >= 40, "it did not resume from a checkpoint"
-    again = place.launch("cut", NEAR, FAR, more=(*TWO, *fsdp))
-    assert losses(document(again.stdout)) == losses(place.here("h-cut", *fsdp)), (
+    again = place.launch(run, NEAR, FAR, more=(*TWO, *fsdp))
+    assert losses(document(again.stdout)) == losses(place.here(local, *fsdp)), (
         "a second launch of a finished run reports other losses"
     )
     place.gone()
