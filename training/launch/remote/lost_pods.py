@@ -149,7 +149,7 @@ class LostPods:
 
 def is_released(pod: Document) -> bool:
     """Whether KubeRay counts a pod no longer, because its node was lost."""
-    return pod["metadata"].get("labels", {}).get(CLUSTER_LABEL) == RELEASED
+    return bool(pod["metadata"].get("labels", {}).get(CLUSTER_LABEL) == RELEASED)
 
 
 def selector(cluster: str) -> str:
