@@ -218,17 +218,22 @@ def stored_result(record: Mapping[str, Any]) -> dict[str, Any]:
     return {"resumed_from": 0, **record.get("result", {}), **known}
 
 
-def finished_meanwhile(reported: Reported, run_dir: Path, recipe: Recipe) -> bool:
-    """Whether a run that its launcher lost has finished, as its files say. Then its result is reported.
+def ended_meanwhile(reported: Reported, run_dir: Path, recipe: Recipe) -> str:
+    """How a run ended that its launcher lost: finished, stopped, or empty if its files do not say it. Its
+    result is then reported.
 
     A launcher that was suspended comes back after the machines of the run have been released.
     """
     record = read_run(run_dir)
-    if not is_finished(record, recipe):
-        return False
+    launches = record.get("launches", [])
+    # A run that has not started since is still as an earlier launch left it.
+    started = launches and len(record.get("starts", [])) > launches[-1].get("starts_before", 0)
+    stopped = started and record.get("status") == "stopped"
+    if not stopped and not is_finished(record, recipe):
+        return ""
     reported.result, reported.error = stored_result(record), None
     reported.crashes.clear()
-    return True
+    return str(record["status"])
 
 
 def require_same_recipe(run_dir: Path, recipe: Recipe, allowed: tuple[str, ...]) -> None:

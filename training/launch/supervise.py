@@ -199,8 +199,8 @@ class _Launch:
         if remote:
             with _store_errors_ignored(status != "finished"):
                 storage.fetch()
-            if status == "failed" and run_record.finished_meanwhile(reported, run_dir, self.recipe):
-                status = "finished"
+            if status == "failed":
+                status = run_record.ended_meanwhile(reported, run_dir, self.recipe) or status
         run_record.end(run_dir, launches, reported, status, seconds)
         run_record.record_for_others(storage, launches)
         run_record.save_report(run_dir)

@@ -165,6 +165,23 @@ def test_a_run_that_finished_while_its_launcher_was_away_has_not_failed(
     assert "error" not in last
 
 
+@pytest.mark.parametrize(("starts", "code", "status"), [(1, 130, "stopped"), (0, 1, "failed")])
+def test_a_run_that_stopped_while_its_launcher_was_away_has_stopped(
+    starts: int, code: int, status: str, launch: Callable[..., Launch]
+) -> None:
+    """A run that has not started since was stopped by an earlier launch."""
+    one = launch()
+    file = one.run.parent / "runs" / "lm-tiny" / "run.json"
+    record = json.loads(file.read_text())
+    stored = {"status": "stopped", "asked": 0, "step": 20, "metrics": {}, "baseline": {}}
+    file.write_text(json.dumps(record | stored | {"starts": [{"from_step": 0}] * starts}))
+    one.run.with_name(launch_elsewhere.FAILS).touch()
+    one.process.send_signal(signal.SIGTERM)
+    assert one.ended()[0] == code, one.output()
+    assert ("stopped after step 20, which is saved" in one.output()) is bool(starts)
+    assert json.loads(file.read_text())["launches"][-1]["status"] == status
+
+
 def test_ctrl_c_without_a_terminal_stops_the_run(launch: Callable[..., Launch]) -> None:
     one = launch()
     one.process.send_signal(signal.SIGINT)
