@@ -126,8 +126,8 @@ def test_a_released_pod_belongs_to_no_cluster_and_is_found_all_the_same(released
 def test_a_worker_avoids_the_nodes_of_released_pods(released: Pods) -> None:
     affinity = worker_pod(run_spec())["spec"]["affinity"]["podAntiAffinity"]
     (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
-    wanted = term["labelSelector"]["matchLabels"].items()
-    avoided = [wanted <= each["metadata"]["labels"].items() for each in released.pods.values()]
+    selected = term["labelSelector"]["matchLabels"].items()
+    avoided = [selected <= each["metadata"]["labels"].items() for each in released.pods.values()]
     assert (avoided, term["topologyKey"]) == ([False, True], "kubernetes.io/hostname")
 
 
