@@ -289,7 +289,7 @@ def homes(three: Cluster, space: str) -> list[str]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_the_pods_of_a_stopped_node_are_recreated_elsewhere(three: Cluster, space: str) -> None:
     lost = "trainfleet-three-node2"
     make(three, space, deployment("moves", lost))
