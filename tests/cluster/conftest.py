@@ -6,6 +6,7 @@ a running cluster to reuse and keep. Tests that break a cluster start their own,
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -99,6 +100,20 @@ def with_kubectl(here: Cluster) -> Cluster:
     """Append the cluster's kubectl to PATH: tests and SkyPilot call it."""
     os.environ["PATH"] += f":{here.state.file('bin')}"
     return here
+
+
+@contextlib.contextmanager
+def cluster_with_queue(default: str) -> Iterator[Cluster]:
+    """A cluster with Kueue, or the one that TRAINFLEET_TEST_CLUSTER names."""
+    name = os.environ.get("TRAINFLEET_TEST_CLUSTER", default)
+    here = Cluster(name, trainfleet)
+    if name == default:
+        done = trainfleet("cluster", "up", "--name", name, "--queue", timeout=2700)
+        assert done.returncode == 0, done.stderr
+    assert here.state.queue, f"{name} has no queue: trainfleet cluster up --queue --name {name}"
+    yield with_kubectl(here)
+    if name == default:
+        assert trainfleet("cluster", "down", "--name", name).returncode == 0
 
 
 @pytest.fixture(scope="session")

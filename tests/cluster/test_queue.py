@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import ssl
@@ -17,7 +16,7 @@ from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 import pytest
 
 from tests.cluster import sky_place
-from tests.cluster.conftest import Cluster, trainfleet, until, with_kubectl
+from tests.cluster.conftest import Cluster, cluster_with_queue, trainfleet, until
 from tests.cluster.launches import LONG, Place, document, fill, launched, losses
 from trainfleet.infra.kubernetes.names import QUEUE, QUEUE_NAMESPACE
 from trainfleet.local_cluster.store import gateway, grant_access
@@ -35,16 +34,8 @@ ONE_RUN = "1000m"
 
 @pytest.fixture(scope="module")
 def queue_cluster() -> Iterator[Cluster]:
-    """A cluster with Kueue, or the one that TRAINFLEET_TEST_CLUSTER names."""
-    name = os.environ.get("TRAINFLEET_TEST_CLUSTER", NAME)
-    here = Cluster(name, trainfleet)
-    if name == NAME:
-        done = trainfleet("cluster", "up", "--name", name, "--queue", timeout=2700)
-        assert done.returncode == 0, done.stderr
-    assert here.state.queue, f"{name} has no queue: trainfleet cluster up --queue --name {name}"
-    yield with_kubectl(here)
-    if name == NAME:
-        assert trainfleet("cluster", "down", "--name", NAME).returncode == 0
+    with cluster_with_queue(NAME) as here:
+        yield here
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,12 @@ are scheduled to them and run nothing.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from tests.cluster.conftest import Cluster, trainfleet, until, with_kubectl
+from tests.cluster.conftest import Cluster, cluster_with_queue, trainfleet, until
 from tests.cluster.launches import Launch, Place, fill, launched
 from trainfleet.infra.outputs.contract import load_outputs
 from trainfleet.local_cluster import fake_nodes
@@ -33,16 +32,8 @@ STORE_PORT = 9000
 
 @pytest.fixture(scope="module")
 def topology_cluster() -> Iterator[Cluster]:
-    """A cluster with Kueue, or the one that TRAINFLEET_TEST_CLUSTER names."""
-    name = os.environ.get("TRAINFLEET_TEST_CLUSTER", NAME)
-    here = Cluster(name, trainfleet)
-    if name == NAME:
-        done = trainfleet("cluster", "up", "--name", name, "--queue", timeout=2700)
-        assert done.returncode == 0, done.stderr
-    assert here.state.queue, f"{name} has no queue: trainfleet cluster up --queue --name {name}"
-    yield with_kubectl(here)
-    if name == NAME:
-        assert trainfleet("cluster", "down", "--name", NAME).returncode == 0
+    with cluster_with_queue(NAME) as here:
+        yield here
 
 
 def applied(cluster: Cluster, topology: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:

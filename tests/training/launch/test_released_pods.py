@@ -8,8 +8,17 @@ import pytest
 
 from tests.training.launch.kuberay_launches import run_spec
 from tests.training.launch.test_lost_pods import nodes, pod, running
+from trainfleet.infra.kubernetes import pod_changes
 from trainfleet.training.launch.kuberay.pods import worker_pod
-from trainfleet.training.launch.remote.lost_pods import LostPods, is_of, is_released, release_patch, selector
+from trainfleet.training.launch.remote.lost_pods import (
+    CLUSTER_LABEL,
+    RELEASED,
+    LostPods,
+    is_of,
+    is_released,
+    release_patch,
+    selector,
+)
 from trainfleet.training.launch.remote.ray_nodes import RayNodes
 
 BOTH, LOST = nodes("10.0.0.1 10.0.0.2"), nodes("10.0.0.1", "10.0.0.2")
@@ -121,6 +130,11 @@ def test_a_released_pod_belongs_to_no_cluster_and_is_found_all_the_same(released
     for name, expected in (("rc", True), ("rc-2", False)):
         assert is_of(name, released.pods["two"]) is expected
     assert is_of("rc", released.pods["one"])
+
+
+def test_the_policy_of_the_platform_allows_this_release_and_no_other() -> None:
+    (rule,) = (rule for rule, what in pod_changes.RULES.items() if what == "labels")
+    assert f"key == '{CLUSTER_LABEL}' && variables.after[key] == '{RELEASED}'" in rule
 
 
 def test_a_worker_avoids_the_nodes_of_released_pods(released: Pods) -> None:

@@ -6,7 +6,6 @@ follows the run: on a cluster without Trainfleet's accounts the submitter has no
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -86,7 +85,7 @@ class LostPodWatcher:
 
         url = f"{self._pods}/{pod['metadata']['name']}"
         kind = {"Content-Type": "application/merge-patch+json"}
-        answer = self._call("PATCH", url, data=json.dumps(release_patch(pod)), headers=kind)
+        answer = self._call("PATCH", url, json=release_patch(pod), headers=kind)
         if answer.status_code in {requests.codes.forbidden, requests.codes.unprocessable_entity}:
             return False
         answer.raise_for_status()

@@ -134,15 +134,15 @@ class LostPods:
     ) -> None:
         """Delete the released pods whose replacements are placed, and those that have waited long enough."""
         placed = all(pod.get("spec", {}).get("nodeName") for pod in others.values())
-        # Another process may have released a pod: its replacement is then unknown.
-        every = frozenset(others)
         self._released = {
             uid: seen for uid, seen in self._released.items() if uid in released or uid in others
         }
-        self._released |= dict.fromkeys(released.keys() - self._released.keys(), (now, every))
+        # Another process may have released a pod: its replacement is then unknown.
+        unknown = released.keys() - self._released.keys()
+        self._released |= dict.fromkeys(unknown, (now, frozenset(others)))
         for uid, pod in released.items():
             since, before = self._released[uid]
-            replaced = placed and len(others.keys() - before) > 0
+            replaced = placed and bool(others.keys() - before)
             if replaced or is_lost(pod, time.time()) or now - since >= RELEASED_S:
                 self._delete(pod)
 
