@@ -22,6 +22,7 @@ from trainfleet.training.launch.request import Target
 from trainfleet.training.recipe.changes import differences
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.recipe.validation import check
+from trainfleet.training.runs.listing import real_launches
 from trainfleet.training.runs.reader import last_sign, read_recipe, read_rows, read_run
 from trainfleet.training.runs.storage import HOME, RunStorage
 from trainfleet.training.runtime import local_resources
@@ -225,10 +226,11 @@ def ended_meanwhile(reported: Reported, run_dir: Path, recipe: Recipe) -> str:
     A launcher that was suspended comes back after the machines of the run have been released.
     """
     record = read_run(run_dir)
-    launches = record.get("launches", [])
-    # A run that has not started since is still as an earlier launch left it.
-    started = launches and len(record.get("starts", [])) > launches[-1].get("starts_before", 0)
-    stopped = started and record.get("status") == "stopped"
+    # A run that has not started since its launch is still as an earlier launch left it. Following a run is no
+    # launch of it, and elsewhere than where it was launched the launch may be unknown.
+    launches = real_launches(record)
+    starts_before = launches[-1].get("starts_before", 0) if launches else 0
+    stopped = record.get("status") == "stopped" and len(record.get("starts", [])) > starts_before
     if not stopped and not is_finished(record, recipe):
         return ""
     reported.result, reported.error = stored_result(record), None

@@ -182,6 +182,22 @@ def test_a_run_that_stopped_while_its_launcher_was_away_has_stopped(
     assert json.loads(file.read_text())["launches"][-1]["status"] == status
 
 
+def test_a_run_that_stopped_while_attach_was_away_has_stopped(launch: Callable[..., Launch]) -> None:
+    """It started before `runs attach` followed it."""
+    first = launch()
+    first.process.send_signal(signal.SIGTERM)
+    assert first.ended()[0] == 0, first.output()
+    file = first.run.parent / "runs" / "lm-tiny" / "run.json"
+    stored = {"status": "stopped", "asked": 0, "step": 20, "metrics": {}, "baseline": {}}
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"starts": [{"from_step": 0}]}))
+    one = launch(attached=True)
+    file.write_text(json.dumps(json.loads(file.read_text()) | stored))
+    one.run.with_name(launch_elsewhere.FAILS).touch()
+    one.process.send_signal(signal.SIGTERM)
+    assert one.ended()[0] == 130, one.output()
+    assert "stopped after step 20, which is saved" in one.output()
+
+
 def test_ctrl_c_without_a_terminal_stops_the_run(launch: Callable[..., Launch]) -> None:
     one = launch()
     one.process.send_signal(signal.SIGINT)
