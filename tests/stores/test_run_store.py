@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import platform
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.stores.running import Running
+from trainfleet.errors import InputError
 from trainfleet.training.launch.control import RunControl
 from trainfleet.training.launch.find_run import find_run
 from trainfleet.training.launch.local_control import LocalControl
+from trainfleet.training.launch.ray_up.checks import require_free
 from trainfleet.training.launch.remote.where import Where
 from trainfleet.training.launch.sky.control import SkyControl
 from trainfleet.training.recipe.schema import Recipe
@@ -99,3 +106,27 @@ def test_runs_elsewhere_are_listed_as_their_bucket_tells(
     (unknown,) = list_folder(tmp_path / "runs")
     assert unknown.state == "unknown"
     assert unknown.message
+
+
+@pytest.mark.parametrize(
+    ("launch", "free"),
+    [
+        ({}, False),
+        ({"status": "detached"}, False),
+        ({"status": "failed"}, True),
+        ({"at": "2026-11-01T09:50:00+00:00"}, True),  # longer ago than it may wait for its machines
+        ({"host": platform.node()}, False),
+        ({"host": platform.node(), "pid_started": 1.0}, True),  # its launcher was killed
+    ],
+)
+@pytest.mark.parametrize("store_server", ["s3"], indirect=True)
+def test_ray_up_starts_no_machines_while_another_launch_of_the_run_may_start_them(
+    launch: dict[str, Any], free: bool, tmp_path: Path, tiny: Make, store_server: Running, prefix: str
+) -> None:
+    recipe = tiny(f"storage={store_server.url(prefix)}")
+    two_minutes_ago = (datetime.now(UTC) - timedelta(minutes=2)).isoformat(timespec="seconds")
+    now = LAUNCH | {"at": two_minutes_ago, "on": "ray-up", "pid": os.getpid()}
+    RunStorage(recipe, tmp_path, lambda *_: None).record_launch(now | launch)
+    expected = "ada launched it on .* 2m0.s ago, and may be starting its machines"
+    with contextlib.nullcontext() if free else pytest.raises(InputError, match=expected):
+        require_free(recipe.home_url(), within_s=1800)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import platform
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from trainfleet.errors import InputError, MissingToolError, Problem
 from trainfleet.training.launch.ray_up.cluster_yaml import Document, cluster_document, cluster_files
 from trainfleet.training.launch.ray_up.run_spec import RunSpec
 from trainfleet.training.runs.listing import RETRY, read_info
-from trainfleet.training.runtime.run_lock import started_elsewhere
+from trainfleet.training.runtime.progress import duration
+from trainfleet.training.runtime.run_lock import IN_PROGRESS, started_elsewhere
 from trainfleet.training.stores import open_store
 
 SSH = (
@@ -69,16 +75,40 @@ def ready_for(run: RunSpec) -> None:
         raise InputError("a host cannot be used", problems)
 
 
-def require_free(home: str) -> None:
-    """Check that no other launch trains this run: starting Ray on its machines again would end it.
+def require_free(home: str, within_s: float) -> None:
+    """Check that no other launch trains this run or starts its machines: starting Ray on them again would end
+    it.
+
+    Args:
+        home: the folder or URL of the run.
+        within_s: how long a launch may wait for its machines. Until then, a launch elsewhere without a first
+            step counts as alive.
 
     Raises:
-        InputError: another launch renews the run's lease.
+        InputError: another launch renews the run's lease, or may be starting its machines.
     """
-    store = open_store(home, RETRY)
-    info = read_info(store, home.rpartition("/")[2])
-    if info is not None and info.state == "running":
+    info = read_info(open_store(home, RETRY), home.rpartition("/")[2])
+    if info is None:
+        return
+    if info.state == "running":
         raise started_elsewhere(info.name, home)
+    age = info.age_s()
+    if info.state == "not started" and age is not None and age < within_s and _may_be_alive(info.launch):
+        who, host = info.owner or "another user", info.launch.get("host", "another machine")
+        what = f"{who} launched it on {host} {duration(age)} ago, and may be starting its machines"
+        fix = f"wait for its first step; if that launch has ended, {duration(within_s - age)}; or --run NAME"
+        raise InputError(IN_PROGRESS, [Problem(home, what, fix)])
+
+
+def _may_be_alive(launch: Mapping[str, Any]) -> bool:
+    """Whether the launcher of a launch may run, or has left its run to its machines."""
+    if launch.get("host") != platform.node() or launch.get("status") == "detached":
+        return True
+    try:
+        started = psutil.Process(int(launch.get("pid", 0))).create_time()
+    except psutil.NoSuchProcess:
+        return False
+    return abs(started - float(launch.get("pid_started", started))) < 1.0
 
 
 def _host_problems(run: RunSpec, host: str) -> list[Problem]:

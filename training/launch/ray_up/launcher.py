@@ -33,8 +33,9 @@ class RayUp(Launcher[RayUpOptions]):
         from trainfleet.training.launch.ray_up.checks import ready_for, require_free
         from trainfleet.training.launch.ray_up.kept_cluster import require_idle
 
-        run = resolve(recipe, target, self.options(target), os.environ)
-        require_free(recipe.home_url())
+        options = self.options(target)
+        run = resolve(recipe, target, options, os.environ)
+        require_free(recipe.home_url(), options.within_s)
         ready_for(run)
         if run.stays:
             require_idle(run, os.environ)
