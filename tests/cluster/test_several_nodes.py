@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import socket
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from trainfleet.local_cluster.dns import HOST_NAME
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 __all__ = ["three"]
 GET = "/busybox timeout 5 /busybox wget -q -O -"
-SERVERS_MIB = 3 << 10
+SERVERS_MIB, KUBELET = 3 << 10, 10250
 GPU, EFA = "nvidia.com/gpu", "vpc.amazonaws.com/efa"
 SPOT = {"key": "spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
 
@@ -294,8 +295,12 @@ def test_the_pods_of_a_stopped_node_are_recreated_elsewhere(three: Cluster, spac
     lost = "trainfleet-three-node2"
     make(three, space, deployment("moves", lost))
     until(lambda: homes(three, space) == [lost], "the pod runs on the preferred node")
-    stopped = three.call("cluster", "node", "stop", "node2", "--name", NAME)
-    assert stopped.returncode == 0, stopped.stderr
+    (address,) = (str(node.address) for node in three.state.nodes if node.short == "node2")
+    with socket.create_connection((address, KUBELET), timeout=5) as kept:
+        stopped = three.call("cluster", "node", "stop", "node2", "--name", NAME)
+        assert stopped.returncode == 0, stopped.stderr
+        with pytest.raises(TimeoutError):  # without power, nothing closes a connection
+            kept.recv(1)
     row = node_row(three, lost)
     assert (row["state"], row["ready"], three.status()["ready"]) == ("stopped", False, False)
     until(lambda: homes(three, space) == ["trainfleet-three-node"], "the pod runs elsewhere", 120)

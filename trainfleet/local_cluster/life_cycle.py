@@ -40,6 +40,9 @@ def stop(node: Node, progress: Progress) -> None:
     until `start` or `up`.
     """
     with cluster_lock(node.cluster.name, progress):
+        if (router := node_process.pid_of(node.cluster.control_plane)) is not None:
+            # Without power, nothing closes the connections of the processes that end.
+            network.disconnect(node, router)
         node_process.stop(node.token)
 
 

@@ -96,6 +96,12 @@ def _configure(node: Node, pid: int) -> None:
     enter(pid, ["ip", "route", "replace", "default", "via", str(node.gateway)])
 
 
+def disconnect(node: Node, router: int) -> None:
+    """Take down a node's link until `join`, if it has one."""
+    if _has_link(router, node.short):
+        enter(router, ["ip", "link", "set", node.short, "down"])
+
+
 def cut(node: Node, router: int, seconds: int) -> None:
     """Drop all packets from and to a node's link. The kernel ends this after `seconds` by itself."""
     table = _table(node)
