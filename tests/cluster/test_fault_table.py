@@ -21,6 +21,7 @@ from tests.cluster.conftest import Cluster, trainfleet, until
 from tests.cluster.disk import disk_in_a_file, filled
 from tests.cluster.faults import Note, StoreSwitch
 from tests.cluster.launches import Launch, Place, place
+from tests.cluster.logins import logged_in
 from tests.cluster.pauses import Pauses
 from tests.cluster.redis import PASSWORD, redis
 from tests.cluster.several_nodes import start
@@ -149,7 +150,9 @@ def platform(place: Place) -> Path:
         place.cluster.apply(
             *(each for each in granted(place.namespace) if each["kind"] not in ("Namespace", "Secret"))
         )
-        outputs = contract(place.cluster, place.namespace, place.store) | {"ray_version": RAY_VERSION}
+        # The context is the user's own, with the login in its kubeconfig.
+        own = {"ray_version": RAY_VERSION, "kube_context": place.cluster.state.context}
+        outputs = contract(place.cluster, place.namespace, place.store) | own
         file.write_text(json.dumps(outputs))
     return file
 
@@ -369,3 +372,18 @@ def test_no_step_is_lost_with_the_head_if_redis_keeps_its_state(
         assert server.keys() == [], "the keys of a deleted cluster remain"
         steps = sorted(found.losses())
         assert steps == list(range(1, max(steps) + 1)), "a step is missing or was logged twice"
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_run_goes_on_while_the_login_of_its_launcher_has_ended(
+    strategy: str, place: Place, store: StoreSwitch, tmp_path: Path, record_property: Note
+) -> None:
+    with (
+        logged_in(place, tmp_path / "kubeconfig") as login,
+        running(login, store, f"login-{strategy}", strategy) as found,
+    ):
+        what = "login of the launcher ended for 60 s"
+        fault = Fault(what, lambda run: login.ended(run.launch, faults.OUTAGE_S), restarts=False)
+        for _ in range(REPEATS):
+            inject(found, fault, record_property)
+    place.clean()
