@@ -231,11 +231,12 @@ def wait(seconds: float) -> None:
 
 
 def prestarted(place: Place) -> bool:
-    """Whether each worker's pod has a rank, and a prestarted process that has finished its imports.
+    """Whether each worker's pod has a rank, and a prestarted process that has finished its imports: it uses
+    less than 5 % of a CPU.
 
     This takes some seconds after a start.
     """
-    ready = '[ "$a" = "$(ticks $p)" ] && grep -q libtorch_cpu /proc/$p/maps && echo ready'
+    ready = "[ $(($(ticks $p) - a)) -lt 5 ] && grep -q libtorch_cpu /proc/$p/maps && echo ready"
     waiting = f"for p in $(pgrep -f '[r]ay::IDLE'); do a=$(ticks $p); sleep 1; {ready}; done"
     ranks = "pgrep -f '[r]ay::.*RayTrainWo' | sed 's/.*/rank/'"
     asked = f"ticks() {{ cut -d' ' -f14 /proc/$1/stat; }}; {waiting}; {ranks}"
