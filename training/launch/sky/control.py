@@ -24,7 +24,13 @@ from trainfleet.training.launch.sky.event_stream import EventStream
 from trainfleet.training.launch.sky.job_state import RECONNECT_S, JobState, UnreachableError
 from trainfleet.training.launch.sky.pods import SKY_HEAD_LABEL, ask_to_stop, delete_pods, live_pods
 from trainfleet.training.launch.sky.server import ensure_server
-from trainfleet.training.launch.sky.skypilot import is_refusal, require_skypilot, set_client_options, wait_for
+from trainfleet.training.launch.sky.skypilot import (
+    is_refusal,
+    messages_to_stderr,
+    require_skypilot,
+    set_client_options,
+    wait_for,
+)
 from trainfleet.training.launch.sky.task import RUN_LABEL, cluster_name
 from trainfleet.training.runs.listing import ENDED
 from trainfleet.training.stores.lease import LEASE, request_stop
@@ -139,6 +145,7 @@ class SkyControl(RunControl):
         set_client_options(kept=self.kept)
         import sky
 
+        messages_to_stderr()
         return sky
 
     def _managed_jobs(self, sky: Any) -> list[Any]:

@@ -16,7 +16,7 @@ from trainfleet.training.launch.sky.configure import config_path
 from trainfleet.training.launch.sky.event_stream import EventStream, reasons_in
 from trainfleet.training.launch.sky.pods import context_problem
 from trainfleet.training.launch.sky.server import missing_tools, remote_endpoint, require_server, shown
-from trainfleet.training.launch.sky.skypilot import VERSION, lines_of, require_skypilot
+from trainfleet.training.launch.sky.skypilot import VERSION, lines_of, messages_to_stderr, require_skypilot
 
 
 @dataclass(frozen=True)
@@ -151,6 +151,7 @@ def try_task(outputs: PlatformOutputs, context: str) -> list[Problem]:
 
     import sky
 
+    messages_to_stderr()
     name, lines = f"tf-check-{secrets.token_hex(3)}", list[str]()
     stream = EventStream(lambda _: None, lines.append)
     document = {

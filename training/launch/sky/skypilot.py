@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import io
+import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from importlib import metadata
@@ -48,6 +51,28 @@ def set_client_options(*, kept: bool) -> None:
     os.environ.setdefault("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")
     if kept:
         os.environ.setdefault("SKYPILOT_ENABLE_GRPC", "1")
+
+
+class _PlainStderr(io.TextIOBase):
+    """The stderr of the moment, for text without escape codes."""
+
+    def write(self, text: str) -> int:
+        sys.stderr.write(without_colors(text))
+        return len(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+def messages_to_stderr() -> None:
+    """Write what SkyPilot's client logs to stderr, without escape codes. Call it after the import.
+
+    By default it colors its messages, also in a file, and writes them to stdout, where `--json` has JSON
+    only (`sky/sky_logging.py`, 0.14.1).
+    """
+    for handler in logging.getLogger("sky").handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setStream(_PlainStderr())
 
 
 def is_refusal(error: Exception) -> bool:
