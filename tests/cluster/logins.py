@@ -54,11 +54,11 @@ class LoggedIn(Place):
     @contextlib.contextmanager
     def ended(self, launch: Launch, seconds: float) -> Iterator[None]:
         """A login that has ended and been renewed. The launcher has noticed both."""
-        said = launch.output.count(AGAIN)
+        before = launch.output.count(AGAIN)
         self.end()
         wait(seconds)
         self.renew()
-        until(lambda: launch.output.count(AGAIN) > said, "the launcher has noticed", 120)
+        until(lambda: launch.output.count(AGAIN) > before, "the launcher has noticed", 120)
         yield
 
 

@@ -375,7 +375,7 @@ def test_no_step_is_lost_with_the_head_if_redis_keeps_its_state(
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_a_run_goes_on_while_the_login_of_its_launcher_has_ended(
+def test_a_run_continues_while_the_login_of_its_launcher_has_ended(
     strategy: str, place: Place, store: StoreSwitch, tmp_path: Path, record_property: Note
 ) -> None:
     with (

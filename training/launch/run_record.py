@@ -226,8 +226,8 @@ def ended_meanwhile(reported: Reported, run_dir: Path, recipe: Recipe) -> str:
     A launcher that was suspended comes back after the machines of the run have been released.
     """
     record = read_run(run_dir)
-    # A run that has not started since its launch is still as an earlier launch left it. Following a run is no
-    # launch of it, and elsewhere than where it was launched the launch may be unknown.
+    # A run that has not started since its launch is still as an earlier launch left it. `runs attach` does
+    # not count, and on another machine than the launcher's the launch may be unknown.
     launches = real_launches(record)
     starts_before = launches[-1].get("starts_before", 0) if launches else 0
     stopped = record.get("status") == "stopped" and len(record.get("starts", [])) > starts_before
