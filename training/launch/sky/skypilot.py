@@ -71,7 +71,7 @@ def messages_to_stderr() -> None:
     only (`sky/sky_logging.py`, 0.14.1).
     """
     for handler in logging.getLogger("sky").handlers:
-        if isinstance(handler, logging.StreamHandler):
+        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
             handler.setStream(_PlainStderr())
 
 
