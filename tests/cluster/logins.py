@@ -52,8 +52,8 @@ class LoggedIn(Place):
         self.kubeconfig.write_text(yaml.safe_dump(known))
 
     @contextlib.contextmanager
-    def ended(self, launch: Launch, seconds: float) -> Iterator[None]:
-        """A login that has ended and been renewed. The launcher has noticed both."""
+    def logged_out(self, launch: Launch, seconds: float) -> Iterator[None]:
+        """A login that ended, and was renewed after some seconds. The launcher has noticed both."""
         before = launch.output.count(AGAIN)
         self.end()
         wait(seconds)
@@ -68,7 +68,9 @@ def logged_in(place: Place, file: Path) -> Iterator[LoggedIn]:
     rights = [each for each in granted(place.namespace) if each["kind"] not in ("Namespace", "Secret")]
     place.cluster.apply(*rights)
     login = LoggedIn(**{each.name: vars(place)[each.name] for each in fields(place)}, kubeconfig=file)
-    login.renew()
-    yield login
     names = [each["metadata"]["name"] for each in rights if each["kind"] == "ClusterRole"]
-    place.cluster.kubectl("delete", "clusterrole,clusterrolebinding", *names, "--ignore-not-found")
+    try:
+        login.renew()
+        yield login
+    finally:
+        place.cluster.kubectl("delete", "clusterrole,clusterrolebinding", *names, "--ignore-not-found")

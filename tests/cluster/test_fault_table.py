@@ -383,7 +383,7 @@ def test_a_run_continues_while_the_login_of_its_launcher_has_ended(
         running(login, store, f"login-{strategy}", strategy) as found,
     ):
         what = "login of the launcher ended for 60 s"
-        fault = Fault(what, lambda run: login.ended(run.launch, faults.OUTAGE_S), restarts=False)
+        fault = Fault(what, lambda run: login.logged_out(run.launch, faults.OUTAGE_S), restarts=False)
         for _ in range(REPEATS):
             inject(found, fault, record_property)
     place.clean()

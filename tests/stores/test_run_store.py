@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.stores.running import Running
@@ -125,7 +126,12 @@ def test_ray_up_starts_no_machines_while_another_launch_of_the_run_may_start_the
 ) -> None:
     recipe = tiny(f"storage={store_server.url(prefix)}")
     two_minutes_ago = (datetime.now(UTC) - timedelta(minutes=2)).isoformat(timespec="seconds")
-    now = LAUNCH | {"at": two_minutes_ago, "on": "ray-up", "pid": os.getpid()}
+    now = LAUNCH | {
+        "at": two_minutes_ago,
+        "on": "ray-up",
+        "pid": os.getpid(),
+        "pid_started": psutil.Process().create_time(),
+    }
     RunStorage(recipe, tmp_path, lambda *_: None).record_launch(now | launch)
     expected = "ada launched it on .* 2m0.s ago, and may be starting its machines"
     with contextlib.nullcontext() if free else pytest.raises(InputError, match=expected):

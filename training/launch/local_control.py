@@ -15,14 +15,13 @@ import psutil
 
 from trainfleet.training.launch.control import ALREADY_ENDED, SAVED, RunControl
 from trainfleet.training.launch.remote.log_stream import Line
+from trainfleet.training.launch.run_record import launcher_process
 from trainfleet.training.launch.stored_lines import stored_lines
 from trainfleet.training.runs.listing import RETRY, RunInfo, read_info
 from trainfleet.training.runtime.run_lock import is_locked
 from trainfleet.training.stores import Store, open_store
 
 POLL_S = 0.2
-START_ERROR_S = 5.0
-"""By how much the recorded start of a launcher may differ from the system's."""
 
 
 class LocalControl(RunControl):
@@ -74,13 +73,7 @@ class LocalControl(RunControl):
         launch = self.ref.launch
         if not self._held() or launch.get("pid") in (None, os.getpid()):
             return None
-        try:
-            found = psutil.Process(int(launch["pid"]))
-            # Another process may have its number since.
-            same = abs(found.create_time() - float(launch.get("pid_started", 0))) < START_ERROR_S
-        except (psutil.NoSuchProcess, ValueError):
-            return None
-        return found if same else None
+        return launcher_process(launch)
 
 
 def _ended(launcher: psutil.Process, within_s: float) -> bool:

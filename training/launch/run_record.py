@@ -29,6 +29,9 @@ from trainfleet.training.runtime import local_resources
 from trainfleet.training.runtime.subprocess_jobs import error_from
 from trainfleet.training.stores import StoreError, is_remote
 
+START_ERROR_S = 5.0
+"""By how much the recorded start of a launcher may differ from the system's."""
+
 
 @dataclass
 class Reported:
@@ -137,6 +140,17 @@ def _where_from(before: Mapping[str, Any], recipe: Recipe, target: Target) -> di
         "storage": recipe.home_url() if is_remote(recipe.storage) else str(target.run_dir),
         "starts_before": len(before.get("starts", [])),
     }
+
+
+def launcher_process(launch: Mapping[str, Any]) -> psutil.Process | None:
+    """The launcher of a launch by this machine; None if it has ended."""
+    try:
+        found = psutil.Process(int(launch["pid"]))
+        # Another process may have its number since.
+        same = abs(found.create_time() - float(launch.get("pid_started", 0))) < START_ERROR_S
+    except (psutil.NoSuchProcess, KeyError, ValueError):
+        return None
+    return found if same else None
 
 
 def end(

@@ -130,7 +130,8 @@ def test_a_log_that_is_interrupted_is_read_again_until_skypilot_reports_the_end(
 def test_the_client_has_the_options_of_the_cluster(
     kept: bool, controlled: Callable[..., SkyControl], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[bool] = []
+    seen: list[bool | str] = []
+    monkeypatch.setattr(module, "messages_to_stderr", lambda: seen.append("plain messages"))
     monkeypatch.setattr(module, "require_skypilot", lambda: None)
     monkeypatch.setattr(module, "ensure_server", lambda *_: None)
     monkeypatch.setattr(module, "set_client_options", lambda *, kept: seen.append(kept))
@@ -138,7 +139,7 @@ def test_the_client_has_the_options_of_the_cluster(
     control = controlled(None, kept=kept, cluster="shared")
     del vars(control)["_sky"]
     assert control._sky is client
-    assert seen == [kept]
+    assert seen == [kept, "plain messages"]
 
 
 def test_a_job_that_has_ended_is_shown_without_waiting(controlled: Callable[..., SkyControl]) -> None:

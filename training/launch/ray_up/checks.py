@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from trainfleet.errors import InputError, MissingToolError, Problem
 from trainfleet.training.launch.ray_up.cluster_yaml import Document, cluster_document, cluster_files
 from trainfleet.training.launch.ray_up.run_spec import RunSpec
+from trainfleet.training.launch.run_record import launcher_process
 from trainfleet.training.runs.listing import RETRY, read_info
 from trainfleet.training.runtime.progress import duration
 from trainfleet.training.runtime.run_lock import IN_PROGRESS, started_elsewhere
@@ -102,13 +101,8 @@ def require_free(home: str, within_s: float) -> None:
 
 def _may_be_alive(launch: Mapping[str, Any]) -> bool:
     """Whether the launcher of a launch may run, or has left its run to its machines."""
-    if launch.get("host") != platform.node() or launch.get("status") == "detached":
-        return True
-    try:
-        started = psutil.Process(int(launch.get("pid", 0))).create_time()
-    except psutil.NoSuchProcess:
-        return False
-    return abs(started - float(launch.get("pid_started", started))) < 1.0
+    elsewhere = launch.get("host") != platform.node()
+    return elsewhere or launch.get("status") == "detached" or launcher_process(launch) is not None
 
 
 def _host_problems(run: RunSpec, host: str) -> list[Problem]:

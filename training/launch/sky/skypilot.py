@@ -60,9 +60,6 @@ class _PlainStderr(io.TextIOBase):
         sys.stderr.write(without_colors(text))
         return len(text)
 
-    def flush(self) -> None:
-        sys.stderr.flush()
-
 
 def messages_to_stderr() -> None:
     """Write what SkyPilot's client logs to stderr, without escape codes. Call it after the import.
