@@ -264,8 +264,7 @@ def _remote(env: Mapping[str, str]) -> Iterator[RayCluster]:
 @contextlib.contextmanager
 def _local(scaling: ScalingConfig, env: Mapping[str, str], loading: DataLoading) -> Iterator[RayCluster]:
     os.environ |= ALONE
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
-    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    require_token()
     # Ray's start is waiting for its own processes; torch and pandas, which ray.train needs, load meanwhile.
     warm = threading.Thread(target=_import_ahead, daemon=True)
     warm.start()
@@ -283,6 +282,20 @@ def _local(scaling: ScalingConfig, env: Mapping[str, str], loading: DataLoading)
             ray.shutdown()
         if temp is None:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def require_token() -> None:
+    """Have a Ray that this process starts ask for a token, which is in the environment only.
+
+    Without one, Ray writes its own to `~/.ray/auth_token`. It stays for the life of the process, as Ray reads
+    it once. Ray reads the mode when it is imported, which a workload may have done.
+    """
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    if "ray" in sys.modules:
+        from ray._raylet import Config  # type: ignore[attr-defined]
+
+        Config.initialize("")  # as ray.init does when it chooses the mode itself
 
 
 def _start(scaling: ScalingConfig, folder: str, loading: DataLoading) -> None:
