@@ -45,7 +45,7 @@ def run(place: Place) -> Iterator[Launch]:
     [
         pytest.param(kill_process, id="process"),
         pytest.param(delete_worker, id="pod", marks=pytest.mark.slow),
-        pytest.param(delete_head, id="head"),
+        pytest.param(delete_head, id="head", marks=pytest.mark.slow),
     ],
 )
 def test_a_run_resumes_from_its_newest_checkpoint_after_losing_a_process(
@@ -68,7 +68,7 @@ def test_a_run_resumes_from_its_newest_checkpoint_after_losing_a_process(
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(kill_operator, id="operator"),
+        pytest.param(kill_operator, id="operator", marks=pytest.mark.slow),
         pytest.param(kill_api_server, id="api-server"),
         pytest.param(stop_store, id="store"),
         pytest.param(cut_workers_off, id="network", marks=pytest.mark.slow),

@@ -150,6 +150,7 @@ def test_a_rule_admits_its_pods_and_its_port_only(policies: Cluster) -> None:
     assert connected(policies, denied) == []
 
 
+@pytest.mark.slow
 def test_a_namespace_selector_admits_all_pods_of_the_namespace(policies: Cluster) -> None:
     street = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "street"}}}
     policy(policies, "shop", "in", ingress=[{"from": [street]}])
@@ -159,6 +160,7 @@ def test_a_namespace_selector_admits_all_pods_of_the_namespace(policies: Cluster
     assert not reaches(policies, "shop/client-node2", "server-node")
 
 
+@pytest.mark.slow
 def test_names_are_resolved_if_the_dns_pods_are_allowed(policies: Cluster) -> None:
     clients = ("shop/client-node", "shop/client-node2")
     policy(policies, "shop", "deny-all")
@@ -253,6 +255,7 @@ def test_the_agent_may_only_read_what_it_evaluates(two: Cluster) -> None:
     assert may("delete", "networkpolicies.networking.k8s.io", "-n", "shop") == "no"
 
 
+@pytest.mark.slow
 def test_policies_have_no_effect_if_they_are_turned_off(two: Cluster) -> None:
     try:
         done = trainfleet("cluster", "up", "--name", NAME, "--no-image", "--no-network-policies")

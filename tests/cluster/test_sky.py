@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 import yaml
@@ -77,23 +78,32 @@ def test_without_capacity_in_the_first_context_it_runs_in_the_second_with_the_lo
     place.gone()
 
 
-def test_a_workload_edited_in_a_scratch_folder_runs_without_an_image_build(place: Place) -> None:
-    recipe = write_page(place.folder / "scratch", unit="as written")
-    source = recipe.parent / "spirals.py"
-    launch = (
+def launch_of(recipe: Path, place: Place) -> tuple[str, ...]:
+    """The arguments that launch a recipe with the code of its folder."""
+    return (
         *("launch", str(recipe), "--on", "sky", "--stack", f"{NEAR}.json", "--from-secret", "s3-keys"),
         *("--storage", f"{place.store.url}/runs", "--run", "edited", "--code", str(recipe.parent), "--json"),
-        *("--workload-check", "always", *TWO, *FEW_STEPS),
+        *TWO,
+        *FEW_STEPS,
     )
+
+
+@pytest.mark.slow  # a run of the check alone
+def test_a_workload_that_the_image_cannot_import_is_reported_before_the_run(place: Place) -> None:
+    recipe = write_page(place.folder / "lacking")
+    source = recipe.parent / "spirals.py"
     # pytest is installed on this machine and not in the image.
     source.write_text("import pytest\n" + source.read_text())
-    lacking = place.call(*launch)
+    lacking = place.call(*launch_of(recipe, place), "--workload-check", "always")
     assert lacking.returncode == 2, lacking.stderr
     assert "No module named 'pytest'" in lacking.stderr
     assert "spirals.py:1: in <module>: import pytest" in lacking.stderr
     assert not place.pods(NEAR)
-    write_page(place.folder / "scratch", unit="as edited")
-    done = place.call(*launch)
+
+
+def test_a_workload_edited_in_a_scratch_folder_runs_without_an_image_build(place: Place) -> None:
+    recipe = write_page(place.folder / "scratch", unit="as edited")
+    done = place.call(*launch_of(recipe, place))
     assert done.returncode == 0, done.stderr
     record = place.record("edited")
     assert record["unit"] == "as edited"

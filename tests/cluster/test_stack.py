@@ -170,6 +170,7 @@ def test_an_existing_object_is_refused_by_name_and_kept(
         cluster.kubectl("delete", "configmap", "config")
 
 
+@pytest.mark.slow
 def test_an_existing_object_with_the_same_content_is_shared_and_kept(
     tmp_path: Path, cluster: Cluster, target: Target
 ) -> None:
@@ -275,6 +276,7 @@ def test_objects_of_a_killed_rehearsal_are_named_and_removed_on_request(
     assert f"removed Namespace {SPACE}" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_stack_can_be_left_on_the_cluster_and_removed_later(
     tmp_path: Path, cluster: Cluster, target: Target
 ) -> None:
@@ -334,6 +336,7 @@ def test_an_unreachable_cluster_is_reported(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_field_that_another_client_changed_is_a_conflict(
     tmp_path: Path, cluster: Cluster, target: Target
 ) -> None:

@@ -144,6 +144,7 @@ def test_ctrl_c_saves_every_run_and_leaves_no_process(group: Group) -> None:
         assert record["launches"][-1]["status"] == "stopped", name
 
 
+@pytest.mark.deep
 def test_runs_end_with_a_group_that_is_killed(group: Group) -> None:
     process = group.start("steps=2000")
     group.until_step(1, *NAMES)

@@ -291,6 +291,7 @@ def test_an_error_ends_the_run_in_its_step_and_a_batch_that_ends_its_processes_i
             assert "ran out of memory" in str(caught.value)
 
 
+@pytest.mark.deep
 @pytest.mark.launch
 @pytest.mark.timeout(900)
 def test_as_many_batches_are_built_ahead_as_the_recipe_says_and_none_of_other_data(

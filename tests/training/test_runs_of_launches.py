@@ -114,6 +114,7 @@ def test_attach_follows_to_the_end_and_ctrl_c_ends_only_itself(launcher: Launche
     assert [each["status"] for each in launches] == ["finished"]
 
 
+@pytest.mark.deep
 def test_a_rank_that_no_signal_reaches_is_stopped_through_its_storage(
     launcher: Launcher, tmp_path: Path
 ) -> None:

@@ -97,6 +97,7 @@ def test_a_server_that_fails_changes_no_loss_and_is_an_event(launcher: Launcher,
         assert max(counts) == 1
 
 
+@pytest.mark.deep
 def test_restarted_workers_do_not_report_a_second_start(launcher: Launcher) -> None:
     with receiving() as hook:
         launched = launcher("restarted", *WEBHOOK, "steps=60", HOOK=hook.url, HOOK_KEY=KEY)

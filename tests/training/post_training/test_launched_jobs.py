@@ -89,7 +89,7 @@ def lines(output: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.launch
-@pytest.mark.sampled(1)
+@pytest.mark.deep  # the driver of the Ray job below evaluates on two ranks too
 @pytest.mark.parametrize("on", ["torchrun", "local"])
 def test_two_ranks_of_a_launcher_evaluate_as_one_process(
     command: Command, pictures_copy: Path, on: str
