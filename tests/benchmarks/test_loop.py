@@ -18,6 +18,7 @@ SHARDED = (
 )
 
 
+@pytest.mark.deep
 def test_the_smoke_run_compares_all_loops_on_two_ranks(capsys: pytest.CaptureFixture[str]) -> None:
     # 16 samples in micro batches of 4: two turns per rank, so that the exchange of gradients is part of it.
     document: dict[str, Any] = loop.measure("lm-tiny", 12)

@@ -48,6 +48,7 @@ def test_gpu_labels_are_those_of_the_cloud(cloud: str) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_scheduler_respects_simulated_nodes(cluster: Cluster) -> None:
     done = cluster.call(

@@ -19,7 +19,14 @@ from tools.pages import ROOT, blocks
 
 NAME = "tests/docs/test_page_commands.py"
 PAGES = re.findall(r"[\w/-]+\.md", __doc__ or "")
-LONG = ("own-repository.md", "rehearsal.md", "diff.md", "multi-cloud.md", "training-image.md")
+LONG = (
+    "own-repository.md",
+    "rehearsal.md",
+    "diff.md",
+    "multi-cloud.md",
+    "training-image.md",
+    "several-clusters.md",
+)
 """Pages for `make test-deep`: they take more than a minute, or the README has the same command."""
 QUICK = ("knowledge.md", "ray-up.md")
 """Pages whose commands take less than two seconds."""

@@ -84,6 +84,7 @@ def copied(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return folder
 
 
+@pytest.mark.deep
 def test_random_values_and_keys_are_real_and_the_same_in_every_rehearsal(
     engine: Engine, tmp_path: Path
 ) -> None:
@@ -207,6 +208,7 @@ def test_components_of_plugins_have_simulated_outputs(engine: Engine, tmp_path: 
 
 
 @pytest.mark.parametrize("copied", ["component"], indirect=True)
+@pytest.mark.deep
 def test_rehearsal_toml_overrides_outputs_of_a_component(
     engine: Engine, copied: Path, tmp_path: Path
 ) -> None:
@@ -272,6 +274,7 @@ def test_what_only_the_provider_refuses_is_rejected(kind: str, inputs: dict[str,
     assert [mistake.path for mistake in model.mistakes(kind, inputs)] == [path]
 
 
+@pytest.mark.deep
 def test_components_of_the_kubernetes_plugin_are_rehearsed(engine: Engine, tmp_path: Path) -> None:
     folder = tmp_path / "charts"
     folder.mkdir()

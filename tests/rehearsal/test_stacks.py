@@ -24,6 +24,7 @@ def test_every_type_of_a_stack_has_replacement_rules(engine: Engine, root: Path,
     assert missing_rules((step.token for step in planned), table()) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "stack",
     [

@@ -114,6 +114,7 @@ def test_on_eks_an_upgrade_goes_from_the_control_plane_to_the_gpu_pools(root: Pa
         assert upgraded(r) == [], "a second apply has nothing to do"
 
 
+@pytest.mark.deep
 def test_on_aks_an_upgrade_goes_from_the_control_plane_to_the_gpu_pools(root: Path, engine: Engine) -> None:
     with applied(root, engine, "azure-dev") as r:
         set_version(r, NEW)
@@ -123,6 +124,7 @@ def test_on_aks_an_upgrade_goes_from_the_control_plane_to_the_gpu_pools(root: Pa
         assert upgraded(r) == []
 
 
+@pytest.mark.deep
 def test_on_gke_an_apply_upgrades_the_control_plane_and_gke_the_nodes(root: Path, engine: Engine) -> None:
     with applied(root, engine, "gcp-dev") as r:
         set_version(r, NEW)
@@ -135,6 +137,7 @@ def test_on_gke_an_apply_upgrades_the_control_plane_and_gke_the_nodes(root: Path
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("stack", "pool"), [("aws-dev", "l4"), ("azure-dev", "a10")])
+@pytest.mark.deep
 def test_a_pool_is_held_back_and_follows_later(root: Path, engine: Engine, stack: str, pool: str) -> None:
     with applied(root, engine, stack) as r:
         set_version(r, NEW, **{pool: OLD})
@@ -187,6 +190,7 @@ def test_an_upgrade_that_stops_half_way_is_resumed(root: Path, engine: Engine) -
         assert in_order(upgraded(r)) == ["system pool", "other add-ons", "GPU pools", "cluster layer"]
 
 
+@pytest.mark.deep
 def test_definitions_are_upgraded_before_their_operator(root: Path, engine: Engine) -> None:
     with applied(root, engine, "aws-dev") as r:
         kinds = "kubernetes:apiextensions.k8s.io/v1:CustomResourceDefinition"

@@ -92,6 +92,7 @@ def test_every_block_runs_compiled(
     assert found["calls"] == LAYERS + 1  # each block and the loss
 
 
+@pytest.mark.deep
 def test_every_block_runs_compiled_on_two_ranks(tmp_path: Path, tiny: Make, cache: Path) -> None:
     def check(rank: int) -> dict[str, Any]:
         context = RunContext(tmp_path, rank, 2, rank, 2, cache=cache)

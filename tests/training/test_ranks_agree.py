@@ -79,6 +79,7 @@ def test_a_rank_that_waits_for_its_data_is_named(
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.deep
 def test_a_lora_run_of_two_ranks_resumes_on_one(
     tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks, strategy: str
 ) -> None:

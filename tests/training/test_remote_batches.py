@@ -265,6 +265,7 @@ def test_a_run_is_equal_and_so_is_one_that_was_resumed_and_lost_a_process(
 
 @pytest.mark.launch
 @pytest.mark.timeout(900)
+@pytest.mark.deep
 def test_an_error_ends_the_run_in_its_step_and_a_batch_that_ends_its_processes_is_named(
     notes: Notes,
     tmp_path: Path,

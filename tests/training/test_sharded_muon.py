@@ -88,6 +88,7 @@ def test_shards_get_the_updates_of_whole_matrices(tmp_path: Path, strategy: str)
         assert found["bytes"] == STEPS * 2 * 2 * (32 * 8 + 6 * 48)
 
 
+@pytest.mark.deep
 def test_a_run_on_shards_is_that_of_one_process_and_resumes_with_the_same_bits(
     tmp_path: Path, text_folder: Path, cache: Path
 ) -> None:

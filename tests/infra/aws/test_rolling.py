@@ -19,6 +19,7 @@ from trainfleet.rehearsal.simulation.provider import serve
 from trainfleet.rehearsal.simulation.pulumi_values import plain
 from trainfleet.rehearsal.simulation.state import Cloud
 
+pytestmark = pytest.mark.deep
 POOL = {"name": "l4", "accelerator": "L4"}
 BEFORE = {**SMALL, "gpu_pools": [POOL]}
 STEPS: list[tuple[str, dict[str, Any]]] = [

@@ -242,6 +242,7 @@ def test_a_long_comment_is_cut_and_says_so() -> None:
 # ---- with the engine
 
 
+@pytest.mark.deep
 def test_every_affected_stack_in_one_comment(three: Repo, diff: Diffs) -> None:
     three.git("rm", "-q", "stacks/Pulumi.three.yaml")
     three.commit("no third stack")

@@ -123,6 +123,7 @@ def test_defaults_and_names_that_the_real_provider_chose_do_not_change(
     assert changes(on_state(document, "--json")) == {}
 
 
+@pytest.mark.deep
 def test_an_export_of_version_1_is_restored(
     deployed: tuple[Path, Document, Document], on_state: Diffs
 ) -> None:

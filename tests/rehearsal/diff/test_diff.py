@@ -168,6 +168,7 @@ def test_a_price_that_is_missing_is_reported_and_not_counted_as_nothing(repo: Re
     assert "No price is known for gpu" in done.stdout
 
 
+@pytest.mark.deep
 def test_policies_that_newly_fail_are_named(repo: Repo, diff: Diffs) -> None:
     repo.write("policies/PulumiPolicy.yaml", "runtime: python\n")
     repo.write(

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.rehearsal.diff.exported import exported
 from tests.rehearsal.diff.repos import PARTS, Repo, make_repo
 from tests.rehearsal.sdks import sdks
@@ -33,6 +35,7 @@ GROUP = """    import pulumi_kubernetes as kubernetes
 """
 
 
+@pytest.mark.deep
 def test_a_component_of_a_plugin_is_compared_without_its_resources(
     trainfleet: Diffs, cache_home: Path, tmp_path: Path
 ) -> None:

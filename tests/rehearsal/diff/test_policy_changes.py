@@ -227,6 +227,7 @@ def test_a_digest_is_of_the_files_and_not_of_what_an_import_leaves(tmp_path: Pat
     assert digest(None) == ""
 
 
+@pytest.mark.deep
 def test_a_removed_policy_is_listed_and_still_checks_the_head(repo: Repo, diff: Diffs) -> None:
     pack(repo.root)
     repo.commit()

@@ -96,6 +96,7 @@ def test_more_workers_than_gpus_are_rejected(run_copy: Path, monkeypatch: pytest
     assert "3 processes need a GPU each, this machine has 2" in str(raised.value)
 
 
+@pytest.mark.deep
 def test_the_command_distributes_samples_over_processes(trainfleet: Command, run_copy: Path) -> None:
     done = trainfleet("evaluate", str(run_copy), "--workers", "2", "--which", "newest", "--json", timeout=280)
     assert done.returncode == 0, done.stderr

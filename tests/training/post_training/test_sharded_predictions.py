@@ -77,6 +77,7 @@ def test_the_texts_of_shards_are_those_of_the_whole_model(
     assert [each["input"]["text"] for each in lines(tmp_path / "shards")] == list(PROMPTS)
 
 
+@pytest.mark.deep
 def test_a_rank_allocates_and_reads_its_share(
     trained: Callable[..., Path],  # noqa: F811 - the fixture
     prompts: Path,
@@ -95,6 +96,7 @@ def test_a_rank_allocates_and_reads_its_share(
         assert found["read"] < 0.55 * whole
 
 
+@pytest.mark.deep
 def test_a_pretrained_model_generates_in_shards(
     recipe: Recipe,
     run_ranks: Callable[..., list[int]],  # noqa: F811 - the fixture

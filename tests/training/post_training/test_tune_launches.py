@@ -166,6 +166,7 @@ def test_a_trial_that_is_to_be_pruned_is_stopped_by_the_next_search(search: Sear
     assert place.started == names(0)
 
 
+@pytest.mark.deep
 def test_a_terminated_search_leaves_its_trials_running(search: Search, place: Elsewhere) -> None:
     place.held = set(names(0, 1))
     process = search.start(concurrent=2)
@@ -181,6 +182,7 @@ def test_a_terminated_search_leaves_its_trials_running(search: Search, place: El
     assert [len(each["rows"]) for each in found] == [4, 4, 4]
 
 
+@pytest.mark.deep
 def test_ctrl_c_stops_every_trial_and_the_next_search_resumes_them(search: Search, place: Elsewhere) -> None:
     place.held = set(names(0, 1))
     process = search.start(concurrent=2)
@@ -195,6 +197,7 @@ def test_ctrl_c_stops_every_trial_and_the_next_search_resumes_them(search: Searc
     assert [each["status"] for each in found] == ["finished"] * 3
 
 
+@pytest.mark.deep
 def test_a_failed_trial_has_its_reason_and_is_launched_again_as_often_as_the_recipe_says(
     search: Search, place: Elsewhere
 ) -> None:

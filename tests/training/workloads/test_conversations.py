@@ -224,6 +224,7 @@ def test_micro_batches_of_other_sizes_give_the_same_losses(
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
+@pytest.mark.deep
 def test_ranks_give_the_losses_of_one(
     make: Callable[..., Recipe],
     run: Callable[..., RunResult],

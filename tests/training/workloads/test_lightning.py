@@ -86,6 +86,7 @@ def test_two_ranks_have_the_losses_and_metrics_of_a_hand_written_loop(
         assert tested == {"kind": "test", "step": 8, "test/loss": pytest.approx(expected, rel=1e-4)}
 
 
+@pytest.mark.deep
 def test_a_stopped_run_resumes_bit_for_bit_with_its_buffers(
     points: Callable[..., Recipe], tmp_path: Path
 ) -> None:

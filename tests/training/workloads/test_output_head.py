@@ -276,6 +276,7 @@ def test_compiled_blocks_and_loss_have_no_graph_break(
     assert compiled == pytest.approx(plain, rel=1e-5)
 
 
+@pytest.mark.deep
 def test_two_ranks_have_the_losses_of_all_logits(
     tmp_path: Path, tiny: Make, run: Callable[..., RunResult], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -299,6 +299,7 @@ def with_meta(recipe: Recipe, meta: bool | str) -> Recipe:
 
 @pytest.mark.sampled(1)  # of the three models
 @pytest.mark.parametrize("name", ["packed", "whisper", "vit"])
+@pytest.mark.deep
 def test_two_ranks_train_the_same_model_and_resume_in_both_directions(
     tmp_path: Path, cache: Path, make: Make, chat: Path, name: str
 ) -> None:
