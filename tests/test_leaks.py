@@ -110,7 +110,7 @@ PROCESSES = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("start", "outcome", "workers"),
     [
@@ -181,7 +181,7 @@ FILES = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("what", "workers"),
     [*((what, ()) for what in FILES), ("temporary", IN_WORKERS), ("in the checkout", IN_WORKERS)],

@@ -165,7 +165,9 @@ def read(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "moment", [pytest.param(grouped, marks=pytest.mark.deep), serving], ids=lambda moment: moment.__name__
+    "moment",
+    [pytest.param(grouped, marks=pytest.mark.deep), pytest.param(serving, marks=pytest.mark.slow)],
+    ids=lambda moment: moment.__name__,
 )
 def test_a_second_up_continues_after_up_was_killed(
     before: dict[str, Any], moment: Callable[[], bool]

@@ -262,6 +262,7 @@ def test_ctrl_c_removes_everything(tmp_path: Path, cluster: Cluster, target: Tar
     assert target.context
 
 
+@pytest.mark.slow
 def test_objects_of_a_killed_rehearsal_are_named_and_removed_on_request(
     tmp_path: Path, cluster: Cluster, target: Target
 ) -> None:

@@ -25,6 +25,7 @@ def results(cluster: Cluster) -> Iterator[dict[str, dict[str, Any]]]:
     assert unlike(before, everything(built_in(cluster.name))) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stack", stack_names())
 def test_no_object_of_a_stack_is_refused(results: dict[str, dict[str, Any]], stack: str) -> None:
     assert results[stack]["objects"] > 40

@@ -68,6 +68,7 @@ def test_a_pool_that_azure_cannot_encrypt_is_rejected_with_machines_that_it_can(
 
 
 @pytest.mark.parametrize("encryption", [True, False])
+@pytest.mark.deep
 def test_azure_encrypts_the_virtual_network_of_the_platform(root: Path, encryption: bool) -> None:
     settings = {"azure-native:location": "eastus", "azure-native:subscriptionId": SUBSCRIPTION}
     changed = {**settings, "trainfleet:platform": document("H100", encryption=encryption)}

@@ -81,6 +81,7 @@ def test_a_missing_linter_is_named_with_its_command(init: Init, tmp_path: Path) 
     assert needed in done.stdout
 
 
+@pytest.mark.deep
 def test_the_repositorys_own_policy_is_enforced(init: Init, tmp_path: Path) -> None:
     assert init("mine", *options("aws")).returncode == 0
     folder = tmp_path / "mine"

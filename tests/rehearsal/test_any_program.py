@@ -109,6 +109,7 @@ def test_random_values_and_keys_are_real_and_the_same_in_every_rehearsal(
     assert again.outputs == out
 
 
+@pytest.mark.deep
 def test_a_stack_reference_reads_another_programs_outputs(engine: Engine, tmp_path: Path) -> None:
     done = rehearse(FOREIGN / "service", tmp_path)
     assert done.report["ok"], done.problems

@@ -109,6 +109,7 @@ def test_a_preemption_notice_saves_once_and_the_run_continues(
     )
 
 
+@pytest.mark.deep
 def test_with_fewer_workers_the_global_batch_is_kept(
     tmp_path: Path, tiny: Make, cache: Path, run: Run
 ) -> None:

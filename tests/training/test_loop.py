@@ -138,6 +138,7 @@ SAMPLED = ("in a step", "in the middle of a file", "before the marker", "while o
 """The moments that `make test` tries; `make test-deep` tries the others."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "moment", [pytest.param(moment, marks=() if moment in SAMPLED else pytest.mark.deep) for moment in KILLS]
 )
@@ -181,6 +182,7 @@ def test_one_or_two_ranks_train_on_the_same_global_batches(
     assert two == pytest.approx(one, rel=1e-4)
 
 
+@pytest.mark.deep
 def test_a_run_resumes_with_another_number_of_ranks(
     tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks
 ) -> None:

@@ -125,6 +125,7 @@ RECIPES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("ahead")
 @pytest.mark.parametrize("name", RECIPES)
 def test_no_step_between_two_logs_waits_for_the_device(
@@ -153,6 +154,7 @@ HF = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("ahead")
 @pytest.mark.parametrize("name", HF)
 def test_a_pretrained_model_does_not_wait_for_the_device_either(

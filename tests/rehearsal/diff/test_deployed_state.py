@@ -98,6 +98,7 @@ def test_what_was_changed_by_hand_is_changed_back(
     assert (size["path"], size["old"], size["new"]) == ("maxSize", 8, 2)
 
 
+@pytest.mark.deep
 def test_a_replacement_shows_the_real_ids_and_what_is_lost(
     deployed: tuple[Path, Document, Document], on_state: Diffs, project: Repo
 ) -> None:

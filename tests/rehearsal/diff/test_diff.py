@@ -191,6 +191,7 @@ def test_policies_that_newly_fail_are_named(repo: Repo, diff: Diffs) -> None:
     assert "1 policy newly fails" in found["blast_radius"]
 
 
+@pytest.mark.deep
 def test_a_report_is_written_whole_and_does_not_make_the_tree_dirty(repo: Repo, diff: Diffs) -> None:
     repo.replace(PARTS, '"tiny-runs"', '"tiny-runs-3"')
     repo.commit()

@@ -41,6 +41,7 @@ def test_an_unknown_stack(repo: Repo, diff: Diffs) -> None:
     assert "did you mean `one`?" in refused(diff("onne"))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

@@ -54,6 +54,7 @@ def only(store: Path) -> Path:
     return found
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.usefixtures("tasks")
 @pytest.mark.parametrize("blocks", [1, 3, 1000])
 @pytest.mark.parametrize(

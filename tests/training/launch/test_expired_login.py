@@ -186,6 +186,7 @@ def test_a_stop_without_a_login_says_that_the_run_is_still_there(
     assert any("aws sso login" in each for each in shown)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "command",
     [

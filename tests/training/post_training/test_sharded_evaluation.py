@@ -88,6 +88,7 @@ def on_ranks(run: Path, ranks: int, out: Path, **job: Any) -> list[dict[str, Any
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("ranks", [2, 3])  # 4 + 4 + 4 + 1 samples: 2 and 2 batches, or 2, 1 and 1
+@pytest.mark.deep
 def test_metrics_are_those_of_one_process(trained: Callable[..., Path], tmp_path: Path, ranks: int) -> None:
     run = trained({"layers": 3}, ema={"decay": 0.9})
     alone = evaluate(str(run), "test", "newest", samples=13)

@@ -60,6 +60,7 @@ def by_hand(recipe: Recipe, module: nn.Module, cache: Path) -> tuple[list[float]
     return losses, accuracies
 
 
+@pytest.mark.deep
 def test_two_ranks_have_the_losses_and_metrics_of_a_hand_written_loop(
     points: Callable[..., Recipe], tmp_path: Path
 ) -> None:
