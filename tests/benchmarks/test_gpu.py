@@ -302,6 +302,7 @@ def die(rank: int, _world_size: int, _settings: dict[str, Any]) -> None:
     ("work", "limit", "error"),
     [(hang, 25.0, "not finished within 25 s"), (die, 300.0, "rank 1 died with exit code 9")],
 )
+@pytest.mark.deep
 def test_ranks_that_hang_or_die_end_a_part(work: Any, limit: float, error: str) -> None:
     began = time.monotonic()
     with pytest.raises(TrainfleetError, match=error):

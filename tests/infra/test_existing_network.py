@@ -105,6 +105,7 @@ def test_the_platform_is_built_in_the_network_and_leaves_it_as_it_was(root: Path
     assert life.left == 0
 
 
+@pytest.mark.deep
 def test_a_private_dns_zone_of_the_owner_is_used_and_the_others_are_created(root: Path) -> None:
     stack, _, settings = STACKS["azure"]
     life = run_lifecycle(root, stack, {**settings, "trainfleet:platform": document("azure")})

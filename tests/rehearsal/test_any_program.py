@@ -158,6 +158,7 @@ def test_data_sources_are_answered_from_the_cloud_and_from_the_project(
 
 
 @pytest.mark.parametrize("copied", ["data_sources"], indirect=True)
+@pytest.mark.deep
 def test_all_missing_answers_are_one_problem_whose_rows_can_be_pasted(
     engine: Engine, copied: Path, tmp_path: Path
 ) -> None:
@@ -186,6 +187,7 @@ def test_all_missing_packages_are_named_with_the_command(engine: Engine, tmp_pat
     assert problem["fix"] == "pip install pulumi-nowhere-to-be-found another-missing-package"
 
 
+@pytest.mark.deep
 def test_components_of_plugins_have_simulated_outputs(engine: Engine, tmp_path: Path) -> None:
     done = rehearse(FOREIGN / "component", tmp_path, foreign_sdks=True)
     assert done.report["ok"], done.problems

@@ -165,6 +165,7 @@ def test_an_upgrade_that_skips_a_minor_version_is_refused(root: Path, engine: En
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("stack", ["aws-dev", "azure-dev"])
+@pytest.mark.deep
 def test_nodes_that_are_newer_than_the_control_plane_are_refused(
     root: Path, engine: Engine, stack: str
 ) -> None:

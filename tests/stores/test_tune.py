@@ -40,6 +40,7 @@ def trials(home: Store) -> list[dict[str, Any]]:
 @pytest.mark.launch
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("store_server", ["s3"], indirect=True)
+@pytest.mark.deep
 def test_a_search_in_a_bucket_resumes_on_another_machine(
     store_server: Running, prefix: str, tmp_path: Path, text_folder: Path, cache: Path
 ) -> None:

@@ -165,6 +165,7 @@ def test_a_stack_of_the_repository_is_rehearsed_and_compared(
 @pytest.mark.parametrize(
     "command", [("launch", "line.yaml", "--on", "torchrun"), ("train", "line.yaml")], ids=" ".join
 )
+@pytest.mark.deep
 def test_a_workload_that_imports_its_own_packages_trains(
     call: Callable[..., str], repository: Path, command: tuple[str, ...]
 ) -> None:

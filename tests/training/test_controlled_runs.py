@@ -177,6 +177,7 @@ def test_a_probed_micro_batch_is_kept_after_a_resume(tmp_path: Path, tiny: Make,
     assert decision["new"] in (1, 2, 4, 8, 16)
 
 
+@pytest.mark.deep
 def test_two_ranks_make_the_same_decisions(
     tmp_path: Path, tiny: Make, run_ranks: Callable[..., list[int]]
 ) -> None:

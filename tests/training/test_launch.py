@@ -106,6 +106,7 @@ def test_a_signal_saves_and_ends_every_process_and_the_run_resumes(
 
 
 @pytest.mark.launch
+@pytest.mark.deep
 def test_a_signal_before_the_first_step_ends_every_process(launcher: Launcher) -> None:
     launched = launcher("early", on="local")
     wait_for(lambda: len(launched.look()) >= 3, "no process below the launcher")
@@ -185,6 +186,7 @@ def test_a_second_launch_of_a_run_is_rejected(launcher: Launcher) -> None:
 
 
 @pytest.mark.launch
+@pytest.mark.deep
 def test_a_local_platform_sets_the_runs_folder_and_is_recorded(launcher: Launcher, tmp_path: Path) -> None:
     file = tmp_path / "outputs.json"
     file.write_text(json.dumps(outputs(bucket_url=f"file://{tmp_path}/bucket")))

@@ -22,6 +22,7 @@ RunRanks = Callable[..., list[int]]
 TWO = ("scaling.workers=2", "steps=12", "batch.micro_batch=8")
 
 
+@pytest.mark.deep
 def test_ranks_that_measure_differently_save_after_the_same_steps(
     tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks
 ) -> None:

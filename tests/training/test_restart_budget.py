@@ -78,6 +78,7 @@ def commit(folder: Path, step: int) -> None:
 @pytest.mark.parametrize(
     ("on", "allowed", "failures"), [("torchrun", 2, 3), pytest.param("local", 1, 2, marks=pytest.mark.deep)]
 )
+@pytest.mark.deep
 def test_a_run_that_fails_every_few_checkpoints_finishes(
     launcher: Launcher, on: str, allowed: int, failures: int
 ) -> None:

@@ -71,6 +71,7 @@ def test_a_run_is_listed_and_stopped_from_another_folder(launcher: Launcher, tmp
     assert f"step {rows(launched.run_dir)[-1]['step']:>6}/100000" in lines.stdout
 
 
+@pytest.mark.deep
 def test_a_run_without_its_launcher_is_lost_and_resumes(launcher: Launcher, tmp_path: Path) -> None:
     launched = launcher("lost", *LONG)
     launched.until_step(60)

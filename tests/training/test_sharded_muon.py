@@ -78,6 +78,7 @@ def check(rank: int, strategy: str) -> dict[str, Any]:
     return {"worst": worst, "bytes": count.bytes, "types": [str(each) for each in count.types]}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("strategy", ["fsdp", "hsdp"])
 def test_shards_get_the_updates_of_whole_matrices(tmp_path: Path, strategy: str) -> None:
     """Each gathers 2 bytes per parameter, with the padding of the shards."""

@@ -112,6 +112,7 @@ def test_a_replacement_shows_the_real_ids_and_what_is_lost(
     assert [each["old"] for each in by_name["subnet"]["properties"] if each["path"] == "vpcId"] == [real_id]
 
 
+@pytest.mark.deep
 def test_defaults_and_names_that_the_real_provider_chose_do_not_change(
     deployed: tuple[Path, Document, Document], on_state: Diffs
 ) -> None:

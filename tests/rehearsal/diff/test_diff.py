@@ -76,6 +76,7 @@ def test_a_replacement_names_what_forces_it_and_what_is_lost(repo: Repo, diff: D
     assert "LEAVES BEHIND: key" in found["blast_radius"]
 
 
+@pytest.mark.deep
 def test_a_new_stack_makes_everything_and_a_deleted_one_takes_everything(repo: Repo, diff: Diffs) -> None:
     repo.write("stacks/Pulumi.two.yaml", (repo.root / STACK).read_text().replace("name: tiny", "name: other"))
     repo.commit()

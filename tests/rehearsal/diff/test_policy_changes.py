@@ -249,6 +249,7 @@ def test_a_removed_policy_is_listed_and_still_checks_the_head(repo: Repo, diff: 
     assert "2 policies are weaker" in found["blast_radius"]
 
 
+@pytest.mark.deep
 def test_an_exception_alone_is_a_change(repo: Repo, diff: Diffs, tmp_path: Path) -> None:
     repo.replace(
         STACK,

@@ -134,6 +134,7 @@ def test_a_token_is_renewed_shortly_before_its_end_and_at_half_of_a_short_one(pl
     assert place.token() != first, "twelve minutes are left, of months"
 
 
+@pytest.mark.deep
 def test_a_token_that_is_revoked_is_reported_with_the_command_that_renews_it(place: Place) -> None:
     assert place.setup().returncode == 0
     place.server.granted.clear()

@@ -352,6 +352,7 @@ def test_the_pod_validates_the_code_of_the_launch(tmp_path: Path) -> None:
     assert not list((tmp_path / "runs").rglob(".probe"))
 
 
+@pytest.mark.deep
 def test_the_pod_reports_a_package_that_its_image_lacks_with_the_users_line(tmp_path: Path) -> None:
     recipe = write_workload(tmp_path / "mine")
     source = recipe.parent / "spirals.py"
@@ -384,6 +385,7 @@ def test_the_pod_reports_an_error_in_the_users_settings_with_its_line(tmp_path: 
     assert "site-packages" not in text
 
 
+@pytest.mark.deep
 def test_the_pod_reports_a_storage_that_it_cannot_write_to(tmp_path: Path) -> None:
     recipe = write_workload(tmp_path / "mine")
     (tmp_path / "file").write_text("not a folder")

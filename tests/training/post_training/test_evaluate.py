@@ -117,6 +117,7 @@ def test_an_error_on_a_rank_is_one_message(trainfleet: Command, run_copy: Path) 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.deep
 def test_rows_are_measured_by_the_command_and_its_other_options_refused(
     trainfleet: Command, run_dir: Path, tmp_path: Path
 ) -> None:

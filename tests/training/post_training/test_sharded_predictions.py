@@ -116,6 +116,7 @@ def test_a_pretrained_model_generates_in_shards(
     assert lines(tmp_path / "shards") == lines(tmp_path / "alone")
 
 
+@pytest.mark.deep
 def test_the_command_starts_the_ranks(run_dir: Path, prompts: Path, tmp_path: Path) -> None:
     """Also of a model that was trained whole."""
     predict(Request(**job_of(run_dir, prompts, tmp_path / "alone")))

@@ -103,6 +103,7 @@ def _launches(folder: Path) -> set[int]:
     return running({int(each.name.split("-")[1]) for each in folder.glob("tf-*-*")})
 
 
+@pytest.mark.deep
 def test_trials_train_at_once_and_poor_ones_are_stopped_through_their_launcher(
     search: Search, place: Elsewhere
 ) -> None:

@@ -262,6 +262,7 @@ def recipe(tiny: Make, tmp_path: Path, *more: str) -> Recipe:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.deep
 def test_compiled_blocks_and_loss_have_no_graph_break(
     tmp_path: Path, tiny: Make, run: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
