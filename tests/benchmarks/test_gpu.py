@@ -297,7 +297,6 @@ def die(rank: int, _world_size: int, _settings: dict[str, Any]) -> None:
     time.sleep(600)
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("work", "limit", "error"),
     [(hang, 25.0, "not finished within 25 s"), (die, 300.0, "rank 1 died with exit code 9")],

@@ -135,7 +135,6 @@ def test_on_gke_an_apply_upgrades_the_control_plane_and_gke_the_nodes(root: Path
         assert upgraded(r) == []
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("stack", "pool"), [("aws-dev", "l4"), ("azure-dev", "a10")])
 @pytest.mark.deep
 def test_a_pool_is_held_back_and_follows_later(root: Path, engine: Engine, stack: str, pool: str) -> None:
@@ -163,7 +162,6 @@ def test_an_upgrade_that_skips_a_minor_version_is_refused(root: Path, engine: En
         assert [each.verb for each in r.cloud.operations[before:]] == ["refuse"]
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stack", ["aws-dev", "azure-dev"])
 @pytest.mark.deep
 def test_nodes_that_are_newer_than_the_control_plane_are_refused(

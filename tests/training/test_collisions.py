@@ -161,7 +161,6 @@ def test_a_stack_of_the_repository_is_rehearsed_and_compared(
 
 @pytest.mark.launch
 @pytest.mark.timeout(900)
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "command", [("launch", "line.yaml", "--on", "torchrun"), ("train", "line.yaml")], ids=" ".join
 )

@@ -78,7 +78,6 @@ def test_a_rank_that_waits_for_its_data_is_named(
     assert any("slowest_backward_seconds" in row for row in train) == (strategy == "ddp")
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 @pytest.mark.deep
 def test_a_lora_run_of_two_ranks_resumes_on_one(

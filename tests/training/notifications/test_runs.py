@@ -76,7 +76,6 @@ def test_a_run_reports_its_start_its_end_and_its_limit_signed_and_once(launcher:
         assert hook.received[-1].document["data"]["status"] == "stopped"
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fault", ["silent", "refusing"])
 @pytest.mark.deep
 def test_a_server_that_fails_changes_no_loss_and_is_an_event(launcher: Launcher, fault: str) -> None:

@@ -86,7 +86,6 @@ def on_ranks(run: Path, ranks: int, out: Path, **job: Any) -> list[dict[str, Any
     return [json.loads((out / f"rank{number}.json").read_text()) for number in range(ranks)]
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ranks", [2, 3])  # 4 + 4 + 4 + 1 samples: 2 and 2 batches, or 2, 1 and 1
 @pytest.mark.deep
 def test_metrics_are_those_of_one_process(trained: Callable[..., Path], tmp_path: Path, ranks: int) -> None:

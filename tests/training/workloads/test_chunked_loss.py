@@ -220,7 +220,6 @@ def test_shards_are_gathered_once_per_pass_for_any_number_of_chunks(
     assert gathered(chunk=8) == gathered(chunk=4096) == 2 * 3
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("chunk", "graphs"), [(32, 2), (4096, 2)])
 @pytest.mark.deep
 def test_chunks_share_a_compiled_graph(

@@ -260,7 +260,6 @@ def recipe(tiny: Make, tmp_path: Path, *more: str) -> Recipe:
     return tiny(f"workload.model={json.dumps(document)}", "workload.data.tokens=model", *more)
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 @pytest.mark.deep
 def test_compiled_blocks_and_loss_have_no_graph_break(

@@ -297,7 +297,6 @@ def with_meta(recipe: Recipe, meta: bool | str) -> Recipe:
     return recipe.model_copy(update={"strategy": "fsdp", "sharding": sharding})
 
 
-@pytest.mark.sampled(1)  # of the three models
 @pytest.mark.parametrize("name", ["packed", "whisper", "vit"])
 @pytest.mark.deep
 def test_two_ranks_train_the_same_model_and_resume_in_both_directions(
