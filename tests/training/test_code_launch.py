@@ -1,5 +1,5 @@
-"""`launch --code` with whole trainings: the ranks import the archive, which is removed afterwards. Code that
-imports Ray itself.
+"""`launch --code` with whole trainings: the ranks import the archive, which is removed afterwards, and the
+code may import Ray.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(600)
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("on", ["torchrun", "local"])
 def test_ranks_import_the_code_that_was_launched(on: str, tmp_path: Path) -> None:
-    """The code imports Ray, so it is imported before Trainfleet starts it."""
+    """The code imports Ray before Trainfleet starts it."""
     recipe = write_page(tmp_path / "scratch", unit="as edited")
     workload = recipe.with_suffix(".py")
     workload.write_text(workload.read_text().replace("import torch\n", "import ray\nimport torch\n", 1))

@@ -134,14 +134,8 @@ def kill_at_failpoint(point: str) -> None:
     os.environ["TRAINFLEET_FAULT"] = point
 
 
-SAMPLED = ("in a step", "in the middle of a file", "before the marker", "while old ones are purged")
-"""The moments that `make test` tries; `make test-deep` tries the others."""
-
-
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    "moment", [pytest.param(moment, marks=() if moment in SAMPLED else pytest.mark.deep) for moment in KILLS]
-)
+@pytest.mark.parametrize("moment", KILLS)
 def test_a_killed_run_resumes_exactly(
     tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks, moment: str
 ) -> None:

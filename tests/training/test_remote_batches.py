@@ -169,7 +169,7 @@ def ray_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A Ray of this process with a CPU for a rank, which is this process, and for two that build batches."""
     import ray
 
-    ray_cluster.require_token()  # as a run has, and not Ray's own in the home directory
+    ray_cluster.require_token()  # as in a run; otherwise Ray writes one to the home directory
     before = dict(os.environ)
     os.environ |= {"RAY_raylet_start_wait_time_s": "120"}  # on a busy machine, Ray's 30 s are too short
     try:

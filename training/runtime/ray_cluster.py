@@ -285,10 +285,11 @@ def _local(scaling: ScalingConfig, env: Mapping[str, str], loading: DataLoading)
 
 
 def require_token() -> None:
-    """Have a Ray that this process starts ask for a token, which is in the environment only.
+    """Make a Ray that this process starts require a token, which is set in this process's environment.
 
-    Without one, Ray writes its own to `~/.ray/auth_token`. It stays for the life of the process, as Ray reads
-    it once. Ray reads the mode when it is imported, which a workload may have done.
+    Without a token there, Ray generates one and writes it to `~/.ray/auth_token`. The token stays the same
+    until the process ends, because Ray caches it. Ray reads the mode when it is imported; if a workload has
+    already imported it, Ray reads it again.
     """
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
