@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import zipfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,16 @@ SEED = os.environ.get("TRAINFLEET_TEST_SEED", "0")
 def pytest_configure(config: pytest.Config) -> None:
     """Fail a session that leaves processes, files, mounts or network interfaces behind."""
     leaks.register(config, leaks.Places(ROOT, clusters="cluster" in (config.option.markexpr or "")))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Import and collect 18,000 tests without garbage collections, which take a fifth of that time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
