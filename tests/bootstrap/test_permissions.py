@@ -35,6 +35,7 @@ def test_ci_may_apply_what_the_stacks_declare_and_nothing_else(cloud: str) -> No
     assert always == declared(cloud)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_an_option_adds_what_only_other_platforms_can_create(cloud: str) -> None:
     optional = {token for token, option in types_of(cloud).items() if option}

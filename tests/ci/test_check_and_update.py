@@ -179,6 +179,7 @@ def test_check_rehearses_tests_and_trains(host: Host) -> None:
     assert "owner" in failed.jobs["check"].log
 
 
+@pytest.mark.deep
 @pytest.mark.launch
 def test_check_rehearses_tests_and_trains_on_gitlab(gitlab: GitLab) -> None:
     forge = gitlab.forge

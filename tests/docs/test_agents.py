@@ -51,6 +51,7 @@ def follow(problem: dict[str, str], folder: Path) -> None:
     path.write_text("".join(lines))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("names", [[name] for name in MISTAKES] + [list(MISTAKES)], ids=[*MISTAKES, "all"])
 def test_following_the_messages_fixes_a_stack(names: list[str], tmp_path: Path) -> None:
     (tmp_path / "stacks").mkdir()

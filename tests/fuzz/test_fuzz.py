@@ -14,6 +14,7 @@ from tests.fuzz.targets import TARGETS
 SHORT, LONG = 25, int(os.environ.get("TRAINFLEET_FUZZ_INPUTS", "3000"))
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if not target.slow])
 def test_input_is_accepted_or_rejected_with_a_message(name: str) -> None:
     tried = run(TARGETS[name], SHORT, 1)

@@ -252,6 +252,7 @@ def test_requirements_must_be_locked(tmp_path: Path) -> None:
     assert "mine.lock:1" not in text
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -144,6 +144,7 @@ def tolerated(taint: tuple[str, str], tolerations: list[dict[str, str]]) -> bool
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("stack", "setting"), SUBJECTS)
 def test_a_pod_written_from_outputs_alone_fits_the_nodes_of_its_pool_and_no_others(
     stack: str, setting: str

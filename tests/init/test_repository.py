@@ -103,6 +103,7 @@ def test_the_repositorys_own_policy_is_enforced(init: Init, tmp_path: Path) -> N
     assert "logs-for-a-month" in done.stderr
 
 
+@pytest.mark.deep
 def test_a_review_names_what_a_change_does(init: Init, tmp_path: Path) -> None:
     assert init("mine", *options("local")).returncode == 0
     folder = tmp_path / "mine"

@@ -96,6 +96,7 @@ def test_an_upgrade_takes_no_answers_and_needs_a_repository(init: Init, tmp_path
     assert RECORD in other.stderr
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"trainfleet": "0.1.0", "answers": [], "files": {}}'])
 def test_a_broken_record_is_named(text: str, init: Init, tmp_path: Path) -> None:
     assert init("mine", *options("aws")).returncode == 0

@@ -260,6 +260,7 @@ def test_what_is_mandatory_in_production_is_advice_in_dev(
     assert advice == MISSING - broken(preview)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cloud", ["aws", "gcp", "azure-native", "kubernetes"])
 def test_each_rule_is_reported_by_the_engine_when_a_program_breaks_it(
     engine: Callable[..., Callable[[str], Outcome]], cloud: str
@@ -284,6 +285,7 @@ def test_each_rule_is_reported_by_the_engine_when_a_program_breaks_it(
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cloud", ["aws", "gcp", "azure-native", "kubernetes"])
 def test_each_rule_of_a_whole_stack_is_reported_by_the_engine(
     engine: Callable[..., Callable[[str], Outcome]], cloud: str
@@ -301,6 +303,7 @@ def test_each_rule_of_a_whole_stack_is_reported_by_the_engine(
     assert expected - reported == set(), preview.output[-3000:]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("kind", "path"),
     [

@@ -166,6 +166,7 @@ def refused(package: str, tokens: list[str]) -> tuple[int, dict[tuple[str, str],
     return count, output
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("package", LEAST)
 def test_a_sample_of_documented_values_passes(package: str) -> None:
     tokens = random.Random(7).sample(sorted(packages()[package].classes), SAMPLE)

@@ -207,6 +207,7 @@ azure.keyvault.Vault("vault", vault_name="labkeys", resource_group_name="a", pro
 BUCKETS = 'aws.s3.Bucket("bucket", bucket="lab-data", region="us-east-1")\n'
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("code", "token", "change", "reason"),
     [

@@ -39,6 +39,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("code", "output"), MISTAKES, ids=[output.split(" ")[0] for _, output in MISTAKES])
 def test_a_mistake_stops_the_preview_by_name_and_value(
     engine: Engine, program: Callable[[str], Path], code: str, output: str

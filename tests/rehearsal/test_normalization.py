@@ -82,6 +82,7 @@ def test_rules_in_a_group_and_next_to_it_never_settle(engine: Engine, program: C
     assert [step.name for step in report.steps if not step.ok] == ["refresh"], report.problems
 
 
+@pytest.mark.deep
 def test_rules_next_to_a_group_settle(engine: Engine, program: Callable[[str], Path]) -> None:
     folder = program(GROUP.format(inline="None"))
     report = rehearse(read_project(folder), engine, RehearsalOptions(until="refresh"))

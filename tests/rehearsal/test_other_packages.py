@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.rehearsal.test_any_program import Done, rehearse
 from trainfleet.rehearsal.engine.find import Engine
 from trainfleet.rehearsal.simulation.azure.ids import TENANT
@@ -64,6 +66,7 @@ def rehearsed(folder: Path, program: str, *flags: str) -> Done:
     return rehearse(project, folder, *flags, foreign_sdks=True)
 
 
+@pytest.mark.deep
 def test_docker_images_have_digests_and_are_neither_built_nor_pulled(engine: Engine, tmp_path: Path) -> None:
     done = rehearsed(tmp_path, DOCKER)
     assert done.report["ok"], done.problems
@@ -79,6 +82,7 @@ def test_docker_images_have_digests_and_are_neither_built_nor_pulled(engine: Eng
     assert done.step("no-op")["changes"] == {}
 
 
+@pytest.mark.deep
 def test_directory_objects_have_guids_and_refer_to_each_other(engine: Engine, tmp_path: Path) -> None:
     done = rehearsed(tmp_path, AZUREAD)
     assert done.report["ok"], done.problems

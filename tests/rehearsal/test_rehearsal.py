@@ -117,6 +117,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("code", "output"), MISTAKES, ids=[output[:50] for _, output in MISTAKES])
 def test_a_mistake_stops_the_preview_and_names_resource_and_property(
     engine: Engine, program: Callable[[str], Path], code: str, output: str

@@ -176,6 +176,7 @@ def test_nodes_that_are_newer_than_the_control_plane_are_refused(
         assert "nodes of 1.36 with a control plane of 1.35" in str(outcome.errors)
 
 
+@pytest.mark.deep
 def test_an_upgrade_that_stops_half_way_is_resumed(root: Path, engine: Engine) -> None:
     """The system pool does not drain. The next apply does what is left, in the same order."""
     with applied(root, engine, "aws-dev") as r:

@@ -36,6 +36,7 @@ except StoreError as error:
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("store_server", ["s3", "gs", "az"], indirect=True)
 def test_a_process_whose_write_failed_ends_without_the_file(store_server: Running, prefix: str) -> None:
     done = subprocess.run(

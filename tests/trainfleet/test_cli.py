@@ -60,6 +60,7 @@ def test_help_of_the_whole_imports_no_command() -> None:
     assert not [name for name in modules_after("--help") if name.startswith(commands)]
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_every_command_is_there_and_its_help_has_examples(name: str, trainfleet: Call) -> None:
     module, _, attribute = COMMANDS[name].source.partition(":")

@@ -47,6 +47,7 @@ def test_two_machines_time_all_reduces_and_rank_0_prints_them() -> None:
     assert read_timings(outputs[1][0].splitlines()) == []
 
 
+@pytest.mark.deep
 def test_a_machine_that_waits_in_vain_ends_with_an_error() -> None:
     alone = _start(0, _free_port(), wait="0.2")
     _, errors = alone.communicate(timeout=120)

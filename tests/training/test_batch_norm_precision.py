@@ -46,7 +46,7 @@ def step(recipe: Recipe, folder: Path, rank: int, world_size: int) -> dict[str, 
     }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -125,6 +125,7 @@ def restore(folder: Path, value: torch.Tensor) -> Counter[str]:
     return read
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sharded", [True, False], ids=["sharded", "replicated"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_restore_reads_each_file_once(tmp_path: Path, ranks: int, sharded: bool) -> None:

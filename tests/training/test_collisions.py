@@ -149,6 +149,7 @@ def test_the_wheel_is_what_runs(python: Path, repository: Path) -> None:
     assert str(python.parents[1]) in done.stdout
 
 
+@pytest.mark.deep
 def test_a_stack_of_the_repository_is_rehearsed_and_compared(
     call: Callable[..., str], repository: Path
 ) -> None:

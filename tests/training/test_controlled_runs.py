@@ -87,7 +87,7 @@ class KilledError(Exception):
     pass
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.deep
 @pytest.mark.parametrize("step", [6, 16, 33])
 def test_a_killed_run_makes_the_same_decisions_after_its_resume(
     tmp_path: Path, tiny: Make, run: Run, step: int

@@ -90,6 +90,7 @@ def test_the_page_shows_each_step_and_the_recipe_that_it_runs() -> None:
     assert first in next(each.body for each in BLOCKS if each.value == NAME)
 
 
+@pytest.mark.deep
 def test_the_whisper_of_the_page_learns_to_write_numbers(
     tmp_path: Path, run: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:

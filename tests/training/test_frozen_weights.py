@@ -74,6 +74,7 @@ def change_a_weight(folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_lora_checkpoint_has_the_adapters_only_and_resumes_with_the_same_losses(
     tmp_path: Path, cache: Path, lora: Make, run: Run, strategy: str
@@ -228,6 +229,7 @@ def test_machines_with_different_models_are_refused(
             frozen.agreed_source(OneLora(), model, RunContext(tmp_path))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["ctc", "seq2seq"])
 def test_a_speech_checkpoint_leaves_the_frozen_encoder_out_and_resumes_with_the_same_losses(
     tmp_path: Path, cache: Path, run: Run, kind: str
@@ -281,6 +283,7 @@ def test_a_pretrained_model_has_dropout_from_the_first_step_on(
     assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_the_base_of_a_run_in_bf16_is_bf16_and_its_adapters_are_not(
     tmp_path: Path, cache: Path, lora: Make, run: Run, monkeypatch: pytest.MonkeyPatch, strategy: str

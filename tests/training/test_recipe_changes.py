@@ -39,7 +39,7 @@ def unchanged(text_folder: Path, cache: Path, tmp_path_factory: pytest.TempPathF
     return metric_values(rows_of(folder), "loss")
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_changed_key_takes_effect_when_a_run_resumes(
     tmp_path: Path, tiny: Make, run: Run, monkeypatch: pytest.MonkeyPatch, unchanged: list[float], name: str

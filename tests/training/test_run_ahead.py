@@ -125,7 +125,7 @@ RECIPES = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("ahead")
 @pytest.mark.parametrize("name", RECIPES)
 def test_no_step_between_two_logs_waits_for_the_device(
@@ -154,7 +154,7 @@ HF = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("ahead")
 @pytest.mark.parametrize("name", HF)
 def test_a_pretrained_model_does_not_wait_for_the_device_either(
@@ -209,6 +209,7 @@ def results(run_dir: Path) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("overrides", [(), ("strategy=fsdp",), ("log.every=5",)], ids=str)
 def test_a_run_that_is_ahead_of_its_device_has_the_same_rows(
     tmp_path: Path, tiny: Make, run: Run, request: pytest.FixtureRequest, overrides: tuple[str, ...]

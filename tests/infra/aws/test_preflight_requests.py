@@ -227,6 +227,7 @@ WRONG: dict[str, tuple[Callable[[SimulatedAws], SimulatedAws], str, str, str]] =
 }
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_one_row_with_the_reason(check: Check, name: str) -> None:
     change, topic, status, says = WRONG[name]

@@ -196,6 +196,7 @@ WRONG: dict[str, tuple[Callable[[SimulatedAzure], SimulatedAzure], str, str, str
 }  # fmt: skip
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_one_row_with_the_reason(check: Check, name: str) -> None:
     change, topic, status, says = WRONG[name]

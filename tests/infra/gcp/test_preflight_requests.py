@@ -237,6 +237,7 @@ WRONG: dict[str, tuple[Callable[[SimulatedGcp], SimulatedGcp], str, str, str]] =
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_one_row_with_the_reason(check: Check, name: str) -> None:
     change, topic, status, says = WRONG[name]

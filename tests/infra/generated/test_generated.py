@@ -55,6 +55,7 @@ def test_every_valid_spec_is_taken(cloud: Cloud) -> None:
     taken()
 
 
+@pytest.mark.sampled(46)
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: f"{machine.cloud}-{machine.instance_type}")
 def test_every_machine_of_the_catalogue_can_be_had(machine: Machine) -> None:
     @TWO
@@ -241,7 +242,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
 def test_one_mistake_in_any_spec_is_answered_before_the_engine_and_at_its_place(mistake: Mistake) -> None:
     @settings(FEW, max_examples=30)

@@ -85,6 +85,7 @@ def whole() -> Planned:
     return plan()
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("switch", SWITCHES)
 def test_a_part_exists_and_gone_with_its_switch(switch: str) -> None:
     changes, gone = SWITCHES[switch]
@@ -94,6 +95,7 @@ def test_a_part_exists_and_gone_with_its_switch(switch: str) -> None:
     assert without.types.keys() < whole().types.keys(), "turning a part off adds nothing"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("part", PROVIDED)
 def test_what_the_cloud_provides_is_not_installed_a_second_time(part: ProvidedFeature) -> None:
     name = PROVIDED[part]

@@ -65,6 +65,7 @@ def changes(done: subprocess.CompletedProcess[str]) -> dict[str, Document]:
     return {each["name"]: each for each in json.loads(done.stdout)["changes"]}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("index", [1, 2])
 def test_a_program_that_is_deployed_as_it_is_changes_nothing(
     deployed: tuple[Path, Document, Document], on_state: Diffs, index: int

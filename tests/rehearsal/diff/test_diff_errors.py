@@ -104,6 +104,7 @@ def test_a_platform_that_already_exists_is_named_by_its_file(repo: Repo, diff: D
     assert "also the platform of stacks/Pulumi.one.yaml" in refused(diff("two"))
 
 
+@pytest.mark.deep
 def test_a_base_with_an_exception_that_ran_out_can_be_compared(repo: Repo, diff: Diffs) -> None:
     text = (repo.root / STACK).read_text()
     repo.write(

@@ -66,6 +66,7 @@ NAT = """    for index in range(9):
 """
 
 
+@pytest.mark.deep
 def test_resources_that_only_the_program_has_change_the_cost(repo: Repo, diff: Diffs) -> None:
     repo.replace(PARTS, '    aws.ec2.Subnet("subnet"', '    subnet = aws.ec2.Subnet("subnet"')
     repo.replace(PARTS, "    aws.ssm.Parameter(", f"{NAT}    aws.ssm.Parameter(")
@@ -88,6 +89,7 @@ def test_a_new_stack_is_priced_before_any_id_is_known(repo: Repo, diff: Diffs) -
     assert lines(found["cost"]["after"])["key"] == 1
 
 
+@pytest.mark.deep
 def test_what_is_used_is_priced_on_both_sides(repo: Repo, diff: Diffs) -> None:
     repo.replace(STACK, "team: ml", "team: vision")
     usage = repo.root / "usage.toml"

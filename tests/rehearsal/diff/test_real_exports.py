@@ -95,6 +95,7 @@ RENAMED = {
 """Versions 3 and 4 of this file have the generated names in no input, so that new ones are generated."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "changed"),
     [
@@ -116,6 +117,7 @@ def test_only_what_differs_from_a_real_export_changes(
     assert encrypted is (name == "state-v3-secrets.json")
 
 
+@pytest.mark.deep
 def test_the_changes_of_secret_parameters_are_those_of_the_real_preview(compared: Callable[..., Any]) -> None:
     found = compared(EXPORTS / "export-v3-ssm-secrets.json", PARAMETERS, "us-west-2")
     recorded = diff_of(EXPORTS / "digest-ssm-secrets.json").as_json()

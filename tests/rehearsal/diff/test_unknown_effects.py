@@ -6,6 +6,8 @@ import json
 import subprocess
 from collections.abc import Callable
 
+import pytest
+
 from tests.rehearsal.diff.repos import PARTS, Repo
 
 DATABASE = """
@@ -16,6 +18,7 @@ DATABASE = """
 """
 
 
+@pytest.mark.deep
 def test_a_changed_engine_of_a_database_is_not_a_plain_update(
     repo: Repo, diff: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

@@ -243,6 +243,7 @@ def build(platform, extra):
 """
 
 
+@pytest.mark.deep
 def test_a_provider_upgrade_is_a_change_and_each_program_runs_with_its_sdk(
     repo: Repo, diff: Diffs, wheels: dict[str, str], tmp_path: Path
 ) -> None:

@@ -54,7 +54,7 @@ def only(store: Path) -> Path:
     return found
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("tasks")
 @pytest.mark.parametrize("blocks", [1, 3, 1000])
 @pytest.mark.parametrize(
@@ -244,6 +244,7 @@ prepared(Path(sys.argv[1]), Path(sys.argv[2]), via="ray", store=sys.argv[3], **m
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("kind", "point"),
     [("packed", "in-preparation:4"), ("packed", "in-assembly:2"), ("scattered", "in-assembly:2")],

@@ -87,6 +87,7 @@ def test_rows_keep_the_order_of_the_files(texts: Path, tmp_path: Path) -> None:
     assert names == sorted(names)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "more",
     [{"transform": Measured()}, {"transform": Measured(), "scatter": 4}, {"transform": Bytes(), "pack": 8}],
@@ -185,6 +186,7 @@ print(sum(path.suffix == ".arrow" for path in made))
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("point", ["in-preparation:4", "in-assembly:3"])
 def test_a_killed_preparation_resumes_and_writes_the_same_bytes(
     texts: Path, tmp_path: Path, point: str

@@ -154,7 +154,7 @@ def no_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], Pa
     return replace
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_model_predicts_the_same_without_its_training_data(
     case: Case, tmp_path: Path, no_cache: Callable[[], Path]

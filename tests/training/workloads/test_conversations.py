@@ -31,6 +31,7 @@ from trainfleet.training.workloads.lm.workload import LanguageModel
 __all__ = ["chat", "make", "unmarked", "workload"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("packing", [True, False])
 @pytest.mark.parametrize("template", ["chat", "unmarked"])
 def test_the_loss_is_that_of_the_answers_by_hand(
@@ -103,6 +104,7 @@ def from_scratch(kind: str, tokenizer: Path, config: dict[str, Any]) -> str:
     return f"workload.model={json.dumps(model)}"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_packed_conversations_have_the_logits_of_each_alone(
     workload: Callable[..., LanguageModel], chat: Path, kind: str
@@ -194,6 +196,7 @@ def test_bins_are_full_and_hold_each_size_once() -> None:
     assert bins == best_fit(sizes, 100)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("lora", ["null", "{rank: 4, targets: [q_proj, v_proj]}"])
 def test_a_fine_tuning_is_stopped_resumed_and_ends_with_the_same_bits(
     make: Callable[..., Recipe], run: Callable[..., RunResult], tmp_path: Path, lora: str

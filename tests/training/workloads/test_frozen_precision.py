@@ -39,7 +39,7 @@ CASES: dict[str, Callable[[Path], Recipe]] = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_not_trained_is_kept_in_bf16_with_about_the_losses_of_fp32(

@@ -71,7 +71,7 @@ def test_weights_of_a_file_in_half_precision_are_trained_in_fp32(cache: Path, tm
     assert {each.dtype for each in model.parameters()} == {torch.float32}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("model", TRAINED)
 @pytest.mark.parametrize("make", [models.vit, models.resnet])
 def test_a_model_is_trained_resumed_exported_and_loaded_by_transformers(
@@ -116,6 +116,7 @@ def test_a_model_is_trained_resumed_exported_and_loaded_by_transformers(
         torch.testing.assert_close(back(images), expected, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("model", [each for each in TRAINED if each])
 def test_checkpoints_have_what_is_trained_and_are_used_without_the_data(
     cache: Path, run: Run, tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch

@@ -269,6 +269,7 @@ def test_audio_is_one_channel_from_minus_one_to_one() -> None:
     assert (sound.tolist(), rate) == ([0.25] * 5, 8_000)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("family", "alphabet"),
     [
