@@ -69,7 +69,7 @@ def test_a_run_resumes_from_its_newest_checkpoint_after_losing_a_process(
     "fault",
     [
         pytest.param(kill_operator, id="operator", marks=pytest.mark.slow),
-        pytest.param(kill_api_server, id="api-server"),
+        pytest.param(kill_api_server, id="api-server", marks=pytest.mark.slow),
         pytest.param(stop_store, id="store"),
         pytest.param(cut_workers_off, id="network", marks=pytest.mark.slow),
     ],

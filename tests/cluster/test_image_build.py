@@ -25,7 +25,7 @@ from trainfleet.local_cluster import rootfs
 from trainfleet.local_cluster.node import ISOLATED
 from trainfleet.training.launch.ray_up.cluster_yaml import PROVIDERS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3000)]
 FREE_GB = {"cpu": 20, "fabrics": 3}
 TOPOLOGIES = {"NDV4_SHA256": "ndv4-topo.xml", "NDV5_SHA256": "ndv5-topo.xml"}
 LOAD = "use DynaLoader; DynaLoader::dl_load_file($_) || die DynaLoader::dl_error() for @ARGV"
@@ -101,7 +101,6 @@ def arguments(values: dict[str, str]) -> list[str]:
     return [f"--build-arg={name}={value}" for name, value in values.items()]
 
 
-@pytest.mark.slow
 def test_the_infiniband_image_has_loadable_libraries_and_the_topology_files(
     on_stand_in: Builder, topologies: dict[str, str], tmp_path: Path
 ) -> None:
