@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Import and collect 18,000 tests without garbage collections, which take a fifth of that time."""
+    """Import and collect tests without garbage collections, which would take a fifth of that time."""
     gc.disable()
     try:
         return (yield)

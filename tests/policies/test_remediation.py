@@ -124,7 +124,6 @@ def at_path(props: Any, path: str) -> Any:
     return props
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("chosen", [True, False], ids=["remediate", "not chosen"])
 def test_the_engine_plans_the_fixed_resource_if_the_level_is_chosen(
     engine: Callable[..., Callable[[str], Outcome]], planned: dict[str, Any], chosen: bool

@@ -93,7 +93,6 @@ def test_a_project_accepts_a_value_until_a_day(
     assert ("by AWS Support" if passes else "accepted until 2026-12-31, which has passed") in text
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("row", "passes"),
     [
