@@ -137,9 +137,70 @@ def test_another_pod_runs_until_the_head_is_gone(tmp_path: Path, pods: Pods) -> 
     assert "python" not in notes
 
 
-def with_port(script: str) -> str:
-    """The script with another port for the head and a shorter interval."""
-    return script.replace("/6379", "/$PORT").replace(":6379", ":$PORT").replace("sleep 2", "sleep 0.1")
+SLOW_ONCE = """mkdir "$NOTES.slow" 2>/dev/null && exit 1
+echo Ray runtime started.; while true; do sleep 0.1; done"""
+"""A node of Ray that ends before it is complete, and is complete the next time."""
+
+
+def test_a_head_whose_agent_was_slow_is_started_again(tmp_path: Path, pods: Pods) -> None:
+    script = with_port(document(recipe(), "aws-prod")["run"], agent_s=0)
+    first = pods.start(script, rank=0, PORT="1", RAY_DOES=SLOW_ONCE)
+    assert first.wait(timeout=60) == 0
+    notes = [" ".join(line.split()[:3]) for line in (tmp_path / "notes0").read_text().splitlines()]
+    assert notes == ["ray start --head"] * 2 + ["python -m trainfleet.training.run", "ray ended"]
+
+
+def test_another_pod_whose_agent_was_slow_starts_again(tmp_path: Path, pods: Pods) -> None:
+    script = with_port(document(recipe(), "aws-prod")["run"], agent_s=0)
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        other = pods.start(script, rank=1, PORT=str(head.getsockname()[1]), RAY_DOES=SLOW_ONCE)
+        wait_for(lambda: starts(tmp_path) == 2, "Ray starts again")
+        assert other.poll() is None
+    assert other.wait(timeout=60) == 0
+
+
+def test_another_pod_joins_the_head_that_is_started_again(tmp_path: Path, pods: Pods) -> None:
+    script = with_port(document(recipe(), "aws-prod")["run"])
+    with socket.create_server(("127.0.0.1", 0)) as head, socket.socket() as agent:
+        agent.bind(("127.0.0.1", 0))  # of the head; nothing listens yet
+        address = head.getsockname()
+        ports = {"PORT": str(address[1]), "AGENT": str(agent.getsockname()[1])}
+        other = pods.start(script, rank=1, **ports)
+        wait_for(lambda: starts(tmp_path) == 1, "Ray starts")
+        head.close()
+        notes = tmp_path / "notes1"
+        wait_for(lambda: "ray ended" in notes.read_text(), "Ray ends with the head")
+        with socket.create_server(address):
+            wait_for(lambda: starts(tmp_path) == 2, "Ray joins the second head")
+            agent.listen()
+            wait_for(lambda: agent.accept()[0].close() is None, "the head is complete")
+            assert other.poll() is None
+    assert other.wait(timeout=60) == 0
+    assert [line.split()[1] for line in notes.read_text().splitlines()][:3] == ["start", "ended", "start"]
+
+
+def starts(folder: Path) -> int:
+    """How often the second pod has started Ray."""
+    notes = folder / "notes1"
+    return notes.read_text().count("ray start") if notes.exists() else 0
+
+
+def test_a_node_of_ray_that_ends_later_fails_the_task(pods: Pods) -> None:
+    script = with_port(document(recipe(), "aws-prod")["run"], agent_s=0)
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        ends = "echo Ray runtime started.; echo out of memory; exit 1"
+        other = pods.start(script, rank=1, PORT=str(head.getsockname()[1]), RAY_DOES=ends)
+        output = other.communicate(timeout=60)[0]
+    assert other.returncode == 1
+    assert "out of memory" in output
+
+
+def with_port(script: str, agent_s: int = 15) -> str:
+    """The script with other ports for the head and its agent, and shorter times."""
+    script = (
+        script.replace("/6379", "/$PORT").replace(":6379", ":$PORT").replace("/52366", "/${AGENT:-$PORT}")
+    )
+    return script.replace("sleep 2", "sleep 0.1").replace("-ge 15", f"-ge {agent_s}")
 
 
 def test_pods_get_the_certificate_authority_of_a_private_store_and_no_key(tmp_path: Path, pods: Pods) -> None:
@@ -190,6 +251,7 @@ class SharedPods:
     folder: Path
     pods: Pods
     port: str
+    agent_s: int = 15
 
     def run(self, rank: int = 0, **variables: str) -> str:
         """A run's script on one pod, to its end; the output."""
@@ -201,7 +263,11 @@ class SharedPods:
     def start(self, rank: int = 0, **variables: str) -> subprocess.Popen[str]:
         given = {"AWS_REGION": "here", "RAY_TMPDIR": str(self.folder), "PORT": self.port, **variables}
         script = document(recipe(), "aws-prod", cluster="shared", variables=LAUNCHED)["run"]
-        script = with_port(script).replace("--wait 30", "--wait 0.2").replace(STOP_FILE, str(self.stop_file))
+        script = (
+            with_port(script, self.agent_s)
+            .replace("--wait 30", "--wait 0.2")
+            .replace(STOP_FILE, str(self.stop_file))
+        )
         return self.pods.start(script, rank=rank, **given)
 
     @property
@@ -270,6 +336,12 @@ def test_a_failed_start_of_a_ray_that_outlives_its_runs_is_reported_with_its_out
     assert failed.returncode == 1
     assert "no space for it" in output
     assert "Ray did not start" in output
+
+
+def test_a_head_that_outlives_its_runs_is_started_again_if_its_agent_was_slow(kept: SharedPods) -> None:
+    kept.agent_s = 0
+    kept.run(RAY_DOES=SLOW_ONCE)
+    assert kept.notes() == ["ray start", "ray start", "python -m"]
 
 
 def test_another_pod_leaves_its_node_to_the_cluster_and_ends(kept: SharedPods) -> None:

@@ -37,8 +37,13 @@ if ! alive; then
     done
     exec setsid --fork bash -c "$@"
   ' detach '
-    exec 8> "$1/lock" && flock 8 && echo $$ > "$1/pid" && shift
-    [ -n "$RAY_HEAD" ] || exec ray start --head --port=6379 --include-dashboard=false "$@"
+    exec 8> "$1/lock" && flock 8 && echo $$ > "$1/pid" && log=$1/ray.log && shift
+    # As in own_ray.sh: a head whose agent is slow is started again.
+    while [ -z "$RAY_HEAD" ]; do
+      tried=$SECONDS
+      ray start --head --port=6379 --include-dashboard=false "$@" || true
+      ! grep -q "Ray runtime started" "$log" && [ $((SECONDS - tried)) -ge 15 ] && [ $SECONDS -lt 300 ] || exit 1
+    done
     while true; do
       until (exec 3<>"/dev/tcp/$RAY_HEAD/6379") 2>/dev/null; do sleep 0.5; done
       ray start --address="$RAY_HEAD:6379" "$@" || true
