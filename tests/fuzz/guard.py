@@ -62,6 +62,8 @@ def bounded(*, writes: Path | None = None) -> Iterator[None]:
     before = signal.signal(signal.SIGVTALRM, _exceeded)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     touched: list[str] = []
+    # Whichever input is first to use a module would have it compiled into a file.
+    compiled, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     signal.setitimer(signal.ITIMER_VIRTUAL, CPU_S)
     _watched.append(touched)
     try:
@@ -69,6 +71,7 @@ def bounded(*, writes: Path | None = None) -> Iterator[None]:
     finally:
         _watched.pop()
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        sys.dont_write_bytecode = compiled
         signal.signal(signal.SIGVTALRM, before)
     allowed = repr(str(writes))[:-1] if writes else "\0"
     unwanted = [each for each in touched if not (each.startswith("writes ") and allowed in each)]
