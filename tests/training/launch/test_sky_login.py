@@ -21,6 +21,7 @@ from tests.infra.kubernetes.api_server import ApiServer, api_server
 from tests.training.launch.saved_platforms import outputs
 from trainfleet.errors import TrainfleetError
 from trainfleet.training.launch.remote.kubernetes import ApiError, connect
+from trainfleet.training.launch.sky.credential_plugin import PREFIX
 from trainfleet.training.launch.sky.kubeconfig import read_kubeconfig
 from trainfleet.training.launch.sky.login import credential
 from trainfleet.training.launch.sky.pods import context_problem
@@ -110,7 +111,26 @@ def test_kubectl_and_the_python_client_get_a_token_by_themselves(place: Place) -
     assert connect(CONTEXT, "", "", "training").items("Pod") == []
     assert len(place.server.granted) == 1, "the token of the setup is used again"
     kept = list((place.folder / ".kube" / "cache" / "trainfleet").iterdir())
-    assert [stat.S_IMODE(each.stat().st_mode) for each in kept] == [0o600]
+    assert {stat.S_IMODE(each.stat().st_mode) for each in kept} == {0o600}
+
+
+def test_kubectl_uses_a_kept_token_without_the_command_and_only_for_this_kubeconfig(place: Place) -> None:
+    assert place.setup().returncode == 0
+    assert place.pods().returncode == 0
+    folder = place.folder / ".kube" / "cache" / "trainfleet"
+    (kept,) = folder.glob(f"{PREFIX}*")
+    for each in set(folder.iterdir()) - {kept}:
+        each.unlink()  # what the command would use
+    place.log_in("ended")
+    assert place.pods().returncode == 0
+    place.kubeconfig.write_text(place.kubeconfig.read_text() + "# another file\n")
+    assert "log in to the cloud" in place.pods().stderr
+    place.log_in("cloud-login")
+    document = json.loads(kept.read_text())
+    for each in set(folder.iterdir()):
+        each.write_text(json.dumps({**document, "until": "2026-01-01T00:00:00+00:00"}))
+    assert place.pods().returncode == 0
+    assert len(place.server.granted) == 2, "a token that is about to end is not used"
 
 
 def test_a_setup_without_a_valid_cloud_login_writes_nothing(place: Place) -> None:

@@ -21,6 +21,7 @@ from trainfleet import yaml_limits
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs
 from trainfleet.infra.outputs.launcher_token import cluster_address
+from trainfleet.training.launch.sky import credential_plugin
 from trainfleet.training.launch.sky.config import context_name
 
 USER = "trainfleet-launcher"
@@ -128,21 +129,19 @@ def uses_own_context(outputs: PlatformOutputs) -> bool:
 
 
 def _token_command(outputs: PlatformOutputs, file: Path, hours: float) -> dict[str, Any]:
-    """The credential plugin of a context: this program (client.authentication.k8s.io, client-go)."""
-    # -P: a folder `trainfleet` where kubectl runs must not be imported.
-    program = ["-P", "-m", "trainfleet", "sky", "token", "--kubeconfig", str(file.absolute())]
-    which = [
-        "--context",
-        context_name(outputs),
-        "--account",
-        outputs.launcher_account,
-        "--hours",
-        f"{hours:g}",
-    ]
+    """The credential plugin of a context."""
+    options = {
+        "--kubeconfig": str(file.absolute()),
+        "--context": context_name(outputs),
+        "--account": outputs.launcher_account,
+        "--hours": f"{hours:g}",
+    }
+    # It needs the standard library only, and starts in half the time without the others.
+    program = ["-I", "-S", credential_plugin.__file__]
     return {
         "apiVersion": CREDENTIAL_VERSION,
         "command": sys.executable,
-        "args": [*program, *which, "--hours", f"{hours:g}"],
+        "args": [*program, *(part for option in options.items() for part in option)],
         "interactiveMode": "Never",
         "installHint": "this context was written by `trainfleet sky setup`; run it again",
     }

@@ -8,18 +8,16 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
 from trainfleet.infra.outputs.launcher_token import Login, Token, request_token
+from trainfleet.training.launch.sky import credential_plugin
+from trainfleet.training.launch.sky.credential_plugin import EARLY
 from trainfleet.training.launch.sky.kubeconfig import CREDENTIAL_VERSION, LOGIN_USER
-
-EARLY = timedelta(minutes=15)
-"""A token is renewed this long before its end, or at half of its time if that is later. Clients renew at
-most five minutes early (kubernetes.config.kube_config: EXPIRY_SKEW_PREVENTION_DELAY)."""
 
 
 def credential(
@@ -39,7 +37,7 @@ def credential(
         account: the service account in that namespace.
         hours: how long a new token lasts.
         env: the user's environment; HOME holds the kept tokens.
-        fresh: whether a kept token is not used, because it may have been revoked.
+        fresh: whether kept tokens are not used, here and by kubectl, because they may have been revoked.
 
     Raises:
         InputError: the kubeconfig has no such context or login.
@@ -56,6 +54,8 @@ def credential(
     now = datetime.now(UTC)
     _folder(env).mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(kept, json.dumps({**status(token), "since": now.isoformat()}), 0o600)
+    for stale in _folder(env).glob(f"{credential_plugin.PREFIX}*") if fresh else ():
+        stale.unlink(missing_ok=True)
     return token
 
 
@@ -101,8 +101,7 @@ def _named(document: Mapping[str, Any], part: str, name: str) -> dict[str, Any]:
 
 
 def _folder(env: Mapping[str, str]) -> Path:
-    """Where kubectl and kubelogin keep their own."""
-    return Path(env.get("HOME", "~")).expanduser() / ".kube" / "cache" / "trainfleet"
+    return credential_plugin.kept_tokens(Path(env.get("HOME", "~")).expanduser())
 
 
 def _kept(file: Path, now: datetime) -> Token | None:
