@@ -8,6 +8,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # The cache of locked packages is shared between checkouts, which saves three minutes in a fresh one.
 export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainfleet/mypy
 
+# The files with tests that start launches: collecting all others would take half a minute.
+LAUNCHES = $(shell grep -rl --include='test_*.py' 'mark\.launch' tests)
+
 .PHONY: help setup release tag knowledge facts stores demo test test-deep test-cluster test-cluster-deep lint format lock docs docs-serve bench-smoke bench gpu-check clean
 .DEFAULT_GOAL := help
 
@@ -33,11 +36,11 @@ stores: setup # Build the S3 gateway, the GCS server and Azurite for tests and b
 
 test: stores ## Every test except the long ones; no root, no account
 	@$(VENV)/python -m pytest -m "not deep and not launch" -n 3 --dist worksteal --durations 25
-	@$(VENV)/python -m pytest -m "launch and not deep"
+	@$(VENV)/python -m pytest -m "launch and not deep" $(LAUNCHES)
 
 test-deep: stores ## The long tests: ten kills, a fault at every resource
 	@$(VENV)/python -m pytest -m "deep and not launch" -n 2 --dist worksteal --timeout 3600 --durations 15
-	@$(VENV)/python -m pytest -m "deep and launch" --timeout 3600 --durations 15
+	@$(VENV)/python -m pytest -m "deep and launch" $(LAUNCHES) --timeout 3600 --durations 15
 
 test-cluster: stores ## A real Kubernetes on this machine, and launches on it (Linux, root; about 40 min, 12 more the first time)
 	@$(VENV)/python -m tests.cluster.install

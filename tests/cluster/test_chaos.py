@@ -43,7 +43,7 @@ def run(place: Place) -> Iterator[Launch]:
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(kill_process, id="process"),
+        pytest.param(kill_process, id="process", marks=pytest.mark.slow),
         pytest.param(delete_worker, id="pod", marks=pytest.mark.slow),
         pytest.param(delete_head, id="head", marks=pytest.mark.slow),
     ],

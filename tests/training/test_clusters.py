@@ -130,6 +130,7 @@ def test_a_cluster_that_fails_ends_no_other_and_is_resumed_by_the_same_command(g
     assert "mean of the best validations" in page
 
 
+@pytest.mark.deep
 def test_ctrl_c_saves_every_run_and_leaves_no_process(group: Group) -> None:
     process = group.start("steps=2000")
     group.until_step(3, *NAMES)

@@ -59,6 +59,7 @@ cluster.shutdown()
 """
 
 
+@pytest.mark.deep
 @pytest.mark.launch
 def test_a_lost_node_is_not_waited_for_where_ray_would_wait(tmp_path: Path) -> None:
     done = subprocess.run(

@@ -58,6 +58,7 @@ def titled(launched: Launched, title: str) -> dict[int, psutil.Process]:
     return found
 
 
+@pytest.mark.deep
 @pytest.mark.launch
 @pytest.mark.timeout(600)
 def test_the_waiting_processes_become_the_next_ranks(launcher: Launcher) -> None:
