@@ -124,10 +124,13 @@ def test_a_failed_start_of_ray_is_reported_with_its_output(pods: Pods, rank: int
     assert "Ray did not start" in output
 
 
-def test_another_pod_runs_until_the_head_is_gone(tmp_path: Path, pods: Pods) -> None:
-    script = with_port(document(recipe(), "aws-prod")["run"])
+@pytest.mark.parametrize(("agent", "head_s"), [({}, 120), ({"AGENT": "1"}, 0)], ids=["agent", "time"])
+def test_another_pod_runs_until_the_head_is_gone(
+    tmp_path: Path, pods: Pods, agent: dict[str, str], head_s: int
+) -> None:
+    script = with_port(document(recipe(), "aws-prod")["run"], head_s=head_s)
     with socket.create_server(("127.0.0.1", 0)) as head:
-        other = pods.start(script, rank=1, PORT=str(head.getsockname()[1]))
+        other = pods.start(script, rank=1, PORT=str(head.getsockname()[1]), **agent)
         for _ in range(3):
             head.accept()[0].close()
         assert other.poll() is None
@@ -195,12 +198,19 @@ def test_a_node_of_ray_that_ends_later_fails_the_task(pods: Pods) -> None:
     assert "out of memory" in output
 
 
-def with_port(script: str, agent_s: int = 15) -> str:
+def with_port(script: str, agent_s: int = 15, head_s: int = 120) -> str:
     """The script with other ports for the head and its agent, and shorter times."""
-    script = (
-        script.replace("/6379", "/$PORT").replace(":6379", ":$PORT").replace("/52366", "/${AGENT:-$PORT}")
-    )
-    return script.replace("sleep 2", "sleep 0.1").replace("-ge 15", f"-ge {agent_s}")
+    changes = {
+        "/6379": "/$PORT",
+        ":6379": ":$PORT",
+        "/52366": "/${AGENT:-$PORT}",
+        "sleep 2": "sleep 0.1",
+        "-ge 15 ": f"-ge {agent_s} ",
+        "-ge 120 ": f"-ge {head_s} ",
+    }
+    for old, new in changes.items():
+        script = script.replace(old, new)
+    return script
 
 
 def test_pods_get_the_certificate_authority_of_a_private_store_and_no_key(tmp_path: Path, pods: Pods) -> None:

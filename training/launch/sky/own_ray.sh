@@ -20,7 +20,8 @@ start_again() {
   start "$@"
 }
 if [ "$SKYPILOT_NODE_RANK" != 0 ]; then
-  agent_listens() { (exec 3<>"/dev/tcp/$head/52366") 2>/dev/null; }
+  # The head's agent listens, or the head has answered for longer than a failed start of it takes.
+  head_is_complete() { (exec 3<>"/dev/tcp/$head/52366") 2>/dev/null || [ $((SECONDS - tried)) -ge 120 ]; }
   complete=
   while [ -z "$complete" ]; do
     until answers; do
@@ -31,7 +32,7 @@ if [ "$SKYPILOT_NODE_RANK" != 0 ]; then
     # Wait for the head to go: when a script has ended, SkyPilot ends what it started, including Ray's node. A head that
     # goes before its own node is complete is started again.
     while answers; do
-      [ -n "$complete" ] || ! agent_listens || complete=yes
+      [ -n "$complete" ] || ! head_is_complete || complete=yes
       sleep 2
       ! answers || start_again --address="$head:6379"
     done
