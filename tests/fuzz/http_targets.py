@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import io
 import json
-import shutil
-import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +13,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.fuzz import hostile
+from tests.fuzz.folders import kept_folder
 from tests.fuzz.models import predictors
 from tests.fuzz.requests import METHODS, RejectedRequest, Reply, Request, answered, requests
 from tests.fuzz.target import Target
@@ -95,8 +93,7 @@ def _checked(reply: Reply) -> None:
 @functools.cache
 def _runs() -> Path:
     """Two runs."""
-    folder = Path(tempfile.mkdtemp(prefix="trainfleet-fuzz-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = kept_folder()
     for name in ("lm-0", "lm-1"):
         (folder / name).mkdir()
         launch = {"at": "2026-11-20T08:00:00+00:00", "on": "torchrun", "owner": "ada", "status": "finished"}

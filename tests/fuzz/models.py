@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
-import shutil
-import tempfile
-from pathlib import Path
 from typing import Any
+
+from tests.fuzz.folders import kept_folder
 
 TEXT = "The node pool has no GPU. A checkpoint is written every four steps.\n" * 40
 STEP = [
@@ -31,8 +29,7 @@ def predictors() -> tuple[Any, ...]:
     from trainfleet.training.trainer.context import RunContext
     from trainfleet.training.trainer.loop import train
 
-    folder = Path(tempfile.mkdtemp(prefix="trainfleet-fuzz-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = kept_folder()
     texts = folder / "texts"
     texts.mkdir()
     for number in range(12):
