@@ -59,7 +59,7 @@ def make(cluster: Cluster, space: str, *objects: dict[str, Any]) -> None:
 
 def test_status_reports_a_ready_cluster_and_its_versions(cluster: Cluster) -> None:
     seen = cluster.status()
-    assert seen["ready"]
+    assert seen["ready"], seen["not_ready"]
     versions = {row["name"]: row["version"] for row in seen["servers"]}
     assert versions["kubelet"] == pins.KUBE.version
     assert versions["ray-operator"] == pins.RAY_OPERATOR.version

@@ -54,6 +54,7 @@ def short_of_disk(cluster: Cluster) -> bool:
     seen = cluster.status()
     (here,) = seen["nodes"]
     assert seen["ready"] is (here["short_of"] == [])
+    assert all("is short of disk" in reason for reason in seen["not_ready"])
     return bool(here["short_of"] == ["disk"])
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainfleet.errors import InputError
-from trainfleet.local_cluster import life_cycle, nodes, servers, state
+from trainfleet.local_cluster import life_cycle, nodes, servers, state, status
 from trainfleet.local_cluster.node_settings import NodeOptions
 from trainfleet.local_cluster.state import MOST_NODES, Settings, State
 
@@ -176,3 +176,26 @@ def test_a_node_is_ready_once_its_kubelet_has_reported_since_its_start(
     condition = {"type": "Ready", "status": status, "lastHeartbeatTime": reported}
     assert nodes.is_ready(node, {"status": {"conditions": [condition]}}) is ready
     assert not nodes.is_ready(node, {})
+
+
+@pytest.mark.parametrize(
+    ("running", "registered", "answers", "lacking"),
+    [
+        (True, True, [True], []),
+        (True, True, [False, True], []),
+        (True, True, [False] * 3, ["the cluster's DNS does not answer: `trainfleet cluster logs coredns`"]),
+        (False, True, [True], ["kubelet does not run"]),
+        (True, False, [], ["the API server does not answer within 20 s"]),
+    ],
+    ids=["ready", "a query is lost", "no DNS", "a server", "no API server"],
+)
+def test_a_cluster_that_is_not_ready_says_what_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, running: bool, registered: bool, answers: list[bool], lacking: list[str]
+) -> None:
+    it = cluster(1)
+    left = iter(answers)
+    monkeypatch.setattr(status, "dns_is_ready", lambda _: next(left))
+    row = {"name": it.nodes[0].name, "state": "runs", "ready": True, "short_of": []}
+    document = {"servers": [{"name": "kubelet", "running": running}], "nodes": [row]}
+    assert status._not_ready(it, document, answers=registered) == lacking
+    assert list(left) == []

@@ -302,7 +302,9 @@ def test_the_pods_of_a_stopped_node_are_recreated_elsewhere(three: Cluster, spac
         with pytest.raises(TimeoutError):  # without power, nothing closes a connection
             kept.recv(1)
     row = node_row(three, lost)
-    assert (row["state"], row["ready"], three.status()["ready"]) == ("stopped", False, False)
+    seen = three.status()
+    assert (row["state"], row["ready"], seen["ready"]) == ("stopped", False, False)
+    assert seen["not_ready"] == [f"{lost} is not ready (stopped)"]
     until(lambda: homes(three, space) == ["trainfleet-three-node"], "the pod runs elsewhere", 120)
     started = three.call("cluster", "node", "start", "node2", "--name", NAME)
     assert started.returncode == 0, started.stderr

@@ -25,6 +25,8 @@ VERSIONS = {
 }
 PRESSURES = {"DiskPressure": "disk", "MemoryPressure": "memory", "PIDPressure": "process numbers"}
 """The pressure conditions of a node: under pressure, it accepts no new pods and evicts some."""
+DNS_QUERIES = 3
+"""A query is a UDP packet, which may be lost, so a resolver repeats it."""
 _DEBIAN = {"containerd": "containerd", "etcd": "etcd-server"}
 
 
@@ -35,6 +37,7 @@ def cluster_status(name: str) -> dict[str, Any]:
         "name": name,
         "exists": cluster is not None,
         "ready": False,
+        "not_ready": [],
         "context": f"trainfleet-{name}",
         "servers": [],
         "nodes": [],
@@ -52,16 +55,35 @@ def cluster_status(name: str) -> dict[str, Any]:
     document["servers"] = [row for node, pid in running for row in _servers(node, pid)]
     document["memory_mib"] = sum(row["memory_mib"] for row in document["servers"])
     if running and running[0][0].number == 1 and cluster.kubeconfig.exists():
-        document["nodes"] = _nodes(cluster, running[0][1])
-        document["ready"] = _is_ready(cluster, document) and dns_is_ready(cluster)
+        documents = nodes.read(cluster)
+        document["nodes"] = _nodes(cluster, documents, running[0][1])
+        document["not_ready"] = _not_ready(cluster, document, answers=bool(documents))
+    else:
+        document["not_ready"] = [f"its first node is not up: `{state.up_command(name)}`"]
+    document["ready"] = not document["not_ready"]
     return document
 
 
-def _is_ready(cluster: State, document: dict[str, Any]) -> bool:
-    """Whether all servers run and all real nodes accept pods."""
-    ready = {row["name"] for row in document["nodes"] if row["ready"] and not row["short_of"]}
-    servers = document["servers"]
-    return all(row["running"] for row in servers) and ready >= {node.name for node in cluster.nodes}
+def _not_ready(cluster: State, document: dict[str, Any], *, answers: bool) -> list[str]:
+    """What a cluster lacks to accept pods, a line each.
+
+    Args:
+        cluster: the cluster, whose first node runs.
+        document: its servers and nodes.
+        answers: whether its API server returned the nodes.
+    """
+    lacking = [f"{row['name']} does not run" for row in document["servers"] if not row["running"]]
+    if not answers:
+        return [*lacking, f"the API server does not answer within {nodes.TIMEOUT_S:.0f} s"]
+    real = {node.name for node in cluster.nodes}
+    for row in document["nodes"]:
+        if row["name"] in real and row["short_of"]:
+            lacking.append(f"{row['name']} is short of {', '.join(row['short_of'])}: it accepts no new pods")
+        elif row["name"] in real and not row["ready"]:
+            lacking.append(f"{row['name']} is not ready ({row['state']})")
+    if not any(dns_is_ready(cluster) for _ in range(DNS_QUERIES)):
+        lacking.append("the cluster's DNS does not answer: `trainfleet cluster logs coredns`")
+    return lacking
 
 
 def log_name(node: Node, server: str) -> str:
@@ -122,9 +144,8 @@ def _debian_version(package: str) -> str:
     return done.stdout if done.returncode == 0 else ""
 
 
-def _nodes(cluster: State, router: int) -> list[dict[str, Any]]:
+def _nodes(cluster: State, documents: dict[str, Any], router: int) -> list[dict[str, Any]]:
     """A row per Node object, and one per real node that has none."""
-    documents = nodes.read(cluster)
     real = {node.name: node for node in cluster.nodes}
     return [_node_row(name, documents.get(name, {}), real.get(name), router) for name in real | documents]
 

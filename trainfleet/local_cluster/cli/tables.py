@@ -13,11 +13,7 @@ def servers_table(document: dict[str, Any]) -> Table:
 
     ready = "ready" if document["ready"] else "not ready"
     title = [f"{document['context']}: {ready}, {document['memory_mib']} MiB"]
-    title += [
-        f"{row['name']} is short of {', '.join(row['short_of'])}: it accepts no new pods"
-        for row in document["nodes"]
-        if row["short_of"]
-    ]
+    title += document["not_ready"]
     table = Table(title="\n".join(title), title_justify="left")
     for heading in ("server", "version", "state", "starts", "MiB"):
         table.add_column(heading, justify="right" if heading in ("starts", "MiB") else "left")
