@@ -28,12 +28,16 @@ def test_each_scaling_is_a_row_and_one_that_fails_has_its_error(monkeypatch: pyt
         return FOUND
 
     monkeypatch.setattr(loop, "alternate", alternate)
-    document = float8.measure("lm-tiny like lm-1b", smoke=True)
+    monkeypatch.setattr(float8.local_resources, "gpus", lambda: 0)
+    document = float8.measure("lm-tiny like lm-1b", smoke=False)
     first, second = document["rows"]
     assert (first["scaling"], first["tokens_per_s"], first["bf16_tokens_per_s"]) == ("tensorwise", 2500, 2000)
     assert first["speed"] == {"median": 1.25, "least": 1.0, "most": 2.0}
     assert second == {"recipe": "lm-tiny like lm-1b", "scaling": "rowwise", "error": "rank 0 was too slow"}
     assert not float8.passed(document)
+    assert [row["scaling"] for row in float8.measure("lm-tiny like lm-1b", smoke=True)["rows"]] == [
+        "tensorwise"
+    ]
     assert all({"precision=bf16", "compile=true", "float8.emulate=true"} <= set(each) for each in changes)
 
 

@@ -24,7 +24,7 @@ from tests.cluster.faults import (
 )
 from tests.cluster.launches import LONG, Launch, Place, launched, place
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
 __all__ = ["place"]
 RUN = "faulted"
 
@@ -43,9 +43,9 @@ def run(place: Place) -> Iterator[Launch]:
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(kill_process, id="process", marks=pytest.mark.slow),
-        pytest.param(delete_worker, id="pod", marks=pytest.mark.slow),
-        pytest.param(delete_head, id="head", marks=pytest.mark.slow),
+        pytest.param(kill_process, id="process"),
+        pytest.param(delete_worker, id="pod"),
+        pytest.param(delete_head, id="head"),
     ],
 )
 def test_a_run_resumes_from_its_newest_checkpoint_after_losing_a_process(
@@ -68,10 +68,10 @@ def test_a_run_resumes_from_its_newest_checkpoint_after_losing_a_process(
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(kill_operator, id="operator", marks=pytest.mark.slow),
-        pytest.param(kill_api_server, id="api-server", marks=pytest.mark.slow),
+        pytest.param(kill_operator, id="operator"),
+        pytest.param(kill_api_server, id="api-server"),
         pytest.param(stop_store, id="store"),
-        pytest.param(cut_workers_off, id="network", marks=pytest.mark.slow),
+        pytest.param(cut_workers_off, id="network"),
     ],
 )
 def test_a_run_continues_without_a_restart_when_a_service_is_lost(
@@ -86,7 +86,6 @@ def test_a_run_continues_without_a_restart_when_a_service_is_lost(
     until(lambda: place.cluster.status()["ready"], "the cluster is ready again")
 
 
-@pytest.mark.slow
 def test_the_run_with_faults_has_the_losses_of_an_undisturbed_run(place: Place, run: Launch) -> None:
     assert run.interrupt() == 130, run.output
     assert "which is saved" in run.output

@@ -191,6 +191,7 @@ def test_pieces_arrive_before_the_whole_answer(predictor: Predictor) -> None:
 
 
 @pytest.mark.launch
+@pytest.mark.deep  # above, without Ray; test_serve starts Ray Serve
 @pytest.mark.timeout(600)
 def test_ray_serve_passes_pieces_on_while_the_rest_is_computed(run_dir: Path) -> None:
     with socket.socket() as probe:
