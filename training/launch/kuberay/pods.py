@@ -73,12 +73,12 @@ the worker restarts; a head that does not answer says nothing (Ray's `raylet_liv
 a minute by default)."""
 HEALTH_CHECKS = {
     "RAY_health_check_period_ms": "2000",
-    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_timeout_ms": "1000",
     "RAY_health_check_failure_threshold": "8",
 }
 """A worker that fails 8 checks in a row counts as lost: the submitter has its pod replaced (`lost_pods`), and
 a run with `scaling.min_workers` continues without it. A check takes 2 s if its machine is known to be
-unreachable and 4 s if nothing answers, so 16 to 32 s. Ray's default is 5 checks of 3 to 13 s.
+unreachable and 3 s if nothing answers, so 16 to 24 s. Ray's default is 5 checks of 3 to 13 s.
 """
 WAIT_FOR_HEAD = (
     f"trap 'exit 143' TERM; until (exec 3<>/dev/tcp/$FQ_RAY_IP/{HEAD_PORT}) 2>/dev/null; "
