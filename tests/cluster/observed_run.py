@@ -1,6 +1,6 @@
 """One run in the cluster that a real Prometheus scrapes, with all of its output collected.
 
-test_metrics and test_secrets share its one launch. Prometheus comes from an unpacked Debian package. Its
+test_launch_kuberay, test_metrics and test_secrets share its one launch. Prometheus comes from an unpacked Debian package. Its
 scrape configuration is derived from the PodMonitors that a stack installs.
 """
 
@@ -31,13 +31,14 @@ from tests.cluster.debian import unpacked
 from tests.cluster.launches import LONG, PROGRAM, RESTRICTED, Launch
 from trainfleet.infra.kubernetes.monitoring import ray_pods
 from trainfleet.local_cluster.images import LOCAL
-from trainfleet.local_cluster.stores.servers import free_port
+from trainfleet.local_cluster.stores.servers import BUCKET, free_port
 
 NAMESPACE = "watched"
 RUN = "watched"
 PORT = "__meta_kubernetes_pod_container_port_name"
 OBSERVED_STEPS = 50
 SMALL_BYTES = 8_000_000
+_SETTINGS = (*LONG, "validation.every=50", "strategy=fsdp")
 KINDS = "rayjob,raycluster,configmap,pod,job,service,event,serviceaccount,networkpolicy"
 _ARGUMENTS = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"
 _JOBS = (
@@ -87,6 +88,15 @@ class ObservedRun:
     """All output of the run, by its source."""
     planted: dict[str, str] = field(repr=False)
     """Every secret value of the run, by its name."""
+    stored: Path
+    """Its files in the store."""
+    text: Path
+    """A folder with the text that it read from the store."""
+
+    @property
+    def settings(self) -> list[str]:
+        """Its changes to the recipe, without its data and where it runs."""
+        return list(_SETTINGS)
 
 
 def expressions() -> list[str]:
@@ -232,6 +242,8 @@ def observed_run(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> 
             answers,
             texts,
             {key: value for key, value in {**planted, **made}.items() if len(value) > 8},
+            store.folder / "data" / BUCKET / "kept" / RUN,
+            folder / "text",
         )
     cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
@@ -313,8 +325,7 @@ def _command(cluster: Cluster, store: CloudStore) -> list[str]:
         f"workload.data.source={store.url}/text",
         "scaling.cpus_per_worker=0.25",
         "log.prometheus=ray",
-        *LONG,
-        "validation.every=50",
+        *_SETTINGS,
     ]
     return [
         PROGRAM,

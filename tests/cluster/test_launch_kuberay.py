@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.launches import LONG, SMALL, Place, document, launched, losses, place
+from tests.cluster.faults import losses as stored_losses
+from tests.cluster.launches import LONG, PROGRAM, SMALL, Launch, Place, document, launched, losses, place
+from tests.cluster.observed_run import OBSERVED_STEPS, ObservedRun
 from tests.training.user_code import FEW_STEPS, write_page
 from trainfleet.local_cluster.images import LOCAL
 
@@ -15,8 +19,39 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 __all__ = ["place"]
 
 
+def test_a_run_that_was_stopped_has_the_losses_of_a_local_run(
+    observed_run: ObservedRun, tmp_path: Path
+) -> None:
+    logged = stored_losses(observed_run.stored)
+    assert max(logged) >= OBSERVED_STEPS
+    there = {step: loss for step, loss in logged.items() if step <= 4 * OBSERVED_STEPS}
+    with (tmp_path / "here.out").open("w") as log:
+        process = subprocess.Popen(
+            [
+                *(PROGRAM, "launch", "lm-tiny", "--on", "torchrun", "--run", "here"),
+                *("--storage", str(tmp_path), f"workload.data.source={observed_run.text}"),
+                *observed_run.settings,
+            ],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"NO_COLOR": "1", "PYTHONUNBUFFERED": "1"},
+            text=True,
+        )
+    here = Launch(process, tmp_path / "here.out")
+    try:
+        here.reach(max(there))
+        assert here.interrupt() == 130, here.output
+    finally:
+        here.kill()
+    found = stored_losses(tmp_path / "here")
+    assert there == {step: loss for step, loss in found.items() if step <= max(there)}
+
+
 @pytest.mark.parametrize("strategy", [pytest.param("ddp", marks=pytest.mark.deep), "fsdp"])  # ddp: test_chaos
-@pytest.mark.parametrize("recipe", ["lm-tiny", pytest.param("lm-small", marks=pytest.mark.deep)])
+@pytest.mark.parametrize(
+    "recipe",
+    [pytest.param("lm-tiny", marks=pytest.mark.slow), pytest.param("lm-small", marks=pytest.mark.deep)],
+)
 def test_a_run_on_the_cluster_has_the_losses_of_a_local_run(recipe: str, strategy: str, place: Place) -> None:
     run = f"{recipe}-{strategy}"
     there = place.launch(run, f"strategy={strategy}", "--json", recipe=recipe)
