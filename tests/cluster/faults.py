@@ -49,6 +49,26 @@ def node_of(place: Place, *avoid: str) -> str:
     return sorted(set(place.kubectl(*asked).split()) - {*avoid, place.cluster.state.control_plane.name})[0]
 
 
+def spread_out(place: Place) -> None:
+    """Have one worker on each node. After a node was stopped, another has two, and stopping that one would
+    take two workers at once.
+    """
+    shown = "{range .items[?(@.spec.nodeName)]}{.spec.nodeName} {.metadata.name}{'\\n'}{end}"
+    asked = ("get", "pod", "-l", "ray.io/node-type=worker", "-o", f"jsonpath={shown}")
+
+    def homes() -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for line in place.kubectl(*asked).splitlines():
+            home, _, name = line.partition(" ")
+            found.setdefault(home, []).append(name)
+        return found
+
+    nodes = len(place.cluster.state.nodes)
+    while len(before := homes()) < nodes:
+        place.kubectl("delete", "pod", max(before.values(), key=len)[0])
+        until(lambda: sum(map(len, homes().values())) == nodes, "each worker has a node", 300)
+
+
 def kill_process(place: Place) -> None:
     """Send SIGKILL to a rank."""
     worker = ("exec", pod(place, "worker"), "-c", "ray-worker", "--")

@@ -347,6 +347,7 @@ def test_an_elastic_run_continues_on_the_nodes_that_remain(
         for _ in range(REPEATS):
             inject(found, fault, record_property)
             until(lambda: len(place.names("pod", "ray.io/node-type=worker")) == 3, "three workers", 300)
+            faults.spread_out(place)
     place.clean()
 
 
