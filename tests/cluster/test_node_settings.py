@@ -183,9 +183,9 @@ def test_a_node_is_ready_once_its_kubelet_has_reported_since_its_start(
     [
         (True, True, [True], []),
         (True, True, [False, True], []),
-        (True, True, [False] * 3, ["the cluster's DNS does not answer: `trainfleet cluster logs coredns`"]),
+        (True, True, [False] * 3, ["the cluster's DNS does not answer: see the log of coredns"]),
         (False, True, [True], ["kubelet does not run"]),
-        (True, False, [], ["the API server does not answer within 20 s"]),
+        (True, False, [], ["the API server does not answer: see the log of kube-apiserver"]),
     ],
     ids=["ready", "a query is lost", "no DNS", "a server", "no API server"],
 )

@@ -74,7 +74,7 @@ def _not_ready(cluster: State, document: dict[str, Any], *, answers: bool) -> li
     """
     lacking = [f"{row['name']} does not run" for row in document["servers"] if not row["running"]]
     if not answers:
-        return [*lacking, f"the API server does not answer within {nodes.TIMEOUT_S:.0f} s"]
+        return [*lacking, "the API server does not answer: see the log of kube-apiserver"]
     real = {node.name for node in cluster.nodes}
     for row in document["nodes"]:
         if row["name"] in real and row["short_of"]:
@@ -82,7 +82,7 @@ def _not_ready(cluster: State, document: dict[str, Any], *, answers: bool) -> li
         elif row["name"] in real and not row["ready"]:
             lacking.append(f"{row['name']} is not ready ({row['state']})")
     if not any(dns_is_ready(cluster) for _ in range(DNS_QUERIES)):
-        lacking.append("the cluster's DNS does not answer: `trainfleet cluster logs coredns`")
+        lacking.append("the cluster's DNS does not answer: see the log of coredns")
     return lacking
 
 
