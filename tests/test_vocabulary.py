@@ -230,6 +230,7 @@ def test_each_file_of_the_tree_is_listed_once() -> None:
     assert len(paths) == len({(ROOT / path).resolve() for path in paths})
 
 
+@pytest.mark.deep
 def test_the_tree_uses_the_glossary() -> None:
     hits: list[Hit] = check_files(tracked(), VOCABULARY)
     shown = "\n".join(map(str, hits[:40]))

@@ -44,6 +44,7 @@ def prepare_here(folder: Path) -> Prepared:
     )
 
 
+@pytest.mark.deep
 def test_the_peak_of_allocations_hardly_grows_with_the_number_of_samples(tmp_path: Path) -> None:
     prepare_here(images(tmp_path / "warm", 300))  # imports
     peaks, counts = [], (1_000, 4_000)

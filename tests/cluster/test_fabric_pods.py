@@ -39,6 +39,7 @@ def _nothing_is_left(place: Place) -> None:
     assert place.names("service", "trainfleet.io/fabric-check") == []
 
 
+@pytest.mark.slow
 def test_two_pods_measure_the_network_between_them_and_are_removed(place: Place) -> None:
     done = place.call(*_check(place, "any", "--json"))
     assert done.returncode == 0, done.stderr

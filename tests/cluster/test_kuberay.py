@@ -42,6 +42,7 @@ def test_the_image_has_the_locked_versions_and_the_project(cluster: Cluster) -> 
     assert versions.split()[:3] == [RAY, "2.15.0", "False"]
 
 
+@pytest.mark.slow
 def test_a_ray_cluster_becomes_ready_and_runs_a_task_on_its_worker(cluster: Cluster) -> None:
     cluster.apply(
         {

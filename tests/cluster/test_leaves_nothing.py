@@ -35,6 +35,7 @@ def assert_gone(before: dict[str, Any], inside: set[str]) -> None:
     assert not state.folder_of(NAME).exists()
 
 
+@pytest.mark.slow
 def test_down_leaves_nothing_after_pods_have_run(before: dict[str, Any]) -> None:
     assert trainfleet("cluster", "up", "--name", NAME, "--no-image").returncode == 0
     here = Cluster(NAME, trainfleet)

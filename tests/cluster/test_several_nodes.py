@@ -243,6 +243,7 @@ def test_taints_and_zones_decide_where_pods_run(three: Cluster, space: str) -> N
     }
 
 
+@pytest.mark.slow
 def test_a_cut_node_is_silent_until_the_kernel_connects_it_again(three: Cluster, space: str) -> None:
     first, second, _ = (node.name for node in three.state.nodes)
     serve, service = web("near", "heard")

@@ -148,6 +148,7 @@ def test_without_capacity_anywhere_it_reports_what_was_tried_and_why(place: Plac
     place.gone()
 
 
+@pytest.mark.slow
 def test_an_image_that_cannot_be_pulled_is_reported_within_the_time_limit(place: Place) -> None:
     done = place.launch(
         "no-image", NEAR, more=(*TINY_POD, "--image", "localhost/nobody-made-this:1", "--within", "1.5")

@@ -253,6 +253,7 @@ def killed(child: subprocess.Popen[bytes]) -> None:
     psutil.wait_procs(orphans, timeout=30)
 
 
+@pytest.mark.slow
 def test_ctrl_c_removes_everything(tmp_path: Path, cluster: Cluster, target: Target) -> None:
     child = begun(tmp_path, cluster)
     os.kill(child.pid, signal.SIGINT)
@@ -291,6 +292,7 @@ def test_a_stack_can_be_left_on_the_cluster_and_removed_later(
     assert again.stdout.strip() == f"nothing to remove on {target.context}"
 
 
+@pytest.mark.slow
 def test_your_own_context_needs_consent(tmp_path: Path, cluster: Cluster, target: Target) -> None:
     folder = program(tmp_path, CONFIG.format(SPACE))
     settings: dict[str, Any] = {"KUBECONFIG": str(cluster.state.kubeconfig)}

@@ -152,6 +152,7 @@ def test_a_wrong_file_is_one_message(name: str, content: bytes, what: str, tmp_p
     assert what in problem.what
 
 
+@pytest.mark.deep
 def test_damaged_bytes_never_escape_as_another_error(tmp_path: Path) -> None:
     """A thousand damaged files of each form are either read or refused with a message."""
     plain = write_csv(tmp_path / "bill.csv", [ONE] * 3).read_bytes()

@@ -49,6 +49,7 @@ def messages(validator: Any, recipe: Any) -> list[str]:
 # The files and the command.
 
 
+@pytest.mark.deep
 def test_the_files_are_those_of_this_code(contents: dict[str, str]) -> None:
     stale = [name for name, text in contents.items() if pages._read(pages.ROOT / name) != text]
     assert stale == [], f"stale; run: {pages.COMMAND}"

@@ -52,6 +52,7 @@ def settings(cloud: str) -> dict[str, Any]:
     return {**STACKS[cloud][2], **allowed}
 
 
+@pytest.mark.deep
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("cloud", STACKS)
 def test_the_platform_uses_the_identities_and_creates_none(root: Path, cloud: str) -> None:

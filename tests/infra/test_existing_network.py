@@ -94,6 +94,7 @@ def document(cloud: str) -> dict[str, Any]:
     return {**STACKS[cloud][1], "network": network, "gpu_pools": [pool]}
 
 
+@pytest.mark.deep
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("cloud", NETWORKS)
 def test_the_platform_is_built_in_the_network_and_leaves_it_as_it_was(root: Path, cloud: str) -> None:

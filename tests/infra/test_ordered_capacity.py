@@ -94,6 +94,7 @@ def pool(cloud: str) -> PoolOutput:
     return found
 
 
+@pytest.mark.deep
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_each_capacity_has_its_nodes_and_all_have_the_label_of_the_pool(cloud: str) -> None:
@@ -104,6 +105,7 @@ def test_each_capacity_has_its_nodes_and_all_have_the_label_of_the_pool(cloud: s
     assert "trainfleet.io/capacity" not in labels(cloud, plain), "other pools stay as they were"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_the_contract_lists_the_groups_in_order_and_selects_and_tolerates_all_of_them(cloud: str) -> None:
     contract, made = pool(cloud), groups(cloud)

@@ -42,6 +42,7 @@ def recreated(released: list[str], found: list[str]) -> list[str]:
     return [f"{urn} becomes {names.get(urn.rpartition('::')[2], 'nothing')}" for urn in sorted(gone)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("stack", STACKS)
 def test_no_resource_of_a_stack_would_be_recreated(stack: str, tmp_path: Path) -> None:
     released = (URNS / f"{stack}.txt").read_text(encoding="utf-8").splitlines()

@@ -39,6 +39,7 @@ def make(
     )
 
 
+@pytest.mark.deep
 def test_a_repository_rehearses_and_passes_its_own_tests(init: Init, tmp_path: Path) -> None:
     assert init("mine", *options("local")).returncode == 0
     done = make(tmp_path / "mine", "lint", "rehearse", "test")

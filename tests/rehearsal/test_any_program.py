@@ -144,6 +144,7 @@ def test_a_dynamic_provider_is_not_executed_and_the_report_says_so(engine: Engin
     assert done.step("apply")["resources"] == 2
 
 
+@pytest.mark.deep
 def test_data_sources_are_answered_from_the_cloud_and_from_the_project(
     engine: Engine, tmp_path: Path
 ) -> None:

@@ -188,6 +188,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
     assert len(mistakes("aws:eks/cluster:Cluster", {"nme": "x", "vpcConfig": {"subnet_idz": 1}})) == 4
 
 
+@pytest.mark.deep
 def test_every_kubernetes_type_is_understood() -> None:
     package = packages()["kubernetes"]
     unread = [

@@ -42,6 +42,7 @@ def test_a_mistake_is_one_message_on_stderr_and_exit_code_one(
     assert [step["name"] for step in document["steps"] if step["ran"]] == ["check", "preview"]
 
 
+@pytest.mark.deep
 def test_a_quick_look_ends_with_the_step_that_was_named(trainfleet: Call, engine: Engine) -> None:
     done = trainfleet("rehearse", str(PROGRAMS / "small"), "--until", "preview", "--json")
     assert done.returncode == 0, done.stderr
@@ -124,6 +125,7 @@ def test_two_rehearsals_at_once_do_not_meet(
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("trainfleet")] == []
 
 
+@pytest.mark.deep
 def test_a_rehearsal_changes_no_file_of_the_program(
     engine: Engine, trainfleet: Call, program: Callable[[str], Path]
 ) -> None:

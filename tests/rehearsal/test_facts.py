@@ -58,6 +58,7 @@ def test_a_file_of_facts_is_whole(file: Path) -> None:
     assert faults(file) == []
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("package", ["aws", "gcp"])
 def test_the_wheel_has_the_facts_of_the_modules_that_the_components_use(package: str) -> None:
     assert used_modules(package) >= {file.stem for file in (FACTS / package).glob("*.json")}

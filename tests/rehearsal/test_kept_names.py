@@ -187,6 +187,7 @@ def test_an_apply_after_a_destroy_hears_of_a_kept_name(
     assert any("the provider deletes no key ring" in str(problem) for problem in report.problems)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("code", "ran"),
     [("import pulumi_gcp as gcp\n" + RINGS.format(name="None"), True), (SECRETS.format(days=0), False)],

@@ -75,6 +75,7 @@ GROUP = (
 )
 
 
+@pytest.mark.deep
 def test_rules_in_a_group_and_next_to_it_never_settle(engine: Engine, program: Callable[[str], Path]) -> None:
     inline = '[{"protocol": "tcp", "from_port": 443, "to_port": 443, "cidr_blocks": ["10.0.0.0/8"]}]'
     folder = program(GROUP.format(inline=inline))

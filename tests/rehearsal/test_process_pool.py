@@ -32,6 +32,7 @@ def previewed(engine: Engine) -> int:
         return rehearsal.programs.pooled.process.pid
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("alone")
 def test_the_next_rehearsal_takes_over_the_process_while_sharing_lasts(engine: Engine) -> None:
     with process_pool.sharing():

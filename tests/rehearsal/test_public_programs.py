@@ -90,6 +90,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.deep
 def test_the_command_checks_each_resource_of_each_program(tmp_path: Path) -> None:
     clones, rows = tmp_path / "clones", []
     for name, (argument, _, _) in PROGRAMS.items():

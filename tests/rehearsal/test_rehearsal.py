@@ -173,6 +173,7 @@ def test_a_type_without_rules_is_reported_and_the_rehearsal_continues(
     assert report.missing_rules == ["aws:mailmanager/archive:Archive"]
 
 
+@pytest.mark.deep
 def test_every_resource_may_fail_once(engine: Engine) -> None:
     report = rehearse(read_project(PROGRAMS / "small"), engine, RehearsalOptions(fault="every"))
     assert report.ok, report.problems
@@ -219,6 +220,7 @@ def test_nothing_real_can_be_reached(engine: Engine, monkeypatch: pytest.MonkeyP
         assert not Path(environment["KUBECONFIG"]).exists()
 
 
+@pytest.mark.deep
 def test_no_file_of_the_state_can_be_cut_off_by_a_killed_engine(engine: Engine) -> None:
     """The engine renames its state into place; an .attrs file next to it would be written in place, and cut
     off it makes the state unreadable.

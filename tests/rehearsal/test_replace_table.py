@@ -61,6 +61,7 @@ def missing_step(properties: dict[str, Property], path: tuple[str, ...]) -> str:
     return ""
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("token", TOKENS)
 def test_every_type_and_path_is_in_the_installed_sdk(token: str) -> None:
     entry = ENTRIES[token]

@@ -39,6 +39,7 @@ def test_every_rule_has_a_source_and_a_type_that_exists(package: str) -> None:
             assert installed or custom, pattern
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("package", FILES)
 def test_a_rule_of_one_type_names_a_property_of_it(package: str) -> None:
     installed = packages()[package]
@@ -210,6 +211,7 @@ def _paths(row: dict[str, object]) -> Iterator[str]:
         yield at + name
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("package", FILES)
 def test_every_path_of_a_rule_leads_to_a_property_of_one_of_its_types(package: str) -> None:
     installed = packages()[package]

@@ -104,6 +104,7 @@ def control_plane(r: Rehearsal) -> CloudObject:
     return next(each for each in r.cloud.records.values() if each.token in CONTROL_PLANES)
 
 
+@pytest.mark.deep
 def test_on_eks_an_upgrade_goes_from_the_control_plane_to_the_gpu_pools(root: Path, engine: Engine) -> None:
     with applied(root, engine, "aws-dev") as r:
         set_version(r, NEW)

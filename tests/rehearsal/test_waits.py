@@ -219,6 +219,7 @@ azure.storage.StorageAccount("data", resource_group_name=group.name, kind="Stora
 """
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("wait", "ok"),
     [("lambda known: known[0]", False), ("wait_by_the_clock", True), ("wait_once", True)],

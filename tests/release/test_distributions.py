@@ -43,6 +43,7 @@ def test_the_metadata_is_what_an_index_accepts(built: build.Distributions) -> No
     assert other.where == built.sdist.name
 
 
+@pytest.mark.deep
 def test_the_unpacked_sdist_and_the_checkout_give_the_same_bytes(
     root: Path, built: build.Distributions, tmp_path: Path
 ) -> None:

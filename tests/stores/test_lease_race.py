@@ -92,6 +92,7 @@ def test_one_of_eight_racing_launches_starts_in_a_folder(tmp_path: Path) -> None
         check_one_holds(holders, refusals, open_store(str(tmp_path)))
 
 
+@pytest.mark.deep
 def test_one_of_eight_racing_launches_takes_over_in_a_folder(tmp_path: Path) -> None:
     (tmp_path / LEASE).write_text(json.dumps(ABANDONED))
     with racing(str(tmp_path)) as (holders, refusals):

@@ -40,6 +40,7 @@ SHORT = (
 )
 
 
+@pytest.mark.deep
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("store_server", ["s3", "gs", "az"], indirect=True)
 def test_a_run_resumes_exactly_on_another_machine(
@@ -107,6 +108,7 @@ def test_an_unavailable_store_stops_the_run_and_the_error_names_the_last_checkpo
     assert run(recipe, tmp_path / "run").resumed_from == 4
 
 
+@pytest.mark.deep
 @one_kind
 def test_a_run_continues_while_its_store_is_unavailable_and_saves_as_soon_as_it_is_back(
     tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str

@@ -31,6 +31,7 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+@pytest.mark.deep
 def test_two_machines_time_all_reduces_and_rank_0_prints_them() -> None:
     port = _free_port()
     programs = [_start(machine, port) for machine in range(2)]

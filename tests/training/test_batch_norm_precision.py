@@ -46,6 +46,7 @@ def step(recipe: Recipe, folder: Path, rank: int, world_size: int) -> dict[str, 
     }
 
 
+@pytest.mark.deep
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "changes",

@@ -78,7 +78,7 @@ def compiled_and_not(
     return {"plain": plain, "compiled": compiled, "event": graphs.describe(), "calls": len(calls) / passes}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp", "hsdp"])
 def test_every_block_runs_compiled(

@@ -73,6 +73,7 @@ def test_a_run_is_equal_with_any_number_of_threads_and_after_a_resume(
     assert not loading_threads()
 
 
+@pytest.mark.deep
 def test_two_ranks_train_the_same_with_threads_and_after_a_resume(
     tmp_path: Path, tiny: Make, cache: Path
 ) -> None:

@@ -41,6 +41,7 @@ def chat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.deep
 def test_the_recipe_of_the_page_learns_to_answer(
     chat: Path, run: Callable[..., RunResult], cache: Path
 ) -> None:
@@ -108,6 +109,7 @@ def test_the_whisper_of_the_page_learns_to_write_numbers(
     assert result.metrics["test/loss"] < 2.5
 
 
+@pytest.mark.deep
 def test_the_vit_of_the_page_learns_the_digits(
     tmp_path: Path, run: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:

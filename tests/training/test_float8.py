@@ -146,6 +146,7 @@ def test_every_strategy_computes_its_blocks_in_float8(
     assert {each.grad.dtype for each in made.module.parameters() if each.grad is not None} == {torch.float32}
 
 
+@pytest.mark.deep
 def test_a_run_is_close_to_bf16_and_resumes_with_the_same_losses(
     tiny: Make, tmp_path: Path, run: Run
 ) -> None:

@@ -128,6 +128,7 @@ def test_a_first_rank_that_is_gone_is_suspected() -> None:
     assert suspect.text == "rank 0 (process 1 on elsewhere) does not respond"
 
 
+@pytest.mark.deep
 def test_where_a_stuck_rank_is_is_shown(tmp_path: Path, tiny: Make, cache: Path) -> None:
     codes, report = train_until_hung(tiny(), tmp_path, cache, 1, get_stuck)
     assert 1 in codes

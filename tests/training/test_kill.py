@@ -43,6 +43,7 @@ def finish(launcher: Launcher, name: str, on: str = "torchrun") -> list[dict[str
     return untimed(launched.run_dir)
 
 
+@pytest.mark.deep
 def test_a_kill_in_a_step_a_save_or_before_the_marker_does_not_change_the_losses(
     launcher: Launcher, undisturbed: list[dict[str, Any]]
 ) -> None:

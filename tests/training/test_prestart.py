@@ -99,6 +99,7 @@ def test_the_waiting_processes_become_the_next_ranks(launcher: Launcher) -> None
     launched.gone()
 
 
+@pytest.mark.deep
 def test_no_gpu_is_queried_before_ray_assigns_them() -> None:
     ended = subprocess.run([sys.executable, "-c", NO_GPU_QUERY], capture_output=True, text=True, check=False)
     assert ended.stdout == "no query", ended.stderr

@@ -44,6 +44,7 @@ OVERRIDES = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", LEGS)
 def test_a_change_of_ranks_or_strategy_does_not_change_the_losses(

@@ -233,6 +233,7 @@ def count_collectives(
     return counted
 
 
+@pytest.mark.deep
 def test_gradients_are_reduced_once_per_step_with_any_number_of_micro_batches(
     tmp_path: Path, tiny: Make, cache: Path
 ) -> None:

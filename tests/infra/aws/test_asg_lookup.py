@@ -106,6 +106,7 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pools]:
         yield Pools(rehearsal, folder / "limits.json")
 
 
+@pytest.mark.deep
 def test_limits_change_as_eks_takes_them_and_the_size_stays(pools: Pools) -> None:
     # A name that begins as the other's, so that the lookup must tell them apart.
     assert pools.apply(l4=(0, 4), **{"l4-big": (2, 2)}) == {"l4": "create", "l4-big": "create"}

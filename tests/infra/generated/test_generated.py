@@ -45,6 +45,7 @@ MACHINES = [machine for cloud in CLOUDS for machine in gpu_machines(cloud)]
 STACKS = {Cloud.AWS: "aws-dev", Cloud.GCP: "gcp-dev", Cloud.AZURE: "azure-dev", Cloud.LOCAL: "local"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_every_valid_spec_is_taken(cloud: Cloud) -> None:
     @FEW
@@ -242,7 +243,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
 def test_one_mistake_in_any_spec_is_answered_before_the_engine_and_at_its_place(mistake: Mistake) -> None:
     @settings(FEW, max_examples=30)
@@ -297,6 +298,7 @@ def live(root: Path, cloud: Cloud, document: Document) -> None:
             assert [record.urn for record in rehearsal.cloud.records.values()] == [], document
 
 
+@pytest.mark.deep
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_a_drawn_platform_is_made_stays_as_it_is_and_goes_without_a_trace(root: Path, cloud: Cloud) -> None:

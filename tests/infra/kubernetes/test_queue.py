@@ -180,6 +180,7 @@ def test_a_pool_with_a_topology_is_a_flavor_of_its_levels_with_the_node_as_the_l
     assert list(quotas(planned)) == ["system", name, "l4"]
 
 
+@pytest.mark.deep
 def test_a_change_of_an_immutable_topology_creates_another() -> None:
     def name(**changes: Any) -> str:
         topology = {"levels": ["example.com/block", "example.com/rack"], **changes}

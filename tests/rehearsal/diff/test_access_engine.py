@@ -72,6 +72,7 @@ def build(platform, extra):
 """
 
 
+@pytest.mark.deep
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("program", "edits", "texts"),

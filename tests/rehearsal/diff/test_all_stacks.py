@@ -306,6 +306,7 @@ aws.sqs.Queue("jobs")
 """
 
 
+@pytest.mark.deep
 def test_any_python_project_can_be_compared(tmp_path: Path, diff: Diffs) -> None:
     source = tmp_path / "source"
     source.mkdir()

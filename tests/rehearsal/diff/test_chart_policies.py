@@ -120,6 +120,7 @@ def test_without_a_pack_nothing_is_checked() -> None:
     assert failing_in_charts(charts(CHART, "", pod("new", PRIVILEGED)), None, Path(), {}) == ((), [])
 
 
+@pytest.mark.deep
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["helm.v3.Release", "helm.v4.Chart"])
 def test_a_diff_reports_what_a_chart_newly_violates(

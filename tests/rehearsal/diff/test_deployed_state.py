@@ -146,6 +146,7 @@ def test_an_export_of_version_1_is_restored(
     assert set(changes(on_state(document, "--json"))) <= {"secret"}
 
 
+@pytest.mark.deep
 def test_an_export_of_another_stack_is_refused_and_can_be_accepted(
     deployed: tuple[Path, Document, Document], on_state: Diffs
 ) -> None:

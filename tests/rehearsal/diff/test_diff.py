@@ -151,6 +151,7 @@ MACHINE = """    aws.ec2.Instance("gpu", ami="ami-0123456789abcdef0", instance_t
 """
 
 
+@pytest.mark.deep
 def test_the_cost_of_another_machine_is_right(repo: Repo, diff: Diffs) -> None:
     repo.replace(PARTS, "    aws.ssm.Parameter(", f"{MACHINE}    aws.ssm.Parameter(")
     found = document(diff("one", "--worktree", "--json"))
@@ -203,6 +204,7 @@ def test_a_report_is_written_whole_and_does_not_make_the_tree_dirty(repo: Repo, 
         assert "LOSES DATA: runs" in done.stderr
 
 
+@pytest.mark.deep
 def test_a_project_below_gits_top_and_a_read_only_one(tmp_path: Path, diff: Diffs) -> None:
     repo = make_repo(tmp_path / "mono", PROJECT, below="platforms/ml")
     repo.replace(STACK, "team: ml", "team: vision")

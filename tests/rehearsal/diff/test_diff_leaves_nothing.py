@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.rehearsal.diff.conftest import Diffs
 from tests.rehearsal.diff.repos import PARTS, STACK, Repo
@@ -61,6 +62,7 @@ def test_an_interrupt_leaves_no_folder_no_process_and_no_work_tree(
     assert repo.git("worktree", "list").count("\n") == 0
 
 
+@pytest.mark.deep
 def test_nothing_is_left_behind_after_success_and_failure(repo: Repo, diff: Diffs, tmp_path: Path) -> None:
     repo.replace(STACK, "team: ml", "team: vision")
     assert diff("one", "--worktree").returncode == 2

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.rehearsal.diff.repos import make_repo
 from tests.rehearsal.sdks import sdks
 
@@ -20,6 +22,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.deep
 def test_the_wheel_compares_a_project_with_random_and_tls(unpacked_wheel: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
     shutil.copytree(FOREIGN, source)

@@ -41,6 +41,7 @@ def planned(stack: str, folder: Path) -> Bill:
     return bill_of_plan(previewed_plan(events, dependencies(folder / "plan.json")))
 
 
+@pytest.mark.deep
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("stack", [name for name in stack_names(ROOT) if name != "local"])
 def test_plan_and_spec_agree_on_every_stack(stack: str, tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def test_a_component_of_a_plugin_is_compared_without_its_resources(
     assert again["changes"] == found["changes"]
 
 
+@pytest.mark.deep
 def test_what_is_in_a_deployed_component_is_not_deleted(repo: Repo, diff: Diffs, tmp_path: Path) -> None:
     repo.replace(PARTS, "    vpc = aws.ec2.Vpc(", f"{GROUP}\n    vpc = aws.ec2.Vpc(")
     repo.commit("as deployed")

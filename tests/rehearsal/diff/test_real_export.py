@@ -88,6 +88,7 @@ def test_the_program_of_a_real_export_changes_nothing(project: Repo, diff: Diffs
     assert json.loads(done.stdout)["changes"] == []
 
 
+@pytest.mark.deep
 def test_the_simulated_preview_is_that_of_the_real_provider(project: Repo, diff: Diffs) -> None:
     project.replace("__main__.py", "DEPLOYED = True", "DEPLOYED = False")
     project.commit("what the code says")

@@ -244,6 +244,7 @@ prepared(Path(sys.argv[1]), Path(sys.argv[2]), via="ray", store=sys.argv[3], **m
 """
 
 
+@pytest.mark.deep
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("kind", "point"),

@@ -76,6 +76,7 @@ def recipe_of(kind: str, folder: Path, text_folder: Path) -> tuple[str, list[str
     return "speech-small", small, recordings(raw)
 
 
+@pytest.mark.deep
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["lm", "pretrained lm", "vision", "speech", "pretrained speech"])
 def test_a_run_on_prepared_data_needs_no_raw_data_and_has_the_same_losses(

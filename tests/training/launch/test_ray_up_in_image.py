@@ -43,6 +43,7 @@ def test_no_command_in_the_container_installs_anything(cloud: str) -> None:
     assert not [each for each in inside if re.search(r"\b(pip|sudo|apt|apt-get|curl|wget|uv)\b", each)]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("cloud", [each for each, modules in MODULES.items() if modules])
 def test_the_extra_has_what_rays_launcher_imports(cloud: str) -> None:
     listed = set(MODULES[cloud])

@@ -340,6 +340,7 @@ def test_a_ray_that_has_ended_is_started_again_with_the_token_of_the_other_pods(
     assert kept.notes() == ["ray start", "python -m", "ray start", "token first", "python -m"]
 
 
+@pytest.mark.deep
 def test_a_failed_start_of_a_ray_that_outlives_its_runs_is_reported_with_its_output(kept: SharedPods) -> None:
     failed = kept.start(RAY_DOES="echo no space for it; exit 3")
     output = failed.communicate(timeout=60)[0]

@@ -145,6 +145,7 @@ def evaluate_job(source: str) -> str:
     return Job(task="evaluate", arguments={**arguments, "precision": None}).model_dump_json()
 
 
+@pytest.mark.deep
 @pytest.mark.launch
 def test_the_driver_of_the_rendered_ray_job_evaluates(
     pictures_copy: Path, own_cache: Path, tmp_path: Path

@@ -43,6 +43,7 @@ def test_a_run_and_its_publication_are_loaded_in_bf16_with_the_nearest_weights(p
         assert dtypes(open_predictor(str(folder))) == {torch.float32}
 
 
+@pytest.mark.deep
 def test_a_language_model_predicts_and_is_evaluated_in_bf16(run_copy: Path) -> None:
     half = open_predictor(str(run_copy), precision="bf16")
     assert dtypes(half) == {torch.bfloat16}

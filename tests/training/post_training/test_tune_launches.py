@@ -127,6 +127,7 @@ def test_trials_train_at_once_and_poor_ones_are_stopped_through_their_launcher(
     assert not place.running()
 
 
+@pytest.mark.deep
 def test_a_killed_search_follows_its_running_trials_and_starts_none_twice(
     search: Search, place: Elsewhere
 ) -> None:

@@ -38,6 +38,7 @@ def model(architecture: str, config: dict[str, Any], **more: Any) -> str:
     return f"workload.model={json.dumps(document)}"
 
 
+@pytest.mark.deep
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("tokens", "shape"),

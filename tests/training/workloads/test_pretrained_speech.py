@@ -47,6 +47,7 @@ def test_weights_of_a_file_in_half_precision_are_trained_in_fp32(
     assert {each.dtype for each in model.parameters()} == {torch.float32}
 
 
+@pytest.mark.deep
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_adapters_are_trained_resumed_merged_and_loaded_by_transformers(

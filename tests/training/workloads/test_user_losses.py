@@ -68,6 +68,7 @@ def by_hand(recipe: Recipe, workload: Any) -> tuple[list[float], list[float]]:
     return losses, norms
 
 
+@pytest.mark.deep
 def test_two_ranks_have_the_losses_and_gradients_of_a_loop_with_several_backward_passes(
     recipe: Recipe, tmp_path: Path
 ) -> None:
