@@ -199,3 +199,12 @@ def test_a_cluster_that_is_not_ready_says_what_it_lacks(
     document = {"servers": [{"name": "kubelet", "running": running}], "nodes": [row]}
     assert status._not_ready(it, document, answers=registered) == lacking
     assert list(left) == []
+
+
+def test_a_cluster_that_does_not_exist_is_not_ready_and_says_how_to_start_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    document = status.cluster_status("none")
+    assert not document["ready"]
+    assert document["not_ready"] == ["there is no cluster none: `trainfleet cluster up --name none`"]

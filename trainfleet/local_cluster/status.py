@@ -44,6 +44,7 @@ def cluster_status(name: str) -> dict[str, Any]:
     }
     document["memory_mib"] = 0
     if cluster is None:
+        document["not_ready"] = [f"there is no cluster {name}: `{state.up_command(name)}`"]
         return document
     document |= {
         "kubeconfig": str(cluster.kubeconfig),

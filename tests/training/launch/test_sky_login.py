@@ -5,12 +5,13 @@ until shortly before its end, and a login that ends is reported with the command
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tests.infra.kubernetes.api_server import ApiServer, api_server
 from tests.training.launch.saved_platforms import outputs
 from trainfleet.errors import TrainfleetError
 from trainfleet.training.launch.remote.kubernetes import ApiError, connect
-from trainfleet.training.launch.sky.credential_plugin import PREFIX
+from trainfleet.training.launch.sky.credential_plugin import PREFIX, _keep
 from trainfleet.training.launch.sky.kubeconfig import read_kubeconfig
 from trainfleet.training.launch.sky.login import credential
 from trainfleet.training.launch.sky.pods import context_problem
@@ -131,6 +132,18 @@ def test_kubectl_uses_a_kept_token_without_the_command_and_only_for_this_kubecon
         each.write_text(json.dumps({**document, "until": "2026-01-01T00:00:00+00:00"}))
     assert place.pods().returncode == 0
     assert len(place.server.granted) == 2, "a token that is about to end is not used"
+
+
+def test_a_token_that_cannot_be_kept_leaves_no_file(tmp_path: Path) -> None:
+    end = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    credential = json.dumps({"status": {"token": "granted", "expirationTimestamp": end}})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))  # a full disk
+    try:
+        _keep(tmp_path / "cache" / "kept.json", credential)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_a_setup_without_a_valid_cloud_login_writes_nothing(place: Place) -> None:

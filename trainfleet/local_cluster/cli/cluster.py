@@ -131,7 +131,6 @@ def status(name: Name = "local", as_json: AsJson = False) -> None:
     """
     from trainfleet.console import out, print_json
     from trainfleet.local_cluster.cli.tables import nodes_table, servers_table
-    from trainfleet.local_cluster.state import up_command
     from trainfleet.local_cluster.status import cluster_status
 
     document = cluster_status(name)
@@ -141,7 +140,7 @@ def status(name: Name = "local", as_json: AsJson = False) -> None:
         out().print(servers_table(document))
         out().print(nodes_table(document))
     else:
-        out().print(f"there is no cluster {name}: `{up_command(name)}`")
+        out().print("\n".join(document["not_ready"]))
     if not document["ready"]:
         raise typer.Exit(1)
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from trainfleet import process
 from trainfleet.errors import TrainfleetError
+from trainfleet.files import write_whole
 from trainfleet.training.runtime.events import DETACH, EVENTS, PARENT, STOP_FILE, EventSink
 from trainfleet.training.runtime.subprocess_jobs import send_error
 
@@ -33,9 +34,7 @@ class Message(BaseModel):
 
     def write(self, file: Path) -> None:
         """Write it to `file`, readable by this user only: it may hold a kubeconfig or secrets."""
-        file.unlink(missing_ok=True)
-        file.touch(mode=0o600)
-        file.write_text(self.model_dump_json(), encoding="utf-8")
+        write_whole(file, self.model_dump_json(), 0o600)
 
     @classmethod
     def read(cls, file: Path) -> Self:

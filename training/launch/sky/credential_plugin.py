@@ -64,9 +64,14 @@ def _keep(file: Path, credential: str) -> None:
         until = end - min(EARLY, (end - datetime.now(UTC)) / 2)
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = file.with_suffix(f".{os.getpid()}")
-        part.touch(mode=0o600)
-        part.write_text(json.dumps({"until": until.isoformat(), "credential": credential}), encoding="utf-8")
-        part.replace(file)
+        try:
+            part.touch(mode=0o600)
+            part.write_text(
+                json.dumps({"until": until.isoformat(), "credential": credential}), encoding="utf-8"
+            )
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)  # its write failed: the disk is full
 
 
 if __name__ == "__main__":
