@@ -19,15 +19,6 @@ from tools.pages import ROOT, blocks
 
 NAME = "tests/docs/test_page_commands.py"
 PAGES = re.findall(r"[\w/-]+\.md", __doc__ or "")
-LONG = (
-    "own-repository.md",
-    "rehearsal.md",
-    "diff.md",
-    "multi-cloud.md",
-    "training-image.md",
-    "several-clusters.md",
-)
-"""Pages for `make test-deep`: they take more than a minute, or the README has the same command."""
 QUICK = ("knowledge.md", "ray-up.md")
 """Pages whose commands take less than two seconds."""
 FINE = {0, 2, 3}
@@ -56,15 +47,8 @@ def test_the_quick_commands_of_a_page_work_as_written(page: str, clone: Path) ->
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, marks=[pytest.mark.deep] if page in LONG else [])
-        for page in PAGES
-        if page not in QUICK
-    ],
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in QUICK])
 def test_the_commands_of_a_page_work_as_written(page: str, clone: Path) -> None:
     run(page, clone)
 

@@ -202,7 +202,6 @@ CASES = (
         only=True,
     ),
 )
-SAMPLE = ("aws-prod: a pool's machine",)
 Diffs = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -220,10 +219,8 @@ def project(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Repo:
     return make_repo(tmp_path_factory.mktemp("project") / "repo", source)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, id=case.id, marks=() if case.id in SAMPLE else pytest.mark.deep) for case in CASES],
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES])
 @pytest.mark.timeout(900)
 def test_one_change_at_a_time(case: Case, project: Repo, trainfleet: Diffs, cache_home: Path) -> None:
     file = project.root / case.file
