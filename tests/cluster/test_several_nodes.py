@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import http.server
+import itertools
 import json
 import socket
 import tarfile
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,10 @@ def test_pods_of_every_node_reach_pods_names_services_and_this_machine(
     for number, name in enumerate(names):
         assert found[f"web{number}"]["spec"]["nodeName"] == name
     handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
+    for asking, number in itertools.product(range(3), repeat=2):
+        # A pod is ready before the proxies of all nodes have read so.
+        command = f"{GET} http://web{number}.{space}/"
+        until(partial(run_in, three, space, f"web{asking}", command), command)
     with http.server.ThreadingHTTPServer(
         (str(three.state.host_address), 0), lambda *given: handler(*given, directory=str(tmp_path))
     ) as outside:
@@ -250,7 +256,7 @@ def test_a_cut_node_is_silent_until_the_kernel_connects_it_again(three: Cluster,
     make(three, space, on(second, serve), service, on(first, pod("asks", "exec /busybox sleep 600")))
     wait_ready(three, space, "near", "asks")
     before = pods(three, space)["near"]["metadata"]["uid"]
-    assert run_in(three, space, "asks", f"{GET} http://near.{space}/") == "heard\n"
+    until(lambda: run_in(three, space, "asks", f"{GET} http://near.{space}/") == "heard\n", "an answer", 30)
     done = three.call("cluster", "node", "cut", "node2", "--seconds", "10", "--name", NAME)
     assert done.returncode == 0, done.stderr
     assert run_in(three, space, "asks", f"{GET} http://near.{space}/") == ""
