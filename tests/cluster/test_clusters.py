@@ -131,6 +131,7 @@ def test_three_platforms_train_at_once_and_a_lost_run_is_resumed(
     assert all(f"night-{name}" in page for name in NAMES)
 
 
+@pytest.mark.deep
 def test_detached_runs_are_stopped_by_the_name_of_the_group(
     cluster: Cluster, place: Place, platforms: list[Path]
 ) -> None:

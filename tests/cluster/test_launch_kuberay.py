@@ -47,11 +47,9 @@ def test_a_run_that_was_stopped_has_the_losses_of_a_local_run(
     assert there == {step: loss for step, loss in found.items() if step <= max(there)}
 
 
-@pytest.mark.parametrize("strategy", [pytest.param("ddp", marks=pytest.mark.deep), "fsdp"])  # ddp: test_chaos
-@pytest.mark.parametrize(
-    "recipe",
-    [pytest.param("lm-tiny", marks=pytest.mark.slow), pytest.param("lm-small", marks=pytest.mark.deep)],
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("recipe", ["lm-tiny", "lm-small"])
 def test_a_run_on_the_cluster_has_the_losses_of_a_local_run(recipe: str, strategy: str, place: Place) -> None:
     run = f"{recipe}-{strategy}"
     there = place.launch(run, f"strategy={strategy}", "--json", recipe=recipe)

@@ -225,7 +225,7 @@ def test_nothing_passes_unchecked_while_the_agent_is_stopped_or_restarts(policie
     assert not reaches(policies, *denied)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_policies_are_enforced_on_a_node_that_was_stopped_and_after_another_up(policies: Cluster) -> None:
     policy(policies, "shop", "in", ingress=[{"from": [{"podSelector": {}}]}])
     until(lambda: not reaches(policies, "street/client", "server-node"), "the policy")

@@ -47,7 +47,7 @@ def _text(path: Path) -> str:
     return path.read_text(errors="replace")
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_run_that_loses_its_head_reports_one_start_and_one_end(place: Place, hook: Receiver) -> None:
     arguments = ("steps=600", "log.every=5", "checkpoint.every=50", "scaling.restarts=5", *REPORTED)
     with launched(place, "reported", *arguments) as launch:

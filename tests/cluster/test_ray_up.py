@@ -190,7 +190,7 @@ def test_a_detached_run_ends_and_its_head_then_cleans_up_the_hosts(place: Place)
     shutil.rmtree(place.folder / "state" / "trainfleet" / "ray-up" / "tf-left")
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_run_outlives_its_launcher_and_is_followed_to_its_end(place: Place) -> None:
     """The ssh connection is cut, then the launcher is killed. A second launch must not restart Ray."""
     steps = ("steps=1500", "log.every=10", "checkpoint.every=100", "validation.every=1500")

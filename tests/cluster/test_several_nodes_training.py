@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.launches import Place, document, losses, place
 from tests.cluster.several_nodes import cluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(1800)]
 __all__ = ["cluster", "place"]
 SPREAD = {
     "topologyKey": "kubernetes.io/hostname",

@@ -61,12 +61,10 @@ def contract(place: Place, image: str) -> str:
     return str(file)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("ci", "file", "url"),
-    [
-        pytest.param("github", ".github/workflows/apply-stack.yml", "URL", marks=pytest.mark.slow),
-        pytest.param("gitlab", ".gitlab/apply.yml", "url", marks=pytest.mark.deep),
-    ],
+    [("github", ".github/workflows/apply-stack.yml", "URL"), ("gitlab", ".gitlab/apply.yml", "url")],
 )
 def test_the_smoke_training_of_an_apply_runs_on_the_cluster(
     ci: str, file: str, url: str, place: Place

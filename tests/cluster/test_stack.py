@@ -97,7 +97,7 @@ def namespace_of_runs(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
     cluster.kubectl("delete", "namespace", name)
 
 
-@pytest.mark.slow  # the README's commands rehearse it next to that namespace too
+@pytest.mark.deep  # the README's commands rehearse it next to that namespace too
 def test_the_local_stack_is_rehearsed_next_to_the_namespace_of_the_store(
     namespace_of_runs: str, cluster: Cluster, target: Target
 ) -> None:
