@@ -26,7 +26,6 @@ def growth(rows: dict[str, dict[str, Any]], strategy: str, cost: str) -> float:
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp", "hsdp"])
 def test_the_collectives_of_a_step_do_not_depend_on_the_number_of_ranks(
     rows: dict[str, dict[str, Any]], strategy: str

@@ -125,7 +125,7 @@ def test_pods_of_every_node_reach_pods_names_services_and_this_machine(
         assert found[f"web{number}"]["spec"]["nodeName"] == name
     handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
     for asking, number in itertools.product(range(3), repeat=2):
-        # A pod is ready before the proxies of all nodes have read so.
+        # The proxy of each node learns of a ready pod a moment later.
         command = f"{GET} http://web{number}.{space}/"
         until(partial(run_in, three, space, f"web{asking}", command), command)
     with http.server.ThreadingHTTPServer(

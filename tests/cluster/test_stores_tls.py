@@ -128,7 +128,6 @@ def there(
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)  # of the three kinds
 def test_a_run_resumes_in_the_cluster_from_a_checkpoint_of_another_machine(there: There) -> None:
     begun = there.launch("--on", "torchrun", f"steps={HALF}", "--json")
     assert begun.returncode == 0, begun.stderr

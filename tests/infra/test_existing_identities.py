@@ -53,7 +53,6 @@ def settings(cloud: str) -> dict[str, Any]:
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("cloud", STACKS)
 def test_the_platform_uses_the_identities_and_creates_none(root: Path, cloud: str) -> None:
     named = existing(cloud)

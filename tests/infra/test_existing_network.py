@@ -95,7 +95,6 @@ def document(cloud: str) -> dict[str, Any]:
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("cloud", NETWORKS)
 def test_the_platform_is_built_in_the_network_and_leaves_it_as_it_was(root: Path, cloud: str) -> None:
     stack, _, settings = STACKS[cloud]

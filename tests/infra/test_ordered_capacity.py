@@ -95,7 +95,6 @@ def pool(cloud: str) -> PoolOutput:
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_each_capacity_has_its_nodes_and_all_have_the_label_of_the_pool(cloud: str) -> None:
     made = groups(cloud)

@@ -116,7 +116,6 @@ def test_what_is_synthetic_depends_on_the_resource_and_on_how_often_it_was_made(
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fault", sorted(ISOLATED_FAULTS))
 def test_a_stack_recovers_from_each_kind_of_fault(engine: Engine, fault: str) -> None:
     report = rehearse(read_project(PROGRAMS / "small"), engine, RehearsalOptions(fault=fault, until="no-op"))

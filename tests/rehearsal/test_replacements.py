@@ -135,7 +135,6 @@ def test_the_new_one_that_could_not_be_made_after_the_old_one_went_is_made_by_th
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("verb", ["create", "update", "delete"])
 def test_what_fails_twice_in_a_row_is_done_by_the_third_run(begin: Begin, verb: str) -> None:
     r = begin(NETWORK)

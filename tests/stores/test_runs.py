@@ -41,7 +41,6 @@ SHORT = (
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("store_server", ["s3", "gs", "az"], indirect=True)
 def test_a_run_resumes_exactly_on_another_machine(
     tmp_path: Path, tiny: Make, run: Run, cache: Path, store_server: Running, prefix: str

@@ -47,7 +47,6 @@ def step(recipe: Recipe, folder: Path, rank: int, world_size: int) -> dict[str, 
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -46,7 +46,6 @@ number of samples.
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", BETTER)
 def test_a_controller_improves_a_run(tmp_path: Path, tiny: Make, run: Run, name: str) -> None:
     recipe, controller = BETTER[name]

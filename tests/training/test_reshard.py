@@ -45,7 +45,6 @@ OVERRIDES = {
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", LEGS)
 def test_a_change_of_ranks_or_strategy_does_not_change_the_losses(
     tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks, name: str

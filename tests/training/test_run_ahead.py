@@ -210,7 +210,6 @@ def results(run_dir: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("overrides", [(), ("strategy=fsdp",), ("log.every=5",)], ids=str)
 def test_a_run_that_is_ahead_of_its_device_has_the_same_rows(
     tmp_path: Path, tiny: Make, run: Run, request: pytest.FixtureRequest, overrides: tuple[str, ...]

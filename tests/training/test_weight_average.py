@@ -109,7 +109,6 @@ def test_the_weights_are_back_after_an_error() -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_training_does_not_notice_the_average_and_a_resume_has_the_same_bits(
     tmp_path: Path, tiny: Make, run: Run, strategy: str

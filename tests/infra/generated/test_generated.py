@@ -299,7 +299,6 @@ def live(root: Path, cloud: Cloud, document: Document) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_a_drawn_platform_is_made_stays_as_it_is_and_goes_without_a_trace(root: Path, cloud: Cloud) -> None:
     live(root, cloud, sampled(cloud, 1, ("dev", "staging"), 7)[0])

@@ -73,7 +73,6 @@ def build(platform, extra):
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("program", "edits", "texts"),
     [

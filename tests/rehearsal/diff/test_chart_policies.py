@@ -121,7 +121,6 @@ def test_without_a_pack_nothing_is_checked() -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["helm.v3.Release", "helm.v4.Chart"])
 def test_a_diff_reports_what_a_chart_newly_violates(
     repo: Repo, diff: Diffs, tmp_path: Path, pack: Path, kind: str

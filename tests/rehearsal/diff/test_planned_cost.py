@@ -42,7 +42,6 @@ def planned(stack: str, folder: Path) -> Bill:
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stack", [name for name in stack_names(ROOT) if name != "local"])
 def test_plan_and_spec_agree_on_every_stack(stack: str, tmp_path: Path) -> None:
     plan, spec = planned(stack, tmp_path), bill(load_stack(stack))

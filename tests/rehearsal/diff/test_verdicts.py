@@ -220,7 +220,7 @@ def project(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Repo:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 @pytest.mark.timeout(900)
 def test_one_change_at_a_time(case: Case, project: Repo, trainfleet: Diffs, cache_home: Path) -> None:
     file = project.root / case.file

@@ -245,7 +245,6 @@ prepared(Path(sys.argv[1]), Path(sys.argv[2]), via="ray", store=sys.argv[3], **m
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("kind", "point"),
     [("packed", "in-preparation:4"), ("packed", "in-assembly:2"), ("scattered", "in-assembly:2")],

@@ -77,7 +77,6 @@ def recipe_of(kind: str, folder: Path, text_folder: Path) -> tuple[str, list[str
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["lm", "pretrained lm", "vision", "speech", "pretrained speech"])
 def test_a_run_on_prepared_data_needs_no_raw_data_and_has_the_same_losses(
     kind: str,

@@ -39,7 +39,6 @@ def model(architecture: str, config: dict[str, Any], **more: Any) -> str:
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("tokens", "shape"),
     [("bytes", ("llama", SMALL)), ("bpe", ("gpt2", GPT2)), ("model", ("qwen3", {**SMALL, "head_dim": 16}))],

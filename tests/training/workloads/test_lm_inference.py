@@ -188,7 +188,6 @@ def test_the_tokens_of_a_model_decode_to_the_text(causal: Path) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("lora", ["null", "{rank: 4, targets: [q_proj, v_proj]}"])
 def test_a_pretrained_model_is_trained_stopped_resumed_exported_and_sampled(
     tiny: Callable[..., Recipe],

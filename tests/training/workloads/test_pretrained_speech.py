@@ -48,7 +48,6 @@ def test_weights_of_a_file_in_half_precision_are_trained_in_fp32(
 
 
 @pytest.mark.deep
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_adapters_are_trained_resumed_merged_and_loaded_by_transformers(
     cache: Path, run: Callable[..., RunResult], tmp_path: Path, kind: str

@@ -71,7 +71,7 @@ def _keep(file: Path, credential: str) -> None:
             )
             part.replace(file)
         finally:
-            part.unlink(missing_ok=True)  # its write failed: the disk is full
+            part.unlink(missing_ok=True)  # left if the write failed, for example on a full disk
 
 
 if __name__ == "__main__":
