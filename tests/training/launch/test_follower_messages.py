@@ -1,4 +1,4 @@
-"""The messages between the processes of a launch are written whole or not at all, for this user alone."""
+"""Messages between the processes of a launch: each replaces the one before atomically and is for this user alone."""
 
 from __future__ import annotations
 
