@@ -53,7 +53,7 @@ test-cluster-deep: stores ## The long cluster tests: three nodes, the queue, run
 lint: setup ## Ruff, mypy (strict), import boundaries, spelling, vocabulary, generated pages, held-out mistakes
 	@$(VENV)/ruff check .
 	@$(VENV)/ruff format --check .
-	@$(VENV)/mypy
+	@$(VENV)/mypy --num-workers 2
 	@$(VENV)/lint-imports
 	@git ls-files -z | xargs -0 $(VENV)/codespell
 	@$(VENV)/python -m tools.vocabulary
