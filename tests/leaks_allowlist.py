@@ -67,6 +67,10 @@ ALLOWED: Mapping[str, tuple[Allowed, ...]] = {
         *(Allowed(name, _XDG) for name in (".cache", ".config", ".local")),
         *(Allowed(name, _DRIVER) for name in (".nv", ".triton")),
         *(
+            Allowed(name, "SkyPilot makes it when it is imported")
+            for name in (".sky", ".sky/locks", ".sky/serve", ".sky/user_hash")
+        ),
+        *(
             Allowed(name, _OTHERS)
             for name in (".*_history", ".lesshst", ".viminfo", ".Xauthority", ".kube/cache")
         ),

@@ -117,6 +117,7 @@ def test_too_little_memory_and_disk_are_reported_together(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(checks, "_is_installed", lambda program: True)
+    monkeypatch.setattr(checks.network_policies, "missing_in_kernel", lambda: "")
     monkeypatch.setattr(checks, "_available_gib", lambda: 0.5)
     monkeypatch.setattr(checks, "_free_gib", lambda folder: 1.0)
     with pytest.raises(MissingToolError) as refused:
