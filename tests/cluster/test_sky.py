@@ -117,7 +117,7 @@ def test_a_managed_job_that_loses_its_context_moves_with_the_losses_of_a_local_r
     number: int, place: Place, record_property: Note
 ) -> None:
     run, local = f"cut-{number}", f"h-cut-{number}"
-    fsdp = ("strategy=fsdp", "steps=240", "log.every=20", "checkpoint.every=20", "validation.every=240")
+    fsdp = ("strategy=fsdp", "steps=240", "log.every=1", "checkpoint.every=20", "validation.every=240")
     with place.launched(run, NEAR, FAR, more=(*TWO, *fsdp, "--managed")) as launch:
         launch.reach(60)
         with place.closed(NEAR):
