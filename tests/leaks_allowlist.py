@@ -44,6 +44,10 @@ ALLOWED: Mapping[str, tuple[Allowed, ...]] = {
             Allowed(f"ray-{name}-*", "what `ray up` keeps of its configuration, also if it is interrupted")
             for name in ("bootstrap", "config")
         ),
+        *(
+            Allowed(name, "buildah's and podman's folder for a user without XDG_RUNTIME_DIR")
+            for name in ("containers-user-*", "podman-run-*")
+        ),
         Allowed("torchelastic_*", "torchrun's folder for logs, which torch never removes"),
         Allowed("pytorch-errorfile-*", "torch's file for an error of a rank, left if the rank is killed"),
         *(
