@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +45,13 @@ def analyzers() -> list[psutil.Process]:
     return found
 
 
+def handled_signals(process: psutil.Process) -> set[int]:
+    """The signals that a process handles itself (`SigCgt` in proc(5), bit n - 1 for signal n)."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    caught = int(next(line for line in status.splitlines() if line.startswith("SigCgt:")).split()[1], 16)
+    return {number for number in range(1, 65) if caught >> (number - 1) & 1}
+
+
 @pytest.mark.timeout(120)
 def test_a_policy_pack_answers_at_the_port_that_it_prints_until_the_call_ends(
     host: rpc.LanguageRuntimeStub, root: Path
@@ -55,6 +63,7 @@ def test_a_policy_pack_answers_at_the_port_that_it_prints_until_the_call_ends(
         stub = analyzer_pb2_grpc.AnalyzerStub(channel)
         found = stub.GetAnalyzerInfo(empty_pb2.Empty(), timeout=60)
     assert len(found.policies) > 50
+    assert not handled_signals(process) & {signal.SIGINT, signal.SIGTERM}, "a signal may wait for the main thread"
     call.cancel()
     wait_for(lambda: not process.is_running(), "the policy pack is left", 30)
 

@@ -66,4 +66,6 @@ def dashboard_command(  # noqa: PLR0917 - Typer passes options by name
             out().print(f"{name}: {found.address} (Ctrl-C ends it)", markup=False, soft_wrap=True)
             if token:
                 out().print(f"token: {secret['token']}", markup=False, soft_wrap=True)
-        threading.Event().wait()
+        never = threading.Event()
+        while not never.wait(1):  # without a limit, a signal that arrives just before the wait would be lost
+            pass

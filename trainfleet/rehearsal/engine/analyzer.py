@@ -48,8 +48,10 @@ def read_once() -> None:
 
 def main() -> None:
     """Run `pulumi.policy` with the engine's arguments."""
+    # No Python handlers: after printing its port the main thread sleeps for a day, and a Python handler whose
+    # signal arrives just before that sleep would run only after it.
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: os._exit(0))
+        signal.signal(number, signal.SIG_DFL)
     # Drop the pack's runtime options (`-virtualenv=…`), which the engine adds and the module does not accept.
     sys.argv = [
         "pulumi-analyzer-policy-python",

@@ -267,7 +267,8 @@ def main() -> None:
     engine = next((argument for argument in reversed(sys.argv[1:]) if not argument.startswith("-")), "")
     server, port = _server(LanguageHost(programs, engine))
     print(port, flush=True)  # noqa: T201 - part of the protocol: the engine reads the port from stdout
-    done.wait()
+    while not done.wait(1):  # without a limit, a signal that arrives just before the wait would be lost
+        pass
     programs.kill()
     server.stop(None)
     os._exit(0)
