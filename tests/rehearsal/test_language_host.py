@@ -63,7 +63,9 @@ def test_a_policy_pack_answers_at_the_port_that_it_prints_until_the_call_ends(
         stub = analyzer_pb2_grpc.AnalyzerStub(channel)
         found = stub.GetAnalyzerInfo(empty_pb2.Empty(), timeout=60)
     assert len(found.policies) > 50
-    assert not handled_signals(process) & {signal.SIGINT, signal.SIGTERM}, "a signal may wait for the main thread"
+    assert not handled_signals(process) & {signal.SIGINT, signal.SIGTERM}, (
+        "a signal may wait for the main thread"
+    )
     call.cancel()
     wait_for(lambda: not process.is_running(), "the policy pack is left", 30)
 
