@@ -311,6 +311,8 @@ TARGETS: dict[str, Target] = {
         _rejects(),
         examples=(
             ("aws:iam/getPolicyDocument:getPolicyDocument", {"statements": [None]}),
+            ("aws:iam/getPolicyDocument:getPolicyDocument", {"statements": [{"conditions": [None]}]}),
+            ("aws:iam/getPolicyDocument:getPolicyDocument", {"statements": [{"principals": [None, {}]}]}),
             ("aws:ssm/getParameter:getParameter", {"name": []}),
             ("aws:ec2/getSubnets:getSubnets", {"filters": [None]}),
         ),

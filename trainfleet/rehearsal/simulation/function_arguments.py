@@ -33,7 +33,17 @@ def argument_mistakes(function: Callable[..., Any] | None, given: dict[str, Any]
         for name, hint in hints.items()
         if name not in NOT_SENT
     }
-    return check_inputs(ResourceType("", declared, {}), given)
+    return check_inputs(ResourceType("", declared, {}), _null_blocks_empty(given))
+
+
+def _null_blocks_empty(value: Any) -> Any:
+    """Replace null in lists of objects with an empty object: it lacks the same properties."""
+    if isinstance(value, dict):
+        return {name: _null_blocks_empty(item) for name, item in value.items()}
+    if isinstance(value, list):
+        blocks = all(item is None or isinstance(item, dict) for item in value)
+        return [{} if blocks and item is None else _null_blocks_empty(item) for item in value]
+    return value
 
 
 def _as_input(kind: Kind) -> Kind:
