@@ -194,19 +194,27 @@ def test_a_run_removes_the_files_of_a_killed_save_and_a_reader_does_not(tmp_path
     assert names(tmp_path) == [1]
 
 
+@pytest.mark.parametrize("fails", ["in a write", "when it is closed"])
 def test_a_full_disk_reports_and_keeps_the_last_valid_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
-    manager = checkpoints(tmp_path)
+    manager, write = checkpoints(tmp_path), FolderOutput.write
     save(manager, 1)
 
-    def full(_: Any) -> None:
+    def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    def full_after_300_bytes(self: FolderOutput, data: Any) -> None:
+        (full if self._file.tell() + len(data) > 300 else write)(self, data)
+
     with monkeypatch.context() as patched:
-        patched.setattr(FolderOutput, "close", full)
+        if fails == "in a write":
+            patched.setattr(FolderOutput, "write", full_after_300_bytes)
+        else:
+            patched.setattr(FolderOutput, "close", full)
         with pytest.raises(CheckpointError, match="cannot save the checkpoint of step 2") as caught:
             save(manager, 2)
+    assert not isinstance(caught.value, UnavailableStoreError), "the run would continue"
     assert "No space left on device" in str(caught.value)
     assert str(tmp_path / step_name(1)) in str(caught.value)
     assert checkpoints(tmp_path).choose() == step_name(1)

@@ -83,11 +83,17 @@ class HashingOutput:
         self._output, self._on_progress = output, on_progress
         self._digest = hashlib.sha256()
         self._count = 0
+        self.error: BaseException | None = None
+        """What the output raised. A writer may hide it: torch.save raises another one from its archive."""
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         self._digest.update(view)
-        self._output.write(view)
+        try:
+            self._output.write(view)
+        except BaseException as error:
+            self.error = error
+            raise
         self._count += len(view)
         self._on_progress()
         return len(view)
@@ -132,6 +138,8 @@ class Store:
                 output.close()
             except BaseException:
                 output.abort()
+                if hashing.error is not None:
+                    raise hashing.error  # noqa: B904 - the cause of what the writer raised
                 raise
             return hashing.digest()
 
