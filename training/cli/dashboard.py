@@ -45,7 +45,7 @@ def dashboard_command(  # noqa: PLR0917 - Typer passes options by name
     trainfleet dashboard shared-ray --port 0 --token --stack outputs.json
     """
     import signal
-    import threading
+    import time
 
     from trainfleet.console import err, out, print_json
     from trainfleet.training.launch.find_run import dashboard_of, required_token
@@ -66,6 +66,5 @@ def dashboard_command(  # noqa: PLR0917 - Typer passes options by name
             out().print(f"{name}: {found.address} (Ctrl-C ends it)", markup=False, soft_wrap=True)
             if token:
                 out().print(f"token: {secret['token']}", markup=False, soft_wrap=True)
-        never = threading.Event()
-        while not never.wait(1):  # without a limit, a signal that arrives just before the wait would be lost
-            pass
+        while True:  # one wait without an end would miss a signal that arrives just before it
+            time.sleep(1)
