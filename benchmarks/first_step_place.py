@@ -25,6 +25,7 @@ from trainfleet.local_cluster import state
 from trainfleet.local_cluster.images import LOCAL
 from trainfleet.local_cluster.kubectl import kubectl
 from trainfleet.local_cluster.store import gateway, grant_access
+from trainfleet.process import every_process
 from trainfleet.training.launch.platform_outputs import external_cluster
 
 CLUSTER = "firststep"
@@ -264,7 +265,7 @@ def _end_of_home(home: Path) -> None:
     import psutil
 
     found: set[psutil.Process] = set()
-    for process in psutil.process_iter():
+    for process in every_process():
         with contextlib.suppress(psutil.Error):
             if process.environ().get("HOME") == str(home):
                 found |= {process, *process.children(recursive=True)}

@@ -37,6 +37,7 @@ from tests.leaks_allowlist import (
     TEMPORARY,
     allowed,
 )
+from trainfleet.process import every_process
 
 SESSION = "TRAINFLEET_TEST_SESSION"
 """Set for every process of a session. A session inside a test appends its own part after a slash."""
@@ -214,7 +215,7 @@ def children_left(session: str, folder: Path, seen: Iterable[Child], since: floa
     known = {child.pid: child for child in seen}
     inside = re.compile(re.escape(str(folder)) + r"(?![\w-])(?:/popen-\w+)?(?:/([\w-]+))?")
     found = []
-    for process in psutil.process_iter():
+    for process in every_process():
         if process.pid == os.getpid():
             continue
         with contextlib.suppress(psutil.Error):

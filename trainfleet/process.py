@@ -20,9 +20,12 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from trainfleet.orphan_reaper import is_daemon
+
+if TYPE_CHECKING:
+    import psutil
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PR_SET_CHILD_SUBREAPER = 36
@@ -68,6 +71,18 @@ def adopt_orphans() -> None:
     """
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def every_process() -> Iterator[psutil.Process]:
+    """Every process of this machine.
+
+    NOTE: psutil.process_iter keeps its objects for the next call. An object whose process has ended and whose
+        id another process has by now returns the environment of that process, but does not signal it.
+    """
+    import psutil
+
+    psutil.process_iter.cache_clear()
+    yield from psutil.process_iter()
 
 
 def below() -> set[int]:

@@ -24,6 +24,7 @@ from tests.ci.clouds import Clouds
 from tests.ci.expressions import Context, condition, interpolate
 from tests.ci.forge import REPOSITORY, Forge
 from tests.ci.token_services import TokenServices
+from trainfleet.process import every_process
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB_KEYS = {
@@ -235,7 +236,7 @@ class _Steps:
 
     def _end_orphans(self) -> None:
         """End the processes of the job that still run, as the runner does, by a variable that it gives them."""
-        for process in psutil.process_iter():
+        for process in every_process():
             with contextlib.suppress(psutil.Error):
                 if process.environ().get("RUNNER_TRACKING_ID") == str(self.folder):
                     process.kill()

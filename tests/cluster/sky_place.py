@@ -28,6 +28,7 @@ from trainfleet.local_cluster.images import LOCAL
 from trainfleet.local_cluster.store import Store, gateway
 from trainfleet.local_cluster.stores.servers import KEY, SECRET
 from trainfleet.orphan_reaper import is_daemon
+from trainfleet.process import every_process
 from trainfleet.training.launch.platform_outputs import external_cluster
 
 NEAR, FAR = "sky-near", "sky-far"
@@ -306,7 +307,7 @@ def of_home(folder: Path) -> set[psutil.Process]:
     Descendants are included because SkyPilot's workers overwrite their environment with their name.
     """
     found = set()
-    for process in psutil.process_iter():
+    for process in every_process():
         with contextlib.suppress(psutil.Error):
             if process.environ().get("HOME") == str(folder):
                 found |= {process, *process.children(recursive=True)}

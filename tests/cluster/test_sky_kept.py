@@ -12,6 +12,7 @@ import pytest
 from tests.cluster.conftest import until
 from tests.cluster.sky_place import NEAR, PROGRAM, TWO, Place, place
 from tests.training.user_code import FEW_STEPS, write_page
+from trainfleet.process import every_process
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(1500)]
 __all__ = ["place"]
@@ -36,7 +37,7 @@ def uids(place: Place) -> set[str]:
 def tunnels(place: Place) -> list[psutil.Process]:
     """The processes through which SkyPilot's server calls its process in the head's pod (SKYLET_GRPC_PORT)."""
     found = []
-    for each in psutil.process_iter():
+    for each in every_process():
         try:
             own = each.environ().get("HOME") == place.environment["HOME"]
             if own and each.name() == "kubectl" and any(part.endswith(":46590") for part in each.cmdline()):

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from trainfleet.process import every_process
 from trainfleet.training.launch.sky import job_state
 from trainfleet.training.launch.sky.server_leftovers import OF_SERVER, end_leftovers, queue_port
 
@@ -50,7 +51,7 @@ def start() -> Iterator[Start]:
 
     yield one
     for each in started:
-        for process in psutil.process_iter():
+        for process in every_process():
             if _group_of(process) == each.pid:
                 process.kill()
         each.wait(30)

@@ -15,6 +15,7 @@ import os
 import psutil
 
 from trainfleet.orphan_reaper import is_daemon
+from trainfleet.process import every_process
 
 SERVER_PORT, QUEUE_PORT = 46580, 50011
 """SkyPilot's defaults (sky/server/common.py, sky/server/requests/queues/mp_queue.py)."""
@@ -44,7 +45,7 @@ def end_leftovers(port: str) -> bool:
 def _kill_group(group: int) -> None:
     """Kill what a server has started in a process group, and wait for its end."""
     found = []
-    for process in psutil.process_iter():
+    for process in every_process():
         with contextlib.suppress(psutil.Error, OSError):
             if os.getpgid(process.pid) == group and _is_of_server(process.pid):
                 process.kill()

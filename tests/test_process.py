@@ -1,0 +1,39 @@
+"""The list of this machine's processes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+ID_USED_AGAIN = """
+import pathlib, subprocess
+from trainfleet.process import every_process
+
+first = subprocess.Popen(["/bin/sleep", "600"])
+assert first.pid in {each.pid for each in every_process()}
+first.kill()
+first.wait()
+pathlib.Path("/proc/sys/kernel/ns_last_pid").write_text(str(first.pid - 1))
+second = subprocess.Popen(["/bin/sleep", "600"])
+assert second.pid == first.pid, (first.pid, second.pid)
+(found,) = [each for each in every_process() if each.pid == second.pid]
+found.kill()
+print(second.wait(30))
+"""
+NAMESPACE = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]
+
+
+def test_a_process_with_the_id_of_an_ended_one_is_another_process() -> None:
+    if shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "true"], check=False).returncode:
+        pytest.skip("needs a process namespace")
+    done = subprocess.run(
+        [*NAMESPACE, sys.executable, "-c", ID_USED_AGAIN],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "-9\n"), done.stderr
