@@ -76,7 +76,7 @@ ALLOWED: Mapping[str, tuple[Allowed, ...]] = {
         ),
         *(
             Allowed(name, _OTHERS)
-            for name in (".*_history", ".lesshst", ".viminfo", ".Xauthority", ".kube/cache")
+            for name in (".*_history", ".lesshst", ".viminfo", ".Xauthority", ".kube", ".kube/cache")
         ),
     ),
     MOUNT: tuple(

@@ -106,13 +106,16 @@ def hosts(count: int, folder: Path) -> Iterator[Hosts]:
             _answers(host)
         yield Hosts(f"{NETWORK}.1", key, tuple(made))
     finally:
-        for host in made:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(_init_of(host.process), signal.SIGKILL)
-            host.process.kill()
-            host.process.wait()
-            _gone(host)
-        _ip("link", "delete", BRIDGE)
+        try:
+            for host in made:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(_init_of(host.process), signal.SIGKILL)
+                host.process.kill()
+                host.process.wait()
+            for host in made:
+                _gone(host)
+        finally:
+            _ip("link", "delete", BRIDGE)
 
 
 def _host(number: int, folder: Path, server: Path, key: Path) -> Host:

@@ -138,12 +138,14 @@ class Place:
             for pod in self.cluster.kubectl("-n", namespace, "get", "pods", "-o", "name").split()
         ]
 
-    def kill_server(self) -> None:
-        """Send SIGKILL to SkyPilot's API server of this home."""
+    def kill_server(self) -> int:
+        """Send SIGKILL to SkyPilot's API server of this home, and return its process group."""
         found = [each for each in of_home(self.folder) if is_daemon(each.pid)]
         oldest = min(found, key=lambda each: each.create_time())
+        group = os.getpgid(oldest.pid)
         oldest.kill()
         oldest.wait(30)
+        return group
 
     def gone(self) -> None:
         until(lambda: not self.pods(NEAR, FAR), "all pods are gone", 180)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.cluster.conftest import until
@@ -14,6 +16,7 @@ from tests.cluster.faults import Note, show
 from tests.cluster.launches import SUSPENDED_S, Launch, suspended
 from tests.cluster.pauses import Pauses
 from tests.cluster.sky_place import NEAR, TWO, Place, place
+from trainfleet.process import every_process
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(1500)]
 __all__ = ["place"]
@@ -32,12 +35,23 @@ def listed_in(place: Place) -> list[dict[str, Any]]:
     return found
 
 
+def in_group(group: int) -> list[str]:
+    """The command lines of the processes of a group."""
+    found = []
+    for process in every_process():
+        with contextlib.suppress(psutil.Error, OSError):
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(" ".join(process.cmdline()))
+    return found
+
+
 def server_killed(place: Place, launch: Launch, record_property: Note, what: str) -> None:
     """Kill the server, and wait for a new step. The longest time without a step is recorded, not asserted."""
     for _ in range(REPEATS):
         with Pauses(lambda: launch) as pauses:
-            place.kill_server()
+            group = place.kill_server()
             launch.reach(launch.step() + FURTHER, 300)
+        assert not in_group(group), "the killed server has left processes"
         show(record_property, f"server killed under {what}", next_step=pauses.stopped)
 
 

@@ -19,24 +19,33 @@ from trainfleet.training.launch.sky.server_leftovers import OF_SERVER, end_lefto
 
 SERVER = """
 import os, socket, subprocess, sys, time
+from setproctitle import setproctitle
 other = subprocess.Popen(["/bin/sleep", "600"], env={})
+titled, told = os.pipe()
+if not (executor := os.fork()):
+    setproctitle("SkyPilot:executor:short:1")
+    os.close(told)
+    time.sleep(600)
+os.close(told)
+os.read(titled, 1)
 if not os.fork():
     held = socket.create_server(("127.0.0.1", int(sys.argv[1])))
-    print(os.getpid(), other.pid, flush=True)
+    print(os.getpid(), executor, other.pid, flush=True)
 time.sleep(600)
 """
-"""A stand-in for SkyPilot's server: its child holds the port of the queue. The other one is in its group, as for a
-server in a script, and lacks the server's variable.
+"""A stand-in for SkyPilot's server: one child holds the port of the queue, and one has a title instead of an
+environment. The other one is in its group, as for a server in a script, and lacks the server's variable.
 """
+pytest.importorskip("setproctitle")
 
-Start = Callable[..., tuple[subprocess.Popen[str], int, int]]
+Start = Callable[..., tuple[subprocess.Popen[str], int, int, int]]
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
-    def one(port: int, **variables: str) -> tuple[subprocess.Popen[str], int, int]:
+    def one(port: int, **variables: str) -> tuple[subprocess.Popen[str], int, int, int]:
         server = subprocess.Popen(
             [sys.executable, "-c", SERVER, str(port), "sky.server.server"],
             stdout=subprocess.PIPE,
@@ -46,8 +55,8 @@ def start() -> Iterator[Start]:
         )
         started.append(server)
         assert server.stdout is not None
-        child, other = map(int, server.stdout.readline().split())
-        return server, child, other
+        child, executor, other = map(int, server.stdout.readline().split())
+        return server, child, executor, other
 
     yield one
     for each in started:
@@ -86,13 +95,15 @@ def test_the_ports_are_skypilots_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_killed_server_left_is_ended_and_the_port_is_free(start: Start) -> None:
     port, queue = _ports()
-    server, child, other = start(queue)
+    server, child, executor, other = start(queue)
+    assert OF_SERVER not in psutil.Process(executor).environ()
     assert not end_leftovers(port), "the server runs"
     server.send_signal(signal.SIGKILL)
     server.wait(30)
     assert end_leftovers(port)
     assert psutil.pid_exists(other), "the dead server's variable is not set"
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    for each in (child, executor):
+        assert not psutil.pid_exists(each) or psutil.Process(each).status() == psutil.STATUS_ZOMBIE
     socket.create_server(("127.0.0.1", queue)).close()
 
 
@@ -115,7 +126,7 @@ def test_a_follower_that_gets_no_answer_ends_them(monkeypatch: pytest.MonkeyPatc
 
 def test_other_programs_on_that_port_are_left_alone(start: Start) -> None:
     port, queue = _ports()
-    server, child, _ = start(queue, SOMETHING_ELSE="yes")
+    server, child, _, _ = start(queue, SOMETHING_ELSE="yes")
     server.send_signal(signal.SIGKILL)
     server.wait(30)
     assert not end_leftovers(port)

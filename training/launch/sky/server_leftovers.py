@@ -21,6 +21,10 @@ SERVER_PORT, QUEUE_PORT = 46580, 50011
 """SkyPilot's defaults (sky/server/common.py, sky/server/requests/queues/mp_queue.py)."""
 OF_SERVER = "IS_SKYPILOT_SERVER"
 """A variable of the server and of what it starts."""
+TITLE = "SkyPilot:"
+"""How the titles of its workers and executors begin. A title is written over the environment, which cannot be
+read any more (setproctitle in sky/server/requests/executor.py).
+"""
 
 
 def queue_port(port: str) -> int:
@@ -54,4 +58,5 @@ def _kill_group(group: int) -> None:
 
 
 def _is_of_server(pid: int) -> bool:
-    return OF_SERVER in psutil.Process(pid).environ()
+    process = psutil.Process(pid)
+    return OF_SERVER in process.environ() or "".join(process.cmdline()).startswith(TITLE)
