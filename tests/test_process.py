@@ -28,7 +28,7 @@ NAMESPACE = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount
 
 def test_a_process_with_the_id_of_an_ended_one_is_another_process() -> None:
     if shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "true"], check=False).returncode:
-        pytest.skip("needs a process namespace")
+        pytest.skip("unshare cannot create a process namespace here")
     done = subprocess.run(
         [*NAMESPACE, sys.executable, "-c", ID_USED_AGAIN],
         capture_output=True,

@@ -22,8 +22,8 @@ SERVER_PORT, QUEUE_PORT = 46580, 50011
 OF_SERVER = "IS_SKYPILOT_SERVER"
 """A variable of the server and of what it starts."""
 TITLE = "SkyPilot:"
-"""How the titles of its workers and executors begin. A title is written over the environment, which cannot be
-read any more (setproctitle in sky/server/requests/executor.py).
+"""How the titles of its workers and executors begin. A title is written over the environment, which can no
+longer be read (setproctitle in sky/server/requests/executor.py).
 """
 
 
