@@ -149,14 +149,15 @@ def test_adapters_are_trained_as_with_all_logits(targets: tuple[str, ...]) -> No
     for name, each in model.named_parameters():
         if "lora_B" in name:
             nn.init.normal_(each)
-    model.eval()
+    model.eval().double()  # the gradients of such adapters lose four digits to rounding
     logits: Any = model(tokens, positions)
     expected = F.cross_entropy(logits.flatten(0, 1), expected_tokens.flatten(), reduction="sum")
     right = gradients(model, expected)
     with Logits() as made:
         loss, _ = model(tokens, positions, expected_tokens)
         found = gradients(model, loss)
-    torch.testing.assert_close(loss, expected)
+    # Adapters of the head: the loss of all logits is a float32.
+    torch.testing.assert_close(loss, expected.to(loss.dtype))
     assert found.keys() == right.keys()
     assert all("lora" in name for name in found)
     for name, value in right.items():
