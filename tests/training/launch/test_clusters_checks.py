@@ -117,6 +117,23 @@ def test_problems_of_all_clusters_are_one_message_and_nothing_is_left(api: FakeA
     assert {each.name for each in tmp_path.iterdir()} == {"kubeconfig"}
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_mistake_on_every_cluster_is_one_message_too(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    found, names = launches(here("a", "stepz=1"), here("b", "stepz=1"))
+    with pytest.raises(InputError, match="not every cluster can run this; nothing was started") as raised:
+        start("night", found, names, as_json=False)
+    assert [each.where for each in raised.value.problems] == [
+        "a",
+        "a stepz=1: stepz",
+        "b",
+        "b stepz=1: stepz",
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_runs_without_gpus_are_checked_and_not_again_by_their_launches(api: FakeApi) -> None:
     ends(api, a=(), b=())
     launchable, problems = prepare_all(

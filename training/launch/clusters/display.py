@@ -40,7 +40,7 @@ class GroupLines(QuietGroup):
 
     def __init__(self, members: Sequence[Member]) -> None:
         self._members = members
-        self._width = max(len(each.name) for each in members) + 2
+        self._width = max((len(each.name) for each in members), default=0) + 2
         self._reported: set[str] = set()
 
     def handle(self, member: Member, event: Mapping[str, Any]) -> None:
