@@ -122,11 +122,11 @@ COMMANDS: dict[str, Command] = {
     "serve": Command("trainfleet.training.cli.serve:serve", "Serve a trained model over HTTP.", MODELS),
     "runs": Command(
         "trainfleet.training.cli.runs:runs",
-        "List, read, follow and stop the runs in a Kubernetes cluster.",
+        "List, read, follow and stop the runs of every launcher.",
         CLUSTERS,
     ),
     "dashboard": Command(
-        "trainfleet.training.cli.dashboard:dashboard", "Open Ray's dashboard of a run in a cluster.", CLUSTERS
+        "trainfleet.training.cli.dashboard:dashboard", "The same as `trainfleet runs dashboard`.", CLUSTERS
     ),
     "ui": Command(
         "trainfleet.ui.cli.ui:ui",

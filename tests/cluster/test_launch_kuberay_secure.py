@@ -159,7 +159,7 @@ def _dashboard_rejects_another_namespace(place: Place) -> None:
 
 def _dashboard_accepts_the_token(place: Place) -> str:
     """Check that the forwarded dashboard requires the token, and return the token."""
-    command = [PROGRAM, "dashboard", RUN, *place.where, "--port", "0", "--token", "--json"]
+    command = [PROGRAM, "runs", "dashboard", RUN, *place.where, "--port", "0", "--token", "--json"]
     board = subprocess.Popen(command, env=place.env, stdout=subprocess.PIPE, text=True)
     try:
         assert board.stdout is not None

@@ -1,4 +1,4 @@
-"""`trainfleet dashboard`: Ray's dashboard of a run, on a port of this machine."""
+"""`trainfleet runs dashboard`: Ray's dashboard of a run, on a port of this machine."""
 
 from __future__ import annotations
 
@@ -38,11 +38,13 @@ def dashboard_command(  # noqa: PLR0917 - Typer passes options by name
 ) -> None:
     """Forward Ray's dashboard of a run to a port of this machine, until Ctrl-C. Only 127.0.0.1 is opened.
 
+    `trainfleet dashboard` is the same command.
+
     [bold]Examples[/]
 
-    trainfleet dashboard night-1
+    trainfleet runs dashboard night-1
 
-    trainfleet dashboard shared-ray --port 0 --token --stack outputs.json
+    trainfleet runs dashboard shared-ray --port 0 --token --stack outputs.json
     """
     import signal
     import time

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainfleet.console import EXIT_CODES
+from trainfleet.training.cli.dashboard import dashboard_command
 from trainfleet.training.cli.options import AliasedCommand, Context, Json, Namespace, Run, Stack, minutes
 from trainfleet.training.cli.run_places import StorageUrls, list_urls, reading
 from trainfleet.training.cli.runs_cost import cost_command
@@ -304,3 +305,4 @@ def _require_one_place(where: Where, storage: Sequence[str] | None) -> None:
 
 
 runs.command("cost", cls=AliasedCommand, epilog=EXIT_CODES)(cost_command)
+runs.command("dashboard", cls=AliasedCommand, epilog=EXIT_CODES)(dashboard_command)

@@ -1,4 +1,4 @@
-"""What `trainfleet runs` and `trainfleet dashboard` do with a run: one interface, a class per launcher."""
+"""What `trainfleet runs` does with a run: one interface, a class per launcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs in a cluster, for `trainfleet runs` and `trainfleet dashboard`.
+"""The runs in a cluster, for `trainfleet runs`.
 
 They may have been launched from other machines: all that is known of a run is its RayJob and its ConfigMap.
 """
