@@ -184,3 +184,11 @@ def test_a_run_is_found_here_or_in_a_store(tmp_path: Path, monkeypatch: pytest.M
         assert (found.ref.home, found.ref.launch["on"]) == ("far/night", "local")
     with pytest.raises(InputError, match=r"far: has no run `nigth` \(.*night"):
         find_run("nigth", Where(), "far")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    for name, fix in (("nigth", "did you mean `night`?"), ("day", "--storage URL")):
+        with pytest.raises(InputError, match="no such run") as raised:
+            find_run(name, Where())
+        first, second = map(str, raised.value.problems)
+        assert first.startswith(f"runs/: has no run `{name}`")
+        assert fix in first
+        assert second.startswith("--context: your kubeconfig has no current context")

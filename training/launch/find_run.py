@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from trainfleet.suggestions import did_you_mean
+from trainfleet.suggestions import did_you_mean, nearest
 from trainfleet.training.launch.base import LAUNCHERS, find
 from trainfleet.training.launch.control import Dashboard, RunControl, RunRef
 from trainfleet.training.launch.remote.kubernetes import Cluster
@@ -19,6 +19,7 @@ from trainfleet.training.stores import open_store
 
 RUNS = Path("runs")
 """The folder of the runs that were launched from the current folder."""
+ELSEWHERE = "if it was launched elsewhere: --storage URL, --stack OUTPUTS.json or --context NAME"
 
 
 def control_of(ref: RunRef) -> RunControl:
@@ -41,9 +42,17 @@ def find_run(name: str, where: Where, storage: str | None = None) -> RunControl:
     """
     if storage is not None:
         return control_of(_stored(name, storage, where))
-    if not where.named and name == Path(name).name and (found := in_folder(RUNS / name, where)):
+    if where.named:
+        return _in_cluster(name, where)
+    if name == Path(name).name and (found := in_folder(RUNS / name, where)):
         return found
-    return _in_cluster(name, where)
+    try:
+        return _in_cluster(name, where)
+    except InputError as error:
+        known = [each.name for each in RUNS.glob("*/") if in_folder(each)]
+        fix = did_you_mean(name, known) if nearest(name, known) else ELSEWHERE
+        here = Problem(f"{RUNS}/", f"has no run `{name}`", fix)
+        raise InputError("no such run", [here, *error.problems]) from error
 
 
 def in_folder(run_dir: Path, where: Where | None = None) -> RunControl | None:

@@ -339,7 +339,8 @@ def connect(context: str | None, kubeconfig: str, kube_context: str, namespace: 
         from trainfleet.suggestions import did_you_mean
 
         fix = did_you_mean(name, known) if known else "there is no kubeconfig; set KUBECONFIG"
-        problem = Problem("--context", f"your kubeconfig has no context `{name}`", fix)
+        what = f"context `{name}`" if name else "current context"
+        problem = Problem("--context", f"your kubeconfig has no {what}", fix)
         raise InputError("unknown cluster", [problem])
     renew = renewal(str(known[name].get("user", "")) if own else "", "" if own else kubeconfig)
     return Cluster(log_in(), namespace, name, renew, log_in)
