@@ -142,7 +142,11 @@ def packed(folder: Path, home: str, without: tuple[Path, ...] = ()) -> Code:
     Raises:
         InputError: it is too large, or holds what cannot be archived: all of it.
     """
-    paths = _listed(folder, without)
+    try:
+        paths = _listed(folder, without)
+    except OSError as error:
+        where = os.path.relpath(error.filename or folder, folder)
+        raise _unfit(folder, [Problem(where, error.strerror or str(error), _IGNORE)]) from error
     files = {}
     for name, path in paths.items():
         try:
@@ -272,13 +276,13 @@ class _Listing:
         for entry in _entries(folder):
             path, inner = Path(entry.path), f"{name}/{entry.name}" if name else entry.name
             ruled = f"{base}/{entry.name}" if base else entry.name
-            is_folder = entry.is_dir()
-            if rules.ignores(ruled, is_folder=is_folder) or path.resolve() in self.without:
+            is_folder, real = path.is_dir(), Path(os.path.realpath(path))
+            if rules.ignores(ruled, is_folder=is_folder) or real in self.without:
                 continue
-            if what := self._unfit(entry, path.resolve(), above):
+            if what := self._unfit(entry, real, above):
                 self.problems.append(Problem(inner, what, _IGNORE))
             elif is_folder:
-                self.add(path, inner, ruled, rules, (*above, path.resolve()))
+                self.add(path, inner, ruled, rules, (*above, real))
             else:
                 self.paths[inner] = path
             if len(self.paths) > MAX_FILES:

@@ -1,6 +1,7 @@
 """Which files of a folder are not code: rules of .gitignore and .trainfleetignore files, and defaults.
 
 The syntax and the precedence are git's (https://git-scm.com/docs/gitignore); tests compare them with git.
+Except that a set in brackets cannot contain a slash.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class IgnoreRules:
         found = self
         for name in FILES:
             if (folder / name).is_file():
-                found = found.with_text((folder / name).read_text(encoding="utf-8", errors="replace"), base)
+                text = (folder / name).read_text(encoding="utf-8-sig", errors="replace")
+                found = found.with_text(text, base)
         return found
 
 
@@ -89,44 +91,103 @@ def rules_above(folder: Path) -> tuple[IgnoreRules, str]:
 
 
 def _parse(text: str, base: str) -> Iterator[Rule]:
-    for raw in text.splitlines():
-        line = re.sub(r"(?<!\\)((?:\\\\)*) +$", r"\1", raw)
+    for raw in text.split("\n"):
+        line = re.sub(r"(?<!\\)((?:\\\\)*) +$", r"\1", raw.removesuffix("\r"))
         if not line or line.startswith("#"):
             continue
         includes = line.startswith("!")
         line = line[1:] if includes else line
         folders_only = line.endswith("/")
-        if parts := [part for part in line.split("/") if part]:
-            anywhere = "/" not in line.rstrip("/")
-            yield Rule(base, re.compile(_expression(parts, anywhere=anywhere)), includes, folders_only)
+        line = line[:-1] if folders_only else line
+        expression = _expression(line.removeprefix("/").split("/"), anywhere="/" not in line)
+        if expression is not None:
+            yield Rule(base, re.compile(expression), includes, folders_only)
 
 
-def _expression(parts: list[str], *, anywhere: bool) -> str:
-    """The regular expression of a pattern; `anywhere`: it also matches in subfolders."""
+def _expression(parts: list[str], *, anywhere: bool) -> str | None:
+    """The regular expression of a pattern, None if it matches nothing; `anywhere`: it also matches in
+    subfolders.
+    """
     found = ["(?:.*/)?"] if anywhere else []
     for number, part in enumerate(parts):
         last = number == len(parts) - 1
-        if part == "**":
+        if re.fullmatch(r"\*\*+", part):
             found.append(".+" if last else "(?:.*/)?")
-        else:
-            found.append(_segment(part) + ("" if last else "/"))
+            continue
+        segment = _segment(part)
+        if not segment:
+            return None
+        found.append(segment + ("" if last else "/"))
     return "(?s:" + "".join(found) + ")"
 
 
-def _segment(part: str) -> str:
-    """One part of a pattern, between slashes."""
-    tokens = re.findall(r"\\.|\[!?\]?[^\]]*\]|\*+|.", part, re.DOTALL)
-    found = []
-    for token in tokens:
-        if token.startswith("*"):
+def _segment(part: str) -> str | None:
+    """One part of a pattern, between slashes. None: it is not complete, and so matches nothing."""
+    found, rest = [], part
+    while rest:
+        char, rest = rest[0], rest[1:]
+        if char == "*":
+            rest = rest.lstrip("*")
             found.append("[^/]*")
-        elif token == "?":
+        elif char == "?":
             found.append("[^/]")
-        elif len(token) > 2 and token.startswith("["):
-            inner = token[1:-1]
-            negated = inner[0] in "!^"
-            chars = (inner[1:] if negated else inner).replace("\\", "\\\\").replace("[", "\\[")
-            found.append(f"(?!/)[{'^' if negated else ''}{chars.replace(']', chr(92) + ']')}]")
+        elif char == "[":
+            if (bracket := _bracket(rest)) is None:
+                return None
+            expression, rest = bracket
+            found.append(expression)
+        elif char == "\\":
+            if not rest:
+                return None
+            found.append(re.escape(rest[0]))
+            rest = rest[1:]
         else:
-            found.append(re.escape(token[1:] if len(token) == 2 and token[0] == "\\" else token))
+            found.append(re.escape(char))
     return "".join(found)
+
+
+_TOKEN = re.compile(r"\\.|\[:[^\]]*:\]|[^\\]", re.DOTALL)
+_CLASSES = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "blank": " \t",
+    "cntrl": r"\x00-\x1f\x7f",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": " -~",
+    "punct": r"!-/:-@\[-`{-~",
+    "space": r" \t\n\r\f\v",
+    "upper": "A-Z",
+    "xdigit": "0-9A-Fa-f",
+}
+
+
+def _bracket(text: str) -> tuple[str, str] | None:
+    """The regular expression of a set such as `[!a-c]`, and what follows it; `text` begins after the `[`.
+    None: it does not end, or has an unknown class.
+    """
+    first = at = int(text.startswith(("!", "^")))
+    items, before = list[str](), ""
+    while token := _TOKEN.match(text, at):
+        if token[0] == "]" and at > first:
+            break
+        at = token.end()
+        if len(token[0]) > 2:
+            name = token[0][2:-2]
+            if name not in _CLASSES:
+                return None
+            items.append(_CLASSES[name])
+            before = ""
+        elif token[0] == "-" and before and (end := _TOKEN.match(text, at)) and end[0] != "]":
+            at, last = end.end(), end[0][-1]
+            items += [f"{re.escape(before)}-{re.escape(last)}"] if before <= last else []
+            before = ""
+        else:
+            before = token[0][-1]
+            items.append(re.escape(before))
+    else:
+        return None
+    chars = "".join(items)
+    expression = f"[^/{chars}]" if first else f"(?!/)[{chars}]" if chars else "(?!)"
+    return expression, text[at + 1 :]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,8 @@ RULES = {
     "folders": "data/\nsub/*/\n!sub/deep/\n",
     "stars": "**/deep/*.py\na/**/z.py\nsub/**\n",
     "classes": "[abc].py\nx[!1].py\n?.log\n\\#odd.py\n\\!odd.py\n",
+    "sets": "[[:upper:]][^a].py\n[a\\-c]q\n[\\]]d\n[z-a].py\nx[!].py\n[[:any:]].py\n[d.py\ntop.py\\\n[]-]y\n",
+    "lines": "\ufefftop.py\r\na.py\fd.py\n\u2028x1.py\n/\na//z.py\na/***/c/z.py\n",
     "spaces": "with space.py\ntrailing.py   \n# a comment.py\n\n",
     "nested": "*.py\n!sub/**/*.py\n!top.py\n",
 }
@@ -43,6 +47,7 @@ NAMES = (
         "# a comment.py",
     ),
     *("with space.py", "trailing.py", "data/big.bin", "data/keep.log", "sub/inner.py", "sub/top.py"),
+    *("Ab.py", "Aa.py", "-q", "bq", "aq", "]d", "[d.py", "]y", "-y", "b2.py"),
     *("sub/deep/inner.py", "sub/deep/keep.log", "sub/flat/b.py", "a/b/c/z.py", "a/z.py", "sub/data/x1.py"),
 )
 
@@ -50,7 +55,7 @@ NAMES = (
 @pytest.mark.parametrize("case", sorted(RULES))
 def test_the_rules_of_gitignore_mean_what_they_mean_to_git(case: str, tmp_path: Path) -> None:
     tree(tmp_path, *NAMES)
-    (tmp_path / ".gitignore").write_text(RULES[case])
+    (tmp_path / ".gitignore").write_bytes(RULES[case].encode())
     (tmp_path / "sub" / ".gitignore").write_text("flat/\n!/inner.py\n")
     git = ["git", "-C", str(tmp_path), "-c", "core.excludesFile=/dev/null", "-c", "core.quotePath=false"]
     subprocess.run([*git, "init", "-q"], check=True)
@@ -96,6 +101,7 @@ def test_what_cannot_be_archived_is_refused_by_name_all_at_once(tmp_path: Path) 
     (folder / "out").symlink_to("../secret.txt")
     (folder / "nothing").symlink_to("missing")
     (folder / "pack" / "loop").symlink_to("..")
+    (folder / "itself").symlink_to("itself")
     os.mkfifo(folder / "pipe")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(folder / "ipc.sock"))
@@ -105,12 +111,31 @@ def test_what_cannot_be_archived_is_refused_by_name_all_at_once(tmp_path: Path) 
     assert messages == {
         "out": f"is a link out of the folder, to {tmp_path / 'secret.txt'}",
         "nothing": "is a link to nothing",
+        "itself": "is a link to nothing",
         "pack/loop": "is a link to a folder around it",
         "pipe": "is neither a file nor a folder",
         "ipc.sock": "is neither a file nor a folder",
     }
     (folder / ".trainfleetignore").write_text("\n".join(messages))
     assert names_in(packed(folder, "home")) == {"mine.py", "pack/util.py", ".trainfleetignore"}
+
+
+def test_a_folder_that_cannot_be_read_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tree(tmp_path / "exp", "mine.py", "pack/util.py")
+    allowed = os.scandir
+
+    def scandir(path: Path) -> Iterator[os.DirEntry[str]]:
+        """What the system says to a user who may not read the folder; root may read every one."""
+        if path == folder / "pack":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return allowed(path)
+
+    monkeypatch.setattr("os.scandir", scandir)
+    with pytest.raises(InputError) as caught:
+        packed(folder, "home")
+    assert [(each.where, each.what) for each in caught.value.problems] == [("pack", "Permission denied")]
 
 
 def test_a_folder_that_is_too_large_is_refused_with_its_largest_files(
