@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from tests.training.launch.fake_api import JOB, FakeApi
 from tests.training.launch.kuberay_follower import LOG, follower, running, status
 from trainfleet.errors import TrainfleetError
 from trainfleet.training.launch.kuberay import follow
-from trainfleet.training.launch.remote.follower import exit_code
+from trainfleet.training.launch.remote.follower import STOPPED, Stopped, exit_code
 from trainfleet.training.launch.remote.kubernetes import ApiError, retry_unreachable
 
 
@@ -44,6 +47,29 @@ def test_a_run_that_is_asked_to_stop_ends_after_its_save(
     monkeypatch.setattr(found.log, "drain", drain)
     assert exit_code(found.run, output) == 0
     assert output.of("result")[0]["status"] == "stopped"
+    assert JOB not in api.objects
+
+
+def test_sigterm_within_a_call_of_the_api_deletes_the_run(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Stopped
+
+    def act(api: FakeApi) -> None:
+        status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
+        if api.asked.count(("GET", JOB)) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.2)  # the follower waits for this answer
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        api.on_request = act
+        found, output = follower(monkeypatch, within_s=5.0)
+        assert exit_code(found.run, output) == STOPPED
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert JOB not in api.objects
 
 

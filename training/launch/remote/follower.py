@@ -70,8 +70,11 @@ class FollowerSpec(Message):
 Spec = TypeVar("Spec", bound=FollowerSpec)
 
 
-class Stopped(Exception):  # noqa: N818 - not an error
-    """SIGTERM: remove what was created, and exit."""
+class Stopped(BaseException):
+    """SIGTERM: remove what was created, and exit.
+
+    The signal may arrive within a call of the API, whose handlers of errors must not catch it.
+    """
 
 
 class NoteLog:
