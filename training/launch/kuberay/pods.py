@@ -236,8 +236,13 @@ def _near_head(run: RunSpec) -> Document:
 
 
 def labels(run: RunSpec) -> dict[str, str]:
-    """The labels of every object and pod of a run."""
-    return {"app.kubernetes.io/managed-by": "trainfleet", "trainfleet.io/run": run.recipe.name}
+    """The labels of every object and pod of a run, or of a service."""
+    return {"app.kubernetes.io/managed-by": "trainfleet", **_name(run)}
+
+
+def _name(run: RunSpec) -> dict[str, str]:
+    """Its own label: the disruption budget of a run does not count the pods of a service of its model."""
+    return {"trainfleet.io/service" if run.serving else "trainfleet.io/run": run.recipe.name}
 
 
 def _template(run: RunSpec, role: str, resources: Document, ports: dict[str, int]) -> Document:
@@ -245,6 +250,7 @@ def _template(run: RunSpec, role: str, resources: Document, ports: dict[str, int
     gpus = int(resources.get("limits", {}).get(GPU, "0"))
     patches = run.templates.workers if role == "worker" else run.templates.head
     grace = grace_seconds(patches, STOP_GRACE_S[role])
+    serves = run.serving and role == "worker"
     mounts: list[Document] = [
         {"name": "shm", "mountPath": "/dev/shm"},
         {"name": "scratch", "mountPath": "/tmp"},
@@ -276,7 +282,7 @@ def _template(run: RunSpec, role: str, resources: Document, ports: dict[str, int
         "securityContext": restricted(),
         "volumeMounts": mounts,
         "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", _stop(role, grace)]}}},
-        "readinessProbe": _probe(delay=5, failures=10),
+        "readinessProbe": _probe(delay=5, failures=10) if not serves else _serve_probe(),
         # Ten minutes: a busy machine answers late, and restarting it would cost more than waiting.
         "livenessProbe": _probe(delay=60, failures=120),
     }
@@ -319,6 +325,13 @@ def _account(run: RunSpec, *, token: bool = False) -> Document:
     )
 
 
+def _serve_probe() -> Document:
+    """The health check of a node's Serve proxy: without it, a Service sends requests to a worker that cannot
+    answer them yet. KubeRay adds it only to pods that have no readiness probe.
+    """
+    return {**_probe(delay=5, failures=1), "httpGet": {"path": "/-/healthz", "port": SERVE_PORT}}
+
+
 def _probe(delay: int, failures: int) -> Document:
     """Ray's health check of a node, and on the head of the control store. It needs no token."""
     return {
@@ -357,7 +370,7 @@ def _spread(run: RunSpec) -> Document:
 
 def _workers(run: RunSpec) -> dict[str, str]:
     """Labels of the run's workers."""
-    return {"trainfleet.io/run": run.recipe.name, "ray.io/node-type": "worker"}
+    return {**_name(run), "ray.io/node-type": "worker"}
 
 
 def _add_certificate(run: RunSpec, tls: RayCertificates, spec: Document) -> None:

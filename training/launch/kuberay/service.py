@@ -20,7 +20,8 @@ from trainfleet.training.launch.names import shortened
 from trainfleet.training.launch.platform_outputs import load_platforms
 from trainfleet.training.launch.remote.kubernetes import ApiError, connect
 from trainfleet.training.launch.request import Request, Target
-from trainfleet.training.recipe.schema import Recipe, ScalingConfig
+from trainfleet.training.recipe.schema import Limits, Notifications, Recipe, ScalingConfig
+from trainfleet.training.recipe.schema_data import DataLoading
 from trainfleet.training.recipe.validation import check
 from trainfleet.training.stores import NotFoundError, open_store
 from trainfleet.training.stores.urls import is_remote
@@ -101,7 +102,9 @@ def _report(name: str, namespace: str, replicas: int, *, as_json: bool) -> None:
 
 
 def _recipe(options: ServiceOptions) -> Recipe:
-    """The recipe of the served run, with one worker per replica."""
+    """The recipe of the served run, with one worker per replica. What only training needs is left out: a
+    service has no limits, sends no notifications and loads no batches.
+    """
     source = options.source
     if not is_remote(source):
         problem = Problem(source, "is a folder of this machine, which pods do not have", USE_URL)
@@ -114,4 +117,6 @@ def _recipe(options: ServiceOptions) -> Recipe:
     if recipe is None:
         raise InputError("cannot read the run's recipe", [problem for _, problem in problems])
     scaling = ScalingConfig(workers=options.replicas, use_gpu=options.cluster.pool is not None)
-    return recipe.model_copy(update={"scaling": scaling, "storage": source.rpartition("/")[0]})
+    storage = source.rpartition("/")[0]
+    unused = {"limits": Limits(), "notifications": Notifications(), "data_loading": DataLoading()}
+    return recipe.model_copy(update={"scaling": scaling, "storage": storage, **unused})
