@@ -111,8 +111,9 @@ def url_fault(url: str) -> str:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
-    except ValueError:
-        return "is not a URL"
+        (host or "").encode("idna")
+    except ValueError as error:
+        return "has no valid host name" if isinstance(error, UnicodeError) else "is not a URL"
     if any(letter <= " " or letter == "\x7f" or not letter.isascii() for letter in url):
         return "contains spaces or characters that a URL does not have"
     if parts.scheme not in ("https", "http") or not host:

@@ -148,13 +148,20 @@ class _Channel:
     def _work(self) -> None:
         while (message := self._waiting.get()) is not None:
             self._current = message
-            if not self._owner.was_delivered(message, self._endpoint):
-                why = delivery.deliver(self._endpoint, message, self._owner.wait)
-                if not why:
-                    self._owner.record(message, self._endpoint)
-                elif not self._owner.wait(0):
-                    self._owner.drop(message, self._endpoint, why)
+            try:
+                self._send(message)
+            except Exception as error:  # noqa: BLE001 - later messages must still be sent
+                self._owner.drop(message, self._endpoint, type(error).__name__)
             self._current = None
+
+    def _send(self, message: Message) -> None:
+        if self._owner.was_delivered(message, self._endpoint):
+            return
+        why = delivery.deliver(self._endpoint, message, self._owner.wait)
+        if not why:
+            self._owner.record(message, self._endpoint)
+        elif not self._owner.wait(0):
+            self._owner.drop(message, self._endpoint, why)
 
 
 def notify_failure(

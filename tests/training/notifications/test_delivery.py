@@ -107,6 +107,10 @@ def test_a_server_that_does_not_answer_or_does_not_exist_is_an_error_without_the
         ("https://example.com/a b", "spaces"),
         ("https://example.com/a\r\nHost: b", "spaces"),
         ("https://example.com:port/", "is not a URL"),
+        ("https://example.com./x", ""),
+        ("https://hooks..slack.com/x", "has no valid host name"),
+        ("https://.slack.com/x", "has no valid host name"),
+        (f"https://{'a' * 64}.com/x", "has no valid host name"),
     ],
 )
 def test_only_https_is_accepted_except_on_this_machine(url: str, fault: str) -> None:

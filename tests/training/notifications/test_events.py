@@ -122,6 +122,26 @@ def test_messages_that_nobody_accepts_are_dropped_with_a_word_and_a_count(
         assert "the run ended before the server accepted it" in dropped[-1]
 
 
+def test_an_unexpected_error_of_one_message_does_not_stop_the_later_ones(
+    tmp_path: Path, tiny: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, dropped = delivery.deliver, list[str]()
+
+    def deliver(endpoint: Any, message: Any, *rest: Any) -> str:
+        if message.event == "preemption":
+            raise UnicodeError(f"the address is {endpoint.url}")
+        return original(endpoint, message, *rest)
+
+    monkeypatch.setattr(delivery, "deliver", deliver)
+    with receiving() as hook:
+        rank = notices(tiny("notifications.webhook=HOOK"), tmp_path, hook, dropped)
+        rank.on_event({"kind": "event", "what": "preemption", "text": NOTICE})
+        rank.ended(result())
+        assert hook.types() == ["run.end"]
+    why = "the notification `preemption` did not reach notifications.webhook: UnicodeError"
+    assert (dropped, rank.dropped) == ([why], 1)
+
+
 def test_a_run_warns_once_of_each_limit_of_which_most_is_used() -> None:
     starts = [{"held_seconds": 3600.0, "usd_per_hour": 4.0}]
     meter = Meter(Limits(max_hours=1.2, max_usd=4.5), 0.0, time.monotonic(), starts)
