@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet.local_cluster import cgroups
+from trainfleet.local_cluster.node_init import TUNABLES
 
 FOLDERS: tuple[str, ...] = (
     "/var/lib/kubelet",
@@ -33,6 +34,7 @@ def seen(name: str) -> dict[str, Any]:
             ["nft", "list", "ruleset"], capture_output=True, text=True, check=True
         ).stdout,
         "forwarding": Path("/proc/sys/net/ipv4/ip_forward").read_text(),
+        "tunables": {name: Path("/proc/sys", name).read_text() for name in TUNABLES},
         "cgroups": [
             str(path) for root in cgroups.hierarchies() for path in sorted(root.glob(f"trainfleet-{name}*"))
         ],

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,16 @@ import pytest
 from tests.cluster.conftest import Cluster, trainfleet, until
 from tests.cluster.machine import namespaces, processes_in, seen
 from tests.cluster.pods import pod
-from trainfleet.local_cluster import builds, cgroups, network, node, pins, state
+from trainfleet.local_cluster import (
+    builds,
+    cgroups,
+    network,
+    node,
+    node_init,
+    pins,
+    servers,
+    state,
+)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 NAME = "gone"
@@ -61,6 +71,24 @@ def test_down_leaves_nothing_after_pods_have_run(before: dict[str, Any]) -> None
     done = trainfleet("cluster", "down", "--name", NAME)
     assert (done.returncode, done.stdout) == (0, "removed\n")
     assert_gone(before, inside)
+
+
+def test_a_node_covers_the_kernel_settings_that_the_kubelet_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    first = state.create(NAME, IPv4Network("10.213.0.0/16")).control_plane
+    servers.write_configuration(first.cluster)
+    before = seen(NAME)
+    pid = node.start(first, die_with_parent=True)
+    try:
+        for name, value in node_init.TUNABLES.items():
+            file = f"/proc/sys/{name}"
+            assert node.enter(pid, ["cat", file]).stdout == f"{value}\n"
+            node.enter(pid, ["test", "!", "-w", file])
+    finally:
+        node.stop(first.token)
+    assert seen(NAME) == before
 
 
 def begun() -> bool:

@@ -24,6 +24,17 @@ RESTART_DELAY_S = (0.2, 10.0)
 STABLE_AFTER_S = 30.0
 """A server that ran this long starts with the first delay again."""
 LOG_LIMIT = 64 << 20
+TUNABLES = {
+    "vm/overcommit_memory": 1,
+    "vm/panic_on_oom": 0,
+    "kernel/panic": 10,
+    "kernel/panic_on_oops": 1,
+    "kernel/keys/root_maxkeys": 1000000,
+    "kernel/keys/root_maxbytes": 25000000,
+}
+"""The kernel settings of the whole machine, below /proc/sys, that the kubelet sets, and the values that it
+expects (setupKernelTunables in pkg/kubelet/cm/container_manager_linux.go).
+"""
 
 
 def make_mounts(folder: Path, hostname: str, volumes: Path) -> None:
@@ -44,10 +55,22 @@ def make_mounts(folder: Path, hostname: str, volumes: Path) -> None:
         resolver.parent.mkdir(parents=True, exist_ok=True)
         resolver.touch()
     run("mount", "--bind", str(folder / "config" / "resolv.conf"), str(resolver))
+    mount_tunables(folder)
     run("mount", "--make-rshared", "/")
     socket.sethostname(hostname)
     run("ip", "link", "set", "lo", "up")
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+
+
+def mount_tunables(folder: Path) -> None:
+    """Mount a read-only file over each setting of TUNABLES: the kubelet reads what it expects, and changes
+    nothing outside the node.
+    """
+    for name, value in TUNABLES.items():
+        own = folder / "tunables" / name
+        own.parent.mkdir(parents=True, exist_ok=True)
+        own.write_text(f"{value}\n")
+        run("mount", "--bind", "-o", "ro", str(own), f"/proc/sys/{name}")
 
 
 def run(*command: str) -> None:

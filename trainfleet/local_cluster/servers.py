@@ -219,6 +219,8 @@ def _kubelet(node: Node) -> dict[str, Any]:
         "cgroupRoot": f"/{node.cgroup}",
         "failCgroupV1": False,
         "failSwapOn": False,
+        # A kernel setting that node_init.TUNABLES lacks is an error, not a change of the machine.
+        "protectKernelDefaults": True,
         "enforceNodeAllocatable": [],
         "clusterDNS": [str(node.cluster.dns)],
         "clusterDomain": "cluster.local",
