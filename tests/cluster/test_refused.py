@@ -10,10 +10,12 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.cluster import install
 from trainfleet.errors import InputError, MissingToolError
 from trainfleet.local_cluster import checks, network, pins, state
+from trainfleet.local_cluster.cli.cluster import cluster
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -73,6 +75,24 @@ def test_missing_packages_are_named_with_the_command_that_installs_them(
         refused.value
     )
     assert refused.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/bin:/x", "/bin:/x:/usr/sbin:/sbin"),
+        ("/usr/sbin:/sbin:/bin", "/usr/sbin:/sbin:/bin"),
+        ("/sbin:/bin", "/sbin:/bin:/usr/sbin"),
+    ],
+)
+def test_programs_of_the_system_are_found_without_their_folders_in_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: str, expected: str
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", path)
+    refused = CliRunner().invoke(cluster, ["kubeconfig", "--name", "nosuch"])
+    assert isinstance(refused.exception, InputError)
+    assert os.environ["PATH"] == expected
 
 
 def test_without_the_image_no_compiler_is_required(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,14 @@ import typer
 from trainfleet.console import EXIT_CODES
 from trainfleet.local_cluster.cli import up_options
 from trainfleet.local_cluster.cli.cluster_node import node
-from trainfleet.local_cluster.cli.options import AsJson, Name, load_state, progress_line, running_nodes
+from trainfleet.local_cluster.cli.options import (
+    AsJson,
+    Name,
+    add_system_folders,
+    load_state,
+    progress_line,
+    running_nodes,
+)
 
 if TYPE_CHECKING:
     from trainfleet.local_cluster.state import State
@@ -43,6 +50,7 @@ For tests, CI and demonstrations. Pass the context of an existing cluster to `tr
 )
 
 cluster.add_typer(node, name="node")
+cluster.callback()(add_system_folders)
 
 
 @cluster.command()

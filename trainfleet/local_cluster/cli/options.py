@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,15 @@ Name = Annotated[
     str, typer.Option("--name", help="The name of the cluster; its context is `trainfleet-NAME`.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+SYSTEM_FOLDERS = ("/usr/sbin", "/sbin")
+
+
+def add_system_folders() -> None:
+    """Add the folders of nft, iptables and debootstrap to PATH. Debian's `su` without `-` leaves them out."""
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    absent = [folder for folder in SYSTEM_FOLDERS if folder not in folders]
+    os.environ["PATH"] = os.pathsep.join([*folders, *absent])
 
 
 def load_state(name: str) -> State:
