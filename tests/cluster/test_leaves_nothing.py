@@ -19,6 +19,7 @@ from tests.cluster.pods import pod
 from trainfleet.local_cluster import (
     builds,
     cgroups,
+    images,
     network,
     node,
     node_init,
@@ -170,10 +171,10 @@ def test_a_killed_build_of_the_images_leaves_no_process_and_the_next_up_builds_t
     for program in pins.PROGRAMS:  # everything is built except the images
         (cache / builds.folder_of(program).name).symlink_to(builds.folder_of(program))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    carried = str(tmp_path).encode()
+    store, carried = images.store_folder(image=False), str(tmp_path).encode()
 
     def importing() -> bool:
-        return bool(list(cache.glob(".images-none.*/node/ready")))
+        return bool(list(cache.glob(f".{store.name}.*/node/ready")))
 
     def servers() -> list[str]:
         return [entry.name for entry in Path("/proc").glob("[0-9]*") if carried in read(entry / "cmdline")]
@@ -181,9 +182,9 @@ def test_a_killed_build_of_the_images_leaves_no_process_and_the_next_up_builds_t
     killed_when(importing)
     until(lambda: not servers(), "the end of all that it started", 30)
     assert_gone(before, set())
-    assert not (cache / "images-none").exists()
+    assert not store.exists()
     assert trainfleet("cluster", "up", "--name", NAME, "--no-image").returncode == 0
-    assert [path.name for path in cache.glob(".images-none.*")] == []
+    assert [path.name for path in cache.glob(f".{store.name}.*")] == []
 
 
 def read(path: Path) -> bytes:

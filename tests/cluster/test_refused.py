@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 
 from tests.cluster import install
 from trainfleet.errors import InputError, MissingToolError
-from trainfleet.local_cluster import checks, network, pins, state
+from trainfleet.local_cluster import checks, images, network, pins, state
 from trainfleet.local_cluster.cli.cluster import cluster
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
@@ -101,6 +102,52 @@ def test_without_the_image_no_compiler_is_required(monkeypatch: pytest.MonkeyPat
         "debootstrap",
         "g++",
     }
+
+
+def executable(bits: int, order: str, *types: int) -> bytes:
+    """The start of an ELF file whose program headers have these types."""
+    wide = bits == 64
+    start, row = (64, 56) if wide else (52, 32)
+    identity = b"\x7fELF" + bytes([2 if wide else 1, 2 if order == ">" else 1, 1]) + bytes(9)
+    fields = (2, 62, 1, 0, start, 0, 0, start, row, len(types), 0, 0, 0)
+    header = identity + struct.pack(f"{order}HHI{'QQQ' if wide else 'III'}IHHHHHH", *fields)
+    return header + b"".join(struct.pack(f"{order}I", kind).ljust(row, b"\0") for kind in types)
+
+
+@pytest.mark.parametrize(
+    ("content", "accepted"),
+    [
+        *((executable(bits, order, 6, 1, 1), True) for bits in (32, 64) for order in "<>"),
+        *((executable(bits, order, 6, 3, 1), False) for bits in (32, 64) for order in "<>"),
+        (executable(64, "<", 1, 3)[:-60], False),
+        (b"\x7fELF", False),
+        (b"#!/bin/sh\n", False),
+        (b"", False),
+        (None, False),
+    ],
+)
+def test_only_a_static_busybox_is_accepted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None, accepted: bool
+) -> None:
+    file = tmp_path / "busybox"
+    if content is not None:
+        file.write_bytes(content)
+    monkeypatch.setattr(images, "BUSYBOX", file)
+    monkeypatch.setattr(checks, "PACKAGES", {str(file): "busybox-static"})
+    assert checks.missing_packages(image=False) == ([] if accepted else ["busybox-static"])
+
+
+@pytest.mark.parametrize("image", [True, False])
+def test_another_busybox_needs_another_store(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, image: bool
+) -> None:
+    monkeypatch.setattr(images, "BUSYBOX", tmp_path / "busybox")
+    folders = [images.store_folder(image)]
+    for content in ("dynamic", "static"):
+        images.BUSYBOX.write_text(content)
+        folders.append(images.store_folder(image))
+    assert len(set(folders)) == 3
+    assert images.store_folder(not image) not in folders
 
 
 @pytest.mark.parametrize("place", ["/var/lib/work", "/run/user/0"])

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Set
@@ -31,7 +32,7 @@ PACKAGES = {
     "openssl": "openssl",
     "nsenter": "util-linux",
     "mount": "mount",
-    "/bin/busybox": "busybox-static",
+    str(images.BUSYBOX): "busybox-static",
 }
 """A program, and the Debian package that provides it."""
 IMAGE_PACKAGES = {"debootstrap": "debootstrap", "g++": "g++"}
@@ -47,6 +48,8 @@ OTHER_GIB = 1.0
 SPARE_GIB = 4.0
 """Disk space that a running cluster needs."""
 GIB = 1 << 30
+PT_INTERP = 3
+"""The type of the program header that names the dynamic loader (elf(5))."""
 ALTERNATIVE = "name a cluster that you have: `--context NAME` of every command that launches"
 
 
@@ -163,9 +166,27 @@ def install(packages: list[str]) -> None:
 
 
 def _is_installed(program: str) -> bool:
+    if program == str(images.BUSYBOX):  # Debian's `busybox` is dynamic, at the same path
+        return images.BUSYBOX.exists() and is_static(images.BUSYBOX)
     if program.startswith("/"):
         return Path(program).exists()
     return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is not None
+
+
+def is_static(program: Path) -> bool:
+    """Whether a file is an ELF executable that starts without a dynamic loader."""
+    data = program.read_bytes()
+    if data[:4] != b"\x7fELF":
+        return False
+    order = ">" if data[5:6] == b"\x02" else "<"
+    # The table of program headers: its place in the file, then the size and the number of its rows.
+    table = "32xQ14xHH" if data[4:5] == b"\x02" else "28xI10xHH"
+    try:
+        start, size, count = struct.unpack_from(order + table, data)
+        types = [struct.unpack_from(f"{order}I", data, start + size * row)[0] for row in range(count)]
+    except struct.error:  # cut off
+        return False
+    return PT_INTERP not in types
 
 
 def _capabilities() -> int:

@@ -39,6 +39,8 @@ LOCAL = "localhost/trainfleet:local"
 BASE = "localhost/trainfleet-base:local"
 IMAGE_PYTHON = "cpython-311"
 """The tag of the image's Python in the names of compiled files."""
+BUSYBOX = Path("/bin/busybox")
+"""The only file of the pause image, from this machine. It has to be static."""
 _LAYERS = "layers.json"
 _ARCHIVE = "import.tar"
 ENVIRONMENT = {
@@ -68,14 +70,13 @@ def checkout() -> Path:
 
 
 def store_folder(image: bool) -> Path:
-    """The store for the current locks and packages, whether it exists or not; without `image`, the store that
-    has no training image.
+    """The store for the current locks, packages and busybox, whether it exists or not; without `image`, the
+    store that has no training image.
     """
-    if not image:
-        return cache_folder() / "images-none"
-    folder = checkout() / "images"
-    keys = "".join(stage.key(folder) for stage in rootfs.STAGES)
-    return cache_folder() / f"images-{hashlib.sha256(keys.encode()).hexdigest()[:16]}"
+    digest = hashlib.sha256(BUSYBOX.read_bytes() if BUSYBOX.is_file() else b"")
+    for stage in rootfs.STAGES if image else ():
+        digest.update(stage.key(checkout() / "images").encode())
+    return cache_folder() / f"images-{'' if image else 'none-'}{digest.hexdigest()[:16]}"
 
 
 def prepare(progress: Progress, image: bool) -> Path:
@@ -143,7 +144,7 @@ def cached_layers() -> dict[str, Path]:
 def _pause_layer(work: Path) -> Path:
     archive = work / "pause.tar"
     with tarfile.open(archive, "w") as tar:
-        tar.add("/bin/busybox", "busybox", recursive=False)
+        tar.add(BUSYBOX, "busybox", recursive=False)
     return archive
 
 
