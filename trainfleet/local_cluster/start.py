@@ -43,7 +43,7 @@ from trainfleet.local_cluster.node_settings import NodeOptions
 from trainfleet.local_cluster.objects import objects
 from trainfleet.local_cluster.pins import Program
 from trainfleet.local_cluster.servers import Server
-from trainfleet.local_cluster.state import Node, Settings, State
+from trainfleet.local_cluster.state import Node, State
 from trainfleet.toolchain import cache_folder
 
 Progress = Callable[[str], None]
@@ -95,26 +95,19 @@ def start_cluster(
     """
     checks.require_supported()
     node_options = node_options or NodeOptions()
-    existing = state.load(name)
-    settings = node_options.merged(existing.settings if existing else [Settings()])
-    simulated = fake_nodes or (existing is not None and "kwok" in read_processes(existing.control_plane))
-    optional = {pins.KWOK} if simulated else set()
-    if any(each.devices for each in settings):
-        optional.add(pins.DEVICE_PLUGIN)
-    if enforce_policies is None:
-        enforce_policies = existing is None or existing.network_policies
-    if enforce_policies:
-        optional.add(pins.NETWORK_POLICIES)
-    queue = queue or (existing is not None and existing.queue)
-    if queue:
-        optional.add(pins.KUEUE)
-    checks.require_resources(state.folder_of(name), image=image, optional=optional, nodes=len(settings))
+    planned = state.load(name) or State(name, state.folder_of(name), network.CANDIDATES[0], "")
+    _apply_options(planned, node_options, enforce_policies, queue)
+    optional = _optional_programs(planned, simulated=fake_nodes or _has_kwok(planned))
+    count = len(planned.settings)
+    checks.require_resources(planned.folder, image=image, optional=optional, nodes=count)
     store = _prepare(progress, image, optional)
     with cluster_lock(name, progress):
-        cluster = state.load(name) or _create(name)
-        cluster.settings = node_options.merged(cluster.settings)
-        cluster.network_policies = enforce_policies
-        cluster.queue = queue
+        # Read again: another `up` may have changed the cluster in the meantime.
+        existing = state.load(name)
+        cluster = existing or _create(name)
+        _apply_options(cluster, node_options, enforce_policies, queue)
+        simulated = fake_nodes or _has_kwok(cluster)
+        builds.build_all(progress, _optional_programs(cluster, simulated=simulated))
         cluster.save()
         _write_nodes(cluster, store)
         running = _start_nodes(cluster)
@@ -124,6 +117,31 @@ def start_cluster(
         if image:
             images.load_project(running, store, progress)
     return cluster
+
+
+def _apply_options(
+    cluster: State, node_options: NodeOptions, enforce_policies: bool | None, queue: bool
+) -> None:
+    """Change the settings of a cluster to the options of `start_cluster`."""
+    cluster.settings = node_options.merged(cluster.settings)
+    if enforce_policies is not None:
+        cluster.network_policies = enforce_policies
+    cluster.queue = cluster.queue or queue
+
+
+def _optional_programs(cluster: State, *, simulated: bool) -> set[Program]:
+    """The optional programs that the cluster's settings need."""
+    needed = {
+        pins.KWOK: simulated,
+        pins.DEVICE_PLUGIN: any(each.devices for each in cluster.settings),
+        pins.NETWORK_POLICIES: cluster.network_policies,
+        pins.KUEUE: cluster.queue,
+    }
+    return {program for program, used in needed.items() if used}
+
+
+def _has_kwok(cluster: State) -> bool:
+    return "kwok" in read_processes(cluster.control_plane)
 
 
 def _write_nodes(cluster: State, store: Path) -> None:
