@@ -9,7 +9,19 @@ from typing import Any
 
 import pytest
 
-from trainfleet.local_cluster import builds, checks, dns, pins, start, state
+from trainfleet.errors import InputError
+from trainfleet.local_cluster import (
+    builds,
+    cgroups,
+    checks,
+    dns,
+    images,
+    pins,
+    pki,
+    servers,
+    start,
+    state,
+)
 from trainfleet.local_cluster.node_settings import NodeOptions
 from trainfleet.local_cluster.pins import Program
 
@@ -78,3 +90,42 @@ def test_the_options_are_kept_for_a_later_up(
     assert prepared == calls.built == [programs, programs]
     changed = start.start_cluster("one", lambda _: None, image=False, enforce_policies=given is False)
     assert changed.network_policies == (given is False)
+
+
+def test_control_groups_of_a_cluster_of_another_home_are_refused_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups, done = tmp_path / "groups", list[str]()
+    monkeypatch.setattr(cgroups, "hierarchies", lambda: [groups])
+    monkeypatch.setattr(checks, "require_supported", lambda: None)
+    monkeypatch.setattr(images, "clone", lambda node, _: done.append(node.short))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    pod = groups / "trainfleet-same-2" / "kubepods"
+    pod.mkdir(parents=True)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "second"))
+    cluster = state.create("same", NETWORK)
+    cluster.settings = NodeOptions(2).merged(cluster.settings)
+    cluster.save()
+    with pytest.raises(InputError, match="another cluster has this name") as refused:
+        start._write_nodes(cluster, tmp_path)
+    assert [each.where for each in refused.value.problems] == [str(pod.parent)]
+    assert (done, cluster.resources) == ([], [])
+    assert start.remove_cluster("same", lambda _: None)
+    assert pod.is_dir()
+
+
+def test_the_own_control_groups_are_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "hierarchies", lambda: [tmp_path])
+    monkeypatch.setattr(images, "clone", lambda *_: None)
+    monkeypatch.setattr(pki, "create", lambda _: None)
+    for module in (servers, dns):
+        monkeypatch.setattr(module, "write_configuration", lambda _: None)
+    monkeypatch.setattr(start, "write_shim", lambda _: None)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    state.create("same", NETWORK)
+    for number in (1, 1, 2):
+        cluster = state.load("same")
+        assert cluster is not None
+        cluster.settings = NodeOptions(number).merged(cluster.settings)
+        start._write_nodes(cluster, tmp_path)
+        assert (tmp_path / cluster.nodes[-1].cgroup).is_dir()

@@ -20,7 +20,7 @@ from urllib.request import ProxyHandler, build_opener
 import psutil
 from filelock import FileLock, Timeout
 
-from trainfleet.errors import Problem, TrainfleetError
+from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.files import write_whole
 from trainfleet.local_cluster import (
     builds,
@@ -43,7 +43,7 @@ from trainfleet.local_cluster.node_settings import NodeOptions
 from trainfleet.local_cluster.objects import objects
 from trainfleet.local_cluster.pins import Program
 from trainfleet.local_cluster.servers import Server
-from trainfleet.local_cluster.state import Node, State
+from trainfleet.local_cluster.state import Node, Resource, State
 from trainfleet.toolchain import cache_folder
 
 Progress = Callable[[str], None]
@@ -89,7 +89,8 @@ def start_cluster(
         queue: run Kueue, also later: a cluster that has it keeps it.
 
     Raises:
-        InputError: fewer nodes are requested than the cluster has, or settings of a node that it lacks.
+        InputError: fewer nodes are requested than the cluster has, or settings of a node that it lacks; or
+            a cluster of another HOME has this name.
         MissingToolError: this machine cannot run it; lists what is missing.
         TrainfleetError: a server does not start; with the end of its log.
     """
@@ -146,6 +147,7 @@ def _has_kwok(cluster: State) -> bool:
 
 def _write_nodes(cluster: State, store: Path) -> None:
     """The files of each node, and the settings of the servers."""
+    _refuse_foreign_groups(cluster)
     for node in cluster.nodes:
         images.clone(node, store)
         cluster.record("cgroup", node.cgroup)
@@ -154,6 +156,21 @@ def _write_nodes(cluster: State, store: Path) -> None:
     servers.write_configuration(cluster)
     dns.write_configuration(cluster)
     write_shim(cluster)
+
+
+def _refuse_foreign_groups(cluster: State) -> None:
+    """Check that no control group of the cluster's nodes belongs to a cluster of another HOME, whose pods
+    `down` would then stop.
+
+    Raises:
+        InputError: one does.
+    """
+    for node in cluster.nodes:
+        known = Resource("cgroup", node.cgroup) in cluster.resources
+        if not known and (found := cgroups.existing(node.cgroup)):
+            fix = "choose another --name, or use the HOME that created it"
+            problem = Problem(str(found[0]), "was not created by this cluster", fix)
+            raise InputError("another cluster has this name", [problem])
 
 
 def _start_nodes(cluster: State) -> list[tuple[Node, int]]:
