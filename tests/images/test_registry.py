@@ -19,11 +19,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.training.launch.saved_platforms import saved
-from trainfleet.errors import TrainfleetError
+from trainfleet.errors import InputError, TrainfleetError
 from trainfleet.images.destinations import destinations
 from trainfleet.images.listing import list_images
 from trainfleet.images.login import Access, own_credentials
-from trainfleet.images.registry import Credentials, Repository
+from trainfleet.images.registry import Credentials, Repository, split_repository
 from trainfleet.infra.outputs.contract import read_outputs
 from trainfleet.local_cluster.store import issue_certificate
 from trainfleet.training.launch.platform_outputs import NamedPlatform
@@ -50,6 +50,10 @@ class Handler(BaseHTTPRequestHandler):
         if url.path == "/token":
             right = given == USER.basic and parse_qs(url.query)["scope"] == ["repository:a/b:pull"]
             self.reply(200 if right else 401, {"token": self.server.token}, body=body)
+        elif url.path.startswith("/v2/site/"):
+            self.reply(200, "a page, not an object", body=body)
+        elif url.path.startswith("/v2/cut/"):
+            self.reply(200, {}, body=body, headers={"Content-Length": "999"})
         elif url.path.startswith("/elsewhere/"):
             self.reply(200, {"created": f"2026-11-0{1 + int(url.path[-1])}T00:00:00Z"}, body=body)
         elif given != f"Bearer {self.server.token}":
@@ -149,6 +153,56 @@ def test_a_token_that_expired_is_replaced(server: Server) -> None:
 def test_a_login_that_is_refused_is_an_error(server: Server, credentials: Credentials | None) -> None:
     with pytest.raises(TrainfleetError, match="401"):
         repository(server, credentials).digest(TAGS[0])
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("site/page", "not the answer of a registry.*answers without a JSON object"),
+        ("cut/off", "does not answer.*IncompleteRead"),
+    ],
+)
+def test_another_server_at_the_host_is_an_error(server: Server, path: str, message: str) -> None:
+    with pytest.raises(TrainfleetError, match=f"(?s){message}"):
+        Repository(f"{server.address}/{path}", None, server.authority).images()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "registry.example/training",
+        "localhost:5000/a",
+        "10.0.0.5:443/a.b/c__d/e---f_g",
+        "123456789012.dkr.ecr.eu-west-1.amazonaws.com/a",
+        "EXAMPLE.com/a",
+    ],
+)
+def test_a_repository_is_split_into_host_and_path(name: str) -> None:
+    assert "/".join(split_repository(name)) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "registry..example/a",
+        ".example/a",
+        "registry.example./a",
+        "registr\u00fd.example/a",
+        f"{'a' * 64}.example/a",
+        "host:/a",
+        "host:123456/a",
+        "host/A",
+        "host/a//b",
+        "host/a..b",
+        "host/a:tag",
+        "https://host/a",
+        "host/a/",
+        "host",
+    ],
+)
+def test_what_no_registry_accepts_is_not_a_repository(name: str) -> None:
+    with pytest.raises(InputError, match="is not HOST/REPOSITORY"):
+        split_repository(name)
 
 
 @pytest.mark.parametrize("named", [f":{TAGS[3]}", f"@sha256:{3:064x}"], ids=["tag", "digest"])

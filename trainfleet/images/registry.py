@@ -5,6 +5,7 @@ differently: find the digest of a tag, and list the tags of a repository.
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import re
 import ssl
@@ -26,7 +27,12 @@ MANIFESTS = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
 )
-_REPOSITORY = re.compile(r"(?P<host>[\w.-]+(?::\d+)?)/(?P<path>[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)")
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_NAME = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
+_REPOSITORY = re.compile(
+    rf"(?P<host>{_LABEL}(?:\.{_LABEL})*(?::[0-9]{{1,5}})?)/(?P<path>{_NAME}(?:/{_NAME})*)"
+)
+"""As in https://github.com/distribution/reference."""
 _PARALLEL = 8
 
 
@@ -62,7 +68,7 @@ def split_repository(repository: str) -> tuple[str, str]:
     """
     found = _REPOSITORY.fullmatch(repository)
     if found is None:
-        example = "such as registry.example/training, without https:// and without a tag"
+        example = "such as registry.example/training, in lowercase, without https:// and without a tag"
         raise InputError("not a repository", [Problem(repository, "is not HOST/REPOSITORY", example)])
     return found["host"], found["path"]
 
@@ -112,7 +118,7 @@ class Repository:
         tags: list[str] = []
         path = "tags/list"
         while path and (answer := self._request("GET", path)):
-            tags += json.loads(answer[1]).get("tags") or []
+            tags += self._document(answer[1]).get("tags") or []
             following = re.search(r'<[^>]*?(tags/list\?[^>]*)>;\s*rel="?next', answer[0].get("Link", ""))
             path = following[1] if following else ""
         return tags
@@ -121,15 +127,15 @@ class Repository:
         answer = self._request("GET", f"manifests/{tag}")
         if answer is None:
             return None
-        digest, manifest = answer[0].get("Docker-Content-Digest", ""), json.loads(answer[1])
+        digest, manifest = answer[0].get("Docker-Content-Digest", ""), self._document(answer[1])
         if rows := manifest.get("manifests"):  # an index: all its images are of one build
             inner = self._request("GET", f"manifests/{rows[0]['digest']}")
-            manifest = json.loads(inner[1]) if inner else {}
+            manifest = self._document(inner[1]) if inner else {}
         size = sum(layer["size"] for layer in manifest.get("layers", ()))
         config: dict[str, Any] = {}
         if blob := manifest.get("config", {}).get("digest"):
             found = self._request("GET", f"blobs/{blob}")
-            config = json.loads(found[1]) if found else {}
+            config = self._document(found[1]) if found else {}
         return TaggedImage(tag, digest, size, config.get("created") or "")
 
     def _request(self, method: str, path: str) -> tuple[Message, bytes] | None:
@@ -149,7 +155,7 @@ class Repository:
                 if error.code != 401 or attempt:
                     raise self._refused(error) from error
                 self._authorization = self._authorize(error.headers.get("WWW-Authenticate", ""), error)
-            except OSError as error:
+            except (OSError, http.client.HTTPException) as error:
                 raise self._unreachable(error) from error
         return None
 
@@ -167,12 +173,23 @@ class Repository:
             request.add_unredirected_header("Authorization", self._credentials.basic)
         try:
             with self._opener.open(request, timeout=TIMEOUT_S) as answer:
-                document = json.loads(answer.read())
+                document = self._document(answer.read())
         except urllib.error.HTTPError as error:
             raise self._refused(error) from error
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error) from error
         return f"Bearer {document.get('token') or document.get('access_token')}"
+
+    def _document(self, text: bytes) -> dict[str, Any]:
+        """The object of an answer in JSON."""
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            problem = Problem(self._host, "answers without a JSON object", "name the host of a registry")
+            raise TrainfleetError("not the answer of a registry", [problem])
+        return found
 
     def _refused(self, error: urllib.error.HTTPError) -> TrainfleetError:
         fix = ""
@@ -182,8 +199,8 @@ class Repository:
             "the registry refused a request", [Problem(self.name, f"{error.code} {error.reason}", fix)]
         )
 
-    def _unreachable(self, error: OSError) -> TrainfleetError:
+    def _unreachable(self, error: Exception) -> TrainfleetError:
         reason = getattr(error, "reason", error)
         fix = "--ca FILE names its CA certificate" if isinstance(reason, ssl.SSLCertVerificationError) else ""
-        what = getattr(reason, "verify_message", "") or str(reason)
+        what = getattr(reason, "verify_message", "") or str(reason) or type(reason).__name__
         return TrainfleetError("the registry does not answer", [Problem(self._host, what, fix)])
