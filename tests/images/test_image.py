@@ -261,6 +261,8 @@ def test_requirements_must_be_locked(tmp_path: Path) -> None:
         (("build", "--target", "cpu", "--with", "kaniko"), "--with kaniko"),
         (("build", "--target", "cpu", "--build-arg", "PROXY=x"), "images/Dockerfile does not declare it"),
         (("build", "--target", "cpu", "--", "--tag=mine"), "is set by this command"),
+        (("build", "--target", "cpu", "--", "--env=A=b"), "changes the image, but not its tag"),
+        (("build", "--target", "cpu", "--", "--build-arg-file", "x"), "changes the image, but not its tag"),
         (("build", "--target", "cpu", "--", "--build-arg", "A=B"), "before --"),
         (("build", "--target", "cpu", "--requirements", "/nonexistent"), "cannot read the requirements"),
         (("build", "--target", "cpu", "--checkout", "/"), "run this in a checkout"),

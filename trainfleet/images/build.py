@@ -105,6 +105,7 @@ def check_tool_options(options: Sequence[str]) -> None:
         InputError: there is one.
     """
     own = {"--build-arg": "--build-arg NAME=VALUE", "--target": "--target NAME"}
+    untagged = ("--build-arg-file", "--env", "--unsetenv")
     taken = {"-t", "--tag", "-f", "--file", "--platform", "--output", "-o", "--build-context", "--from"}
     problems = []
     if options and not options[0].startswith("-"):
@@ -113,6 +114,8 @@ def check_tool_options(options: Sequence[str]) -> None:
         flag = re.split("=", each)[0]
         if flag in own:
             problems.append(Problem(flag, "decides the tag", f"write {own[flag]} before --"))
+        elif flag in untagged:
+            problems.append(Problem(flag, "changes the image, but not its tag"))
         elif flag in taken:
             problems.append(Problem(flag, "is set by this command"))
     if problems:
