@@ -28,7 +28,12 @@ from trainfleet.training.launch.sky.server_files import server_files
 from trainfleet.training.launch.sky.server_pods import ServerPods
 
 TEAM = "https://sky.example"
-TASK: dict[str, Any] = {"name": "tf-night", "num_nodes": 2, "resources": {}, "run": "true"}
+TASK: dict[str, Any] = {
+    "name": "tf-night",
+    "num_nodes": 2,
+    "resources": {"infra": "k8s/near"},
+    "run": "true",
+}
 AWS = str(FOLDER / "aws-prod.json")
 Trainfleet = Callable[..., Any]
 

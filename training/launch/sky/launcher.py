@@ -65,7 +65,7 @@ class Sky(Launcher[SkyOptions]):
     def usd_per_hour(self, recipe: Recipe, target: Target) -> float | None:
         """That of the cheapest pool that SkyPilot may choose."""
         run = resolve(recipe, target, self.options(target), os.environ)
-        return min((each.usd_per_hour for each in run.plan.possible if each.usd_per_hour), default=None)
+        return min((each.usd_per_hour for each in run.tried if each.usd_per_hour), default=None)
 
     def grace(self, recipe: Recipe, target: Target) -> float:
         """A longer grace period of the pods counts here too."""
@@ -80,7 +80,7 @@ class Sky(Launcher[SkyOptions]):
             "managed": options.managed,
             "kept": options.cluster is not None,
             "selector": f"{CLUSTER_LABEL if options.cluster else RUN_LABEL}={options.cluster or recipe.name}",
-            "contexts": {each.context: run.platforms[each.platform].namespace for each in run.plan.possible},
+            "contexts": {each.context: run.platforms[each.platform].namespace for each in run.tried},
         }
 
     def control(self, ref: RunRef) -> RunControl:
@@ -104,7 +104,7 @@ class Sky(Launcher[SkyOptions]):
         """The command that has SkyPilot run the task and reports what it prints."""
         options = self.options(target)
         run = resolve(recipe, target, options, os.environ)
-        contexts = {each.context: run.platforms[each.platform].namespace for each in run.plan.possible}
+        contexts = {each.context: run.platforms[each.platform].namespace for each in run.tried}
         label = CLUSTER_LABEL if options.cluster else RUN_LABEL
         config = config_path(os.environ)
         endpoint = remote_endpoint(os.environ, config)
@@ -131,7 +131,7 @@ class Sky(Launcher[SkyOptions]):
             contexts=contexts,
             required={
                 each.context: platform_objects(outputs, pod_secrets(outputs, options.from_secrets))
-                for each in run.plan.possible
+                for each in run.tried
                 for outputs in (run.platforms[each.platform],)
             },
             checks={} if endpoint else self._checks(run, recipe, target),
@@ -148,7 +148,7 @@ class Sky(Launcher[SkyOptions]):
             return [Unchecked(f"the clusters are reached by SkyPilot's server at {shown(endpoint)}")]
         run = resolve(recipe, target, options, os.environ)
         checks = self._checks(run, recipe, target, without_gpus=True)
-        platforms = {each.context: run.platforms[each.platform] for each in run.plan.possible}
+        platforms = {each.context: run.platforms[each.platform] for each in run.tried}
         found: list[RunCheck] = []
         problems = []
         for context, outputs in platforms.items():
@@ -168,7 +168,7 @@ class Sky(Launcher[SkyOptions]):
         """What validates the workload, by context."""
         options = self.options(target)
         found = {}
-        for each in run.plan.possible:
+        for each in run.tried:
             outputs = run.platforms[each.platform]
             pool = next((one for one in outputs.pools if one.name == each.pool), None)
             checked = CheckedRun(
@@ -192,7 +192,7 @@ class Sky(Launcher[SkyOptions]):
 
 def _require_current_certificates(run: RunSpec) -> None:
     """Reject a configuration whose pods would wait for ever for a Secret that the platform has no more."""
-    platforms = [run.platforms[each.platform] for each in run.plan.possible]
+    platforms = [run.platforms[each.platform] for each in run.tried]
     found = [problem for outputs in platforms for problem in outdated_certificates(outputs, os.environ)]
     if found:
         raise InputError("SkyPilot's configuration is older than the platform", dict.fromkeys(found))

@@ -17,7 +17,7 @@ from trainfleet.training.launch.remote.secret_variables import unset
 from trainfleet.training.launch.remote.storage_env import authority, forwarded
 from trainfleet.training.launch.request import Target
 from trainfleet.training.launch.sky.options import SkyOptions
-from trainfleet.training.launch.sky.plan import Plan, make_plan
+from trainfleet.training.launch.sky.plan import Candidate, Plan, make_plan
 from trainfleet.training.launch.sky.task import TaskOptions, task_document
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runtime import events
@@ -28,11 +28,16 @@ CLUSTER_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class RunSpec:
-    """A task with every possible pool as an alternative, and the plan that it follows."""
+    """A task with its pools as alternatives, and the plan that it follows."""
 
     task: dict[str, Any]
     plan: Plan
     platforms: dict[str, PlatformOutputs]
+
+    @property
+    def tried(self) -> list[Candidate]:
+        """The pools of the task, which has one number of pods."""
+        return [each for each in self.plan.possible if each.nodes == self.plan.possible[0].nodes]
 
 
 def by_name(platforms: Sequence[NamedPlatform]) -> list[tuple[str, PlatformOutputs]]:
