@@ -301,7 +301,7 @@ SshKey = Annotated[
     typer.Option(
         "--ssh-key",
         metavar="FILE",
-        help="A private key; on a cloud Ray creates one by default.",
+        help="A private key, for hosts and Azure. On a cloud Ray creates one, always on AWS and GCP.",
         rich_help_panel=RAY_UP,
     ),
 ]

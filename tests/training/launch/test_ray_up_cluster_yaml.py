@@ -305,6 +305,8 @@ def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
         ("local", {"hosts": ("a",)}, "only a, which becomes the head and does not train"),
         ("local", {"storage": "runs"}, "`runs` is a folder of this machine, which the machines do not have"),
         ("local", {"ssh_key": "/not/there"}, "/not/there does not exist"),
+        ("aws", {"ssh_key": "key"}, "--ssh-key: Ray registers only the key that it creates on aws"),
+        ("gcp", {"ssh_key": "key"}, "--ssh-key: Ray registers only the key that it creates on gcp"),
         ("local", {"env": {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}}, "is this machine itself"),
         (
             "aws",
@@ -325,6 +327,21 @@ def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
 )
 def test_an_impossible_launch_is_rejected(cloud: str, changes: dict[str, Any], words: str) -> None:
     assert words in refused(cloud, **copy.deepcopy(changes))
+
+
+@pytest.mark.parametrize("cloud", ["azure", "local"])
+@pytest.mark.parametrize("key", ["key", "~/key"])
+def test_the_cluster_file_has_the_whole_path_of_a_key(
+    cloud: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`runs stop` and `ray down` may be run in another folder."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for each in (tmp_path / "key", tmp_path / "key.pub"):
+        each.touch(0o600)
+    auth = document(run_spec(cloud, image="my/trainfleet:1", ssh_key=key))["auth"]
+    assert auth["ssh_private_key"] == str(tmp_path / "key")
+    assert auth.get("ssh_public_key", f"{tmp_path}/key.pub") == f"{tmp_path}/key.pub"
 
 
 def test_more_workers_than_the_pool_can_have_are_rejected() -> None:

@@ -35,7 +35,7 @@ def provider(run: RunSpec) -> Document:
 
 
 def auth(run: RunSpec) -> Document:  # noqa: ARG001 - every cloud has the same arguments
-    """In addition to user and key; without a key Ray creates one."""
+    """In addition to the user: Ray creates a key."""
     return {}
 
 

@@ -36,6 +36,8 @@ IDENTITIES = {
     "gcp": (SERVICE_ACCOUNT, "a service account's e-mail"),
     "azure": (MANAGED_IDENTITY, "a user-assigned managed identity's resource id"),
 }
+OWN_KEYS = ("aws", "gcp")
+"""Where Ray registers only keys that it creates (ray/autoscaler/_private/<cloud>/config.py)."""
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?")
 VARIABLE = re.compile(r"[A-Za-z_]\w*")
 IDLE_MINUTES, CLUSTER_IDLE_MINUTES = 20.0, 240.0
@@ -165,7 +167,7 @@ def resolve(recipe: Recipe, target: Target, options: RayUpOptions, env: Mapping[
         machine_image=options.machine_image,
         identity=identity,
         ssh_user=options.ssh_user or ("ubuntu" if cloud != "local" else getpass.getuser()),
-        ssh_key=options.ssh_key,
+        ssh_key=str(_path(options.ssh_key)) if options.ssh_key else "",
         secrets=options.secrets,
         env={key: value for key, value in forwarded(env).items() if key not in options.secrets},
         ca=ca,
@@ -270,10 +272,18 @@ def _image_problems(cloud: str, image: str) -> list[Problem]:
     return [Problem("--image", what, "--image REF, built from images/Dockerfile")]
 
 
+def _path(key: str) -> Path:
+    """The path of a key, for the cluster file: `ray down` may be run in another folder."""
+    return Path(key).expanduser().absolute()
+
+
 def _ssh_key_problems(cloud: str, key: str) -> list[Problem]:
     if not key:
         return []
-    path = Path(key).expanduser()
+    if cloud in OWN_KEYS:
+        what = f"Ray registers only the key that it creates on {cloud}, so no other one opens the machines"
+        return [Problem("--ssh-key", what, "leave it out")]
+    path = _path(key)
     if not path.is_file():
         return [Problem("--ssh-key", f"{key} does not exist")]
     if path.stat().st_mode & 0o077:
