@@ -2,7 +2,8 @@
 
 fake_ray_up.py FOLDER ray|submit ARGUMENTS: writes what it is asked to FOLDER/calls. `up` waits for the file
 FOLDER/head, the submitter for FOLDER/accept and then for FOLDER/end; if there is FOLDER/stopped, it has then printed
-that the run was stopped. A submitter that finds FOLDER/dies removes it and ends before its run.
+that the run was stopped. A submitter that finds FOLDER/dies removes it and ends before its run; one that finds
+FOLDER/fails ends with its run, which has no result.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ def main() -> None:
     if (folder / "stopped").exists():
         sys.stdout.write(json.dumps({"kind": "result", "status": "stopped", "step": 20}) + "\n")
         sys.stdout.flush()
+    if (folder / "fails").exists():
+        return
     while not (folder / "end").exists():
         if (folder / "dies").exists():
             (folder / "dies").unlink()

@@ -14,6 +14,7 @@ import pytest
 
 from tests.training.launch import fake_ray_up
 from tests.training.launch.test_ray_up_cluster_yaml import run_spec
+from tests.training.launch.test_ray_up_follow import JOB, LAUNCH, Jobs
 from trainfleet.errors import InputError, TrainfleetError
 from trainfleet.training.launch.control import ALREADY_ENDED, SAVED, RunRef
 from trainfleet.training.launch.ray_up import control as module
@@ -51,7 +52,7 @@ def controlled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 
     def make(*, host: str = platform.node(), stays: bool = False) -> RayUpControl:
         spec = _follower_spec(run_spec("aws", image="my/trainfleet:1"), detach=False)
-        spec = spec.model_copy(update={"stays": stays})
+        spec = spec.model_copy(update={"stays": stays, "launch": LAUNCH})
         spec.write(Path(spec.file).with_name(SPEC))
         place = {"cluster": spec.name, "cloud": spec.cloud, "hosts": [], "file": spec.file}
         return RayUpControl(RunRef("lm-tiny", str(home), {"on": "ray-up", "host": host, "place": place}))
@@ -139,6 +140,33 @@ def test_machines_that_outlive_their_runs_stay(
         control.stop(now=True, within_s=30, report=lambda _: None)
     assert control.stop(now=False, within_s=30, report=lambda _: None) == SAVED
     assert (calls(tmp_path), file_of(control).is_file()) == ([], True)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "lease", "how"),
+    [
+        ([JOB], False, "ended at once"),
+        ([], False, ALREADY_ENDED),
+        ([JOB], True, "did not end within 0 s, and was ended at its newest checkpoint"),
+    ],
+    ids=["before its lease", "without a job", "does not save"],
+)
+def test_a_run_on_machines_that_stay_is_ended_by_ray_if_it_cannot_save(
+    jobs: list[str],
+    lease: bool,
+    how: str,
+    controlled: Callable[..., RayUpControl],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(follow, "RETRY_S", 0.01)
+    if lease:
+        (tmp_path / "run" / LEASE).write_text("{}")
+    control, ray = controlled(stays=True), Jobs(*jobs)
+    monkeypatch.setattr(follow.Follower, "_client", lambda self, address: ray)
+    assert control.stop(now=False, within_s=0, report=lambda _: None) == how
+    assert set(ray.stopped) == set(jobs)
+    assert file_of(control).is_file()
 
 
 def test_from_another_machine_a_stop_saves_the_run_and_names_who_deletes_the_machines(

@@ -96,6 +96,10 @@ class RayUpControl(RunControl):
                 raise InputError(
                     "the run cannot be ended at once", [Problem(self.ref.name, what, "leave out --now")]
                 )
+            if not ended and how != SAVED:
+                report("is ended by Ray")
+                with processes.tunnel(follower.spec.file, DASHBOARD_PORT) as address:
+                    how = how if follower.end_job(address) else ALREADY_ENDED
             return how
         report("has its machines taken down")
         follower.delete_machines()

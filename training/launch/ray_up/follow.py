@@ -25,7 +25,7 @@ from trainfleet.training.launch.ray_up import processes
 from trainfleet.training.launch.ray_up.cluster_yaml import cluster_files
 from trainfleet.training.launch.ray_up.machines import cleanup_command
 from trainfleet.training.launch.ray_up.messages import RayUpSpec
-from trainfleet.training.launch.ray_up.processes import RAY, TICK_S
+from trainfleet.training.launch.ray_up.processes import RAY, RETRY_S, TICK_S
 from trainfleet.training.launch.remote.follower import (
     NoteLog,
     Stopped,
@@ -51,6 +51,8 @@ START_TRIES = 2
 """A busy machine may start Ray too slowly for Ray's own timeout."""
 SUBMITTERS = 5
 """Processes that submit and follow the job, one after another, before its launcher leaves it alone."""
+END_JOB_S = 30.0
+"""How long a job may take to end, and Ray to answer: the tunnel to it may just have been opened."""
 DOWN_TRIES = 3
 DOWN_TIMEOUT_S = 600.0
 
@@ -63,6 +65,8 @@ class Follower:
         self.paths = cluster_files(Path(spec.file))
         self.note = NoteLog(sink)
         self.started = self.stepped = self.stop_sent = self.up = False
+        self.head_up = False
+        """Whether `ray up` succeeded, so that the head deletes machines that no run needs."""
         self.result: dict[str, Any] | None = None
         self.crashed = False
         self._began = time.monotonic()
@@ -74,7 +78,7 @@ class Follower:
         try:
             self._start_machines()
             with processes.tunnel(self.spec.file, DASHBOARD_PORT) as address:
-                code = self._follow(address)
+                code = self._follow_or_end(address)
             if code is None:
                 self.spec.detached.send(self.sink)
                 return 0
@@ -83,6 +87,19 @@ class Follower:
             raise
         self.delete_machines()
         return code
+
+    def _follow_or_end(self, address: str) -> int | None:
+        """Follow the run as `_follow` does. If that is stopped, the job ends too: machines may outlive it."""
+        try:
+            return self._follow(address)
+        except (Stopped, TrainfleetError):
+            if self.spec.stays:
+                try:
+                    self.end_job(address)
+                except TrainfleetError as error:
+                    problem = error.problems[0]
+                    self.sink.send("warning", text=f"{error.summary}: {problem.what}; {problem.fix}")
+            raise
 
     def _start_machines(self) -> None:
         where = "hosts" if self.spec.hosts else f"machines on {self.spec.cloud}"
@@ -93,6 +110,7 @@ class Follower:
         self.sink.send("admitted")
         for attempt in range(1, START_TRIES + 1):
             if (errors := self._ray_up()) is None:
+                self.head_up = True
                 break
             if attempt == START_TRIES:
                 raise InputError("Ray could not start the head", [Problem("ray up", line) for line in errors])
@@ -114,13 +132,12 @@ class Follower:
         return None if child.returncode == 0 else errors or [f"exit code {child.returncode}"]
 
     def _environment(self, address: str) -> dict[str, str]:
-        job, launch = self.spec.job, self.spec.launch
         return {
             **os.environ,
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self.paths.token),
             "RAY_DASHBOARD_ADDRESS": address,
-            "RAY_JOB_SUBMISSION_ID": f"{job}-{launch[:8]}" if self.spec.stays else job,
+            "RAY_JOB_SUBMISSION_ID": self.spec.submission_id,
             FILES_FOLDER: str(self._submitter_files()),
             "PYTHONUNBUFFERED": "1",
         }
@@ -258,11 +275,37 @@ class Follower:
             return False
         return True
 
+    def end_job(self, address: str) -> bool:
+        """Have Ray end the run's job, and wait for it; whether there was one that had not ended.
+
+        Raises:
+            TrainfleetError: Ray does not answer, or the job does not end.
+        """
+        job, deadline = self.spec.submission_id, time.monotonic() + END_JOB_S
+        stopped = False
+        while True:
+            try:
+                client = self._client(address)
+                stopped = bool(client.stop_job(job)) or stopped
+                if client.get_job_status(job).is_terminal():
+                    return stopped
+                what = f"{job} has not ended"
+            except Exception as error:  # noqa: BLE001 - the connection raises many kinds
+                if f"{job} does not exist" in str(error):
+                    return stopped
+                what = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            if time.monotonic() > deadline:
+                again = f"trainfleet runs stop {self.spec.submit.metadata['run']}"
+                fix = f"`{again}` asks again; `ray down {self.spec.file}` deletes the machines"
+                problem = Problem(self.spec.name, what, fix)
+                raise TrainfleetError(f"the job {job} may still train on {self.spec.name}", [problem])
+            time.sleep(RETRY_S)
+
     def _why_failed(self, address: str) -> str:
         if not self.up and not self.spec.stays:
             return "another command has taken the machines down"
         try:
-            message = str(self._client(address).get_job_info(self.spec.job).message or "")
+            message = str(self._client(address).get_job_info(self.spec.submission_id).message or "")
         except Exception as error:  # noqa: BLE001
             message = str(error)
         lines = message.strip().splitlines()
@@ -275,9 +318,18 @@ class Follower:
 
     def delete_machines(self) -> None:
         """Delete the machines; on hosts stop Ray and remove its files. A long-lived cluster stays."""
-        if not self.up or self.spec.stays:
+        if not self.up:
             return
         self.up = False
+        if self.spec.stays:
+            if not self.head_up:  # what would delete them after --idle starts last
+                what = (
+                    "Ray may still run on the hosts"
+                    if self.spec.hosts
+                    else "machines may exist, and cost money"
+                )
+                self.sink.send("warning", text=f"{what}: ray down {self.spec.file}")
+            return
         self.note(f"taking the machines down; by hand: ray down {self.spec.file}")
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self.spec.hosts:

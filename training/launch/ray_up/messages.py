@@ -29,3 +29,8 @@ class RayUpSpec(FollowerSpec):
     paid_for: list[str]
     """Lines for the user: the machines, their price, and until when they run."""
     detached: Detached
+
+    @property
+    def submission_id(self) -> str:
+        """The id of the run's job on Ray. Machines that stay keep the jobs of earlier launches."""
+        return f"{self.job}-{self.launch[:8]}" if self.stays else self.job
