@@ -209,6 +209,12 @@ CLUSTERS = Group(
             "`~/.sky/config.yaml`",
         ),
         Variable(
+            "SKYPILOT_PROJECT_CONFIG",
+            "SkyPilot's configuration file of a folder. Its namespaces come before those of the other file.",
+            "`launch --on sky` with `--context`",
+            "`.sky.yaml`",
+        ),
+        Variable(
             "SKYPILOT_SERVER_PLUGINS_CONFIG",
             "Plug-in configuration of SkyPilot's API server.",
             "`sky setup`",

@@ -142,7 +142,8 @@ Namespace = Annotated[
     typer.Option(
         "--namespace",
         metavar="NS",
-        help="kuberay, sky, with --context: the namespace of the run's pods.",
+        help="kuberay, sky, with --context: the namespace of the run's pods. sky: that of SkyPilot's "
+        "configuration or of the context, and no other.",
         rich_help_panel=KUBERNETES,
     ),
 ]

@@ -16,6 +16,7 @@ from trainfleet.training.launch.remote.priority import choose_priority
 from trainfleet.training.launch.remote.secret_variables import unset
 from trainfleet.training.launch.remote.storage_env import authority, forwarded
 from trainfleet.training.launch.request import Target
+from trainfleet.training.launch.sky.namespace import namespace_of
 from trainfleet.training.launch.sky.options import SkyOptions
 from trainfleet.training.launch.sky.plan import Candidate, Plan, make_plan
 from trainfleet.training.launch.sky.task import TaskOptions, task_document
@@ -53,7 +54,7 @@ def resolve(recipe: Recipe, target: Target, options: SkyOptions, env: Mapping[st
     """
     if problems := _without_effect(recipe, target, options):
         raise InputError("SkyPilot cannot run this as requested", problems)
-    platforms = _platforms(target, options)
+    platforms = _platforms(target, options, env)
     # Every alternative writes to one storage, which pods in another cloud cannot open without keys.
     plan = make_plan(recipe, platforms, options.plan_options(recipe.home_url()))
     if not plan.possible:
@@ -170,17 +171,20 @@ def _of_clusters(options: SkyOptions) -> list[Problem]:
     return problems
 
 
-def _platforms(target: Target, options: SkyOptions) -> list[tuple[str, PlatformOutputs]]:
+def _platforms(
+    target: Target, options: SkyOptions, env: Mapping[str, str]
+) -> list[tuple[str, PlatformOutputs]]:
     """The platforms of `--stack`, or the cluster of `--context`, with the image that was requested."""
     if target.platforms:
         platforms = by_name(target.platforms)
         image = {} if options.image is None else {"image": options.image}
         return [(name, outputs.model_copy(update=image)) for name, outputs in platforms]
     if options.context is None:
-        fix = "--stack OUTPUTS.json (repeatable), or --context NAME --namespace NS --image REF --storage URL"
+        fix = "--stack OUTPUTS.json (repeatable), or --context NAME --image REF --storage URL"
         raise InputError("no platform is named", [Problem("--stack", "is missing", fix)])
     if options.image is None:
         fix = "an image with this Trainfleet, Ray and torch"
         raise InputError("no image is named", [Problem("--image", "is required with --context", fix)])
-    namespace, storage = options.namespace or "default", target.request.storage or ""
+    namespace = namespace_of(options.context, options.namespace, env)
+    storage = target.request.storage or ""
     return [(options.context, external_cluster(options.context, namespace, options.image, storage))]
