@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.training.launches import Launcher, rows, running, untimed, wait_for
+from trainfleet import recipes
 from trainfleet.errors import InputError
 from trainfleet.infra.outputs.contract import CONTRACT_VERSION
 from trainfleet.training.launch.base import LAUNCHERS, find
@@ -211,6 +212,25 @@ def test_a_platform_with_an_object_store_stores_runs_below_its_url(tmp_path: Pat
         == tmp_path / "lm-tiny"
     )
     assert all({"instance_type", "spot", "usd_per_hour"} <= set(pool) for pool in platform.facts()["pools"])
+
+
+def test_the_storage_of_a_platform_gives_way_to_one_that_is_named(tmp_path: Path) -> None:
+    stack, other = tmp_path / "outputs.json", tmp_path / "other.json"
+    stack.write_text(json.dumps(outputs(bucket_url="s3://bucket/runs")))
+    other.write_text(json.dumps(outputs(name="other", bucket_url="gs://other")))
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        f"{(Path(recipes.__path__[0]) / 'lm-tiny.yaml').read_text()}\nstorage: s3://of-the-file\n"
+    )
+
+    def storage(*overrides: str, **fields: Any) -> str:
+        stacks = (str(stack), str(other))
+        request = Request(str(recipe), overrides=overrides, on="sky", stacks=stacks, **fields)
+        return resolve(request, {"TRAINFLEET_STORAGE": "s3://of-the-environment"})[0].storage
+
+    assert storage() == "s3://bucket/runs"
+    assert storage("seed=3", "storage=s3://mine") == "s3://mine"
+    assert storage("storage=s3://mine", storage="s3://named") == "s3://named"
 
 
 @pytest.mark.parametrize("name", ["local", "torchrun"])

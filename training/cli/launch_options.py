@@ -48,7 +48,7 @@ Stacks = Annotated[
         "--stack",
         "--platform",
         metavar="OUTPUTS.json|STACK",
-        help="A platform: an outputs file or a Pulumi stack (also --outputs). Runs are stored there.",
+        help="A platform: an outputs file or a Pulumi stack (also --outputs). Stores the runs by default.",
         autocompletion=completion.stacks,
     ),
 ]

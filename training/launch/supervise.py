@@ -51,19 +51,19 @@ class Outcome:
 
 
 def resolve(request: Request, env: Mapping[str, str]) -> tuple[Recipe, tuple[NamedPlatform, ...]]:
-    """The recipe as it will run, and the platforms. The first platform's storage is the default.
+    """The recipe as it will run, and the platforms. Overrides replace the first platform's storage, which
+    replaces that of the recipe's file and of the environment.
 
     Raises:
         InputError: every mistake in recipe, overrides and platforms.
     """
     platforms = tuple(load_platforms(request.stacks)) if request.stacks else ()
-    overrides = [*request.overrides]
+    of_platform = [f"storage={json.dumps(platforms[0].runs_folder())}"] if platforms else []
+    overrides = [*of_platform, *request.overrides]
     if request.run is not None:
         overrides.append(f"name={json.dumps(request.run)}")
     if request.storage is not None:
         overrides.append(f"storage={json.dumps(request.storage)}")
-    elif platforms:
-        overrides.append(f"storage={json.dumps(platforms[0].runs_folder())}")
     return load_recipe(request.recipe, overrides, env), platforms
 
 
