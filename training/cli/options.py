@@ -11,10 +11,10 @@ from typer.core import TyperCommand
 
 from trainfleet import completion, yaml_limits
 from trainfleet.errors import InputError, Problem
+from trainfleet.training.launch.durations import seconds_of
 
 ALIASES = {"--platform": "--stack", "--outputs": "--stack"}
 """Other names of an option, accepted by every command that has the option and not the other name."""
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 CLUSTER_PANEL = "Cluster"
 
 
@@ -33,15 +33,10 @@ class AliasedCommand(TyperCommand):
 
 def minutes(text: str | float) -> float:
     """A time in seconds from `30` (minutes), `90s`, `5m` or `2h`."""
-    word = str(text).strip()
-    unit = word[-1:] if word[-1:] in UNITS else "m"
     try:
-        seconds = float(word.removesuffix(unit)) * UNITS[unit]
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise typer.BadParameter(f"{word!r} is not a time: use minutes, or a unit as in 90s, 5m, 2h")
-    return seconds
+        return seconds_of(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def key_values(flag: str, texts: Sequence[str]) -> dict[str, Any]:

@@ -16,12 +16,15 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.pydantic_messages import explain
 from trainfleet.suggestions import did_you_mean
 from trainfleet.training.launch.base import find, parse_options
+from trainfleet.training.launch.durations import seconds_of
 from trainfleet.training.launch.options import LaunchOptions
 from trainfleet.training.launch.request import Request
 
 UNREADABLE = "cannot read the clusters"
 NOT_OF_LAUNCHES = ("write", "attach", "launch")
 """Fields that write files for one cluster, or follow a run of another launch."""
+TIMES = ("within_s", "idle_s")
+"""Fields whose flags are in minutes or have a unit."""
 NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 
 
@@ -165,15 +168,32 @@ def _options(entry: ClusterEntry, given: Mapping[str, Any]) -> LaunchOptions:
     if unknown:
         what = f"is not an option of --on {entry.launcher}"
         raise InputError(UNREADABLE, [Problem(each, what, did_you_mean(each, fields)) for each in unknown])
-    own = {
-        fields[flag]: tuple(value) if isinstance(value, list) else value
-        for flag, value in entry.options.items()
-    }
-    for name in ("within_s", "idle_s"):
-        if isinstance(own.get(name), int | float):
-            own[name] *= 60  # minutes, as of the flag
+    own, problems = _own(entry.options, fields)
+    flags = {field: flag for flag, field in fields.items()}
     try:
-        return parse_options(entry.launcher, {**given, **own})
+        options = parse_options(entry.launcher, {**given, **own})
     except ValidationError as error:
-        problems = [explain(each, model) for each in error.errors(include_url=False)]
-        raise InputError(UNREADABLE, problems) from error
+        for each in error.errors(include_url=False):
+            found, field = explain(each, model), str(each["loc"][0])
+            where = found.where.replace(field, flags.get(field, field), 1)
+            problems.append(Problem(where, found.what, found.fix))
+    except InputError as error:
+        problems += error.problems
+    else:
+        if not problems:
+            return options
+    raise InputError(UNREADABLE, problems)
+
+
+def _own(given: Mapping[str, Any], fields: Mapping[str, str]) -> tuple[dict[str, Any], list[Problem]]:
+    """The options of an entry by field, read as their flags are, and the problems of the others."""
+    own, problems = dict[str, Any](), list[Problem]()
+    for flag, value in given.items():
+        field = fields[flag]
+        try:
+            times = field in TIMES and value is not None
+            own[field] = seconds_of(value) if times else tuple(value) if isinstance(value, list) else value
+        except ValueError as error:
+            what, _, fix = str(error).partition(": ")
+            problems.append(Problem(flag, what, fix))
+    return own, problems

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 from pydantic import Field
 
@@ -18,10 +19,10 @@ class SkyOptions(KubernetesOptions):
 
     managed: bool = False
     """A managed job, which SkyPilot restarts elsewhere when its pods are lost."""
-    nodes: int = 1
+    nodes: int = Field(default=1, ge=1)
     """Pods of a recipe without GPUs."""
     spot: bool = Field(default=True, title="--spot/--no-spot")
-    prices: dict[str, float] = Field(default={}, title="--price")
+    prices: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(default={}, title="--price")
     """USD per node and hour by STACK/POOL."""
     secrets: tuple[str, ...] = Field(default=(), title="--secret")
     cluster: str | None = None
