@@ -205,7 +205,7 @@ def stop_command(  # noqa: PLR0917 - Typer passes options by name
     """
     from trainfleet.console import print_json
     from trainfleet.errors import TrainfleetError
-    from trainfleet.training.launch.clusters.group import runs_of
+    from trainfleet.training.launch.clusters.state import runs_of
     from trainfleet.training.launch.clusters.stop import require_unambiguous, stop_all
     from trainfleet.training.launch.find_run import find_run, in_folder
     from trainfleet.training.launch.remote.where import Where

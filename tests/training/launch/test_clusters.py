@@ -18,9 +18,10 @@ from trainfleet.training.launch.base import LAUNCHERS, find
 from trainfleet.training.launch.clusters import member as clusters_member
 from trainfleet.training.launch.clusters.display import GroupLines, QuietGroup, sum_up
 from trainfleet.training.launch.clusters.entries import ClusterEntry, read_entries, requests
-from trainfleet.training.launch.clusters.group import STATE, GroupOutcome, folder_of, runs_of
+from trainfleet.training.launch.clusters.group import GroupOutcome
 from trainfleet.training.launch.clusters.member import MemberSpec
 from trainfleet.training.launch.clusters.processes import Processes
+from trainfleet.training.launch.clusters.state import STATE, folder_of, runs_of
 from trainfleet.training.launch.clusters.stop import require_unambiguous, stop_all
 from trainfleet.training.launch.clusters.summary import Member
 from trainfleet.training.launch.kuberay.options import KubeRayOptions

@@ -136,7 +136,7 @@ def test_a_mistake_on_every_cluster_is_one_message_too(
 
 def test_runs_without_gpus_are_checked_and_not_again_by_their_launches(api: FakeApi) -> None:
     ends(api, a=(), b=())
-    launchable, problems = prepare_all(
+    launchable, _, problems = prepare_all(
         *launches(pods("a"), pods("b", **{"workload-check": "always"})), os.environ
     )
     assert not problems
@@ -154,7 +154,7 @@ def test_runs_without_gpus_are_checked_and_not_again_by_their_launches(api: Fake
 
 
 def test_a_check_that_the_user_does_not_want_is_left_out(api: FakeApi) -> None:
-    launchable, _ = prepare_all(*launches(pods("a", **{"workload-check": "never"})), os.environ)
+    launchable, _, _ = prepare_all(*launches(pods("a", **{"workload-check": "never"})), os.environ)
     assert Checks(launchable, Shown()).run() == []
     assert not [path for method, path in api.asked if path == CHECKS]
 
@@ -221,7 +221,7 @@ def test_a_run_that_another_launch_holds_is_found_before_others_start(tmp_path: 
     from trainfleet.training.runtime.run_lock import locked
 
     with locked(tmp_path / "b" / "night-b", fresh=False):
-        launchable, problems = prepare_all(*launches(here("a"), here("b")), os.environ)
+        launchable, _, problems = prepare_all(*launches(here("a"), here("b")), os.environ)
     assert [each.member.name for each in launchable] == ["a"]
     assert [each.where for each in problems] == ["b", f"b {tmp_path / 'b' / 'night-b'}"]
 
@@ -232,7 +232,7 @@ def test_a_finished_run_is_not_checked_again(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text(dump(recipe))
     (folder / "run.json").write_text(json.dumps({"status": "finished", "result": {"step": recipe.steps}}))
-    launchable, problems = prepare_all(*launches(here("a"), here("b")), os.environ)
+    launchable, _, problems = prepare_all(*launches(here("a"), here("b")), os.environ)
     assert not problems
     assert [each.member.name for each in launchable if each.finished] == ["a"]
     assert [each.member.name for each in Checks(launchable, Shown()).launches] == ["b"]

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from trainfleet import process
@@ -61,16 +62,39 @@ class Launchable:
 
 
 def prepare_all(
-    requests: Sequence[Request], names: Sequence[str], env: Mapping[str, str]
-) -> tuple[list[Launchable], list[Problem]]:
-    """The launches that are valid, and the problems of the others. Starts nothing."""
-    found, problems = [], []
+    requests: Sequence[Request],
+    names: Sequence[str],
+    env: Mapping[str, str],
+    unattended: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> tuple[list[Launchable], list[Member], list[Problem]]:
+    """The launches that are valid, the runs that continue from an earlier launch, and the problems of the
+    others. Starts nothing.
+
+    Args:
+        requests: the launch on each cluster.
+        names: the clusters' names.
+        env: the environment.
+        unattended: what is recorded of runs that may continue without a launch, by cluster.
+    """
+    found, left, problems = list[Launchable](), list[Member](), list[Problem]()
     for name, request in zip(names, requests, strict=True):
         try:
             found.append(_prepared(name, request, env))
         except TrainfleetError as error:
-            problems += _of(name, error)
-    return found, problems
+            record = unattended.get(name)
+            if record is None or error.summary != IN_PROGRESS or is_locked(Path(record["run"])):
+                problems += _of(name, error)
+            else:
+                left.append(left_alone(Member(name, request.on, Path(record["run"])), record))
+    return found, left, problems
+
+
+def left_alone(member: Member, record: Mapping[str, Any]) -> Member:
+    """A member whose run continues from an earlier launch, which recorded this of it."""
+    member.status, member.summary, member.problems = "detached", "", []
+    how = ["detached: the run continues", f"follow it  trainfleet runs attach {member.run_dir.name}"]
+    member.document = {"how": how} | {key: value for key, value in record.items() if key != "on"}
+    return member
 
 
 def _prepared(name: str, request: Request, env: Mapping[str, str]) -> Launchable:

@@ -4,29 +4,34 @@ ends no other.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from trainfleet import process
 from trainfleet.errors import InputError, Interrupted, Problem, TrainfleetError
 from trainfleet.files import write_whole
-from trainfleet.training.launch.clusters.checks import REJECTED, Checks, Launchable, nothing_left, prepare_all
+from trainfleet.training.launch.clusters.checks import (
+    REJECTED,
+    Checks,
+    Launchable,
+    left_alone,
+    nothing_left,
+    prepare_all,
+)
 from trainfleet.training.launch.clusters.display import GroupDisplay, group_display
 from trainfleet.training.launch.clusters.entries import located
 from trainfleet.training.launch.clusters.processes import Processes
+from trainfleet.training.launch.clusters.state import STATE, UNATTENDED, folder_of, recorded
 from trainfleet.training.launch.clusters.summary import FINISHED, Member, overall, write_report
 from trainfleet.training.launch.request import Request
 from trainfleet.training.launch.supervise import RERUN
-from trainfleet.training.runtime.run_lock import locked
+from trainfleet.training.runtime.run_lock import IN_PROGRESS, locked
 from trainfleet.workspace import workspace
 
-STATE = "clusters.json"
 REPORT = "report.html"
 LOGS = "logs"
 
@@ -53,19 +58,6 @@ class GroupOutcome:
         return TrainfleetError(f"{len(failed)} of {len(self.members)} runs failed; {RERUN}", problems)
 
 
-def folder_of(name: str) -> Path:
-    """Where the group's report, state and logs are. Its runs are in folders of their own."""
-    return (Path("runs") / f"{name}.clusters").absolute()
-
-
-def runs_of(name: str) -> list[Path]:
-    """The folders of the unfinished runs of a group that was launched from this folder."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        found = json.loads((folder_of(name) / STATE).read_text(encoding="utf-8"))["clusters"]
-        return [Path(each["run"]) for each in found if each["status"] != "finished"]
-    return []
-
-
 def start(
     name: str,
     requests: Sequence[Request],
@@ -73,7 +65,7 @@ def start(
     *,
     as_json: bool,
 ) -> GroupOutcome:
-    """Run a recipe on every cluster to its end.
+    """Run a recipe on every cluster to its end. Runs that an earlier launch detached from are left alone.
 
     Args:
         name: the group's name.
@@ -82,12 +74,24 @@ def start(
         as_json: whether to show no progress.
 
     Raises:
-        InputError: a cluster cannot run it, or another launch of this group is in progress.
+        InputError: a cluster cannot run it, another launch of this group is in progress, or the record of
+            the one before cannot be read.
         Interrupted: a signal ended the checks; nothing was started.
     """
-    launches, problems = prepare_all(requests, names, os.environ)
-    members = [each.member for each in launches]
-    folder = folder_of(name)
+    folder, before = folder_of(name), recorded(name)
+    fresh = any(each.fresh for each in requests)
+    unattended = {
+        str(each.get("cluster")): each for each in before if each["status"] in UNATTENDED and not fresh
+    }
+    launches, left, problems = prepare_all(requests, names, os.environ, unattended)
+    members = sorted([*left, *(each.member for each in launches)], key=lambda each: names.index(each.name))
+    # Their runs may still train, and are stopped by the group's name.
+    others = [each for each in before if each.get("cluster") not in names and each["status"] != "finished"]
+
+    def record(document: dict[str, Any]) -> None:
+        state = {**document, "clusters": [*document["clusters"], *others]}
+        write_whole(folder / STATE, json.dumps(state, indent=1))
+
     with nothing_left(folder), locked(folder, fresh=False), workspace() as work:
         view = group_display(as_json, members)
         try:
@@ -96,14 +100,10 @@ def start(
             view.close()
             raise
         state = {"name": name, "clusters": [_document(each) for each in members]}
-        write_whole(folder / STATE, json.dumps(state, indent=1))
+        record(state)
         group = Processes(folder / LOGS, work, view)
-        _record(launches, group)
-        with group.followed():
-            for each in launches:
-                group.start(each.member, each.request())
-            while group.poll():
-                time.sleep(process.POLL_S)
+        _record_checks(launches, group)
+        _follow(launches, left, unattended, group)
         summaries = write_report(members, folder / REPORT)
         document = {
             **state,
@@ -111,8 +111,28 @@ def start(
             "overall": overall(members, summaries),
             "report": str(folder / REPORT) if summaries else None,
         }
-        write_whole(folder / STATE, json.dumps(document, indent=1))
+        record(document)
     return GroupOutcome(members, document)
+
+
+def _follow(
+    launches: Sequence[Launchable],
+    left: Sequence[Member],
+    unattended: Mapping[str, Mapping[str, Any]],
+    group: Processes,
+) -> None:
+    """Start the launches, and follow them to their ends."""
+    with group.followed():
+        for member in left:
+            group.show(member, {"kind": "note", "text": "detached: it continues, and is left alone"})
+        for each in launches:
+            group.start(each.member, each.request())
+        while group.poll():
+            time.sleep(process.POLL_S)
+    for each in launches:
+        # SkyPilot tells only the launch itself that it has the run.
+        if each.member.summary == IN_PROGRESS and each.member.name in unattended:
+            left_alone(each.member, unattended[each.member.name])
 
 
 def _require_valid(launches: list[Launchable], problems: list[Problem], view: GroupDisplay) -> None:
@@ -128,7 +148,7 @@ def _require_valid(launches: list[Launchable], problems: list[Problem], view: Gr
         raise InputError(REJECTED, found)
 
 
-def _record(launches: Sequence[Launchable], group: Processes) -> None:
+def _record_checks(launches: Sequence[Launchable], group: Processes) -> None:
     """Write what the checks printed to the logs."""
     for each in launches:
         with group.log(each.member) as log:

@@ -115,11 +115,11 @@ class Processes:
                     member.status = event["status"]
                     member.document = event.get("document", {})
                     member.summary, member.problems = event.get("summary", ""), event.get("problems", [])
-                    self._show(member, {"kind": "note", "text": member.summary or member.status})
+                    self.show(member, {"kind": "note", "text": member.summary or member.status})
                     continue
-            self._show(member, event)
+            self.show(member, event)
 
-    def _show(self, member: Member, event: Mapping[str, Any]) -> None:
+    def show(self, member: Member, event: Mapping[str, Any]) -> None:
         """Show an event. Output that can no longer be written counts as a closed terminal."""
         try:
             self.view.handle(member, event)
