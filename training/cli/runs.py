@@ -287,10 +287,16 @@ def control_named(
     Raises:
         InputError: there is no such run, or the options exclude each other.
     """
-    from trainfleet.training.launch.find_run import find_run
+    from trainfleet.errors import InputError, Problem
+    from trainfleet.training.launch.clusters.state import recorded
+    from trainfleet.training.launch.find_run import RUNS, find_run, in_folder
     from trainfleet.training.launch.remote.where import Where
 
     where = Where(stack, context, namespace)
+    here = storage is None and not where.named
+    if here and in_folder(RUNS / run) is None and (members := recorded(run)):
+        fix = f"name one of its runs: {', '.join(Path(each['run']).name for each in members)}"
+        raise InputError("which run?", [Problem(run, "is a launch on several clusters", fix)])
     return find_run(run, where, storage)
 
 

@@ -8,6 +8,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -187,3 +188,15 @@ def test_a_record_that_cannot_be_read_is_named(text: str | None, run: Run) -> No
 @pytest.mark.parametrize("name", ["none", "a/b", "../a", "n" * 300])
 def test_a_name_without_a_record_has_no_runs(name: str) -> None:
     assert recorded(name) == []
+
+
+@pytest.mark.parametrize("command", ["attach", "logs"])
+def test_commands_for_one_run_name_those_of_a_group(
+    command: str, run: Run, trainfleet: Callable[..., CompletedProcess[str]], tmp_path: Path
+) -> None:
+    run(here("aws"), here("gcp"), aws="detached", gcp="finished")
+    done = trainfleet("runs", command, "night", cwd=tmp_path, KUBECONFIG="/dev/null")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: which run?\n  night: is a launch on several clusters -> name one of its runs: night-aws, night-gcp\n"
+    )
