@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -26,6 +27,7 @@ NOT_OF_LAUNCHES = ("write", "attach", "launch")
 TIMES = ("within_s", "idle_s")
 """Fields whose flags are in minutes or have a unit."""
 NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
+NAMED = "lowercase letters, digits and dashes"
 
 
 class ClusterEntry(BaseModel):
@@ -33,7 +35,7 @@ class ClusterEntry(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str = Field("", pattern=rf"{NAME}|^$")
+    name: str = Field("", pattern=rf"{NAME}|^$", description=NAMED)
     """Ends the name of its run; by default the name of its platform, or its launcher."""
     launcher: str = ""
     """Its launcher, as for --on; by default that of the command. (YAML reads the key `on` as true.)"""
@@ -74,6 +76,12 @@ def read_entries(text: str, on: str) -> list[ClusterEntry]:
         for name, count in counts.items()
         if count > 1
     ]
+    fix = f"a `name` of {NAMED}, in a YAML file"
+    problems += [
+        Problem(f"--clusters {text}", f"`{name}` cannot end the name of a run", fix)
+        for name in dict.fromkeys(each.name for each in named if each.stack)
+        if not re.fullmatch(NAME, name)
+    ]
     if len(named) < 2:
         count = "only one" if named else "no"
         fix = "a.json,b.json, or a YAML file with a list; for one cluster --stack"
@@ -99,6 +107,7 @@ def requests(
     """
     found, problems = [], []
     for entry in entries:
+        own_storage = any(each.partition("=")[0].strip() == "storage" for each in entry.overrides)
         try:
             options = _options(entry, given)
         except InputError as error:
@@ -112,7 +121,7 @@ def requests(
                 overrides=(*base.overrides, *entry.overrides),
                 on=entry.launcher,
                 run=f"{name}-{entry.name}",
-                storage=entry.storage or base.storage,
+                storage=entry.storage or (None if own_storage else base.storage),
                 stacks=entry.stack,
                 json=True,
                 options=options,
@@ -133,10 +142,13 @@ def _from_file(path: Path) -> list[ClusterEntry]:
         document = yaml_limits.load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(UNREADABLE, [Problem(str(path), error.strerror or str(error))]) from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(
-            UNREADABLE, [Problem(str(path), f"is not YAML: {str(error).splitlines()[0]}")]
-        ) from error
+    except UnicodeDecodeError as error:
+        raise InputError(UNREADABLE, [Problem(str(path), "is not UTF-8 text")]) from error
+    except yaml.YAMLError as error:
+        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+        where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
+        what = (isinstance(error, yaml.MarkedYAMLError) and error.problem) or " ".join(str(error).split())
+        raise InputError(UNREADABLE, [Problem(where, f"is not YAML: {what}")]) from error
     if not isinstance(document, list):
         fix = "one item for each cluster, such as `- {stack: aws-prod.json, launcher: kuberay}`"
         raise InputError(UNREADABLE, [Problem(str(path), "is not a list", fix)])
