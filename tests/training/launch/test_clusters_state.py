@@ -190,6 +190,16 @@ def test_a_name_without_a_record_has_no_runs(name: str) -> None:
     assert recorded(name) == []
 
 
+def test_a_run_without_metrics_is_in_the_report_of_its_group(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "night-a"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"name": "night-a", "status": "failed"}))
+    outcome, _ = run(here("a"), here("never-started"), **{"a": "failed", "never-started": "failed"})
+    assert "night-a" in Path(outcome.document["report"]).read_text()
+    assert outcome.document["overall"]["failed"] == 2
+    assert outcome.document["overall"]["tokens_per_second"] is None
+
+
 @pytest.mark.parametrize("command", ["attach", "logs"])
 def test_commands_for_one_run_name_those_of_a_group(
     command: str, run: Run, trainfleet: Callable[..., CompletedProcess[str]], tmp_path: Path
