@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -15,9 +16,11 @@ from trainfleet.errors import InputError
 from trainfleet.training.launch.find_run import find_run
 from trainfleet.training.launch.local_control import LocalControl
 from trainfleet.training.launch.remote.where import Where
-from trainfleet.training.launch.stored_lines import stored_lines
+from trainfleet.training.launch.stored_lines import RESTART_S, STORE_POLL_S, stored_lines
+from trainfleet.training.runs import listing
 from trainfleet.training.runs.listing import list_folder, list_storage, read_info
-from trainfleet.training.stores import open_store
+from trainfleet.training.runtime.run_lock import locked
+from trainfleet.training.stores import RetryPolicy, Store, open_store
 from trainfleet.training.stores.lease import LEASE, STOP, Lease, request_stop
 
 START = {"at": "2026-11-01T10:00:00+00:00", "from_step": 0, "held_seconds": 3600, "usd_per_hour": 2.5}
@@ -75,6 +78,72 @@ def test_the_state_of_a_run_follows_from_its_files(
     a_run(tmp_path / "night", lease, age_s, **record)
     (found,) = list_storage(str(tmp_path))
     assert (found.name, found.state, found.launcher, found.owner) == ("night", state, "torchrun", "ada")
+
+
+@pytest.mark.parametrize(
+    ("ended", "held", "state"),
+    [
+        ({}, True, "running"),  # its launcher restarts the workers
+        ({"status": "failed"}, True, "failed"),  # its launcher has recorded the end, and leaves soon
+        ({}, False, "failed"),  # its launcher was killed
+    ],
+)
+def test_a_run_whose_workers_restart_has_not_failed(
+    tmp_path: Path, ended: dict[str, Any], held: bool, state: str
+) -> None:
+    folder = a_run(tmp_path / "night", status="failed", starts=[START], launches=[LAUNCH | ended])
+    with locked(folder, fresh=False) if held else contextlib.nullcontext():
+        for (found,) in (list_storage(str(tmp_path)), list_folder(tmp_path)):
+            assert found.state == state
+        info = find_run("night", Where(), str(tmp_path)).info()
+        assert info is not None
+        assert info.state == state
+
+
+def test_a_run_elsewhere_is_not_lost_while_a_launcher_here_follows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = LAUNCH | {"on": "kuberay", "storage": "s3://runs/night"}
+    there = a_run(tmp_path / "there", status="running", starts=[START], launches=[launch])
+    here = a_run(tmp_path / "runs" / "night", launches=[launch])
+
+    def opened(url: str, retry: RetryPolicy) -> Store:
+        return open_store(str(there) if url == launch["storage"] else url, retry)
+
+    monkeypatch.setattr(listing, "open_store", opened)
+    with locked(here, fresh=False):
+        assert [each.state for each in list_folder(tmp_path / "runs")] == ["running"]
+    assert [each.state for each in list_folder(tmp_path / "runs")] == ["lost"]
+    # Another launch has started it since.
+    again = launch | {"at": "2026-11-02T00:00:00+00:00"}
+    (there / "run.json").write_text(json.dumps({"starts": [START], "launches": [again]}))
+    with locked(here, fresh=False):
+        assert [each.state for each in list_folder(tmp_path / "runs")] == ["lost"]
+
+
+def test_a_run_below_a_url_is_followed_while_its_workers_restart(tmp_path: Path) -> None:
+    folder = a_run(tmp_path / "night", {}, status="running", starts=[START], launches=[LAUNCH])
+    lease, waits = (folder / LEASE).read_text(), 0
+    store = open_store(str(folder))
+    store.backend.local = False
+
+    def wait(_: float) -> None:
+        nonlocal waits
+        waits += 1
+        if waits == 1:
+            (folder / LEASE).unlink()  # the ranks have failed
+        elif waits == 5:
+            (folder / LEASE).write_text(lease)
+            (folder / "metrics.jsonl").write_text(json.dumps({"kind": "train", "step": 1}) + "\n")
+        elif waits == 7:
+            (folder / LEASE).unlink()
+        assert waits < 100, "its end is never known"
+
+    first, last = stored_lines(store, "night", follow=True, wait=wait)
+    assert isinstance(first, dict)
+    assert isinstance(last, dict)
+    assert first["row"]["step"] == 1
+    assert (last["kind"], waits) == ("warning", 7 + RESTART_S / STORE_POLL_S)
 
 
 def test_a_lease_that_seems_old_is_observed_because_clocks_differ(tmp_path: Path) -> None:

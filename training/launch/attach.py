@@ -14,7 +14,7 @@ from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.launch import run_record
 from trainfleet.training.launch.control import RunControl, RunRef
 from trainfleet.training.launch.supervise import Outcome
-from trainfleet.training.runs.listing import ACTIVE, ENDED, RETRY, read_info, real_launches
+from trainfleet.training.runs.listing import ACTIVE, ENDED, RETRY, real_launches
 from trainfleet.training.runs.reader import read_run
 from trainfleet.training.runs.storage import download
 from trainfleet.training.runtime import progress
@@ -60,13 +60,14 @@ def attach(control: RunControl, *, as_json: bool, view: progress.Display | None 
         return Outcome(_folder(ref), {"run": ref.name, "status": "detached", "how": how})
     finally:
         view.close()
-    return _finish(ref, reports)
+    return _finish(control, reports)
 
 
-def _finish(ref: RunRef, reports: _Reports) -> Outcome:
+def _finish(control: RunControl, reports: _Reports) -> Outcome:
     """Fetch the run's files, complete the record of its launch, and write its report."""
+    ref = control.ref
     run_dir, remote = _folder(ref), is_remote(ref.home)
-    state = _await_state(ref)
+    state = _await_state(control)
     # A launcher that still follows the run writes the same files itself.
     with contextlib.suppress(InputError), locked(run_dir, fresh=False):
         if remote:
@@ -84,11 +85,11 @@ def _finish(ref: RunRef, reports: _Reports) -> Outcome:
     return Outcome(run_dir, run_record.document(run_dir, result, seconds))
 
 
-def _await_state(ref: RunRef) -> str:
+def _await_state(control: RunControl) -> str:
     """The run's state, once it has stored its end; what it is after LAST_FILES_S."""
     deadline = time.monotonic() + LAST_FILES_S
     while True:
-        info = read_info(open_store(ref.home, RETRY), ref.name) if ref.home else None
+        info = control.info() if control.ref.home else None
         if info is not None and info.state not in ACTIVE:
             return info.state
         if time.monotonic() > deadline:

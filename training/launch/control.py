@@ -15,7 +15,7 @@ from trainfleet.training.launch.remote.log_stream import Line
 from trainfleet.training.launch.remote.where import Where
 from trainfleet.training.launch.request import Request
 from trainfleet.training.launch.stored_lines import stored_lines
-from trainfleet.training.runs.listing import RETRY, RunInfo, read_info
+from trainfleet.training.runs.listing import RETRY, RunInfo, is_held, read_info
 from trainfleet.training.stores import Store, open_store
 from trainfleet.training.stores.lease import LEASE, request_stop
 
@@ -69,7 +69,8 @@ class RunControl(ABC):  # noqa: B024 - each method has a default that needs only
         Raises:
             TrainfleetError: it cannot be reached, or has printed nothing yet.
         """
-        yield from stored_lines(self.store(), self.ref.name, follow=follow)
+        store = self.store()
+        yield from stored_lines(store, self.ref.name, follow=follow, held=lambda: is_held(store))
 
     def stop(self, *, now: bool, within_s: float, report: Callable[[str], Any]) -> str:
         """Ask the run to save and end, wait for it, and release its machines.
@@ -129,8 +130,9 @@ class RunControl(ABC):  # noqa: B024 - each method has a default that needs only
         return open_store(self.ref.home, RETRY)
 
     def info(self) -> RunInfo | None:
-        """What its files tell; None if there are none."""
-        return read_info(self.store(), self.ref.name)
+        """What its files and the lock of its folder tell; None if there are none."""
+        store = self.store()
+        return read_info(store, self.ref.name, is_held(store))
 
 
 def await_end(store: Store, within_s: float) -> bool:

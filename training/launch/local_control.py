@@ -7,17 +7,15 @@ import os
 import platform
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from trainfleet.training.launch.control import ALREADY_ENDED, SAVED, RunControl
-from trainfleet.training.launch.remote.log_stream import Line
 from trainfleet.training.launch.run_record import launcher_process
-from trainfleet.training.launch.stored_lines import stored_lines
-from trainfleet.training.runs.listing import RETRY, RunInfo, read_info
+from trainfleet.training.runs.listing import RETRY
 from trainfleet.training.runtime.run_lock import is_locked
 from trainfleet.training.stores import Store, open_store
 
@@ -26,10 +24,6 @@ POLL_S = 0.2
 
 class LocalControl(RunControl):
     """A run whose launcher and ranks are processes of one machine."""
-
-    def lines(self, *, follow: bool) -> Iterator[Line]:
-        """The rows of its folder, which are newer here than those in its storage."""
-        yield from stored_lines(self.store(), self.ref.name, follow=follow, held=self._held)
 
     def stop(self, *, now: bool, within_s: float, report: Callable[[str], Any]) -> str:
         """Signal its launcher, which lets every rank save; on another machine, ask through its storage."""
@@ -53,25 +47,19 @@ class LocalControl(RunControl):
         return SAVED if info.state == "stopped" else ALREADY_ENDED
 
     def store(self) -> Store:
-        """Its folder where it was launched, else its storage."""
+        """Its folder where it was launched, whose rows are newer than those in its storage; else that."""
         return open_store(str(self._folder), RETRY) if self._folder else super().store()
-
-    def info(self) -> RunInfo | None:
-        """What its files tell, and its lock."""
-        return read_info(self.store(), self.ref.name, self._held())
 
     @property
     def _folder(self) -> Path | None:
         folder, here = str(self.ref.launch.get("folder", "")), self.ref.launch.get("host") == platform.node()
         return Path(folder) if folder and here and Path(folder).is_dir() else None
 
-    def _held(self) -> bool:
-        return self._folder is not None and is_locked(self._folder)
-
     def _launcher(self) -> psutil.Process | None:
         """The process of its launcher, if it runs on this machine and holds the run's lock."""
         launch = self.ref.launch
-        if not self._held() or launch.get("pid") in (None, os.getpid()):
+        held = self._folder is not None and is_locked(self._folder)
+        if not held or launch.get("pid") in (None, os.getpid()):
             return None
         return launcher_process(launch)
 

@@ -13,6 +13,8 @@ from trainfleet.training.stores import NotFoundError, Store
 
 FOLDER_POLL_S, STORE_POLL_S = 0.5, 5.0
 """How often a followed run is read. Below a URL, rows arrive with each checkpoint."""
+RESTART_S = 60.0
+"""How long workers that failed may take to restart: until then nobody renews the lease below the URL."""
 
 
 def stored_lines(
@@ -36,13 +38,18 @@ def stored_lines(
         StoreError: the store does not respond.
     """
     seen: set[str] = set()
-    size, state = -1, ""
+    size, state, lost_s = -1, "", 0.0
     while True:
         info = read_info(store, name, held(), wait)
         found = store.entries().get("metrics.jsonl")
         if found is not None and (found.bytes != size or store.local):
             size = found.bytes
             yield from _new(_text(store), seen)
+        if state and not store.local and info is not None and info.state == "lost" and lost_s < RESTART_S:
+            lost_s += STORE_POLL_S
+            wait(STORE_POLL_S)
+            continue
+        lost_s = 0.0
         if info is None or not follow or info.state not in ACTIVE:
             if follow and info is not None:
                 yield from _ending(info)

@@ -186,10 +186,14 @@ def read_stored(url: str, name: str, wait: Callable[[float], Any] = time.sleep) 
     """
     store = open_store(f"{url.rstrip('/')}/{name}", RETRY)
     try:
-        held = store.local and is_locked(Path(store.url))
-        return read_info(store, name, held, wait)
+        return read_info(store, name, is_held(store), wait)
     except StoreError as error:
         return RunInfo(name, store.url, "unknown", message=_reason(error))
+
+
+def is_held(store: Store) -> bool:
+    """Whether a launcher holds the lock of a run's folder; below a URL there is none."""
+    return store.local and is_locked(Path(store.url))
 
 
 def list_folder(
@@ -256,7 +260,11 @@ def _merged(here: RunInfo, there: RunInfo | None, home: str) -> RunInfo:
     if there.state == "not started" and here.state in ("starting", "running", "failed", "interrupted"):
         state = "starting" if here.state == "running" else here.state
         return replace(there, state=state, message=here.message, launch=launch)
-    return replace(there, launch=launch)
+    # Ranks that fail release the lease, and only a launcher or follower here knows that they restart.
+    followed = here.state in ("starting", "running") and launch.get("at") == here.launch.get("at")
+    return replace(
+        there, launch=launch, state="running" if there.state == "lost" and followed else there.state
+    )
 
 
 def _newer(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -280,7 +288,9 @@ def _state(
         if launched in ("", "detached"):
             return "starting" if held else "not started" if remote else "lost"
         return "lost" if launched == "killed" else launched
-    if recorded in ENDED:
+    # The ranks record a failure before their launcher restarts them, and the launcher its end.
+    restarting = recorded == "failed" and held and not launched
+    if recorded in ENDED and not restarting:
         return recorded
     if held:
         return "running"

@@ -1,0 +1,66 @@
+"""`trainfleet runs attach`: how a followed run that has ended is reported and recorded."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainfleet.errors import TrainfleetError
+from trainfleet.training.launch.attach import attach
+from trainfleet.training.launch.find_run import find_run
+from trainfleet.training.launch.remote.where import Where
+from trainfleet.training.runtime.run_lock import locked
+
+DAYS_AGO = (datetime.now(UTC) - timedelta(days=3)).isoformat(timespec="seconds")
+START = {"at": DAYS_AGO, "from_step": 0, "held_seconds": 3600.0, "usd_per_hour": 50.0}
+LAUNCH = {"at": DAYS_AGO, "on": "torchrun", "owner": "ada", "starts_before": 0, "host": platform.node()}
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "runs" / "night"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def write(folder: Path, launch: dict[str, Any] | None = None, **record: Any) -> None:
+    launches = [{**LAUNCH, "folder": str(folder), **(launch or {})}]
+    document = {"name": "night", "steps": 40, "step": 40, "starts": [START], "launches": launches, **record}
+    (folder / "run.json").write_text(json.dumps(document))
+
+
+class Ending:
+    """A display; the run ends just after it has shown a line."""
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        self.end = end
+
+    def handle(self, event: Mapping[str, Any]) -> None:
+        self.end()
+
+    def ask(self, answers: Mapping[str, str], interrupted: Callable[[], bool]) -> str:
+        return ""
+
+    def close(self) -> None: ...
+
+
+def test_attach_waits_for_workers_that_restart(run_dir: Path) -> None:
+    write(run_dir, status="failed", error="CUDA error")
+    (run_dir / "metrics.jsonl").write_text(json.dumps({"kind": "train", "step": 40, "loss": 1.0}) + "\n")
+    view = Ending(lambda: write(run_dir, {"status": "finished", "seconds": 60.0}, status="finished"))
+    with locked(run_dir, fresh=False):
+        outcome = attach(find_run("night", Where()), as_json=True, view=view)
+    assert outcome.document["status"] == "finished"
+
+
+def test_attach_reports_a_failed_run(run_dir: Path) -> None:
+    write(run_dir, status="failed", error="CUDA error")
+    with pytest.raises(TrainfleetError, match="the run failed: CUDA error"):
+        attach(find_run("night", Where()), as_json=True)
