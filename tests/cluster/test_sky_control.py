@@ -75,7 +75,7 @@ def test_a_run_whose_launcher_was_killed_is_shown_and_stopped_from_another_folde
         assert stopped.returncode == 0, stopped.stderr
         assert "saved and ended" in stopped.stdout + stopped.stderr
         until(lambda: attach.ended, "attach ends with the run", 120)
-    assert attach.process.returncode == 0, attach.output
+    assert attach.process.returncode == 130, attach.output
     assert (elsewhere.folder / "runs" / "left" / "report.html").is_file()
     (after,) = listed_in(elsewhere)
     assert after["state"] == "stopped"

@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,10 @@ from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.launch import run_record
 from trainfleet.training.launch.control import RunControl, RunRef
 from trainfleet.training.launch.supervise import Outcome
+from trainfleet.training.recipe.schema import Limits
+from trainfleet.training.runs.limits import used_by
 from trainfleet.training.runs.listing import ACTIVE, ENDED, RETRY, real_launches
-from trainfleet.training.runs.reader import read_run
+from trainfleet.training.runs.reader import read_recipe, read_run
 from trainfleet.training.runs.storage import download
 from trainfleet.training.runtime import progress
 from trainfleet.training.runtime.run_lock import locked
@@ -46,7 +47,8 @@ def attach(control: RunControl, *, as_json: bool, view: progress.Display | None 
     """Show a run's lines until its end. Ctrl-C and every other signal end only this process.
 
     Raises:
-        TrainfleetError: the run failed or was lost, or cannot be reached.
+        TrainfleetError: the run failed, was lost or reached a limit, or cannot be reached.
+        Interrupted: the run was stopped.
     """
     ref, reports = control.ref, _Reports()
     view = view or progress.display(as_json)
@@ -80,9 +82,22 @@ def _finish(control: RunControl, reports: _Reports) -> Outcome:
         text = f"the run is {state}" if not reason else f"the run failed: {reason}"
         fix = "launch it again to resume from its newest checkpoint"
         raise TrainfleetError(text, reports.problems or [Problem(ref.home, f"is {state}", fix)])
+    if state == "stopped":
+        raise run_record.error_of_stopped(int(record.get("step", 0)), _limits(run_dir, record, reports))
     result = {**run_record.stored_result(record), **reports.result}
     seconds = real_launches(record)[-1].get("seconds", 0.0) if real_launches(record) else 0.0
     return Outcome(run_dir, run_record.document(run_dir, result, seconds))
+
+
+def _limits(run_dir: Path, record: Mapping[str, Any], reports: _Reports) -> list[str]:
+    """The limits that ended the run: as it reported them, else by the time for which it held machines."""
+    result = reports.result or record.get("result", {})
+    if result.get("limits") and result.get("step") == record.get("step"):
+        return list(result["limits"])
+    with contextlib.suppress(ValueError):
+        limits = Limits.model_validate(read_recipe(run_dir).get("limits", {}))
+        return [each.what for each in used_by(record.get("starts", [])).reached(limits)]
+    return []
 
 
 def _await_state(control: RunControl) -> str:
@@ -105,7 +120,7 @@ def _folder(ref: RunRef) -> Path:
 def _complete(run_dir: Path, ref: RunRef, reports: _Reports) -> None:
     """Add to run.json what a launcher that is gone would have recorded of its launch's end."""
     record = read_run(run_dir)
-    launches = [dict(each) for each in record.get("launches", [])]
+    launches: list[dict[str, Any]] = [dict(each) for each in record.get("launches", [])]
     if ref.launch and ref.launch.get("at") not in [each.get("at") for each in launches]:
         launches.append(dict(ref.launch))
     if not launches or record.get("status") not in ENDED:
@@ -114,8 +129,9 @@ def _complete(run_dir: Path, ref: RunRef, reports: _Reports) -> None:
     if last.get("status") in ("finished", "stopped", "failed"):
         return
     last |= {"status": record["status"], "last_step": record.get("step", 0)}
-    with contextlib.suppress(ValueError, KeyError):
-        began = datetime.fromisoformat(str(last["at"]))
-        last["seconds"] = round((datetime.now(UTC) - began).total_seconds(), 3)
+    # Nobody knows when it ended: this command may be called days later.
+    starts = record.get("starts", [])[int(last.get("starts_before", 0)) :]
+    if any("held_seconds" in each for each in starts):
+        last["seconds"] = round(used_by(starts).hours * 3600, 3)
     result = {"result": reports.result} if reports.result else {}
     run_record.update(run_dir, {"launches": launches, **result})

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.errors import InputError, Interrupted, Problem, TrainfleetError
 from trainfleet.files import write_whole
 from trainfleet.training.launch.code import KEY
 from trainfleet.training.launch.owner import owner_of
@@ -29,6 +29,7 @@ from trainfleet.training.runtime import local_resources
 from trainfleet.training.runtime.subprocess_jobs import error_from
 from trainfleet.training.stores import StoreError, is_remote
 
+RERUN = "run the same command again to resume"
 START_ERROR_S = 5.0
 """By how much the recorded start of a launcher may differ from the system's."""
 
@@ -250,6 +251,14 @@ def ended_meanwhile(reported: Reported, run_dir: Path, recipe: Recipe) -> str:
     reported.result, reported.error = stored_result(record), None
     reported.crashes.clear()
     return str(record["status"])
+
+
+def error_of_stopped(step: int, limits: Sequence[str]) -> TrainfleetError:
+    """The error of a run that was stopped, or that limits of its recipe have ended."""
+    if not limits:
+        return Interrupted(f"stopped after step {step}, which is saved; {RERUN}")
+    problems = [Problem("limits", each, "a higher limit resumes it") for each in limits]
+    return TrainfleetError(f"the run reached its limit; step {step} is saved", problems)
 
 
 def require_same_recipe(run_dir: Path, recipe: Recipe, allowed: tuple[str, ...]) -> None:

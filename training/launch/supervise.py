@@ -20,7 +20,7 @@ from trainfleet.training.launch.base import Launcher, find
 from trainfleet.training.launch.deadline import Deadline
 from trainfleet.training.launch.platform_outputs import NamedPlatform, load_platforms
 from trainfleet.training.launch.request import Request, Target
-from trainfleet.training.launch.run_record import Reported
+from trainfleet.training.launch.run_record import RERUN, Reported, error_of_stopped
 from trainfleet.training.notifications import endpoints, notify_failure
 from trainfleet.training.recipe.load import dump, load_recipe, without_recipe_keys
 from trainfleet.training.recipe.schema import Recipe
@@ -35,7 +35,6 @@ from trainfleet.workspace import workspace
 
 LOG = "launch.log"
 """The output of a run's processes: Ray's and torch's own messages."""
-RERUN = "run the same command again to resume"
 LEFT_ALONE = "the run continues; this launch ended before it could report how to follow it"
 STOP_OR_DETACH = {"s": "save and stop the run", "d": "detach, and let it continue", "": "continue"}
 """The answers to Ctrl-C on a terminal. Without a terminal, Ctrl-C stops the run."""
@@ -349,14 +348,9 @@ def _status(ended: process.Ended, reported: Reported, remote: bool) -> str:
 def _raise_for(status: str, reported: Reported, run_dir: Path, ended: process.Ended) -> None:
     if status == "finished":
         return
-    if reported.result is not None and reported.result.get("limits"):
-        problems = [
-            Problem("limits", each, "a higher limit resumes it") for each in reported.result["limits"]
-        ]
-        raise TrainfleetError(f"the run reached its limit; step {reported.result['step']} is saved", problems)
-    if status == "stopped":
-        step = reported.result["step"] if reported.result else reported.last_step
-        raise Interrupted(f"stopped after step {step}, which is saved; {RERUN}")
+    result = reported.result or {"step": reported.last_step}
+    if status == "stopped" or result.get("limits"):
+        raise error_of_stopped(result["step"], result.get("limits", ()))
     if status == "interrupted":
         raise Interrupted(f"interrupted; earlier checkpoints are in {run_dir}; {RERUN}")
     if reported.error is not None:

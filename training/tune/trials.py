@@ -26,7 +26,7 @@ from trainfleet.training.launch.control import RunControl
 from trainfleet.training.launch.find_run import find_run
 from trainfleet.training.launch.remote.where import Where
 from trainfleet.training.launch.request import Request
-from trainfleet.training.launch.supervise import RERUN
+from trainfleet.training.launch.run_record import RERUN
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.listing import ACTIVE
 from trainfleet.training.stores import StoreError, StoreUnavailableError, is_remote, open_store

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from trainfleet.errors import TrainfleetError
+from trainfleet.training.cli.outcome import closing_lines
 from trainfleet.training.launch.attach import attach
 from trainfleet.training.launch.find_run import find_run
 from trainfleet.training.launch.remote.where import Where
+from trainfleet.training.report import read_run_summary
 from trainfleet.training.runtime.run_lock import locked
 
 DAYS_AGO = (datetime.now(UTC) - timedelta(days=3)).isoformat(timespec="seconds")
@@ -64,3 +66,46 @@ def test_attach_reports_a_failed_run(run_dir: Path) -> None:
     write(run_dir, status="failed", error="CUDA error")
     with pytest.raises(TrainfleetError, match="the run failed: CUDA error"):
         attach(find_run("night", Where()), as_json=True)
+
+
+@pytest.mark.parametrize("launch", [{"status": "stopped"}, {"on": "gone", "status": "detached"}])
+@pytest.mark.parametrize(
+    ("record", "limits", "message", "code"),
+    [
+        ({}, {}, "stopped after step 20, which is saved; run the same command", 130),
+        # A limit that an earlier launch has reached.
+        ({"result": {"step": 10, "limits": ["old"]}}, {"max_hours": 2}, "stopped after step 20", 130),
+        ({"result": {"step": 20, "limits": ["1 of 1 hours"]}}, {}, "reached its limit; step 20 is saved", 1),
+        # Nobody heard its result.
+        ({}, {"max_usd": 49}, "reached its limit; step 20 is saved", 1),
+    ],
+)
+def test_attach_reports_a_stopped_run_as_its_launch_does(
+    run_dir: Path,
+    launch: dict[str, Any],
+    record: dict[str, Any],
+    limits: dict[str, float],
+    message: str,
+    code: int,
+) -> None:
+    write(run_dir, launch, status="stopped", **{"step": 20, **record})
+    (run_dir / "recipe.yaml").write_text(json.dumps({"limits": limits}))
+    with pytest.raises(TrainfleetError, match=message) as raised:
+        attach(find_run("night", Where()), as_json=True)
+    assert raised.value.exit_code == code
+    reasons = {each.what for each in raised.value.problems}
+    assert reasons <= {"1 of 1 hours", "the run has used $50.00 of $49.00"}
+    assert bool(reasons) == (code == 1)
+
+
+def test_a_launch_that_nobody_followed_lasted_as_long_as_its_machines_were_held(run_dir: Path) -> None:
+    pool = {"name": "h100", "per_node": 1, "usd_per_hour": 50.0}
+    platform = {"name": "aws", "cloud": "aws", "pools": [pool]}
+    launch = {"on": "gone", "status": "detached", "workers": 1, "platform": platform, "starts_before": 1}
+    earlier = START | {"held_seconds": 7200.0}
+    write(run_dir, launch, status="finished", starts=[earlier, START])
+    outcome = attach(find_run("night", Where()), as_json=True)
+    assert closing_lines(outcome)[0] == "finished 40 steps in 1h00m"
+    figures = read_run_summary(run_dir).figures()
+    assert (figures["seconds"], [each["usd"] for each in figures["cost"]]) == (3600, [50.0])
+    assert figures["timeline"][0]["ended"] < datetime.now(UTC).isoformat()[:10]

@@ -28,7 +28,7 @@ from trainfleet.training.launch.clusters.processes import Processes
 from trainfleet.training.launch.clusters.state import STATE, UNATTENDED, folder_of, recorded
 from trainfleet.training.launch.clusters.summary import FINISHED, Member, overall, write_report
 from trainfleet.training.launch.request import Request
-from trainfleet.training.launch.supervise import RERUN
+from trainfleet.training.launch.run_record import RERUN
 from trainfleet.training.runtime.run_lock import IN_PROGRESS, locked
 from trainfleet.workspace import workspace
 
