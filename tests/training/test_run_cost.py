@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from trainfleet.training.cli.run_places import list_urls
 from trainfleet.training.cli.runs_cost import cost_document, lines
 from trainfleet.training.report.run_summary import read_run_summary
 from trainfleet.training.runs.listing import list_storage
@@ -53,6 +54,31 @@ def test_each_start_counts_for_its_launch_and_attach_for_none() -> None:
     # The last launch is known from the store only.
     again = machine_times({"launches": launches[:1], "starts": [FIRST, FIRST]}, launches[2] | {"at": "later"})
     assert [(each.launch["owner"], each.held_s) for each in again] == [("ada", 3600), ("bob", 3600)]
+
+
+def test_starts_of_launches_that_are_not_known_count_too() -> None:
+    """The record of a run that was detached twice has only the last launch."""
+    last = AT | {"at": "2026-12-05T00:00:00+00:00", "starts_before": 2}
+    began = "2026-12-01T00:00:00+00:00"
+    starts = [FIRST | {"at": began}, FIRST, FIRST]
+    records: list[dict[str, Any]] = [{"starts": starts, "launches": [last]}, {"starts": starts}]
+    for record in records:
+        unknown, known = machine_times(record, last)
+        assert (unknown.held_s, unknown.usd, unknown.launch) == (7200, 8.0, {"at": began})
+        assert (known.held_s, known.usd, known.launch) == (3600, 4.0, last)
+    assert len(machine_times({"launches": [last]})) == 1
+
+
+def test_a_run_of_several_places_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for place in ("runs/a", "runs/b", "more/a"):
+        Path(place).mkdir(parents=True)
+        record = {"name": place[-1], "status": "finished", "launches": [AT], "starts": [FIRST]}
+        Path(place, "run.json").write_text(json.dumps(record))
+    places = ["runs", "runs/", "./runs", f"file://{tmp_path}/runs", "more"]
+    found = list_urls(places)
+    assert sorted(each.home for each in found) == ["more/a", "runs/a", "runs/b"]
+    assert cost_document(found, "run", None)["total"]["usd"] == 12.0
 
 
 def test_machine_time_is_divided_between_months() -> None:

@@ -121,6 +121,23 @@ def test_a_run_elsewhere_is_not_lost_while_a_launcher_here_follows_it(
         assert [each.state for each in list_folder(tmp_path / "runs")] == ["lost"]
 
 
+def test_a_folder_that_fresh_moved_aside_does_not_list_the_run_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = LAUNCH | {"storage": "s3://runs/night", "status": "failed"}
+    again = first | {"at": "2026-11-02T00:00:00+00:00", "status": "detached"}
+    there = a_run(tmp_path / "there", status="finished", name="night", starts=[START], launches=[again])
+    for name, launch in (("night.20261102T000000", first), ("night", again)):
+        a_run(tmp_path / "runs" / name, name="night", launches=[launch])
+
+    def opened(url: str, retry: RetryPolicy) -> Store:
+        return open_store(str(there) if url == first["storage"] else url, retry)
+
+    monkeypatch.setattr(listing, "open_store", opened)
+    (found,) = list_folder(tmp_path / "runs")
+    assert (found.state, found.launch["at"], found.usd) == ("finished", again["at"], 2.5)
+
+
 def test_a_run_below_a_url_is_followed_while_its_workers_restart(tmp_path: Path) -> None:
     folder = a_run(tmp_path / "night", {}, status="running", starts=[START], launches=[LAUNCH])
     lease, waits = (folder / LEASE).read_text(), 0

@@ -18,10 +18,11 @@ StorageUrls = Annotated[
 
 
 def list_urls(urls: Sequence[str]) -> list[RunInfo]:
-    """The runs below several folders or URLs."""
-    from trainfleet.training.runs.listing import in_order, list_storage
+    """The runs below several folders or URLs, each once."""
+    from trainfleet.training.runs.listing import each_once, in_order, list_storage
 
-    return in_order([run for url in urls for run in list_storage(url.removeprefix("file://"), reading())])
+    places = dict.fromkeys(url.removeprefix("file://") for url in urls)
+    return in_order(each_once([run for place in places for run in list_storage(place, reading())]))
 
 
 def reading() -> Progress:

@@ -207,7 +207,8 @@ def list_folder(
     """
     names = sorted(path.parent.name for path in folder.glob("*/run.json"))
 
-    return in_order(read_all(lambda name: read_launched(folder, name, wait), names, progress))
+    # The folder that --fresh has moved aside (`x.DATE`, after `x`) names the URL of the run that replaced it.
+    return in_order(each_once(read_all(lambda name: read_launched(folder, name, wait), names, progress)))
 
 
 def read_launched(folder: Path, name: str, wait: Callable[[float], Any] = time.sleep) -> RunInfo | None:
@@ -236,14 +237,21 @@ def read_all(
     names: Sequence[str],
     progress: Progress = _silent,
 ) -> list[RunInfo]:
-    """The results of `read(name)`, several at once; without the missing ones."""
-    found = []
+    """The results of `read(name)` in the order of the names, several at once; without the missing ones."""
     with ThreadPoolExecutor(max_workers=max(1, min(READERS, len(names)))) as pool:
-        for number, done in enumerate(as_completed([pool.submit(read, name) for name in names]), 1):
+        reading = [pool.submit(read, name) for name in names]
+        for number, _ in enumerate(as_completed(reading), 1):
             progress(number, len(names))
-            if (each := done.result()) is not None:
-                found.append(each)
-    return found
+        return [found for each in reading if (found := each.result()) is not None]
+
+
+def each_once(runs: Sequence[RunInfo]) -> list[RunInfo]:
+    """The first of the runs of each folder or URL: several folders of this machine can name one URL."""
+    found: dict[str, RunInfo] = {}
+    for each in runs:
+        home = each.home.rstrip("/")
+        found.setdefault(home if is_remote(home) else str(Path(home).resolve()), each)
+    return list(found.values())
 
 
 def in_order(runs: Sequence[RunInfo]) -> list[RunInfo]:

@@ -93,6 +93,9 @@ def machine_times(record: Mapping[str, Any], last: Mapping[str, Any] | None = No
             return []
         launches = [{"at": starts[0].get("at")}]
     firsts = [int(_number(each, "starts_before") or 0) for each in launches]
+    if starts and firsts[0] > 0:  # of launches that are not known: the ranks' run.json has none of them
+        launches.insert(0, {"at": starts[0].get("at")})
+        firsts.insert(0, 0)
     return [
         _of(launch, starts[first:until])
         for launch, first, until in zip(launches, firsts, [*firsts[1:], len(starts)], strict=True)
