@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 from trainfleet.training.cli.run_places import list_urls
 from trainfleet.training.cli.runs_cost import cost_document, lines
+from trainfleet.training.launch.clusters.summary import Member, overall, write_report
+from trainfleet.training.report import comparison
 from trainfleet.training.report.run_summary import read_run_summary
 from trainfleet.training.runs.listing import list_storage
 from trainfleet.training.runs.machine_time import machine_times, timeline
@@ -140,3 +143,28 @@ def test_costs_are_added_up_by_group(
     assert document["total"]["runs"] == len(rows)
     text = "\n".join(lines(document))
     assert "in all" in text
+
+
+@pytest.mark.parametrize(
+    ("prices", "usd", "shown"),
+    [
+        ((4.0, 5.0), 9.0, ["$4.00", "$5.00"]),
+        # The machines of one are not known: the cheapest pool that could run it, for the whole launch.
+        ((4.0, None), 4.0 + 3.0, ["$4.00", "$3.00"]),
+    ],
+)
+def test_runs_together_cost_what_their_machines_cost(
+    tmp_path: Path, prices: tuple[float | None, ...], usd: float, shown: list[str]
+) -> None:
+    pools = [{"name": "l4", "per_node": 1, "usd_per_hour": 1.0}, {"name": "h100", "usd_per_hour": 50.0}]
+    launch = FOLLOWED | {"platform": {"name": "aws", "cloud": "aws", "pools": pools}, "workers": 1}
+    members = []
+    for number, price in enumerate(prices):
+        run_dir = tmp_path / f"run-{number}"
+        run_dir.mkdir()
+        record = {"launches": [launch | {"seconds": 10800.0}], "starts": [FIRST | {"usd_per_hour": price}]}
+        (run_dir / "run.json").write_text(json.dumps({"name": run_dir.name, "status": "finished", **record}))
+        members.append(Member(run_dir.name, "kuberay", run_dir, "finished"))
+    summaries = write_report(members, tmp_path / "all.html")
+    assert overall(members, summaries)["usd"] == usd
+    assert re.findall(r'class="figure(?: best)?">([$][^<]+)<', comparison(summaries)) == shown

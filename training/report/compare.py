@@ -12,6 +12,7 @@ from typing import Any
 
 from trainfleet.files import write_whole
 from trainfleet.training.report.charts import COLOURS, Chart, Series, draw
+from trainfleet.training.report.cost import usd_of
 from trainfleet.training.report.page import fill, markup
 from trainfleet.training.report.run_charts import counts_tokens, time_bar
 from trainfleet.training.report.run_summary import Figure, RunSummary, read_run_summary
@@ -176,12 +177,7 @@ def _figures(summaries: Sequence[RunSummary], figure: Figure) -> list[tuple[str,
         ("decisions", [each["decisions"] for each in figures], str, 0),
         ("world size", [summary.run.get("world_size") for summary in summaries], str, 0),
         ("parameters", [summary.run.get("parameters") for summary in summaries], "{:,}".format, 0),
-        (
-            "cost",
-            [next((row["usd"] for row in each["cost"] if row["usd"] is not None), None) for each in figures],
-            "${:,.2f}".format,
-            1,
-        ),
+        ("cost", [usd_of(each) for each in figures], "${:,.2f}".format, 1),
     ]
     return [
         (name, [ABSENT if value is None else shown(value) for value in values], _winner(values, way))

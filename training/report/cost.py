@@ -71,6 +71,14 @@ def pool_costs(launches: Sequence[Mapping[str, Any]]) -> list[PoolCost]:
     )
 
 
+def usd_of(figures: Mapping[str, Any]) -> float | None:
+    """The cost of a run, from the figures of its report: the price of the machines that it held; if unknown,
+    that of the cheapest pool that could run it.
+    """
+    usd: float | None = figures["usd"]
+    return next((row["usd"] for row in figures["cost"]), None) if usd is None else usd
+
+
 def _machine(pool: Mapping[str, Any]) -> str:
     accelerator = f"{pool.get('per_node')} {pool.get('accelerator')}" if pool.get("accelerator") else ""
     kind = "spot" if pool.get("spot") else ""

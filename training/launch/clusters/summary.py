@@ -13,6 +13,7 @@ from typing import Any
 from trainfleet.errors import TrainfleetError
 from trainfleet.files import write_whole
 from trainfleet.training.report.compare import comparison
+from trainfleet.training.report.cost import usd_of
 from trainfleet.training.report.run_summary import RunSummary, read_run_summary
 from trainfleet.training.report.time_breakdown import goodput
 
@@ -64,7 +65,6 @@ def overall(members: Sequence[Member], summaries: Sequence[RunSummary]) -> dict[
     times: Counter[str] = Counter()
     for each in figures:
         times.update(each["time"])
-    costs = [next((row["usd"] for row in each["cost"]), None) for each in figures]
     return {
         "clusters": len(members),
         **{status: sum(each.status == status for each in members) for status in ("finished", "detached")},
@@ -76,7 +76,7 @@ def overall(members: Sequence[Member], summaries: Sequence[RunSummary]) -> dict[
         "tokens_per_second": _total([each["tokens_per_second"] for each in figures]),
         "samples_per_second": _total([each["samples_per_second"] for each in figures]),
         "goodput": goodput(times),
-        "usd": _total(costs),
+        "usd": _total([usd_of(each) for each in figures]),
         "resumes": sum(each["resumes"] for each in figures),
         "launches": sum(each["launches"] for each in figures),
     }
