@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,16 +54,34 @@ def locked(run_dir: Path, fresh: bool) -> Iterator[None]:
 
 
 def is_locked(run_dir: Path) -> bool:
-    """Whether a launch on this machine holds the run's folder."""
+    """Whether a launch on this machine holds the run's folder; False if it may not be read."""
     from filelock import FileLock, Timeout
 
-    if not (run_dir / ".lock").exists():
+    lock = run_dir / ".lock"
+    try:
+        if not lock.exists():
+            return False
+        with FileLock(lock, timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # another user's, or on a file system that is mounted for reading
+        return _is_locked_for_readers(lock)
+
+
+def _is_locked_for_readers(lock: Path) -> bool:
+    """The same of a lock file that cannot be written."""
+    try:
+        file = os.open(lock, os.O_RDONLY)
+    except OSError:
         return False
     try:
-        with FileLock(run_dir / ".lock", timeout=0):
-            return False
-    except (Timeout, OSError):
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
         return True
+    finally:
+        os.close(file)
+    return False
 
 
 def started_elsewhere(name: str, where: str) -> InputError:
