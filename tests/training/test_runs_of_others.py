@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from trainfleet.training.runs.listing import list_storage
+from trainfleet.training.cli.runs_cost import cost_document
+from trainfleet.training.runs.listing import RunInfo, list_folder, list_storage
 from trainfleet.training.runtime.run_lock import is_locked
 
 START = {"at": "2026-11-01T10:00:00+00:00", "from_step": 0, "held_seconds": 3600, "usd_per_hour": 2.5}
@@ -78,3 +79,24 @@ def test_a_folder_that_may_not_be_read_hides_no_other_run(tmp_path: Path, deny: 
     hidden, night = list_storage(str(tmp_path))
     assert (hidden.name, hidden.state, night.state) == ("hidden", "unknown", "finished")
     assert "no permission" in hidden.message
+
+
+@pytest.mark.parametrize("listed", [list_folder, lambda folder: list_storage(str(folder))])
+def test_a_record_that_may_not_be_read_hides_no_other_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: Callable[[Path], list[RunInfo]]
+) -> None:
+    hidden = a_run(tmp_path / "hidden") / "run.json"
+    a_run(tmp_path / "night", "finished")
+    real_open = Path.open
+
+    def opened(path: Path, *rest: Any, **more: Any) -> Any:
+        if path == hidden:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real_open(path, *rest, **more)
+
+    monkeypatch.setattr(Path, "open", opened)
+    first, second = listed(tmp_path)
+    assert (first.name, first.state, second.state) == ("hidden", "unknown", "finished")
+    assert "no permission" in first.message
+    document = cost_document([first, second], "run", None)
+    assert (document["total"]["runs"], document["total"]["usd"]) == (1, 2.5)

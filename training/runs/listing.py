@@ -184,7 +184,10 @@ def read_stored(url: str, name: str, wait: Callable[[float], Any] = time.sleep) 
     """The run of this name below a folder or URL; None if there is none. A run whose storage does not
     respond is `unknown`, with the reason.
     """
-    store = open_store(f"{url.rstrip('/')}/{name}", RETRY)
+    return _read(open_store(f"{url.rstrip('/')}/{name}", RETRY), name, wait)
+
+
+def _read(store: Store, name: str, wait: Callable[[float], Any]) -> RunInfo | None:
     try:
         return read_info(store, name, is_held(store), wait)
     except StoreError as error:
@@ -212,11 +215,13 @@ def list_folder(
 
 
 def read_launched(folder: Path, name: str, wait: Callable[[float], Any] = time.sleep) -> RunInfo | None:
-    """The run of this name that was launched into a folder of this machine; None if there is none."""
+    """The run of this name that was launched into a folder of this machine; None if there is none. A run
+    whose files cannot be read is `unknown`, with the reason.
+    """
     run_dir = folder / name
-    here = read_info(open_store(str(run_dir), RETRY), name, is_locked(run_dir), wait)
+    here = _read(open_store(str(run_dir), RETRY), name, wait)
     home = home_of(here.launch, run_dir) if here else ""
-    if here is None or here.state == "finished" or not is_remote(home):
+    if here is None or here.state in ("finished", "unknown") or not is_remote(home):
         return here
     try:
         there = read_info(open_store(home, RETRY), name, wait=wait)
