@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from filelock import FileLock
 
+from trainfleet.errors import InputError
 from trainfleet.training.cli.runs_cost import cost_document
+from trainfleet.training.launch.find_run import find_run
+from trainfleet.training.launch.remote.where import Where
 from trainfleet.training.runs.listing import RunInfo, list_folder, list_storage
 from trainfleet.training.runtime.run_lock import is_locked
+from trainfleet.training.stores import open_store
+from trainfleet.training.stores.lease import Lease
 
 START = {"at": "2026-11-01T10:00:00+00:00", "from_step": 0, "held_seconds": 3600, "usd_per_hour": 2.5}
 LAUNCH = {"at": "2026-11-01T09:50:00+00:00", "on": "torchrun", "owner": "ada", "starts_before": 0}
@@ -100,3 +108,36 @@ def test_a_record_that_may_not_be_read_hides_no_other_run(
     assert "no permission" in first.message
     document = cost_document([first, second], "run", None)
     assert (document["total"]["runs"], document["total"]["usd"]) == (1, 2.5)
+
+
+def test_a_run_of_another_user_is_stopped_through_its_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = a_run(tmp_path / "night")
+    launcher = {"host": platform.node(), "folder": str(folder), "pid": os.getppid()}
+    launch = LAUNCH | launcher | {"pid_started": psutil.Process(os.getppid()).create_time()}
+    record = json.loads((folder / "run.json").read_text()) | {"launches": [launch]}
+    (folder / "run.json").write_text(json.dumps(record))
+    lease = Lease(open_store(str(folder)), "launch-1", heartbeat_s=0.01)
+    lease.acquire()
+
+    def refused(process: psutil.Process, number: int) -> None:
+        assert process.pid == launch["pid"]
+        raise psutil.AccessDenied(process.pid)
+
+    def report(text: str) -> None:
+        assert text == "is asked, through its storage, to save and end"
+        deadline = time.monotonic() + 30
+        while not lease.stop_requested:
+            assert time.monotonic() < deadline
+        lease.release()
+
+    monkeypatch.setattr(psutil.Process, "send_signal", refused)
+    try:
+        with FileLock(folder / ".lock"):
+            control = find_run("night", Where(), str(tmp_path))
+            with pytest.raises(InputError, match="cannot be ended at once"):
+                control.stop(now=True, within_s=30, report=report)
+            assert control.stop(now=False, within_s=30, report=report) == "saved and ended"
+    finally:
+        lease.release()

@@ -26,14 +26,20 @@ class LocalControl(RunControl):
     """A run whose launcher and ranks are processes of one machine."""
 
     def stop(self, *, now: bool, within_s: float, report: Callable[[str], Any]) -> str:
-        """Signal its launcher, which lets every rank save; on another machine, ask through its storage."""
+        """Signal its launcher, which lets every rank save; on another machine, or as another user,
+        ask through its storage.
+        """
         launcher = self._launcher()
         if launcher is None:
             return super().stop(now=now, within_s=within_s, report=report)
-        with contextlib.suppress(psutil.NoSuchProcess):
+        try:
             launcher.send_signal(signal.SIGTERM)
             if now:
                 launcher.send_signal(signal.SIGTERM)
+        except psutil.AccessDenied:  # of another user
+            return super().stop(now=now, within_s=within_s, report=report)
+        except psutil.NoSuchProcess:
+            pass
         report("is asked to save and end" if not now else "is ended")
         if not _ended(launcher, within_s):
             # A second signal ends the launch at once.
