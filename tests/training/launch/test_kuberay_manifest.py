@@ -23,6 +23,7 @@ from trainfleet.rehearsal.simulation.custom_resources import schema_mistakes, sc
 from trainfleet.rehearsal.simulation.kubernetes.metadata import metadata_mistakes
 from trainfleet.rehearsal.simulation.kubernetes.model import _check_template
 from trainfleet.training.launch.kuberay.manifest import (
+    cluster_spec,
     ray_cluster,
     ray_job,
     ray_service,
@@ -221,6 +222,14 @@ def test_pods_have_the_workload_identity_and_no_cluster_token() -> None:
         assert template["metadata"]["labels"]["azure.workload.identity/use"] == "true"
         assert template["spec"]["serviceAccountName"] == "trainer"
         assert template["spec"]["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("options", [{}, {"redis": "redis://10.0.0.7"}])
+def test_only_the_head_of_an_elastic_run_has_a_cluster_token(options: dict[str, str]) -> None:
+    run = run_spec("scaling.workers=4", "scaling.min_workers=2", platform=outputs(queue=""), **options)
+    head, *others = templates(cluster_spec(run))
+    assert head["spec"]["automountServiceAccountToken"] is True
+    assert {each["spec"]["automountServiceAccountToken"] for each in others} == {False}
 
 
 def test_ray_authenticates_by_token_and_certificate() -> None:

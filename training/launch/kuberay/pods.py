@@ -287,7 +287,7 @@ def _template(run: RunSpec, role: str, resources: Document, ports: dict[str, int
         "livenessProbe": _probe(delay=60, failures=120),
     }
     spec: Document = {
-        **_account(run),
+        **_account(run, token=role == "head" and run.autoscaled),
         "securityContext": pod_security(),
         "terminationGracePeriodSeconds": grace,
         "tolerations": lost_node_tolerations(),
@@ -313,11 +313,11 @@ def _stop(role: str, grace_s: int) -> str:
     return f"{saving}; {shutdown}" if role == "worker" else shutdown
 
 
-def _account(run: RunSpec, *, token: bool = False) -> Document:
-    """The service account of the cloud identity. Ray's autoscaler needs its token, and the submitter, which
-    deletes lost pods (`lost_pod_watcher`).
+def _account(run: RunSpec, *, token: bool) -> Document:
+    """The service account of the cloud identity. Its token is for Ray's autoscaler, which runs in the head's
+    pod, and for the submitter, which deletes lost pods (`lost_pod_watcher`).
     """
-    account: Document = {"automountServiceAccountToken": token or run.autoscaled}
+    account: Document = {"automountServiceAccountToken": token}
     return (
         {"serviceAccountName": run.outputs.service_account, **account}
         if run.outputs.service_account
