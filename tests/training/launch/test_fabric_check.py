@@ -11,8 +11,11 @@ import pytest
 from tests.training.launch import nccl_logs
 from tests.training.launch.fake_api import NAMESPACE, PODS, FakeApi
 from tests.training.launch.kuberay_follower import cluster_of
+from tests.training.launch.kuberay_launches import EFA
+from tests.training.launch.kuberay_launches import outputs as kuberay_outputs
 from tests.training.launch.saved_platforms import outputs
 from tests.training.launch.test_fabric_settings import FABRICS, on_kuberay, pool_of, settings_of
+from tests.training.launch.test_node_groups import group
 from trainfleet.console import run as run_command
 from trainfleet.errors import InputError, TrainfleetError
 from trainfleet.rehearsal.simulation.kubernetes.metadata import metadata_mistakes
@@ -37,6 +40,11 @@ def check_of(stack: str, pool: str, backend: Backend = NCCL, **more: Any) -> Fab
 def log_of(host: str, network: str, processes: int = 8) -> list[str]:
     """A node's log, one line for each process, in the form of the public logs."""
     return [f"{host}:{pid}:{pid + 100} [{pid}] NCCL INFO Using network {network}" for pid in range(processes)]
+
+
+def changed(pool: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A pool of a platform, whose NCCL has a network to use."""
+    return {**pool, "environment": {"NCCL_NET": "Libfabric"}, **changes}
 
 
 def report_of(check: FabricCheck, networks: tuple[str, str], **more: Any) -> FabricReport:
@@ -91,6 +99,42 @@ def test_gloo_requests_no_gpu_and_no_fabric() -> None:
     assert check.processes == 2
     for pod in check_objects(check)[1:]:
         assert "limits" not in pod["spec"]["containers"][0]["resources"]
+
+
+@pytest.mark.parametrize("one_group_label", ["", "trainfleet.io/capacity"])
+@pytest.mark.parametrize("capacities", [("reserved", "on-demand"), ()])
+def test_a_pool_with_several_capacities_can_be_checked(
+    capacities: tuple[str, ...], one_group_label: str
+) -> None:
+    groups = [group(capacity) for capacity in capacities]
+    pool = changed(EFA, groups=groups, one_group_label=one_group_label)
+    check = resolve(kuberay_outputs(pools=[pool]), "h100", NCCL)
+    for pod in check_objects(check)[1:]:
+        affinity = pod["spec"]["affinity"]
+        assert ("nodeAffinity" in affinity) == bool(capacities)
+        required = affinity.get("podAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", [])
+        assert [each["topologyKey"] for each in required] == ([one_group_label] if one_group_label else [])
+        spreads = pod["spec"].get("topologySpreadConstraints", [])
+        assert bool(spreads) != bool(capacities)
+        for term in (*required, *spreads):
+            # The scheduler admits the first pod only if it selects itself.
+            assert term["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+
+
+def test_the_pods_have_the_pod_templates_of_stack_and_pool_without_sidecars() -> None:
+    trainer = {"name": "trainer", "env": [{"name": "SITE", "value": "1"}]}
+    login, sidecar = {"name": "registry-login"}, {"name": "watcher", "image": "w:1"}
+    everywhere = {"workers": {"spec": {"imagePullSecrets": [login], "containers": [sidecar, trainer]}}}
+    of_pool = {"metadata": {"annotations": {"example.com/team": "vision"}}}
+    pool = changed(EFA, pod_template=of_pool)
+    platform = kuberay_outputs(pools=[pool], pod_template=everywhere)
+    for pod in check_objects(resolve(platform, "h100", NCCL))[1:]:
+        assert pod["spec"]["imagePullSecrets"] == [login]
+        (container,) = pod["spec"]["containers"]
+        assert container["name"] == "all-reduce"
+        assert trainer["env"][0] in container["env"]
+        assert pod["metadata"]["annotations"]["example.com/team"] == "vision"
+        assert pod["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "trainfleet-normal"
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.training.launch.kuberay.manifest import PRIORITY_LABEL
-from trainfleet.training.launch.kuberay.pods import Document, labels, worker_pod
+from trainfleet.training.launch.kuberay.pods import Document, labels, worker_labels, worker_pod
 from trainfleet.training.launch.kuberay.run_spec import RunSpec
 from trainfleet.training.launch.remote.fabric import unusable_fabric
+from trainfleet.training.launch.remote.pod_template import PodTemplates, of_platform
 from trainfleet.training.launch.remote.pool_choice import choose_pool
 from trainfleet.training.launch.remote.priority import choose_priority
 from trainfleet.training.launch.remote.queue_state import QUEUE_LABEL
@@ -101,14 +102,11 @@ def resolve(
     if pool is None or problems:
         raise InputError("the fabric of this pool cannot be checked", problems)
     per_pod = pool.per_node if backend.gpus else 1
-    scaling = ScalingConfig(workers=NODES * per_pod, use_gpu=backend.gpus)
-    if not backend.gpus:
-        scaling = scaling.model_copy(update={"cpus_per_worker": CPUS})
     name = f"fabric-{pool.name[:40]}-{secrets.token_hex(3)}"
     # The check has no Ray and reads no data.
     bare = outputs.model_copy(update={"ray_tls": False, "shared_volume": "", "secrets": []})
     run = RunSpec(
-        recipe=recipe.model_copy(update={"name": name, "scaling": scaling}),
+        recipe=recipe.model_copy(update={"name": name, "scaling": _scaling(backend, per_pod)}),
         outputs=bare,
         context=context,
         namespace=namespace or outputs.namespace,
@@ -125,9 +123,15 @@ def resolve(
         ca="",
         within_s=within_s,
         allow_changes=(),
+        templates=PodTemplates(workers=of_platform(outputs, pool)),
         priority=choose_priority(outputs.priority_classes, None)[0],
     )
     return FabricCheck(name, run, pool, backend)
+
+
+def _scaling(backend: Backend, per_pod: int) -> ScalingConfig:
+    scaling = ScalingConfig(workers=NODES * per_pod, use_gpu=backend.gpus)
+    return scaling if backend.gpus else scaling.model_copy(update={"cpus_per_worker": CPUS})
 
 
 def _unsuitable(pool: PoolOutput, backend: Backend) -> list[Problem]:
@@ -185,9 +189,11 @@ def _pod(check: FabricCheck, number: int) -> Document:
     if run.outputs.queue:
         metadata["labels"] |= {QUEUE_LABEL: run.outputs.queue, POD_GROUP: check.name}
         metadata["annotations"][POD_GROUP_SIZE] = str(NODES)
-        if priority := spec.get("priorityClassName"):
-            metadata["labels"][PRIORITY_LABEL] = priority
-    (container,) = spec["containers"]
+        if run.priority:
+            metadata["labels"][PRIORITY_LABEL] = run.priority
+    container = next(each for each in spec["containers"] if each["name"] == "ray-worker")
+    # A sidecar of the platform would keep the pod from ending.
+    spec["containers"] = [container]
     for ray_only in ("args", "ports", "lifecycle", "readinessProbe", "livenessProbe"):
         container.pop(ray_only, None)
     container["name"] = CONTAINER
@@ -196,8 +202,7 @@ def _pod(check: FabricCheck, number: int) -> Document:
     container["env"] = [
         each for each in container["env"] if each["name"] not in debug and not each["name"].startswith("RAY_")
     ] + [{"name": name, "value": value} for name, value in debug.items()]
-    for spread in spec["topologySpreadConstraints"]:
-        spread["labelSelector"] = {"matchLabels": {CHECK_LABEL: check.name}}
+    _select_pods(check, spec)
     spec |= {
         "hostname": check.pods[number],
         "subdomain": check.name,
@@ -207,6 +212,15 @@ def _pod(check: FabricCheck, number: int) -> Document:
         "activeDeadlineSeconds": round(run.within_s + MEASURE_S),
     }
     return {"apiVersion": "v1", "kind": "Pod", **template}
+
+
+def _select_pods(check: FabricCheck, spec: Document) -> None:
+    """Let what places the workers of a training place the pods of the check, which KubeRay does not label."""
+    together = (spec.get("affinity") or {}).get("podAffinity") or {}
+    required = together.get("requiredDuringSchedulingIgnoredDuringExecution", [])
+    for term in (*required, *spec.get("topologySpreadConstraints", [])):
+        if term.get("labelSelector") == {"matchLabels": worker_labels(check.run)}:
+            term["labelSelector"] = {"matchLabels": {CHECK_LABEL: check.name}}
 
 
 def _command(check: FabricCheck, number: int) -> list[str]:

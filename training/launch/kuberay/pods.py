@@ -143,7 +143,7 @@ def worker_pod(run: RunSpec) -> Document:
     if pool is not None:
         spec["nodeSelector"] = dict(pool.node_selector)
         spec["tolerations"] += [dict(each) for each in pool.tolerations]
-        spec["affinity"] |= group_affinity(pool, _workers(run), run.pods)
+        spec["affinity"] |= group_affinity(pool, worker_labels(run), run.pods)
         fabric = _fabric(run)
         metadata["annotations"] |= {**fabric.annotations, **pool.queue_annotations}
         spec["containers"][0]["env"] += variables(dict(fabric.environment))
@@ -364,11 +364,11 @@ def _spread(run: RunSpec) -> Document:
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
         "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": _workers(run)},
+        "labelSelector": {"matchLabels": worker_labels(run)},
     }
 
 
-def _workers(run: RunSpec) -> dict[str, str]:
+def worker_labels(run: RunSpec) -> dict[str, str]:
     """Labels of the run's workers."""
     return {**_name(run), "ray.io/node-type": "worker"}
 
