@@ -92,7 +92,7 @@ class Isolation(pulumi.ComponentResource):
         }
         if features.network_policies:
             mail = mail_ports(spec.monitoring.receivers)
-            for opening in openings(platform, features, list(namespaces), mail):
+            for opening in openings(platform, features, list(namespaces), mail, redis=spec.ray.redis.address):
                 self._policy(opening, namespaces[opening.namespace])
         self._limits(namespaces[TRAINING_NAMESPACE])
         if platform.limits_critical_pods and features.gpu_namespace:

@@ -79,9 +79,21 @@ class Opening:
 
 
 def openings(
-    platform: Platform, features: LayerFeatures, namespaces: Iterable[str], mail: tuple[int, ...] = ()
+    platform: Platform,
+    features: LayerFeatures,
+    namespaces: Iterable[str],
+    mail: tuple[int, ...] = (),
+    redis: str = "",
 ) -> list[Opening]:
-    """The policies of all namespaces. `mail`: ports of the mail servers that get alerts."""
+    """The policies of all namespaces.
+
+    Args:
+        platform: the cloud's part.
+        features: what the layer installs.
+        namespaces: those of the layer.
+        mail: ports of the mail servers that get alerts.
+        redis: the address of an existing Redis for Ray, or empty.
+    """
     found: list[Opening] = []
     for namespace in namespaces:
         found.append(Opening(namespace, "deny-all"))
@@ -103,16 +115,24 @@ def openings(
                 )
             )
     found += _ray(features)
+    if redis:
+        found.append(Opening(TRAINING_NAMESPACE, "to-redis", egress=[_to_redis(redis)]))
     if features.certificates != "none":
         found += _signer()
     if features.monitoring:
         found += _metrics(features, set(namespaces))
         if mail:
-            # The servers may be anywhere, but not at the metadata service.
-            block = IPBlockArgs(cidr=ANYWHERE, except_=[METADATA_RANGE])
-            rule = NetworkPolicyEgressRuleArgs(to=[NetworkPolicyPeerArgs(ip_block=block)], ports=tcp(*mail))
+            rule = NetworkPolicyEgressRuleArgs(to=[_anywhere()], ports=tcp(*mail))
             found.append(Opening(MONITORING_NAMESPACE, "mail", egress=[rule]))
     return found
+
+
+def _to_redis(address: str) -> NetworkPolicyEgressRuleArgs:
+    """To a Redis at SCHEME://HOST:PORT: a service NAME.NAMESPACE.svc of the cluster, or outside of it."""
+    host, _, port = address.partition("://")[2].rpartition(":")
+    labels = host.split(".")
+    redis = peer(labels[1]) if labels[2:3] == ["svc"] else _anywhere()
+    return NetworkPolicyEgressRuleArgs(to=[redis], ports=tcp(int(port)))
 
 
 def _ray(features: LayerFeatures) -> list[Opening]:
@@ -198,6 +218,11 @@ def peer(namespace: str) -> NetworkPolicyPeerArgs:
     return NetworkPolicyPeerArgs(
         namespace_selector=LabelSelectorArgs(match_labels={"kubernetes.io/metadata.name": namespace})
     )
+
+
+def _anywhere() -> NetworkPolicyPeerArgs:
+    """Every address outside of the cluster but those of the metadata service."""
+    return NetworkPolicyPeerArgs(ip_block=IPBlockArgs(cidr=ANYWHERE, except_=[METADATA_RANGE]))
 
 
 def tcp(*ports: int) -> list[NetworkPolicyPortArgs]:

@@ -19,7 +19,9 @@ class Redis(Part):
     address: str = Field(
         "", pattern=r"^(rediss?://[^/@\s]+:\d+)?$", examples=["rediss://redis.example.com:6379"]
     )
-    """Of an existing Redis: redis://HOST:PORT, or rediss:// with TLS."""
+    """Of an existing Redis: redis://HOST:PORT, or rediss:// with TLS. Network policies open this port to the
+    pods of trainings; of a service in the cluster, NAME.NAMESPACE.svc, in its namespace only.
+    """
     password_secret: str = Field(
         "", max_length=253, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", examples=["redis-password"]
     )

@@ -188,3 +188,33 @@ def test_runs_alone_reach_the_port_of_an_existing_store() -> None:
     assert not reaches(planned, TRAINING, METADATA, 9000)
     assert not reaches(planned, OPERATOR, NODE, 9000)
     assert not reaches(whole(), TRAINING, NODE, 9000)
+
+
+def with_redis(address: str) -> Planned:
+    return plan({"ray": {"redis": {"mode": "existing", "address": address}}})
+
+
+def test_runs_alone_reach_the_port_of_an_existing_redis() -> None:
+    planned = with_redis("rediss://redis.example.com:6380")
+    assert reaches(planned, TRAINING, INTERNET, 6380)
+    assert reaches(planned, TRAINING, NODE, 6380)
+    assert not reaches(planned, TRAINING, METADATA, 6380)
+    assert not reaches(planned, TRAINING, INTERNET, 6379)
+    assert not reaches(planned, TRAINING, STRANGER, 6380)
+    assert not reaches(planned, OPERATOR, INTERNET, 6380)
+    assert not reaches(whole(), TRAINING, INTERNET, 6380)
+
+
+@pytest.mark.parametrize("domain", ["svc", "svc.cluster.local"])
+def test_runs_reach_an_existing_redis_in_another_namespace(domain: str) -> None:
+    planned = with_redis(f"redis://redis.databases.{domain}:6379")
+    assert reaches(planned, TRAINING, Pod("databases"), 6379)
+    assert not reaches(planned, TRAINING, Pod("databases"), 22)
+    assert not reaches(planned, TRAINING, STRANGER, 6379)
+    assert not reaches(planned, TRAINING, INTERNET, 6379)
+
+
+def test_named_ranges_do_not_close_the_way_to_an_existing_redis() -> None:
+    redis = {"mode": "existing", "address": "redis://10.0.0.7:6379"}
+    planned = plan({"ray": {"redis": redis}}, api_cidrs=("192.0.2.0/24",))
+    assert reaches(planned, TRAINING, "10.0.0.7", 6379)
