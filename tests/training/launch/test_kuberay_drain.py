@@ -6,10 +6,16 @@ import json
 
 import pytest
 
+from tests.training.launch.kuberay_launches import outputs, run_spec
 from tests.training.launch.test_kuberay_manifest import RUNS
 from trainfleet.infra.cloud_support import support
 from trainfleet.infra.clouds import Cloud
-from trainfleet.training.launch.kuberay.manifest import disruption_budget, ray_job
+from trainfleet.training.launch.kuberay.manifest import (
+    cluster_budget,
+    disruption_budget,
+    ray_cluster,
+    ray_job,
+)
 
 
 @pytest.mark.parametrize(
@@ -18,7 +24,6 @@ from trainfleet.training.launch.kuberay.manifest import disruption_budget, ray_j
         ("rdma", 2, {"trainfleet.io/run": "lm-tiny"}),
         ("elastic in a queue", 4, {"trainfleet.io/run": "lm-tiny"}),
         ("elastic", 2, {"trainfleet.io/run": "lm-tiny"}),
-        ("long-lived", 2, {"ray.io/cluster": "shared-ray"}),
     ],
 )
 def test_a_drain_evicts_one_pod_of_a_run_at_a_time(case: str, stay: int, selected: dict[str, str]) -> None:
@@ -27,6 +32,20 @@ def test_a_drain_evicts_one_pod_of_a_run_at_a_time(case: str, stay: int, selecte
     assert (spec["minAvailable"], spec["selector"]["matchLabels"]) == (stay, selected)
     assert spec["selector"]["matchExpressions"] == [{"key": "ray.io/node-type", "operator": "Exists"}]
     assert "maxUnavailable" not in spec, "which needs a scale that a RayCluster does not have"
+
+
+@pytest.mark.parametrize(("case", "stay"), [("long-lived", 2), ("long-lived with Redis", 3)])
+def test_a_drain_evicts_one_pod_of_a_long_lived_cluster_at_a_time(case: str, stay: int) -> None:
+    spec = cluster_budget(ray_cluster(RUNS[case]()))["spec"]
+    assert (spec["minAvailable"], spec["selector"]["matchLabels"]) == (stay, {"ray.io/cluster": "shared-ray"})
+
+
+def test_a_drain_leaves_an_elastic_long_lived_cluster_its_fewest_workers() -> None:
+    elastic = ("scaling.workers=4", "scaling.min_workers=2")
+    run = run_spec(*elastic, platform=outputs(queue=""), cluster="shared-ray")
+    cluster = ray_cluster(run)
+    cluster["spec"]["workerGroupSpecs"][0]["replicas"] = 3  # as Ray's autoscaler sets it
+    assert cluster_budget(cluster)["spec"]["minAvailable"] == 2
 
 
 MANAGED = (Cloud.AWS, Cloud.GCP, Cloud.AZURE)

@@ -262,8 +262,8 @@ def test_a_long_lived_cluster_is_created_once_and_runs_are_submitted_to_it() -> 
     assert kinds == [
         ("ConfigMap", "shared-ray"),
         ("RayCluster", "shared-ray"),
+        ("PodDisruptionBudget", "shared-ray"),
         ("RayJob", "tf-lm-tiny"),
-        ("PodDisruptionBudget", "tf-lm-tiny"),
         ("ConfigMap", "tf-lm-tiny"),
     ]
     spec = ray_job(RUNS["long-lived"]())["spec"]

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.training.launch.fake_api import FakeApi
-from tests.training.launch.kuberay_follower import check
+from tests.training.launch.kuberay_follower import PLACE, check
 from tests.training.launch.kuberay_launches import outputs, run_spec
 from tests.training.launch.saved_platforms import FOLDER
 from tests.training.launch.saved_platforms import outputs as saved_outputs
@@ -21,7 +21,7 @@ from trainfleet.errors import InputError
 from trainfleet.infra.outputs.contract import PodPatches
 from trainfleet.training.launch.base import find
 from trainfleet.training.launch.kuberay.launcher import checked_run
-from trainfleet.training.launch.kuberay.manifest import ray_job
+from trainfleet.training.launch.kuberay.manifest import ray_cluster, ray_job
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
 from trainfleet.training.launch.kuberay.pods import head_pod, worker_pod
 from trainfleet.training.launch.options import KubernetesOptions
@@ -275,7 +275,8 @@ def test_a_file_that_does_not_exist_is_reported() -> None:
 
 def test_a_cluster_that_exists_is_not_changed(api: FakeApi, file: str) -> None:
     check(cluster="shared", pod_template=file)
-    api.objects["/apis/ray.io/v1/namespaces/training/rayclusters/shared"] = {"metadata": {"name": "shared"}}
+    existing = ray_cluster(run_spec(cluster="shared", **PLACE))
+    api.objects["/apis/ray.io/v1/namespaces/training/rayclusters/shared"] = existing
     check(cluster="shared")
     with pytest.raises(InputError, match=r"--pod-template: the pods of shared exist already"):
         check(cluster="shared", pod_template=file)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
+from trainfleet.training.launch.kuberay.long_lived import differences
 from trainfleet.training.launch.kuberay.manifest import files, ray_cluster, ray_job
 from trainfleet.training.launch.kuberay.run_spec import RunSpec
 from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster
@@ -67,12 +68,12 @@ def ready_for(cluster: Cluster, run: RunSpec) -> None:
     existing = cluster.get("RayJob", run.job)
     if existing is not None and state_of(existing) not in ENDED:
         raise already_running(run, cluster)
-    if run.templates.of_run and run.cluster and cluster.get("RayCluster", run.cluster):
+    if run.cluster and (shared := cluster.get("RayCluster", run.cluster)):
         what, fix = f"the pods of {run.cluster} exist already", "leave it out, or name another --cluster"
-        problems = [Problem(name, what, fix) for name in run.templates.of_run]
-        raise InputError("the launch cannot change these pods", problems)
-    if run.cluster and (differs := _store_of_existing(cluster, run)):
-        raise InputError("the launch cannot change this Ray cluster", [differs])
+        if problems := [Problem(name, what, fix) for name in run.templates.of_run]:
+            raise InputError("the launch cannot change these pods", problems)
+        if problems := differences(cluster, run, shared):
+            raise InputError("the launch cannot change this Ray cluster", problems)
     try:
         documents = [
             files(run),
@@ -84,19 +85,6 @@ def ready_for(cluster: Cluster, run: RunSpec) -> None:
                 cluster.create(document, dry_run=True)
     except ApiError as error:
         raise explain(error, cluster) from error
-
-
-def _store_of_existing(cluster: Cluster, run: RunSpec) -> Problem | None:
-    """What is wrong if an existing long-lived cluster and this launch differ in where drivers run."""
-    existing = cluster.get("RayCluster", str(run.cluster))
-    if existing is None:
-        return None
-    has = "gcsFaultToleranceOptions" in existing.get("spec", {})
-    if has == (run.gcs_store is not None):
-        return None
-    what = f"{run.cluster} exists already {'with' if has else 'without'} GCS fault tolerance"
-    fix = "--gcs-fault-tolerance always, or --redis" if has else "leave it out, or name another --cluster"
-    return Problem("--gcs-fault-tolerance", what, fix)
 
 
 def already_running(run: RunSpec, cluster: Cluster) -> InputError:

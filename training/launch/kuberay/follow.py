@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.training.launch.kuberay import long_lived
 from trainfleet.training.launch.kuberay.admission import Admission
 from trainfleet.training.launch.kuberay.checks import ENDED, explain, is_handled, state_of
 from trainfleet.training.launch.kuberay.messages import KubeRaySpec
@@ -110,12 +111,11 @@ class Follower:
             self._await_deletion()
         owner: dict[str, Any] | None = None
         try:
+            if self.spec.cluster_objects:
+                self._apply(long_lived.ensure(self.cluster, self.spec.cluster_objects))
             for document in self.spec.objects:
                 if document["kind"] == "RayJob":
                     owner = _owner(self.cluster.create(document))
-                elif document["kind"] == "RayCluster":
-                    if self.cluster.get("RayCluster", document["metadata"]["name"]) is None:
-                        self.cluster.apply(document)
                 else:
                     metadata = {**document["metadata"], **({"ownerReferences": [owner]} if owner else {})}
                     self._apply({**document, "metadata": metadata})

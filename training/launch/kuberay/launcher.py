@@ -96,7 +96,7 @@ class KubeRay(Launcher[KubeRayOptions]):
 
     def follower_spec(self, run: RunSpec, target: Target) -> KubeRaySpec:
         """The message to the follower."""
-        from trainfleet.training.launch.kuberay.manifest import run_objects
+        from trainfleet.training.launch.kuberay.manifest import cluster_objects, objects_of_run
 
         options = self.options(target)
         pool = f"pool {run.pool.name}" if run.pool else ""
@@ -113,7 +113,8 @@ class KubeRay(Launcher[KubeRayOptions]):
             pods=run.ray_pods - 1,
             queue=run.outputs.queue,
             tried=", ".join(filter(None, [run.outputs.name or run.context or "", pool])),
-            objects=run_objects(run),
+            cluster_objects=cluster_objects(run),
+            objects=objects_of_run(run),
             check=workload_check(
                 checked_run(run), "never" if run.cluster or options.attach else options.workload_check
             ),

@@ -46,25 +46,62 @@ WORKERS, DRIVERS = "workers", "drivers"
 
 def run_objects(run: RunSpec) -> list[Document]:
     """What starts a run, in the order of creation; with `--cluster` the cluster comes first."""
-    cluster = [files_of_cluster(run), ray_cluster(run)] if run.cluster else []
-    return [*cluster, ray_job(run), disruption_budget(run), files(run)]
+    return [*cluster_objects(run), *objects_of_run(run)]
+
+
+def cluster_objects(run: RunSpec) -> list[Document]:
+    """What starts the long-lived cluster of a run with `--cluster`: files, RayCluster, disruption budget."""
+    if not run.cluster:
+        return []
+    cluster = ray_cluster(run)
+    return [files_of_cluster(run), cluster, cluster_budget(cluster)]
+
+
+def objects_of_run(run: RunSpec) -> list[Document]:
+    """What starts a run on the cluster that it has."""
+    return [ray_job(run), *([] if run.cluster else [disruption_budget(run)]), files(run)]
 
 
 def disruption_budget(run: RunSpec) -> Document:
-    """Lets a drain evict one pod of the run at a time: the next one waits until the run is whole again.
+    """The disruption budget of a run with a Ray cluster of its own."""
+    metadata = {"name": run.job, "namespace": run.namespace, "labels": labels(run)}
+    return _budget(metadata, {"trainfleet.io/run": run.recipe.name}, cluster_spec(run))
+
+
+def cluster_budget(cluster: Document) -> Document:
+    """The disruption budget of a long-lived Ray cluster, which is deleted with it.
+
+    NOTE: one for all of its runs. A pod with two budgets cannot be evicted.
+
+    Args:
+        cluster: the RayCluster, as `ray_cluster` builds it or as the API server returns it.
+    """
+    name, uid = cluster["metadata"]["name"], cluster["metadata"].get("uid")
+    owner = {"apiVersion": API, "kind": "RayCluster", "name": name, "uid": uid}
+    metadata = {
+        "name": name,
+        "namespace": cluster["metadata"]["namespace"],
+        "labels": {"app.kubernetes.io/managed-by": "trainfleet"},
+        **({"ownerReferences": [owner]} if uid else {}),
+    }
+    return _budget(metadata, {"ray.io/cluster": name}, cluster["spec"])
+
+
+def _budget(metadata: Document, selected: dict[str, str], cluster: Document) -> Document:
+    """Lets a drain evict one pod of a Ray cluster at a time: the next one waits until the cluster is whole
+    again.
 
     NOTE: it states how many pods must stay. A RayCluster has no scale, without which a share of the pods or
     `maxUnavailable` allows no eviction at all (Kubernetes documentation, arbitrary workloads and selectors).
     """
-    selected = {"ray.io/cluster": run.cluster} if run.cluster else {"trainfleet.io/run": run.recipe.name}
-    others = run.ray_pods - 1 - (run.pods - run.min_pods if run.autoscaled else 0)
+    count = "minReplicas" if cluster.get("enableInTreeAutoscaling") else "replicas"
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": {"name": run.job, "namespace": run.namespace, "labels": labels(run)},
+        "metadata": metadata,
         "spec": {
             # Of the head and the workers, all but one.
-            "minAvailable": others,
+            "minAvailable": sum(group.get(count, 0) for group in cluster.get("workerGroupSpecs", [])),
             "selector": {
                 "matchLabels": selected,
                 "matchExpressions": [{"key": "ray.io/node-type", "operator": "Exists"}],

@@ -24,8 +24,10 @@ class KubeRaySpec(FollowerSpec):
     queue: str
     tried: str
     """The cluster and pool, for messages."""
+    cluster_objects: list[dict[str, Any]]
+    """What creates the long-lived Ray cluster, if any."""
     objects: list[dict[str, Any]]
-    """The Kubernetes objects, in the order in which they are created."""
+    """The Kubernetes objects of the run, in the order in which they are created."""
     check: WorkloadCheck | None
     """What validates the workload before the objects are created."""
     attach: bool

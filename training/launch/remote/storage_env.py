@@ -23,6 +23,8 @@ ENDPOINTS = (
     "STORAGE_EMULATOR_HOST",
     "TRAINFLEET_AZURE_ENDPOINT",
 )
+STORES = (*ENDPOINTS, "AZURE_STORAGE_ACCOUNT_NAME")
+"""Variables that decide which store a URL means."""
 FORWARDED = (
     *ENDPOINTS,
     "AWS_REGION",
