@@ -41,18 +41,21 @@ class FakeSky(SimpleNamespace):
     def __init__(
         self, log: list[str] | None = None, failure: Exception | None = None, live: list[Any] | None = None
     ) -> None:
+        """`live`: SkyPilot's records of the caller's clusters; `others` has those of other users."""
         super().__init__(
             calls=[],
             log=LOG if log is None else log,
             failure=failure,
             live=live or [],
+            others=[],
             queued=[],
             StatusRefreshMode=SimpleNamespace(AUTO="auto"),
             blocked=threading.Event(),
         )
 
-    def status(self, cluster_names: list[str], **_: Any) -> str:
+    def status(self, cluster_names: list[str], all_users: bool = False, **_: Any) -> str:
         self.calls.append(("status", *cluster_names))
+        self.listed = [*self.live, *(self.others if all_users else [])]
         return "status"
 
     def launch(self, task: Any, **options: Any) -> str:
@@ -81,7 +84,7 @@ class FakeSky(SimpleNamespace):
             return {1: self.state()}
         if request_id == "queue":
             return self.queued
-        return self.live if request_id == "status" else None
+        return self.listed if request_id == "status" else None
 
     def state(self) -> Any:
         """The state of the job: ended, unless a test says otherwise."""

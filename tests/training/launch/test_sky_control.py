@@ -62,11 +62,12 @@ class Jobs(ModuleType):
         self.logs, self.answers, self.calls = iter(logs), iter(answers), sky.calls
         sky.get = self.get
 
-    def queue_v2(self, **_: Any) -> str:
+    def queue_v2(self, *, all_users: bool, **_: Any) -> str:
+        assert not all_users, "a job of another user is not this run"
         return "jobs"
 
-    def cancel(self, name: str) -> str:
-        self.calls.append(("cancel managed", name))
+    def cancel(self, job_ids: list[int]) -> str:
+        self.calls.append(("cancel managed", *job_ids))
         return "cancel"
 
     def tail_logs(self, name: str, follow: bool, output_stream: Any) -> None:
@@ -79,7 +80,7 @@ class Jobs(ModuleType):
         answer = next(self.answers)
         if isinstance(answer, Exception):
             raise answer
-        return ([SimpleNamespace(job_name="tf-night")] if answer else [], 0, {}, 0)
+        return ([SimpleNamespace(job_name="tf-night", job_id=4)] if answer else [], 0, {}, 0)
 
 
 @pytest.fixture
@@ -234,7 +235,7 @@ def test_a_stop_of_a_managed_job_cancels_it(controlled: Callable[..., SkyControl
     sky = Sky([])
     control = controlled(sky, Jobs(sky, [], [True]))
     control.stop(now=True, within_s=1, report=lambda _: None)
-    assert sky.calls[-1] == ("cancel managed", "tf-night")
+    assert sky.calls[-1] == ("cancel managed", 4)
 
 
 def test_a_stop_of_a_run_that_has_ended_deletes_its_pods_and_asks_nobody(

@@ -157,6 +157,14 @@ def test_what_did_not_start_is_taken_back_and_no_more(reported: list[dict[str, A
     assert ("down", "shared") not in later.calls, "another run's cluster was deleted"
 
 
+def test_a_cluster_that_another_launch_creates_is_not_deleted(reported: list[dict[str, Any]]) -> None:
+    sky = FakeSky(failure=RuntimeError("Request cancelled"), live=[cluster("INIT")])
+    with pytest.raises(TrainfleetError):
+        kept(reported, sky).run()
+    assert ("down", "shared") not in sky.calls
+    assert any("the cluster shared is not deleted" in str(each.get("text")) for each in reported)
+
+
 def test_a_run_without_a_result_is_canceled_and_the_cluster_stays(reported: list[dict[str, Any]]) -> None:
     sky = FakeSky(["nothing\n"], live=[cluster()])
     with pytest.raises(TrainfleetError, match="without reporting a result"):

@@ -18,25 +18,37 @@ from trainfleet.training.launch.sky.follow import Follower
 
 
 class FakeJobs(ModuleType):
-    """The part of SkyPilot's managed jobs that a follower calls: a log and a status for each set of pods."""
+    """The part of SkyPilot's managed jobs that a follower calls: a log and a status for each set of pods.
+
+    `own` and `others` are the numbers of jobs named `tf-night` that have not ended, by whose they are.
+    """
 
     def __init__(self, lives: list[tuple[list[str], str]], reason: str = "", controller: str = "") -> None:
         super().__init__("sky.jobs")
         self.lives, self.reason, self.controller = iter(lives), reason, controller
-        self.calls: list[tuple[str, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
+        self.own: list[int] = []
+        self.others: list[int] = []
         self.status = "PENDING"
         self.cancelled = threading.Event()
 
     def queue_v2(
-        self, refresh: bool, skip_finished: bool = False, job_ids: list[int] | None = None, fields: Any = ()
+        self,
+        refresh: bool,
+        skip_finished: bool = False,
+        all_users: bool = False,
+        job_ids: list[int] | None = None,
+        fields: Any = (),
     ) -> str:
-        return "none" if skip_finished else "job"
+        if not skip_finished:
+            return "job"
+        return "all" if all_users else "own"
 
     def launch(self, task: Any, name: str) -> None:
         self.calls.append(("launch", name))
 
-    def cancel(self, name: str) -> None:
-        self.calls.append(("cancel", name))
+    def cancel(self, job_ids: list[int]) -> None:
+        self.calls.append(("cancel", *job_ids))
         self.cancelled.set()
 
     def tail_logs(self, job_id: int, follow: bool, output_stream: Any, controller: bool = False) -> None:
@@ -46,6 +58,12 @@ class FakeJobs(ModuleType):
         log, self.status = next(self.lives)
         for line in log:
             output_stream.write(line)
+
+    def answer(self, request: str) -> Any:
+        if request == "job":
+            return [self.record()], 0, {}, 0
+        found = self.own + (self.others if request == "all" else [])
+        return [SimpleNamespace(job_name="tf-night", job_id=each) for each in found], 0, {}, 0
 
     def record(self) -> Any:
         status = SimpleNamespace(
@@ -66,9 +84,7 @@ def managed(reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setitem(sys.modules, "sky.jobs", jobs)
         monkeypatch.setattr(follow, "list_pods", lambda contexts, run: [])
         sky = FakeSky()
-        monkeypatch.setattr(
-            sky, "get", lambda request: ([jobs.record()] if request == "job" else [], 0, {}, 0)
-        )
+        monkeypatch.setattr(sky, "get", jobs.answer)
         monkeypatch.setattr(sky, "stream_and_get", lambda request, output_stream: ([4], None))
         return driven(
             reported, sky, managed=True, task={"resources": {"infra": "k8s/near"}, "num_nodes": 2}, **order
@@ -117,7 +133,7 @@ def test_a_first_managed_job_does_not_need_a_controller(
     answer = one.sky.get
 
     def get(request: str) -> Any:
-        if request == "none":
+        if request == "all":
             raise ClusterNotUpError
         return answer(request)
 
@@ -125,15 +141,44 @@ def test_a_first_managed_job_does_not_need_a_controller(
     assert one.run() == 0
 
 
+@pytest.mark.parametrize("whose", ["own", "others"])
 def test_a_second_managed_job_of_one_name_is_rejected_and_the_first_is_kept(
-    managed: Callable[..., Follower], monkeypatch: pytest.MonkeyPatch
+    managed: Callable[..., Follower], whose: str
+) -> None:
+    jobs = FakeJobs([])
+    setattr(jobs, whose, [3])
+    with pytest.raises(InputError, match=r"(?s)already in progress.*sky jobs cancel 3"):
+        managed(jobs).run()
+    assert jobs.calls == []
+
+
+def test_a_managed_job_that_failed_cancels_no_job_of_its_name(managed: Callable[..., Follower]) -> None:
+    class Failing(FakeJobs):
+        def tail_logs(self, *args: Any, **options: Any) -> None:
+            self.others = [9]
+            super().tail_logs(*args, **options)
+
+    jobs = Failing([([], "FAILED")])
+    with pytest.raises(TrainfleetError, match="the managed job ended: FAILED"):
+        managed(jobs).run()
+    assert jobs.calls == [("launch", "tf-night"), ("cancel", 4)]
+
+
+@pytest.mark.parametrize("own", [[], [5]], ids=["not queued", "queued"])
+def test_a_managed_job_whose_launch_failed_is_looked_up_among_those_of_its_user(
+    managed: Callable[..., Follower], monkeypatch: pytest.MonkeyPatch, own: list[int]
 ) -> None:
     jobs = FakeJobs([])
     one = managed(jobs)
-    monkeypatch.setattr(one.sky, "get", lambda request: ([SimpleNamespace(job_name="tf-night")], 1, {}, 1))
-    with pytest.raises(InputError, match="already in progress"):
+
+    def fail(request: Any, output_stream: Any) -> None:
+        jobs.own, jobs.others = own, [9]
+        raise ConnectionError("reset")
+
+    monkeypatch.setattr(one.sky, "stream_and_get", fail)
+    with pytest.raises(TrainfleetError, match="could not start the run"):
         one.run()
-    assert jobs.calls == []
+    assert jobs.calls == [("launch", "tf-night"), *([("cancel", 5)] if own else [])]
 
 
 def test_the_last_events_of_lost_pods_do_not_decide_the_result(
@@ -185,4 +230,4 @@ def test_a_managed_job_without_capacity_ends_at_the_launch_timeout(
     ) as raised:
         managed(jobs, within_s=0.0).run()
     assert "the quota `none` does not allow" in str(raised.value)
-    assert jobs.calls == [("launch", "tf-night"), ("cancel", "tf-night")]
+    assert jobs.calls == [("launch", "tf-night"), ("cancel", 4)]

@@ -62,6 +62,22 @@ def test_what_the_stand_in_has_is_in_the_installed_version_with_its_parameters()
 
 @needs_sky
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("queue_v2", {"refresh", "skip_finished", "all_users", "job_ids", "fields"}),
+        ("launch", {"name"}),
+        ("cancel", {"job_ids"}),
+    ],
+)
+def test_the_calls_for_managed_jobs_have_their_parameters(name: str, parameters: set[str]) -> None:
+    from sky import jobs
+
+    assert parameters <= set(inspect.signature(getattr(jobs, name)).parameters)
+
+
+@needs_sky
+@pytest.mark.timeout(300)
 def test_the_plugin_of_a_version_without_the_functions_warns_and_changes_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

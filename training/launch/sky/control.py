@@ -122,7 +122,7 @@ class SkyControl(RunControl):
         if sky is None:
             return None
         if self.managed:
-            return 0 if self._managed_jobs(sky) else None
+            return 0 if self._job_ids(sky) else None
         try:
             if not any(sky.get(sky.status(cluster_names=[self.cluster]))):
                 return None
@@ -148,11 +148,11 @@ class SkyControl(RunControl):
         messages_to_stderr()
         return sky
 
-    def _managed_jobs(self, sky: Any) -> list[Any]:
-        """The managed jobs of this name that have not ended; none if SkyPilot is not reached."""
+    def _job_ids(self, sky: Any) -> list[int]:
+        """The numbers of its managed jobs that have not ended; none if SkyPilot is not reached."""
         state = JobState(sky, lambda _: None, lambda _: None, time.sleep)
         try:
-            return [each for each in state.live_jobs() if each.job_name == self.cluster]
+            return state.job_ids(self.cluster)
         except Exception as error:
             if not is_refusal(error):
                 raise
@@ -200,26 +200,28 @@ class SkyControl(RunControl):
     def _release(self) -> bool:
         """Delete what the run holds; whether anything could be reached."""
         sky = self._sky
-        if sky is not None and self.managed and self._managed_jobs(sky):
+        if sky is not None and self.managed and (found := self._job_ids(sky)):
             from sky import jobs
 
-            return self._wait_for(sky, lambda: jobs.cancel(name=self.cluster))
+            # By number: SkyPilot looks up a name among the jobs of all users.
+            command = f"sky jobs cancel {' '.join(map(str, found))}"
+            return self._wait_for(sky, lambda: jobs.cancel(job_ids=found), command)
         if sky is not None and not self.managed and self._job is not None:
             job = self._job
             if self.kept:
-                return self._wait_for(sky, lambda: sky.cancel(self.cluster, job_ids=[job]))
-            return self._wait_for(sky, lambda: sky.down(self.cluster))
+                command = f"sky cancel {self.cluster} {job}"
+                return self._wait_for(sky, lambda: sky.cancel(self.cluster, job_ids=[job]), command)
+            return self._wait_for(sky, lambda: sky.down(self.cluster), f"sky down {self.cluster}")
         alone = not self.managed and not self.kept
         return alone and delete_pods(self.contexts, self.selector)
 
-    def _wait_for(self, sky: Any, request: Callable[[], Any]) -> bool:
-        """Wait for a request, with a limit.
+    def _wait_for(self, sky: Any, request: Callable[[], Any], command: str) -> bool:
+        """Wait for a request, which is that of `command`, with a limit.
 
         Raises:
             TrainfleetError: SkyPilot could not do it.
         """
         if failed := wait_for(sky, request):
-            fix = f"sky jobs cancel --name {self.cluster}" if self.managed else f"sky down {self.cluster}"
-            problem = Problem(self.cluster, failed, fix)
+            problem = Problem(self.cluster, failed, command)
             raise TrainfleetError("SkyPilot did not delete the run's pods", [problem])
         return True

@@ -151,6 +151,7 @@ class Follower:
         if check := self.spec.checks.get(context):
             cluster = connect(context, "", "", self.spec.contexts[context])
             check_workload(cluster, check, self._note, self._log)
+            self.submission.require_free()  # it took time, and another launch may have begun
 
     def _launch(self) -> int:
         """The job's number, once it is queued on pods (managed: once its controller has it).

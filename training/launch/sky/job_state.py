@@ -87,25 +87,30 @@ class JobState:
         found = self.sky.get(jobs.queue_v2(refresh=False, job_ids=[job], fields=None))[0]
         return found[0] if found else None
 
-    def live_jobs(self) -> list[Any]:
-        """The records of all managed jobs that have not ended."""
+    def live_jobs(self, *, all_users: bool = False) -> list[Any]:
+        """The records of all managed jobs of this user, or of all users, that have not ended."""
         from sky import jobs
 
         try:
-            return list(self.sky.get(jobs.queue_v2(refresh=False, skip_finished=True))[0])
+            request = jobs.queue_v2(refresh=False, skip_finished=True, all_users=all_users)
+            return list(self.sky.get(request)[0])
         except Exception as error:
             # No managed job was ever submitted to controllers in pods.
             if type(error).__name__ == "ClusterNotUpError":
                 return []
             raise
 
+    def job_ids(self, name: str) -> list[int]:
+        """The numbers of this user's managed jobs of this name that have not ended."""
+        return sorted({each.job_id for each in self.live_jobs() if each.job_name == name})
+
     def is_live(self, name: str) -> bool:
-        """Whether a managed job of this name has not ended.
+        """Whether a managed job of this name and user has not ended.
 
         Raises:
             UnreachableError: SkyPilot does not answer.
         """
-        return self._answer(lambda: any(each.job_name == name for each in self.live_jobs()))
+        return self._answer(lambda: bool(self.job_ids(name)))
 
     def controller_log(self, job: int) -> str:
         """The log of a managed job's controller: only it has the reason why a pool was rejected."""

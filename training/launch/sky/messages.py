@@ -42,7 +42,7 @@ class SkySpec(FollowerSpec):
     def end_command(self, job: int | None = None) -> str:
         """SkyPilot's command that ends the run and deletes its pods, unless its cluster outlives it."""
         if self.managed:
-            return f"sky jobs cancel --name {self.cluster}"
+            return "sky jobs cancel " + (f"--name {self.cluster}" if job is None else str(job))
         if self.kept:
             return f"sky cancel {self.cluster}" + ("" if job is None else f" {job}")
         return f"sky down {self.cluster}"

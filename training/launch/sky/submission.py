@@ -54,19 +54,21 @@ class Submission(ABC):
     def delete(self, job: int | None) -> Any:
         """Request the deletion of what was started; the request."""
 
-    def _taken(self) -> InputError:
-        fix = f"wait for it, or use --run NAME; to end it: {self.spec.end_command()}"
-        problem = Problem(self.spec.cluster, "SkyPilot has a run of this name", fix)
-        return InputError(IN_PROGRESS, [problem])
+    def _taken(self, record: Any, job: int | None = None) -> InputError:
+        fix = f"wait for it, or use --run NAME; to end it: {self.spec.end_command(job)}"
+        user = getattr(record, "user_name", None)  # SkyPilot does not say it of managed jobs
+        what = "SkyPilot has a run of this name" + (f", of the user {user}" if user else "")
+        return InputError(IN_PROGRESS, [Problem(self.spec.cluster, what, fix)])
 
 
 class OwnCluster(Submission):
     """A SkyPilot cluster that is deleted after the run."""
 
     def require_free(self) -> None:
-        """Two launches of one name would share a cluster."""
-        if any(self.sky.get(self.sky.status(cluster_names=[self.spec.cluster]))):
-            raise self._taken()
+        """Two launches of one name would share a cluster, also those of two users of a team's server."""
+        request = self.sky.status(cluster_names=[self.spec.cluster], all_users=True)
+        if found := [each for each in self.sky.get(request) if each is not None]:
+            raise self._taken(found[0])
 
     def submit(self, parse: Callable[[dict[str, Any]], Any]) -> Any:
         return self.sky.launch(
@@ -84,8 +86,9 @@ class ManagedJob(Submission):
     """A job whose controller replaces lost pods."""
 
     def require_free(self) -> None:
-        if any(record.job_name == self.spec.cluster for record in self.state.live_jobs()):
-            raise self._taken()
+        for record in self.state.live_jobs(all_users=True):
+            if record.job_name == self.spec.cluster:
+                raise self._taken(record, record.job_id)
 
     def submit(self, parse: Callable[[dict[str, Any]], Any]) -> Any:
         from sky import jobs
@@ -95,10 +98,13 @@ class ManagedJob(Submission):
     def job_of(self, answer: Any) -> int:
         return int(answer[0][0])
 
-    def delete(self, job: int | None) -> Any:  # noqa: ARG002 - the name is unique
+    def delete(self, job: int | None) -> Any:
+        """Cancel the job by its number: SkyPilot looks up a name among the jobs of all users."""
         from sky import jobs
 
-        return jobs.cancel(name=self.spec.cluster)
+        # Without a number, the request was canceled, perhaps after it had queued the job.
+        found = self.state.job_ids(self.spec.cluster) if job is None else [job]
+        return jobs.cancel(job_ids=found) if found else None
 
 
 @dataclass
@@ -109,6 +115,8 @@ class KeptCluster(Submission):
     """Whether that many pods of the cluster exist and run no task, as far as their Kubernetes knows."""
     record: Any = None
     """SkyPilot's record of the cluster, if it is up."""
+    existed: bool = False
+    """Whether SkyPilot had the cluster before this run, up or not: another launch may be creating it."""
 
     def require_free(self) -> None:
         name = self.spec.cluster
@@ -119,6 +127,7 @@ class KeptCluster(Submission):
         if not idle:
             # AUTO asks for the pods of clusters with a limit of idle time, which may have been deleted since.
             (record,) = self._records(self.sky.StatusRefreshMode.AUTO) or [None]
+        self.existed = record is not None
         if record is None or record.status.value != "UP":
             return
         if problems := misfits(record, self.spec):
@@ -151,8 +160,12 @@ class KeptCluster(Submission):
     def delete(self, job: int | None) -> Any:
         """Cancel the job. A cluster that this run was to create, and that has not run it, is deleted."""
         name = self.spec.cluster
-        if job is None and self.record is None:
+        if job is None and not self.existed:
             return self.sky.down(name)
+        if job is None and self.record is None:
+            self.note(
+                f"the cluster {name} is not deleted, another launch may use it; to do so: sky down {name}"
+            )
         if job is None:
             # The request was canceled, perhaps after it had queued the job.
             live = self.sky.get(self.sky.queue(name, skip_finished=True))
