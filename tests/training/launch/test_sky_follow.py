@@ -14,6 +14,7 @@ import pytest
 
 from tests.training.launch.fake_sky import LOG, FakeSky, ResourcesUnavailableError, driven
 from trainfleet.errors import InputError, TrainfleetError
+from trainfleet.training.launch.remote.follower import Stopped
 from trainfleet.training.launch.sky import contexts, follow, job_state, pods
 from trainfleet.training.launch.sky.recovery import Pod, RecoveryWatcher, describe
 
@@ -117,7 +118,7 @@ def test_a_setup_that_fails_in_a_pod_is_repeated_once_with_new_pods(
 def test_a_setup_is_not_repeated_after_a_stop(
     reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Stopped(FakeSky):
+    class StoppedThen(FakeSky):
         def down(self, name: str) -> str:
             follower.stopping = True
             return super().down(name)
@@ -125,10 +126,11 @@ def test_a_setup_is_not_repeated_after_a_stop(
     monkeypatch.setattr(
         pods, "setup_failures", lambda contexts, selector: ["tf-night-head: env-setup failed"]
     )
-    sky = Stopped(failure=RuntimeError("Failed to run setup commands on an instance."))
+    sky = StoppedThen(failure=RuntimeError("Failed to run setup commands on an instance."))
     follower = driven(reported, sky)
-    with pytest.raises(TrainfleetError, match="stopped before the run had pods"):
+    with pytest.raises(Stopped):
         follower.run()
+    assert reported[-1]["text"] == "stopped before the run had pods; the request was canceled"
     assert [call[0] for call in sky.calls].count("launch") == 1
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from tests.training.launch.fake_sky import LOG, FakeSky, driven
 from trainfleet.errors import InputError, TrainfleetError
-from trainfleet.training.launch.sky import follow, pods
+from trainfleet.training.launch.remote.follower import Stopped
+from trainfleet.training.launch.sky import follow
 from trainfleet.training.launch.sky.follow import Follower
 
 
@@ -68,7 +69,7 @@ class FakeJobs(ModuleType):
     def record(self) -> Any:
         status = SimpleNamespace(
             value=self.status,
-            is_terminal=lambda: self.status in ("SUCCEEDED", "FAILED", "FAILED_NO_RESOURCE"),
+            is_terminal=lambda: self.status in ("SUCCEEDED", "FAILED", "FAILED_NO_RESOURCE", "CANCELLED"),
         )
         return SimpleNamespace(status=status, failure_reason=self.reason)
 
@@ -91,27 +92,6 @@ def managed(reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> 
         )
 
     return make
-
-
-def test_a_stop_request_before_the_first_step_deletes_the_pods(
-    reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    down = threading.Event()
-
-    class Starting(FakeSky):
-        def tail_logs(self, name: str, job: int, follow: bool, output_stream: Any) -> int:
-            (tmp_path / "stop").touch()
-            assert down.wait(60), "the pods were not deleted"
-            return 0
-
-        def down(self, name: str) -> str:
-            down.set()
-            return super().down(name)
-
-    monkeypatch.setattr(pods, "ask_to_stop", lambda *_: pytest.fail("there is nothing to save"))
-    monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
-    with pytest.raises(TrainfleetError, match="stopped before the first step"):
-        driven(reported, Starting()).run()
 
 
 def test_a_managed_job_is_queued_followed_and_not_deleted_after_its_end(
@@ -230,4 +210,32 @@ def test_a_managed_job_without_capacity_ends_at_the_launch_timeout(
     ) as raised:
         managed(jobs, within_s=0.0).run()
     assert "the quota `none` does not allow" in str(raised.value)
+    assert jobs.calls == [("launch", "tf-night"), ("cancel", 4)]
+
+
+@pytest.mark.parametrize("log", [[], LOG[:2]], ids=["before the first step", "at its newest checkpoint"])
+def test_a_managed_job_that_a_stop_cancels_has_not_failed(
+    managed: Callable[..., Follower],
+    reported: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    log: list[str],
+) -> None:
+    """Its pods cannot be asked to save, or there is nothing to save."""
+
+    class Waiting(FakeJobs):
+        def tail_logs(self, job_id: int, follow: bool, output_stream: Any, controller: bool = False) -> None:
+            super().tail_logs(job_id, follow, output_stream, controller)
+            one.placed.set()
+            (tmp_path / "stop").touch()
+            assert self.cancelled.wait(60), "the job was not cancelled"
+
+    monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
+    monkeypatch.setattr(follow, "POLL_S", 0.02)
+    jobs = Waiting([(log, "CANCELLED")])
+    one = managed(jobs, server="https://sky.example")
+    with pytest.raises(Stopped):
+        one.run()
+    when = "at its newest checkpoint" if log else "before the first step"
+    assert reported[-1]["text"] == f"stopped {when}; its job was canceled"
     assert jobs.calls == [("launch", "tf-night"), ("cancel", 4)]

@@ -17,6 +17,7 @@ from tests.training.launch.saved_platforms import FOLDER, outputs
 from tests.training.launch.sky_tasks import recipe
 from trainfleet.errors import InputError, TrainfleetError
 from trainfleet.training.launch.platform_outputs import NamedPlatform
+from trainfleet.training.launch.remote.follower import Stopped
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.sky import contexts, follow, launcher, server
 from trainfleet.training.launch.sky.config import context_name
@@ -182,8 +183,9 @@ def test_a_run_that_cannot_be_asked_is_ended(
 
     monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
     monkeypatch.setattr(follow, "POLL_S", 0.02)
-    with pytest.raises(TrainfleetError, match="without reporting a result"):
+    with pytest.raises(Stopped):
         driven(reported, Training(), server=TEAM, task=TASK).run()
+    assert reported[-1]["text"] == "stopped at its newest checkpoint; its pods are deleted"
 
 
 def test_the_files_for_a_server_hold_the_tokens_in_one_of_them() -> None:

@@ -24,7 +24,14 @@ from trainfleet.training.launch.remote.follower import STOPPED, Stopped, detach_
 from trainfleet.training.launch.remote.kubernetes import connect
 from trainfleet.training.launch.remote.workload_check import check_workload
 from trainfleet.training.launch.sky.contexts import usable_contexts
-from trainfleet.training.launch.sky.event_stream import EventStream, note_of, reasons_in
+from trainfleet.training.launch.sky.event_stream import EventStream, note_of
+from trainfleet.training.launch.sky.failures import (
+    managed_failure,
+    no_result,
+    not_in_time,
+    not_started,
+    within,
+)
 from trainfleet.training.launch.sky.job_state import RECONNECT_S, JobState, UnreachableError
 from trainfleet.training.launch.sky.messages import SkySpec
 from trainfleet.training.launch.sky.pods import ClusterPods, Place
@@ -64,6 +71,10 @@ class Follower:
     over: threading.Event = field(default_factory=threading.Event)
     placed: threading.Event = field(default_factory=threading.Event)
     stopping: bool = False
+    canceled: bool = False
+    """Whether a stop deletes the run, because it has nothing to save or its pods cannot be asked."""
+    deleting: threading.RLock = field(default_factory=threading.RLock)
+    """Held while a deletion is requested: this process must not end meanwhile."""
     stepped: bool = False
     """Whether the run has reported a step: before that there is nothing to save."""
     late: bool = False
@@ -123,9 +134,10 @@ class Follower:
             raise TrainfleetError("SkyPilot no longer answers", [problem]) from error
         finally:
             self.over.set()
-            if self.launched:
-                self._note("canceling the job" if self.spec.kept else "taking the pods down")
-                self._wait(self.delete())
+            with self.deleting:
+                if self.launched:
+                    self._note("canceling the job" if self.spec.kept else "taking the pods down")
+                    self._wait(self.delete())
 
     def _detach(self) -> None:
         self.launched, how = False, self.spec.how_to_follow(self.job)
@@ -133,13 +145,14 @@ class Follower:
 
     def delete(self) -> Any:
         """Request the deletion of everything that was started; the request, which is not waited for."""
-        self.launched = False
-        with contextlib.suppress(Exception):
-            if self.request is not None and not self.placed.is_set():
-                self.sky.get(self.sky.api_cancel(self.request, silent=True))
-        with contextlib.suppress(Exception):
-            return self.submission.delete(self.job)
-        return None
+        with self.deleting:
+            self.launched = False
+            with contextlib.suppress(Exception):
+                if self.request is not None and not self.placed.is_set():
+                    self.sky.get(self.sky.api_cancel(self.request, silent=True))
+            with contextlib.suppress(Exception):
+                return self.submission.delete(self.job)
+            return None
 
     def _wait(self, request: Any) -> None:
         """Wait for a request, with a limit: the next launch of this name would be rejected meanwhile."""
@@ -173,6 +186,9 @@ class Follower:
         self._note(f"asking SkyPilot{f' at {self.spec.server}' if self.spec.server else ''}")
         try:
             self.request = self.submission.submit(parse)
+            if self.stopping:
+                self.launched = True  # the stop came before there was a request to cancel
+                raise self._canceled("")
             answer = self.sky.stream_and_get(self.request, output_stream=stream)
         except TrainfleetError:
             raise
@@ -180,33 +196,23 @@ class Follower:
             raise self._failure(error) from error
         return self.submission.job_of(answer)
 
-    def _failure(self, error: Exception) -> TrainfleetError:
-        lines = lines_of(error)
-        text = "\n".join([*lines, *self.lines[-200:]])
+    def _failure(self, error: Exception) -> TrainfleetError | Stopped:
+        text = "\n".join([*lines_of(error), *self.lines[-200:]])
         if self.late or self.stopping:
             return self._canceled(text)
-        problems = [Problem("", reason) for reason in reasons_in(text)] or [
-            Problem("", line) for line in lines[:3]
-        ]
-        if failures := self.pods.setup_failures():
-            return SetupError("SkyPilot could not set up the pods", [Problem("", each) for each in failures])
-        if type(error).__name__ == "ResourcesUnavailableError":
-            return TrainfleetError(f"no capacity anywhere; tried {self._tried()}", problems)
-        return TrainfleetError(f"SkyPilot could not start the run: {lines[0]}", problems)
+        return not_started(self.spec, error, text, self.pods.setup_failures())
 
-    def _canceled(self, text: str) -> TrainfleetError:
-        """The error of a launch that was canceled before it had pods."""
-        if not self.late:
-            return TrainfleetError("stopped before the run had pods; the request was canceled")
-        problems = [Problem("", each) for each in reasons_in(text)]
-        return TrainfleetError(f"no capacity anywhere within {self._within}; tried {self._tried()}", problems)
+    def _canceled(self, text: str, when: str = "before the run had pods") -> TrainfleetError | Stopped:
+        """The end of a launch that was canceled. A stop by the user is not an error."""
+        if self.late:
+            return not_in_time(self.spec, text)
+        what = "its job was canceled" if self.spec.kept or self.spec.managed else "its pods are deleted"
+        self._note(f"stopped {when}; {what if self.placed.is_set() else 'the request was canceled'}")
+        return Stopped()
 
-    @property
-    def _within(self) -> str:
-        return f"{self.spec.within_s / 60:g} minutes"
-
-    def _tried(self) -> str:
-        return ", ".join(dict.fromkeys(self.spec.contexts))
+    def _stopped(self) -> TrainfleetError | Stopped:
+        """The end of a run that a stop has deleted."""
+        return self._canceled("", "at its newest checkpoint" if self.stepped else "before the first step")
 
     def _follow(self, job: int) -> int:
         """Report what the run prints until it has ended."""
@@ -222,19 +228,15 @@ class Follower:
             if stream.exit_code is not None:
                 self.launched = self.launched and not self.spec.kept
                 return stream.exit_code
-            if self.stopping and not self.stepped:
-                raise TrainfleetError("stopped before the first step; its pods are deleted")
+            if self.canceled:
+                raise self._stopped()
             if ended:
                 break
             # If it has ended, its last lines may have come after the log was interrupted.
             ended = self.job_state.ended(self.name, job)
             if not ended:
                 self.over.wait(next(pauses, RECONNECT_S[-1]))
-        last = self.lines[-1] if self.lines else "its log ended"
-        reasons = reasons_in("\n".join(self.lines[-50:])) or [last]
-        raise TrainfleetError(
-            "the run ended without reporting a result", [Problem("", each) for each in reasons]
-        )
+        raise no_result(self.lines)
 
     def _follow_managed(self, job: int, stream: EventStream) -> int:
         """The same of a managed job.
@@ -258,18 +260,14 @@ class Follower:
             self.over.wait(POLL_S)
         if self.stopping and not self.placed.is_set():
             raise self._canceled(self.job_state.controller_log(job))
+        if self.canceled and stream.exit_code is None:
+            raise self._stopped()
         for event in self.held_back:
             self.send(event.pop("kind"), **event)
         if stream.exit_code is None:
-            raise self._managed_failure(job, record)
+            raise managed_failure(record, self.job_state.controller_log(job))
         self.launched = False  # SkyPilot deletes its pods
         return stream.exit_code
-
-    def _managed_failure(self, job: int, record: Any) -> TrainfleetError:
-        why = ((record.failure_reason if record is not None else None) or "").strip().splitlines()
-        status = record.status.value if record is not None and record.status is not None else "gone"
-        reasons = reasons_in("\n".join([*why, self.job_state.controller_log(job)])) or why[:1]
-        return TrainfleetError(f"the managed job ended: {status}", [Problem("", each) for each in reasons])
 
     def _watch_recovery(self, job: int) -> RecoveryWatcher:
         def noticed() -> bool:
@@ -335,10 +333,11 @@ class Follower:
             late = not self.placed.is_set() and time.monotonic() - began > self.spec.within_s
             if late:
                 self.late = True
-                self.send("warning", text=f"no pods within {self._within}: canceling the request")
+                self.send("warning", text=f"no pods within {within(self.spec)}: canceling the request")
             if late or (stop_requested() and not self.stopping):
                 self.stopping = True
                 if not self.stepped or not self.pods.ask_to_stop():
+                    self.canceled = True
                     self.delete()
                 if late:
                     return
@@ -373,7 +372,7 @@ def main(arguments: list[str] | None = None) -> int:
         follower = Follower(spec, sink.send, sky)
 
         def end(*_: object) -> None:
-            if follower.launched and not detach_requested():
+            if (follower.launched or follower.stopping) and not detach_requested():
                 follower.delete()
             os._exit(1)
 
