@@ -11,7 +11,11 @@ from trainfleet.training.launch.sky.follow import Follower
 from trainfleet.training.launch.sky.messages import SkySpec
 
 ORDER = {
-    "task": {"resources": {"ordered": [{"infra": "k8s/near"}, {"infra": "k8s/far"}]}, "run": "true"},
+    "task": {
+        "num_nodes": 2,
+        "resources": {"ordered": [{"infra": "k8s/near"}, {"infra": "k8s/far"}]},
+        "run": "true",
+    },
     "cluster": "tf-night",
     "run": "night",
     "selector": "trainfleet.io/run=night",

@@ -16,6 +16,7 @@ from trainfleet.training.launch.sky.pods import (
     context_problem,
     idle,
     live_pods,
+    lost,
     setup_failures,
 )
 
@@ -97,6 +98,26 @@ def test_a_cluster_is_idle_if_it_has_all_pods_and_the_head_has_no_run(
 
     monkeypatch.setattr(Cluster, "execute", execute)
     assert idle({"gone": "training", "fake": "training"}, "trainfleet.io/cluster=shared", 2) is expected
+
+
+@pytest.mark.parametrize(
+    ("pods", "contexts", "expected"),
+    [
+        ([pod("head"), pod("worker1")], ["gone", "fake"], False),
+        ([pod("worker1")], ["gone", "fake"], True),
+        ([pod("head", "Failed"), pod("worker1")], ["fake"], True),
+        ([], ["fake"], True),
+        ([], ["gone", "fake"], False),
+        ([], ["gone"], False),
+    ],
+    ids=["all run", "one is gone", "one has failed", "all are gone", "perhaps elsewhere", "no answer"],
+)
+def test_pods_are_lost_only_if_a_cluster_says_it(
+    api: FakeApi, pods: list[dict[str, object]], contexts: list[str], expected: bool
+) -> None:
+    for number, each in enumerate(pods):
+        api.objects[f"{PODS}/{number}"] = each
+    assert lost(dict.fromkeys(contexts, "training"), "trainfleet.io/run=night", 2) is expected
 
 
 TRACED = """+ mkdir -p /var/run/sshd

@@ -29,10 +29,21 @@ def not_in_time(spec: SkySpec, log: str) -> TrainfleetError:
     return TrainfleetError(f"no capacity anywhere within {within(spec)}; tried {_tried(spec)}", problems)
 
 
-def no_result(lines: list[str]) -> TrainfleetError:
-    """The error of a run whose log, of which these are the lines, ended without an exit code."""
+def no_result(spec: SkySpec, lines: list[str], *, lost: bool) -> TrainfleetError:
+    """The error of a run whose log ended without an exit code.
+
+    Args:
+        spec: the run.
+        lines: those of its log.
+        lost: whether it lost pods.
+    """
     last = lines[-1] if lines else "its log ended"
     problems = [Problem("", each) for each in reasons_in("\n".join(lines[-50:])) or [last]]
+    if lost:
+        # SkyPilot cancels no job on such a cluster, and does not delete one that has lost its first pod.
+        fix = f"sky down {spec.cluster}" if spec.kept else ""
+        what = f"not all of its {spec.task['num_nodes']} pods run"
+        problems.insert(0, Problem(spec.cluster, what, fix))
     return TrainfleetError("the run ended without reporting a result", problems)
 
 

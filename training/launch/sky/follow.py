@@ -233,10 +233,14 @@ class Follower:
             if ended:
                 break
             # If it has ended, its last lines may have come after the log was interrupted.
-            ended = self.job_state.ended(self.name, job)
+            ended = self.job_state.ended(self.name, job, self._lost)
             if not ended:
                 self.over.wait(next(pauses, RECONNECT_S[-1]))
-        raise no_result(self.lines)
+        raise no_result(self.spec, self.lines, lost=self._lost())
+
+    def _lost(self) -> bool:
+        """Whether pods of the run are lost."""
+        return self.pods.lost(self.spec.task["num_nodes"])
 
     def _follow_managed(self, job: int, stream: EventStream) -> int:
         """The same of a managed job.

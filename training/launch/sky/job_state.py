@@ -53,8 +53,14 @@ class JobState:
         except Exception as error:  # noqa: BLE001 - SkyPilot passes on what its connections raise
             self.log(f"the log was interrupted: {type(error).__name__}: {lines_of(error)[0]}")
 
-    def ended(self, cluster: str, job: int) -> bool:
+    def ended(self, cluster: str, job: int, lost: Callable[[], bool] = lambda: False) -> bool:
         """Whether SkyPilot has seen the end of a job, or of its cluster.
+
+        Args:
+            cluster: SkyPilot's name of the cluster.
+            job: the job's number.
+            lost: whether pods of the cluster are lost. SkyPilot then has no state of the job, and without the
+                first pod it never deletes the others by itself.
 
         Raises:
             UnreachableError: SkyPilot does not answer.
@@ -66,6 +72,10 @@ class JobState:
             except Exception as error:
                 if type(error).__name__ == "ClusterDoesNotExist":
                     return True
+                if type(error).__name__ == "ClusterNotUpError" and lost():
+                    self.wait(POLL_S)
+                    if lost():
+                        return True
                 raise
             status = next(iter(statuses.values()), None)
             return status is None or bool(status.is_terminal())

@@ -101,6 +101,10 @@ class ClusterPods:
         """Whether a cluster that outlives its runs has all its pods, and none of them runs a task."""
         return idle(self.contexts, self.selector, nodes)
 
+    def lost(self, nodes: int) -> bool:
+        """Whether fewer pods than that run. Only asked once all of them have run."""
+        return lost(self.contexts, self.selector, nodes)
+
     def report(self) -> Place:
         """Report what the pods wait for when it changes; where they are."""
         pods = live_pods(self.contexts, self.selector) or []
@@ -156,6 +160,15 @@ def idle(contexts: Mapping[str, str], selector: str, nodes: int) -> bool:
         cluster = connect(context, "", "", contexts[context])
         return IDLE in cluster.execute(str(head["metadata"]["name"]), SKY_CONTAINER, ["bash", "-c", ASK_IDLE])
     return False
+
+
+def lost(contexts: Mapping[str, str], selector: str, nodes: int) -> bool:
+    """Whether fewer pods than that run. False if it is not certain, because a cluster does not answer."""
+    answers = [live_pods({context: namespace}, selector) for context, namespace in contexts.items()]
+    pods = [pod for found in answers for _, pod in found or []]
+    if not pods and None in answers:
+        return False
+    return len([each for each in pods if each["status"]["phase"] == "Running"]) < nodes
 
 
 SETUP_FAILED = re.compile(r"Error: setup step '([\w-]+)' failed")

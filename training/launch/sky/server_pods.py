@@ -34,6 +34,10 @@ class ServerPods:
         """Not known here: SkyPilot says it."""
         return False
 
+    def lost(self, nodes: int) -> bool:  # noqa: ARG002 - as for pods that this machine sees
+        """Not known here."""
+        return False
+
     def report(self) -> Place:
         """Report what the pods wait for when it changes; where they are, as far as the server says it."""
         reason = self._reason()
