@@ -247,6 +247,26 @@ def test_a_stop_of_a_run_that_has_ended_deletes_its_pods_and_asks_nobody(
     assert sky.calls[-1] == ("down", "tf-night")
 
 
+class ClusterNotUpError(RuntimeError):
+    """Has the name of SkyPilot's own error."""
+
+
+@pytest.mark.parametrize("reached", [False, True], ids=["no pods yet", "some pods"])
+def test_a_stop_of_a_run_that_has_no_job_yet_ends_its_launch(
+    controlled: Callable[..., SkyControl], monkeypatch: pytest.MonkeyPatch, reached: bool
+) -> None:
+    """Deleting its pods alone would let SkyPilot continue elsewhere."""
+
+    class Starting(Sky):
+        def queue(self, cluster_name: str, **_: Any) -> str:
+            raise ClusterNotUpError("Getting job queue: skipped for cluster 'tf-night' (status: INIT).")
+
+    monkeypatch.setattr(module, "delete_pods", lambda *_: reached)
+    sky = Starting([])
+    assert controlled(sky).stop(now=True, within_s=1, report=lambda _: None) == "ended at once"
+    assert sky.calls[-1] == ("down", "tf-night")
+
+
 def test_pods_that_cannot_be_reached_are_left_to_skypilot_and_named(
     controlled: Callable[..., SkyControl],
 ) -> None:

@@ -123,9 +123,9 @@ class SkyControl(RunControl):
             return None
         if self.managed:
             return 0 if self._job_ids(sky) else None
+        if not self._has_cluster(sky):
+            return None
         try:
-            if not any(sky.get(sky.status(cluster_names=[self.cluster]))):
-                return None
             records = sky.get(sky.queue(self.cluster, all_users=True))
         except Exception as error:
             if not is_refusal(error):
@@ -147,6 +147,15 @@ class SkyControl(RunControl):
 
         messages_to_stderr()
         return sky
+
+    def _has_cluster(self, sky: Any) -> bool:
+        """Whether SkyPilot has its cluster, up or not; False if SkyPilot is not reached."""
+        try:
+            return any(sky.get(sky.status(cluster_names=[self.cluster])))
+        except Exception as error:
+            if not is_refusal(error):
+                raise
+            return False
 
     def _job_ids(self, sky: Any) -> list[int]:
         """The numbers of its managed jobs that have not ended; none if SkyPilot is not reached."""
@@ -206,14 +215,15 @@ class SkyControl(RunControl):
             # By number: SkyPilot looks up a name among the jobs of all users.
             command = f"sky jobs cancel {' '.join(map(str, found))}"
             return self._wait_for(sky, lambda: jobs.cancel(job_ids=found), command)
-        if sky is not None and not self.managed and self._job is not None:
-            job = self._job
-            if self.kept:
-                command = f"sky cancel {self.cluster} {job}"
-                return self._wait_for(sky, lambda: sky.cancel(self.cluster, job_ids=[job]), command)
+        if sky is not None and self.kept and (job := self._job) is not None:
+            command = f"sky cancel {self.cluster} {job}"
+            return self._wait_for(sky, lambda: sky.cancel(self.cluster, job_ids=[job]), command)
+        if self.managed or self.kept:
+            return False
+        if sky is not None and self._has_cluster(sky):
+            # Also while SkyPilot looks for pods and has no job yet: `down` ends the launch.
             return self._wait_for(sky, lambda: sky.down(self.cluster), f"sky down {self.cluster}")
-        alone = not self.managed and not self.kept
-        return alone and delete_pods(self.contexts, self.selector)
+        return delete_pods(self.contexts, self.selector)
 
     def _wait_for(self, sky: Any, request: Callable[[], Any], command: str) -> bool:
         """Wait for a request, which is that of `command`, with a limit.
