@@ -1,4 +1,4 @@
-"""A service on KubeRay (`trainfleet serve --on kuberay`) beside the training of its model."""
+"""A service on KubeRay (`trainfleet serve --on kuberay`) and the training of its model."""
 
 from __future__ import annotations
 
