@@ -7,6 +7,7 @@ changes objects as controllers do. tests/cluster runs against a real cluster.
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -47,6 +48,7 @@ class FakeApi:
         self.asked: list[tuple[str, str]] = []
         self.address = ""
         self._one_at_a_time = threading.Lock()
+        self._uids = itertools.count(1)
         self.tokens: set[str] | None = None
         """Those that are accepted; None: any."""
         self.allowed = True
@@ -77,7 +79,7 @@ class FakeApi:
                 **body,
                 "metadata": {
                     **body["metadata"],
-                    "uid": f"uid-{len(self.objects)}",
+                    "uid": f"uid-{next(self._uids)}",
                     "creationTimestamp": "2026-01-01T00:00:00Z",
                 },
             }
@@ -85,15 +87,23 @@ class FakeApi:
                 self.objects[path] = made
             return 201, json.dumps(made).encode()
         if method == "DELETE":
-            return (200, b"{}") if self.objects.pop(path, None) else _refused(404, "not found")
+            return self._delete(path, (body or {}).get("preconditions", {}).get("uid"))
         if path in self.objects:
-            return 200, json.dumps(self.objects[path]).encode()
+            return 200, json.dumps(_with_uid(self.objects[path])).encode()
         if path.rpartition("/")[2] in ("pods", "events", "rayjobs", "workloads"):
             found = [value for key, value in self.objects.items() if key.startswith(f"{path}/")]
             job = unquote(url.query).partition("job-name=")[2].partition("&")[0]
             items = [each for each in found if not job or _job_of(each) in ("", job)]
             return 200, json.dumps({"items": [_with_uid(each) for each in items]}).encode()
         return _refused(404, f"{path} not found")
+
+    def _delete(self, path: str, uid: str | None) -> tuple[int, bytes]:
+        if path not in self.objects:
+            return _refused(404, "not found")
+        if uid not in (None, _with_uid(self.objects[path])["metadata"]["uid"]):
+            return _refused(409, f"Precondition failed: UID in precondition: {uid}", "Conflict")
+        del self.objects[path]
+        return 200, b"{}"
 
     def kubeconfig(self, file: Path) -> Path:
         """A kubeconfig whose context `fake` is this server."""
@@ -122,9 +132,9 @@ def _job_of(pod: dict[str, Any]) -> str:
     return str(pod["metadata"].get("labels", {}).get("job-name", ""))
 
 
-def _refused(status: int, message: str) -> tuple[int, bytes]:
+def _refused(status: int, message: str, reason: str = "") -> tuple[int, bytes]:
     return status, json.dumps(
-        {"kind": "Status", "reason": STATUS.get(status, ""), "message": message, "code": status}
+        {"kind": "Status", "reason": reason or STATUS.get(status, ""), "message": message, "code": status}
     ).encode()
 
 

@@ -232,20 +232,22 @@ def test_a_queue_is_reported_and_its_time_does_not_count(
 def test_following_a_run_of_another_launch_never_deletes_it(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    follower(monkeypatch)[0]._create()
+    launched, _ = follower(monkeypatch)
+    launched._create()
+    one = launched.spec.launch
     stuck = {"reason": "InvalidImageName", "message": "couldn't parse image"}
     api.on_request = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
-    slow, output = follower(monkeypatch, attach=True, launch="one", within_s=0.0)
+    slow, output = follower(monkeypatch, attach=True, launch=one, within_s=0.0)
     monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
     monkeypatch.setattr(slow, "_reject_hopeless", lambda _: (tmp_path / "detach").touch())
     assert exit_code(slow.run, output) == 0, "the time limit is that of the launch"
     assert output.of("detached")
     (tmp_path / "detach").unlink()
     api.objects[f"{PODS}/head"] = pod("head", "head", waiting=stuck)
-    failed, output = follower(monkeypatch, attach=True, launch="one")
+    failed, output = follower(monkeypatch, attach=True, launch=one)
     assert exit_code(failed.run, output) == 2
     (tmp_path / "stop").touch()
-    stopped, output = follower(monkeypatch, attach=True, launch="one")
+    stopped, output = follower(monkeypatch, attach=True, launch=one)
     assert exit_code(stopped.run, output) == 130
     assert JOB in api.objects
 

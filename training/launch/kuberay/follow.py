@@ -16,6 +16,7 @@ from trainfleet.training.launch.kuberay import long_lived
 from trainfleet.training.launch.kuberay.admission import Admission
 from trainfleet.training.launch.kuberay.checks import ENDED, explain, is_handled, state_of
 from trainfleet.training.launch.kuberay.messages import KubeRaySpec
+from trainfleet.training.launch.kuberay.own_job import delete_job, own_job
 from trainfleet.training.launch.kuberay.pod_log import PodLog
 from trainfleet.training.launch.kuberay.pods import LAUNCH_LABEL
 from trainfleet.training.launch.kuberay.stop_request import ask_ranks
@@ -107,8 +108,9 @@ class Follower:
             if state_of(existing) not in ENDED:
                 problem = Problem(self.job, "another launch started it", "trainfleet runs attach")
                 raise InputError("this run is already in progress", [problem])
-            self.cluster.delete("RayJob", self.job)
-            self._await_deletion()
+            uid = str(existing["metadata"]["uid"])
+            delete_job(self.cluster, self.job, uid)
+            self._await_deletion(uid)
         owner: dict[str, Any] | None = None
         try:
             if self.spec.cluster_objects:
@@ -133,9 +135,9 @@ class Follower:
                 raise
             self.note("no disruption budget: a drain may evict several pods of the run at once")
 
-    def _await_deletion(self) -> None:
+    def _await_deletion(self, uid: str) -> None:
         deadline = time.monotonic() + self.timeouts.deletion_s
-        while self.cluster.get("RayJob", self.job) is not None:
+        while (job := self.cluster.get("RayJob", self.job)) is not None and job["metadata"]["uid"] == uid:
             if time.monotonic() > deadline:
                 raise TrainfleetError(
                     f"the RayJob {self.job} of an earlier run is not deleted; is KubeRay's operator running?"
@@ -167,15 +169,19 @@ class Follower:
             if self.result is not None and self.log.ended:
                 return self._end({})
             if time.monotonic() >= next_poll:
-                job = retry_unreachable(lambda: self.cluster.get("RayJob", self.job), self.note)
+                job = retry_unreachable(self._own_job, self.note)
                 if job is None and self.result is None:
                     what = "is no longer in the cluster; somebody deleted it"
-                    raise TrainfleetError("the run was deleted", [Problem(self.job, what, "launch it again")])
+                    fix = "launch it again; `trainfleet runs attach` follows another launch of it"
+                    raise TrainfleetError("the run was deleted", [Problem(self.job, what, fix)])
                 if job is None or state_of(job) in ENDED:  # `runs stop` deletes a run that has saved
                     return self._end(job or {})
                 self._poll(job)
                 next_poll = time.monotonic() + self.timeouts.poll_s * (3 if self.stepped else 1)
             time.sleep(TICK_S)
+
+    def _own_job(self) -> dict[str, Any] | None:
+        return own_job(self.cluster, self.job, self.spec.launch)
 
     def _read_log(self) -> None:
         for line in self.log.drain():
@@ -349,7 +355,8 @@ class Follower:
         if self.spec.attach:
             return
         try:
-            self.cluster.delete("RayJob", self.job)
+            if (job := self._own_job()) is not None:
+                delete_job(self.cluster, self.job, job["metadata"]["uid"])
         except ApiError as error:
             what = f"the RayJob {self.job} is not deleted: {error.message}; then `trainfleet runs stop`"
             self.sink.send("warning", text=what)

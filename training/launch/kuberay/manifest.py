@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from trainfleet.training.launch.kuberay.own_job import LAUNCH_ANNOTATION
 from trainfleet.training.launch.kuberay.pods import (
     Document,
     driver_pod,
@@ -148,7 +149,7 @@ def ray_job(run: RunSpec) -> Document:
             "annotations": {
                 "trainfleet.io/storage": run.recipe.home_url(),
                 "trainfleet.io/owner": run.owner,
-                "trainfleet.io/launch": run.launch,
+                LAUNCH_ANNOTATION: run.launch,
             },
         },
         "spec": spec,

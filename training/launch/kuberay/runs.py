@@ -13,6 +13,7 @@ from typing import Any
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.suggestions import did_you_mean
 from trainfleet.training.launch.kuberay.checks import ENDED, state_of
+from trainfleet.training.launch.kuberay.own_job import delete_job, launch_of
 from trainfleet.training.launch.kuberay.pod_log import CONTAINER
 from trainfleet.training.launch.kuberay.pods import LAUNCH_LABEL
 from trainfleet.training.launch.kuberay.run_spec import job_name
@@ -54,6 +55,8 @@ class ClusterRun:
     shared: bool
     """Whether that Ray cluster outlives the run."""
     message: str
+    uid: str
+    """Of the RayJob."""
     owner: str = ""
 
     def info(self) -> RunInfo:
@@ -105,12 +108,19 @@ def _read(job: dict[str, Any]) -> ClusterRun:
         state=state,
         since=metadata.get("creationTimestamp", ""),
         storage=annotations.get("trainfleet.io/storage", ""),
-        launch=annotations.get("trainfleet.io/launch", ""),
+        launch=launch_of(job),
         ray_cluster=str(status.get("rayClusterName") or selected),
         shared=bool(selected),
         message=str(status.get("message") or "").strip(),
+        uid=str(metadata["uid"]),
         owner=annotations.get("trainfleet.io/owner", ""),
     )
+
+
+def _current(cluster: Cluster, run: ClusterRun) -> dict[str, Any] | None:
+    """The RayJob as it is now; None if it is gone, or if one of another launch has replaced it."""
+    job = cluster.get("RayJob", run.job)
+    return job if job is not None and job["metadata"]["uid"] == run.uid else None
 
 
 def recipe_of(cluster: Cluster, run: ClusterRun) -> str:
@@ -143,7 +153,7 @@ def lines(cluster: Cluster, run: ClusterRun, *, follow: bool) -> Iterator[Line]:
     """
     once, last, any_line = Once(), "", False
     while True:
-        job = cluster.get("RayJob", run.job)
+        job = _current(cluster, run)
         ended = job is None or state_of(job) in ENDED
         pods = sorted(
             _submitters(cluster, run), key=lambda pod: str(pod["metadata"].get("creationTimestamp"))
@@ -188,14 +198,14 @@ def stop(
                 if _await_end(cluster, run, within_s)
                 else f"did not end within {within_s:.0f} s, and was ended at its newest checkpoint"
             )
-    cluster.delete("RayJob", run.job)
+    delete_job(cluster, run.job, run.uid)
     return how
 
 
 def _await_end(cluster: Cluster, run: ClusterRun, within_s: float) -> bool:
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
-        job = cluster.get("RayJob", run.job)
+        job = _current(cluster, run)
         if (
             job is None
             or state_of(job) in ENDED
