@@ -102,6 +102,13 @@ def state_of(job: dict[str, Any]) -> str:
     return str(job.get("status", {}).get("jobDeploymentStatus") or "")
 
 
+def known_to_ray(job: dict[str, Any]) -> bool:
+    """Whether Ray has the job. KubeRay submits it once all pods of its cluster are ready, and clears its
+    status when a queue suspends the run.
+    """
+    return bool(job.get("status", {}).get("jobStatus"))
+
+
 def _required(run: RunSpec) -> list[PlatformObject]:
     """What the run's pods refer to."""
     found = platform_objects(run.outputs, run.secrets)

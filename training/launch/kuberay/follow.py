@@ -14,7 +14,7 @@ from typing import Any
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.launch.kuberay import long_lived
 from trainfleet.training.launch.kuberay.admission import Admission
-from trainfleet.training.launch.kuberay.checks import ENDED, explain, is_handled, state_of
+from trainfleet.training.launch.kuberay.checks import ENDED, explain, is_handled, known_to_ray, state_of
 from trainfleet.training.launch.kuberay.messages import KubeRaySpec
 from trainfleet.training.launch.kuberay.own_job import delete_job, own_job
 from trainfleet.training.launch.kuberay.pod_log import PodLog
@@ -227,11 +227,15 @@ class Follower:
         waited = time.monotonic() - self._began
         if not is_handled(job) and waited > OPERATOR_TIMEOUT_S:
             raise self._no_operator()
+        in_ray = queued is None and known_to_ray(job)
         text = self._why_waiting(queued, pods, submitters) or self._phase(job)
+        if in_ray and self.log.rejected:
+            text = f"the run continues, but its log cannot be read: {self.log.rejected}"
         self.note(text)
         self._restarts = {pod["metadata"]["name"]: pod_diagnostics.restarts(pod) for pod in pods}
         self._reject_hopeless([*pods, *submitters])
-        if waited_for_machines > self.spec.within_s and not self.started and not self.spec.attach:
+        waits = not self.started and not in_ray and not self.spec.attach
+        if waits and waited_for_machines > self.spec.within_s:
             fix = "--within MINUTES waits longer; --pool NAME tries another pool"
             problem = Problem(self.spec.tried, f"after {duration(waited_for_machines)}: {text}", fix)
             raise TrainfleetError("the run did not get its machines in time", [problem])
@@ -316,7 +320,7 @@ class Follower:
 
     def _stop(self) -> None:
         """Ask every rank to save and end; a run that has not started is deleted."""
-        if not self.stepped:
+        if not self.stepped and not self.log.rejected:
             raise Stopped
         if not self.stop_sent:
             self.stop_sent = True

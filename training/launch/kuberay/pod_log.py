@@ -22,6 +22,8 @@ class PodLog:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.ended = False
+        self.rejected = ""
+        """Why the log could not be read at the last attempt, if the API server or the kubelet rejected it."""
         self._queue: queue.SimpleQueue[Line] = queue.SimpleQueue()
         self._once = Once()
         self._newest = ""
@@ -66,6 +68,7 @@ class PodLog:
                 for when, text in self.cluster.log(
                     pod, CONTAINER, follow=not completed, since=whole_seconds(last)
                 ):
+                    self.rejected = ""
                     # A message of the kubelet, for example that the container is gone, has no time.
                     if when <= last or not TIMESTAMP.match(when):
                         continue
@@ -75,6 +78,8 @@ class PodLog:
             except ApiError as error:
                 if error.status == 404:
                     break
+                # 0: the connection was lost, 400: the container has not started.
+                self.rejected = error.message if error.status not in (0, 400) else ""
             if completed:
                 break
             self._closed.wait(RETRY_S)
