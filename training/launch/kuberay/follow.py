@@ -77,12 +77,11 @@ class Follower:
             if self.spec.check is not None:
                 check_workload(self.cluster, self.spec.check, self.note, print_line)
             self._create()
-        if self.spec.detach:
-            self._await_operator()
-            self.spec.detached.send(self.sink)
-            return 0
-        self.note(f"submitted as RayJob {self.cluster.namespace}/{self.job} in {self.cluster.name}")
         try:
+            if self.spec.detach:
+                self._await_operator()
+                raise _DetachedError
+            self.note(f"submitted as RayJob {self.cluster.namespace}/{self.job} in {self.cluster.name}")
             return self._follow()
         except _DetachedError:
             self.log.close()
@@ -125,6 +124,9 @@ class Follower:
             if owner is not None:
                 self._clean_up()
             raise explain(error, self.cluster) from error
+        except Stopped:
+            self._clean_up()
+            raise
 
     def _apply(self, document: dict[str, Any]) -> None:
         """Apply an object. A launcher may lack the right to budgets on a platform that is older than them."""
@@ -146,10 +148,18 @@ class Follower:
 
     def _await_operator(self) -> None:
         """Wait until an operator handles the run, so that none is left behind that never starts."""
+
+        def unless_stopped() -> dict[str, Any] | None:
+            if stop_requested():
+                raise Stopped
+            return self._own_job()
+
         deadline = time.monotonic() + OPERATOR_TIMEOUT_S
-        while not is_handled(self.cluster.get("RayJob", self.job) or {}):
+        while True:
+            job = retry_unreachable(unless_stopped, self.note)
+            if job is not None and is_handled(job):
+                return
             if time.monotonic() > deadline:
-                self._clean_up()
                 raise self._no_operator()
             time.sleep(POLL_S)
 

@@ -19,7 +19,13 @@ from trainfleet.training.launch.kuberay.pods import LAUNCH_LABEL
 from trainfleet.training.launch.kuberay.run_spec import job_name
 from trainfleet.training.launch.kuberay.stop_request import ask_ranks
 from trainfleet.training.launch.remote import pod_diagnostics
-from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster
+from trainfleet.training.launch.remote.kubernetes import (
+    RETRY_FOR_S,
+    ApiError,
+    Cluster,
+    Result,
+    retry_unreachable,
+)
 from trainfleet.training.launch.remote.log_stream import Line, Once, parse
 from trainfleet.training.launch.remote.ray_job import JOB_FILE, RECIPE_FILE, RayJob
 from trainfleet.training.runs.listing import RunInfo
@@ -146,30 +152,34 @@ def code_of(cluster: Cluster, run: ClusterRun) -> str | None:
 
 
 def lines(cluster: Cluster, run: ClusterRun, *, follow: bool) -> Iterator[Line]:
-    """A run's log lines; with `follow`, those until its end too.
+    """A run's log lines; with `follow`, those until its end too, also while the cluster does not answer.
 
     Raises:
+        ApiError: the cluster rejects a call, or with `follow` does not answer for RETRY_FOR_S.
         TrainfleetError: it has printed nothing yet.
     """
     once, last, any_line = Once(), "", False
+    away_since: float | None = None
     while True:
-        job = _current(cluster, run)
-        ended = job is None or state_of(job) in ENDED
-        pods = sorted(
-            _submitters(cluster, run), key=lambda pod: str(pod["metadata"].get("creationTimestamp"))
-        )
-        for pod in pods:
-            try:
-                for when, text in cluster.log(
-                    pod["metadata"]["name"], CONTAINER, follow=follow and not ended and pod is pods[-1]
-                ):
-                    line = parse(text)
-                    if when > last and once(line):
-                        last, any_line = when, True
-                        yield line
-            except ApiError as error:
-                if error.status not in (0, 400, 404):
-                    raise
+        try:
+            job = _current(cluster, run)
+            ended = job is None or state_of(job) in ENDED
+            for when, text in _printed(cluster, run, follow=follow and not ended):
+                away_since, line = None, parse(text)
+                if when > last and once(line):
+                    last, any_line = when, True
+                    yield line
+        except ApiError as error:
+            now = time.monotonic()
+            if not follow or not error.passes or now - (away_since or now) > RETRY_FOR_S:
+                raise
+            if away_since is None:
+                text = f"the cluster does not answer ({error.message}); the run continues there; retrying"
+                yield {"kind": "note", "text": text}
+            away_since = away_since or now
+            time.sleep(POLL_S)
+            continue
+        away_since = None
         if not follow or ended:
             if not any_line:
                 raise TrainfleetError(
@@ -180,6 +190,17 @@ def lines(cluster: Cluster, run: ClusterRun, *, follow: bool) -> Iterator[Line]:
         time.sleep(POLL_S)
 
 
+def _printed(cluster: Cluster, run: ClusterRun, *, follow: bool) -> Iterator[tuple[str, str]]:
+    """The lines of the run's submitters, with their times; with `follow`, those until the newest one ends."""
+    pods = sorted(_submitters(cluster, run), key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
+    for pod in pods:
+        try:
+            yield from cluster.log(pod["metadata"]["name"], CONTAINER, follow=follow and pod is pods[-1])
+        except ApiError as error:
+            if error.status not in (0, 400, 404):
+                raise
+
+
 def _submitters(cluster: Cluster, run: ClusterRun) -> list[dict[str, Any]]:
     return cluster.items("Pod", f"{LAUNCH_LABEL}={run.launch}")
 
@@ -188,32 +209,34 @@ def stop(
     cluster: Cluster, run: ClusterRun, *, now: bool, within_s: float, report: Callable[[str], Any]
 ) -> str:
     """Stop a run after a last checkpoint, or at once with `now`, and delete it. Returns how it ended."""
+
+    def persistently(call: Callable[[], Result]) -> Result:
+        return retry_unreachable(call, lambda text: report(f"is still to be stopped: {text}"))
+
     how = "had already ended" if run.state in ("finished", "failed") else "ended at once"
     if not now and run.state == "running":
-        pods = cluster.items("Pod", f"ray.io/cluster={run.ray_cluster}") if run.ray_cluster else []
+        pods = persistently(lambda: _ray_pods(cluster, run))
         if ask_ranks(cluster, pods, run.launch):
             report("is asked to save and end")
-            how = (
-                "saved and ended"
-                if _await_end(cluster, run, within_s)
-                else f"did not end within {within_s:.0f} s, and was ended at its newest checkpoint"
-            )
-    delete_job(cluster, run.job, run.uid)
+            deadline = time.monotonic() + within_s
+            saved = persistently(lambda: _has_ended(cluster, run))
+            while not saved and time.monotonic() < deadline:
+                time.sleep(POLL_S)
+                saved = persistently(lambda: _has_ended(cluster, run))
+            late = f"did not end within {within_s:.0f} s, and was ended at its newest checkpoint"
+            how = "saved and ended" if saved else late
+    persistently(lambda: delete_job(cluster, run.job, run.uid))
     return how
 
 
-def _await_end(cluster: Cluster, run: ClusterRun, within_s: float) -> bool:
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        job = _current(cluster, run)
-        if (
-            job is None
-            or state_of(job) in ENDED
-            or str(job.get("status", {}).get("jobStatus")) in ("SUCCEEDED", "FAILED", "STOPPED")
-        ):
-            return True
-        time.sleep(POLL_S)
-    return False
+def _ray_pods(cluster: Cluster, run: ClusterRun) -> list[dict[str, Any]]:
+    return cluster.items("Pod", f"ray.io/cluster={run.ray_cluster}") if run.ray_cluster else []
+
+
+def _has_ended(cluster: Cluster, run: ClusterRun) -> bool:
+    job = _current(cluster, run)
+    ended = ("SUCCEEDED", "FAILED", "STOPPED")
+    return job is None or state_of(job) in ENDED or job.get("status", {}).get("jobStatus") in ended
 
 
 def head_of(cluster: Cluster, name: str | None) -> tuple[str, str]:

@@ -45,11 +45,13 @@ class ApiError(TrainfleetError):
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         self.status, self.reason, self.message = status, reason, message
-        super().__init__(
-            f"the cluster rejected the call: {message}"
-            if status
-            else f"the cluster cannot be reached: {message}"
-        )
+        what = "rejected the call" if status else "cannot be reached"
+        super().__init__(f"the cluster {what}: {message}")
+
+    @property
+    def passes(self) -> bool:
+        """Whether the same call may succeed later: the API server is away, or the user logs in again."""
+        return self.status in RETRIED or self.status >= 500
 
 
 class Cluster:
@@ -383,7 +385,7 @@ def retry_unreachable(
         try:
             result = call()
         except ApiError as error:
-            if not (error.status in RETRIED or error.status >= 500) or time.monotonic() > deadline:
+            if not error.passes or time.monotonic() > deadline:
                 raise
             if not notified:
                 ended = error.status == 401
