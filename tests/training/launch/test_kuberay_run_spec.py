@@ -82,6 +82,35 @@ def test_an_impossible_launch_is_rejected_before_any_request(case: str) -> None:
         )
 
 
+FOLLOWED = {
+    "a variable that only --from-secret had": {"overrides": ["notifications.slack=SLACK_URL"]},
+    "a price that only --pool had": {
+        "overrides": ["limits.max_usd=5"],
+        "platform": outputs(pools=[pool("cpu", per_node=1, gpu_memory_gib=0.0)]),
+    },
+    "a store that is forwarded to this machine": {"env": {"TRAINFLEET_S3_ENDPOINT": "http://127.0.0.1:9000"}},
+    "a CA that is not on this machine": {"env": {"AWS_CA_BUNDLE": "nowhere.pem"}},
+    "a platform that has become smaller": {
+        "overrides": ["scaling.use_gpu=true", "scaling.workers=64", "batch.global_batch=256"]
+    },
+}
+
+
+@pytest.mark.parametrize("case", sorted(FOLLOWED))
+def test_a_run_that_is_there_is_followed_with_what_would_reject_its_launch(case: str) -> None:
+    given = dict(FOLLOWED[case])
+    overrides = given.pop("overrides", [])
+    with pytest.raises(InputError, match="cannot run this as requested"):
+        run_spec(*overrides, **given)
+    run = run_spec(*overrides, **given, attach=True, launch="one", image="as-launched")
+    assert (run.launch, run.job) == ("one", "tf-lm-tiny")
+
+
+def test_the_cluster_of_a_run_that_is_followed_is_checked() -> None:
+    with pytest.raises(InputError, match="--namespace"):
+        run_spec(context="kind", attach=True, launch="one", image="as-launched")
+
+
 def test_without_a_cluster_the_options_that_name_one_are_reported() -> None:
     recipe = load_recipe("lm-tiny", ["storage=s3://prod-runs/runs"])
     with pytest.raises(InputError, match="--stack"):

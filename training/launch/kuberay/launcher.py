@@ -113,8 +113,8 @@ class KubeRay(Launcher[KubeRayOptions]):
             pods=run.ray_pods - 1,
             queue=run.outputs.queue,
             tried=", ".join(filter(None, [run.outputs.name or run.context or "", pool])),
-            cluster_objects=cluster_objects(run),
-            objects=objects_of_run(run),
+            cluster_objects=[] if options.attach else cluster_objects(run),
+            objects=[] if options.attach else objects_of_run(run),
             check=workload_check(
                 checked_run(run), "never" if run.cluster or options.attach else options.workload_check
             ),

@@ -132,10 +132,10 @@ def resolve(
     `serving`: for `trainfleet serve`, which keeps Ray's control store in Redis where the platform has one.
 
     Raises:
-        InputError: everything that is missing or does not fit, at once.
+        InputError: everything that is missing or does not fit, at once. The pods of a run that a launch only
+            follows exist, so that nothing of them is checked.
     """
     outputs, problems = _outputs(target, options)
-    problems += unreachable(recipe.storage, env)
     pool, pool_problems = choose_pool(
         recipe, outputs, options.pool, lambda each: not _oversized(recipe, each)
     )
@@ -143,13 +143,22 @@ def resolve(
     per_pod = workers_per_machine(recipe, pool)
     pods = -(-recipe.scaling.workers // per_pod)
     gpus = per_pod if recipe.scaling.use_gpu else 0
-    problems += [*pool_problems, *too_many_nodes(recipe, pool), *_oversized(recipe, pool), *ca_problems]
     price = usd_per_hour(pool, pods)
-    problems += _unreported(recipe, outputs, options)
-    problems += unpriced(recipe, price, f"pool {pool.name}" if pool else "nodes without a pool")
     priority, priority_problems = choose_priority(outputs.priority_classes, options.priority)
     store, store_problems = gcs_store(options, outputs, default=serving)
-    problems += [*_fabric_problems(pool, gpus, pods), *priority_problems, *store_problems]
+    if not options.attach:
+        problems += [
+            *unreachable(recipe.storage, env),
+            *pool_problems,
+            *too_many_nodes(recipe, pool),
+            *_oversized(recipe, pool),
+            *ca_problems,
+            *_unreported(recipe, outputs, options),
+            *unpriced(recipe, price, f"pool {pool.name}" if pool else "nodes without a pool"),
+            *_fabric_problems(pool, gpus, pods),
+            *priority_problems,
+            *store_problems,
+        ]
     if problems:
         raise InputError("the cluster cannot run this as requested", problems)
     return RunSpec(
