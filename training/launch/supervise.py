@@ -288,10 +288,11 @@ class _Launch:
         return process.Reaction.CONTINUE if answer == "" else self._stop(work)
 
     def _stop(self, work: Path) -> process.Reaction:
-        if not self.reported.stepped and not self.launcher.remote:
+        saves = self.reported.stepped and not self.target.request.job
+        if not saves and not self.launcher.remote:
             return process.Reaction.END_NOW
         (work / "stop").touch()
-        what = "saving a checkpoint first" if self.reported.stepped else "deleting what was started"
+        what = "saving a checkpoint first" if saves else "deleting what was started"
         self._show({"kind": "warning", "text": f"stopping: {what} (Ctrl-C again ends at once)"})
         return process.Reaction.END_SOON
 

@@ -127,10 +127,12 @@ def run_spec(
     return resolve(recipe, target, KubeRay().options(target), env or {})
 
 
-def launch(*overrides: str, platform: PlatformOutputs | None = None, **options: Any) -> tuple[Recipe, Target]:
+def launch(
+    *overrides: str, platform: PlatformOutputs | None = None, job: str = "", **options: Any
+) -> tuple[Recipe, Target]:
     """A recipe and the target of its launch."""
     recipe = load_recipe("lm-tiny", ["storage=s3://prod-runs/runs", *overrides])
     found = (NamedPlatform(platform or outputs(), Path("outputs.json")),)
     platforms = found if options.get("context") is None else ()
-    request = Request("lm-tiny", on="kuberay", options=KubeRayOptions(**options))
+    request = Request("lm-tiny", on="kuberay", job=job, options=KubeRayOptions(**options))
     return recipe, Target(request, platforms, Path("runs/lm-tiny"))

@@ -50,6 +50,24 @@ def test_a_run_that_is_asked_to_stop_ends_after_its_save(
     assert JOB not in api.objects
 
 
+def test_a_job_that_saves_nothing_is_deleted_at_once(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
+    monkeypatch.setattr(follow, "ask_ranks", lambda *_: pytest.fail("there is nothing to save"))
+    api.on_request = lambda api: status(api, jobDeploymentStatus="Running", rayClusterName="rc")
+    found, output = follower(monkeypatch, job="{}")
+
+    def drain() -> list[Any]:
+        (tmp_path / "stop").touch()
+        return LOG[:2]
+
+    monkeypatch.setattr(found.log, "drain", drain)
+    assert exit_code(found.run, output) == STOPPED
+    assert output.of("step")
+    assert JOB not in api.objects
+
+
 def test_sigterm_within_a_call_of_the_api_deletes_the_run(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,27 @@ def test_a_stop_deletes_the_run(api: FakeApi) -> None:
     assert JOB not in api.objects
 
 
+@pytest.mark.parametrize("job", ["", "{}"], ids=["training", "evaluation"])
+def test_a_stop_asks_the_ranks_of_a_training_only(
+    job: str, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(*_: object) -> int:
+        asked.append(True)
+        return 0
+
+    asked: list[bool] = []
+    monkeypatch.setattr(runs, "ask_ranks", ask)
+    api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny"}, "status": {"jobDeploymentStatus": "Running"}}
+    ray_job = RayJob(entrypoint="python", env={"TRAINFLEET_JOB": job} if job else {}, metadata={})
+    api.objects[JOB.replace(JOBS, MAPS)] = {
+        "metadata": {"name": "tf-lm-tiny"},
+        "data": {"job.json": ray_job.model_dump_json()},
+    }
+    cluster = cluster_of(api)
+    how = runs.stop(cluster, runs.find(cluster, "lm-tiny"), now=False, within_s=1, report=print)
+    assert (how, asked) == ("ended at once", [] if job else [True])
+
+
 @pytest.mark.parametrize(
     ("named", "launch", "expected"),
     [

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -200,6 +201,15 @@ def test_a_stop_before_the_first_step_deletes_the_machines(
     run.create("stop")
     assert run.ended() == ["ray up", "ray down"]
     assert isinstance(run.error, Stopped)
+
+
+def test_only_a_training_is_waited_for_while_it_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    run = run_spec("aws", image="my/trainfleet:1")
+    specs = [_follower_spec(each, detach=False) for each in (run, replace(run, instead="{}"))]
+    assert [each.saves for each in specs] == [True, False]
 
 
 def test_what_is_paid_for_is_shown_before_the_machines_start(started: Callable[..., Started]) -> None:

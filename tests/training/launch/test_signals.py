@@ -9,11 +9,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.training.launch import launch_elsewhere
 from tests.training.launches import wait_for
+from trainfleet.process import Reaction
+from trainfleet.training.launch import supervise
 
 QUESTION = "Enter: continue ?"
 WAIT_S = 60
@@ -248,3 +251,25 @@ def test_ctrl_c_asks_what_to_do_with_the_run(
     one.asks(3)
     one.type(typed)
     assert one.ended() == ends, one.output()
+
+
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize("job", ["", "{}"], ids=["training", "evaluation"])
+def test_what_saves_nothing_is_not_waited_for(job: str, remote: bool, tmp_path: Path) -> None:
+    shown: list[str] = []
+    launch = SimpleNamespace(
+        reported=SimpleNamespace(stepped=True),
+        target=SimpleNamespace(request=SimpleNamespace(job=job)),
+        launcher=SimpleNamespace(remote=remote),
+        _show=lambda event: shown.append(event["text"]),
+    )
+    reaction = supervise._Launch._stop(launch, tmp_path)  # type: ignore[arg-type]
+    at_once = bool(job) and not remote
+    assert reaction is (Reaction.END_NOW if at_once else Reaction.END_SOON)
+    assert (tmp_path / "stop").exists() is not at_once
+    assert [each.partition(" (")[0] for each in shown] == {
+        ("", False): ["stopping: saving a checkpoint first"],
+        ("", True): ["stopping: saving a checkpoint first"],
+        ("{}", False): [],
+        ("{}", True): ["stopping: deleting what was started"],
+    }[job, remote]

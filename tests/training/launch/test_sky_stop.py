@@ -48,6 +48,27 @@ def test_a_stop_request_before_the_first_step_deletes_the_pods(
     assert reported[-1] == {"kind": "note", "text": "stopped before the first step; its pods are deleted"}
 
 
+def test_a_job_that_saves_nothing_has_its_pods_deleted_at_once(
+    reported: list[dict[str, Any]], stop: Path
+) -> None:
+    down = threading.Event()
+
+    class Stepping(FakeSky):
+        def tail_logs(self, name: str, job: int, follow: bool, output_stream: Any) -> int:
+            output_stream.write('{"kind": "step", "step": 1, "total": 2}\n')
+            stop.touch()
+            assert down.wait(60), "the pods were not deleted"
+            return 0
+
+        def down(self, name: str) -> str:
+            down.set()
+            return super().down(name)
+
+    with pytest.raises(Stopped):
+        driven(reported, Stepping(), saves=False).run()
+    assert "step" in [each["kind"] for each in reported]
+
+
 class Submitting(FakeSky):
     """SkyPilot's client that is asked to stop before the server has answered with a request."""
 

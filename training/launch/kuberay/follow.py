@@ -329,8 +329,8 @@ class Follower:
         return retry_unreachable(lambda: self.cluster.items(kind, selector, fields), self.note)
 
     def _stop(self) -> None:
-        """Ask every rank to save and end; a run that has not started is deleted."""
-        if not self.stepped and not self.log.rejected:
+        """Ask every rank to save and end; what has not started, or saves nothing, is deleted."""
+        if not self.spec.saves or (not self.stepped and not self.log.rejected):
             raise Stopped
         if not self.stop_sent:
             self.stop_sent = True

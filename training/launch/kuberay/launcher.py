@@ -103,6 +103,7 @@ class KubeRay(Launcher[KubeRayOptions]):
         return KubeRaySpec(
             detach=options.detach,
             within_s=run.within_s,
+            saves=not run.instead,
             context=run.context,
             kubeconfig=run.outputs.kubeconfig,
             kube_context=run.outputs.kube_context,

@@ -30,6 +30,7 @@ from trainfleet.training.launch.remote.log_stream import Line, Once, parse
 from trainfleet.training.launch.remote.ray_job import JOB_FILE, RECIPE_FILE, RayJob
 from trainfleet.training.runs.listing import RunInfo
 from trainfleet.training.runtime.code_archive import CODE
+from trainfleet.training.runtime.events import JOB
 
 SELECTOR = "app.kubernetes.io/managed-by=trainfleet"
 POLL_S = 1.0
@@ -146,9 +147,14 @@ def recipe_of(cluster: Cluster, run: ClusterRun) -> str:
 
 def code_of(cluster: Cluster, run: ClusterRun) -> str | None:
     """The URL of a run's code, if it was launched with code."""
+    return _variables(cluster, run).get(CODE)
+
+
+def _variables(cluster: Cluster, run: ClusterRun) -> dict[str, str]:
+    """What a launch sets for its ranks; empty if its ConfigMap is gone."""
     config = cluster.get("ConfigMap", run.job) or {}
     text = config.get("data", {}).get(JOB_FILE)
-    return RayJob.model_validate_json(text).env.get(CODE) if text else None
+    return dict(RayJob.model_validate_json(text).env) if text else {}
 
 
 def lines(cluster: Cluster, run: ClusterRun, *, follow: bool) -> Iterator[Line]:
@@ -208,13 +214,16 @@ def _submitters(cluster: Cluster, run: ClusterRun) -> list[dict[str, Any]]:
 def stop(
     cluster: Cluster, run: ClusterRun, *, now: bool, within_s: float, report: Callable[[str], Any]
 ) -> str:
-    """Stop a run after a last checkpoint, or at once with `now`, and delete it. Returns how it ended."""
+    """Stop a run after a last checkpoint, or at once with `now` or if it saves none, and delete it.
+
+    Returns how it ended.
+    """
 
     def persistently(call: Callable[[], Result]) -> Result:
         return retry_unreachable(call, lambda text: report(f"is still to be stopped: {text}"))
 
     how = "had already ended" if run.state in ("finished", "failed") else "ended at once"
-    if not now and run.state == "running":
+    if not now and run.state == "running" and not persistently(lambda: _variables(cluster, run)).get(JOB):
         pods = persistently(lambda: _ray_pods(cluster, run))
         if ask_ranks(cluster, pods, run.launch):
             report("is asked to save and end")

@@ -244,7 +244,7 @@ class Follower:
     def _check_stop_and_time(self, address: str = "") -> None:
         """Stop when it is requested, or when the machines do not come in time."""
         if stop_requested() and not self.stop_sent:
-            if not self.stepped:
+            if not self.stepped or not self.spec.saves:
                 raise Stopped
             self.stop_sent = True
             if not self._ask_ranks(address):

@@ -92,6 +92,7 @@ def _follower_spec(run: RunSpec, *, detach: bool) -> RayUpSpec:
     return RayUpSpec(
         detach=detach,
         within_s=run.within_s,
+        saves=not run.instead,
         file=str(file),
         name=run.name,
         cloud=run.cloud,

@@ -65,6 +65,8 @@ class FollowerSpec(Message):
     detach: bool
     within_s: float
     """How long the run may wait for its machines."""
+    saves: bool = True
+    """Whether a stopped run saves a checkpoint first; evaluation and inference do not."""
 
 
 Spec = TypeVar("Spec", bound=FollowerSpec)

@@ -340,7 +340,8 @@ class Follower:
                 self.send("warning", text=f"no pods within {within(self.spec)}: canceling the request")
             if late or (stop_requested() and not self.stopping):
                 self.stopping = True
-                if not self.stepped or not self.pods.ask_to_stop():
+                saves = self.stepped and self.spec.saves
+                if not saves or not self.pods.ask_to_stop():
                     self.canceled = True
                     self.delete()
                 if late:

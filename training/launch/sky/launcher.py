@@ -120,6 +120,7 @@ class Sky(Launcher[SkyOptions]):
         SkySpec(
             detach=options.detach,
             within_s=options.within_s,
+            saves=not target.request.job,
             task=run.task,
             cluster=options.cluster or cluster_name(recipe.name),
             run=recipe.name,
