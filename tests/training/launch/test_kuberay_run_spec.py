@@ -97,7 +97,7 @@ FOLLOWED = {
 
 
 @pytest.mark.parametrize("case", sorted(FOLLOWED))
-def test_a_run_that_is_there_is_followed_with_what_would_reject_its_launch(case: str) -> None:
+def test_a_run_is_followed_with_what_would_reject_its_launch(case: str) -> None:
     given = dict(FOLLOWED[case])
     overrides = given.pop("overrides", [])
     with pytest.raises(InputError, match="cannot run this as requested"):

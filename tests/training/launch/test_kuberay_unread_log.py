@@ -1,4 +1,4 @@
-"""A run whose log cannot be read keeps its machines, and its user is told why no steps are shown."""
+"""A run whose log cannot be read keeps its machines, and the launcher reports why it shows no steps."""
 
 from __future__ import annotations
 
