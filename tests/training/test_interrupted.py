@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from trainfleet.errors import InputError
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import Recipe, ScalingConfig
 from trainfleet.training.runtime.ray_cluster import RayCluster
+from trainfleet.training.stores import Store, open_store
+from trainfleet.training.stores.lease import STOP, Lease, request_stop
 from trainfleet.training.trainer.context import RunContext, RunResult
 from trainfleet.training.trainer.loop import train
 
@@ -162,3 +165,35 @@ def test_the_preemption_notice_of_ray_is_explained(monkeypatch: pytest.MonkeyPat
         lambda: SimpleNamespace(preempted_node_to_ranks={"a": [1, 0]}, deadline_ms=1),
     )
     assert preemption_notice() == "1 machine(s) with ranks [0, 1] will be preempted"
+
+
+def test_a_request_to_stop_outlives_a_crash_before_the_checkpoint(
+    tmp_path: Path, tiny: Make, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, recipe = (
+        open_store(str(tmp_path)),
+        tiny("steps=400", "checkpoint.every=400", "validation.every=400"),
+    )
+    leases: list[Lease] = []
+
+    def quick(store: Store, launch: str) -> Lease:
+        leases.append(Lease(store, launch, heartbeat_s=0.01))
+        return leases[-1]
+
+    def crash() -> bool:
+        assert request_stop(store)
+        deadline = time.monotonic() + 30
+        while not leases[-1].stop_requested:
+            assert time.monotonic() < deadline
+        raise RuntimeError("the worker is lost")
+
+    def slow() -> bool:
+        time.sleep(0.01)
+        return False
+
+    monkeypatch.setattr("trainfleet.training.runs.storage.Lease", quick)
+    with pytest.raises(RuntimeError, match="the worker is lost"):
+        run(recipe, tmp_path, launch="launch-1", should_stop=crash)
+    result = run(recipe, tmp_path, launch="launch-1", should_stop=slow)
+    assert (result.status, result.step in saved_steps(tmp_path)) == ("stopped", True)
+    assert not (tmp_path / STOP).exists()

@@ -21,7 +21,7 @@ from trainfleet.training.runs import listing
 from trainfleet.training.runs.listing import list_folder, list_storage, read_info
 from trainfleet.training.runtime.run_lock import locked
 from trainfleet.training.stores import RetryPolicy, Store, open_store
-from trainfleet.training.stores.lease import LEASE, STOP, Lease, request_stop
+from trainfleet.training.stores.lease import LEASE, STOP, Lease, remove_stop, request_stop
 
 START = {"at": "2026-11-01T10:00:00+00:00", "from_step": 0, "held_seconds": 3600, "usd_per_hour": 2.5}
 LAUNCH = {"at": "2026-11-01T09:50:00+00:00", "on": "torchrun", "owner": "ada", "starts_before": 0}
@@ -229,10 +229,34 @@ def test_the_holder_of_a_lease_is_asked_to_stop_once(tmp_path: Path) -> None:
         assert request_stop(store)
         while not lease.stop_requested:
             assert time.monotonic() < deadline
-        while (tmp_path / STOP).exists():
-            assert time.monotonic() < deadline
     finally:
         lease.release()
+    assert (tmp_path / STOP).exists(), "the launch may restart the holder before it has saved"
+    remove_stop(store)
+    remove_stop(store)
+    assert not (tmp_path / STOP).exists()
+
+
+@pytest.mark.parametrize("group", ["launch-1", ""])
+def test_a_request_to_stop_is_for_one_launch(tmp_path: Path, group: str) -> None:
+    """A launch without a name removes it at once, because a later one could not tell whose it is."""
+    store = open_store(str(tmp_path))
+
+    def told(group: str) -> bool:
+        lease = Lease(store, group, heartbeat_s=0.01)
+        lease.acquire()
+        try:
+            count, deadline = 0, time.monotonic() + 30
+            while count < 4 and not lease.stop_requested:
+                assert time.monotonic() < deadline
+                count = json.loads((tmp_path / LEASE).read_text())["count"]
+        finally:
+            lease.release()
+        return lease.stop_requested
+
+    store.put(STOP, group.encode())
+    assert [told("launch-2"), told(group), told(group)] == [False, True, group != ""]
+    assert not told("launch-2")
 
 
 def test_a_resumed_run_shows_each_step_once(tmp_path: Path) -> None:

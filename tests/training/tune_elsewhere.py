@@ -34,7 +34,7 @@ from trainfleet.training.runs.reader import read_run
 from trainfleet.training.runtime.events import EventSink
 from trainfleet.training.runtime.run_lock import IN_PROGRESS
 from trainfleet.training.stores import open_store
-from trainfleet.training.stores.lease import Lease, request_stop
+from trainfleet.training.stores.lease import Lease, remove_stop, request_stop
 
 SITE = """
 from trainfleet.training.launch import base
@@ -180,6 +180,8 @@ class Elsewhere:
                 break
         asked = STEPS[-1] if status == "finished" else 0
         _update(home, status=status, step=done[-1], asked=asked, **({"error": error} if error else {}))
+        if lease.stop_requested:
+            remove_stop(lease.store)
         lease.release()
         job.unlink()
 

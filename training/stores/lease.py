@@ -189,7 +189,8 @@ class Lease:
         with contextlib.suppress(NotFoundError):
             if not self.stop_requested and self.store.read(STOP).decode() == self.group:
                 self.stop_requested = True
-                self.store.remove([STOP])
+                if not self.group:  # a later launch without a name would take it for its own
+                    self.store.remove([STOP])
 
     def _write(self, version: str | None) -> None:
         """Write the lease in place of this version, None if there must be none.
@@ -252,7 +253,8 @@ def holder_is_alive(lease: Mapping[str, Any]) -> bool | None:
 def request_stop(store: Store) -> bool:
     """Ask the holder of a store's lease to save and end; whether there is one.
 
-    The holder looks every HEARTBEAT_S. A request that it does not read has no effect on later launches.
+    The holder looks every HEARTBEAT_S. The request stays until it has saved and ended (`remove_stop`): its
+    launch may restart it before that. It has no effect on later launches.
 
     Raises:
         StoreError: the store does not respond, or does not allow writing.
@@ -263,6 +265,12 @@ def request_stop(store: Store) -> bool:
         return False
     store.put(STOP, group.encode())
     return True
+
+
+def remove_stop(store: Store) -> None:
+    """Remove the request of `request_stop`, as the holder that has saved and is about to end."""
+    with contextlib.suppress(StoreError):  # only this launch would read it
+        store.remove([STOP])
 
 
 def _boot_id() -> str:

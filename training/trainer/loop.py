@@ -21,6 +21,7 @@ from trainfleet.training.runs.writer import RunWriter
 from trainfleet.training.runtime import failpoints
 from trainfleet.training.runtime.collectives import after_all
 from trainfleet.training.runtime.process_group import on_first, single_process_group
+from trainfleet.training.stores.lease import remove_stop
 from trainfleet.training.trainer.context import RunContext, RunResult, lengthy, run_facts
 from trainfleet.training.trainer.controllers import Controllers, Decision, StepStats
 from trainfleet.training.trainer.device_memory import explain_memory
@@ -49,8 +50,7 @@ def train(recipe: Recipe, context: RunContext) -> RunResult:
 
     Raises:
         InputError: the recipe or the data differs from the checkpoint's, or the folder cannot be written.
-        TrainfleetError: a checkpoint cannot be saved or read, or a guard ends the run; names the last good
-            checkpoint.
+        TrainfleetError: no checkpoint can be saved or read, or a guard ends the run; names the last good one.
     """
     alone = single_process_group() if recipe.strategy != "ddp" else nullcontext()
     with torch_settings(recipe, context.device), alone:
@@ -104,9 +104,8 @@ class _Run:
         loader = self.stepper.loader
         self.upcoming = UpcomingSteps(self.order, loader, self.controllers, loader.depth, context)
         self.evaluator = Evaluator(recipe, context, self.workload, self.stepper, self.state.average)
-        self.readings = Readings(
-            run_ahead(recipe, context.device, collections=bool(self.workload.collections("train")))
-        )
+        collections = bool(self.workload.collections("train"))
+        self.readings = Readings(run_ahead(recipe, context.device, collections=collections))
         self.saved: str | None = None
         self.first_step = 0
         self.preemption = PreemptionWatch(context, self._event)
@@ -231,8 +230,7 @@ class _Run:
 
     def _save_due(self, known: list[Reading]) -> bool:
         """Whether to save now. The interval is the one that the ranks have exchanged last."""
-        why = self.saves.agree(known[-1].save_every) if known else None
-        if why is not None:
+        if known and (why := self.saves.agree(known[-1].save_every)) is not None:
             self._log_event("checkpoint_interval", why)
         return self.saves.due(self.state.step) or self._done()
 
@@ -392,6 +390,8 @@ class _Run:
             self.writer.update(status=status, step=step, asked=0 if stopped else self.steps, metrics=metrics)
         on_first(self._before_commit, self.context.rank)
         self.checkpoints.close()
+        if self.storage.stop_requested:
+            remove_stop(self.storage.open_home())
         self._event(status, f"at step {step}/{self._planned_steps()} {metrics_text(metrics)}")
         return RunResult(status, step, metrics, baseline, self.saved, resumed_from, place, over)
 
