@@ -165,9 +165,11 @@ def on_ranks(job: Mapping[str, Any], world: World, send: Callable[..., Any]) -> 
     Raises:
         TrainfleetError: as `evaluate`.
     """
+    from trainfleet.training.runtime.collectives import after_all
     from trainfleet.training.runtime.process_group import on_first
 
-    found = Evaluation(**_evaluated(job, _open(job), world, send))
+    opened = after_all(lambda: _open(job))
+    found = Evaluation(**_evaluated(job, opened, world, send))
     on_first(lambda: store(found), world.rank)
     return asdict(found) | {"file": found.file}
 

@@ -54,7 +54,8 @@ def on_ranks(job: Mapping[str, Any], world: World, send: Send) -> dict[str, Any]
     Raises:
         InputError: as `predict.predict`.
     """
-    from trainfleet.training.runtime.process_group import gather, on_first
+    from trainfleet.training.runtime.collectives import PREPARATION, Ranks
+    from trainfleet.training.runtime.process_group import on_first
 
     request = Request(**job)
     sharded = request.shard and world.world_size > 1
@@ -72,6 +73,8 @@ def on_ranks(job: Mapping[str, Any], world: World, send: Send) -> dict[str, Any]
         done = set(begun["done"])
         todo = [(number, unit) for number, unit in enumerate(source.units) if number not in done]
         mine = todo if sharded else todo[world.rank :: world.world_size]
+        # Not the default group, whose time-out is shorter than some blocks.
+        ranks = Ranks(PREPARATION)
         for count, (number, unit) in enumerate(mine, 1):
             block = make_block(predictor, number, unit, request)
             if block.bad and request.on_bad == "refuse":
@@ -79,8 +82,10 @@ def on_ranks(job: Mapping[str, Any], world: World, send: Send) -> dict[str, Any]
             if world.rank == 0 or not sharded:
                 output.add(block)
             send("progress", done=count, total=len(mine))
-        gather(None, world.rank, world.world_size)  # every block is written
-        return dict(on_first(lambda: output.complete(plan), world.rank))
+        ranks.any(False)  # every block is written
+        manifest = ranks.on_first(lambda: output.complete(plan))
+        ranks.close()
+        return dict(manifest)
 
 
 class Output:
