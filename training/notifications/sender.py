@@ -172,6 +172,7 @@ def notify_failure(
     *,
     text: str,
     on_dropped: Dropped,
+    key: str = "",
 ) -> None:
     """Report that a launch failed, and wait until that is sent, at most CLOSE_S. Never raises.
 
@@ -183,12 +184,13 @@ def notify_failure(
         env: has the addresses.
         text: why it failed.
         on_dropped: called with a sentence if it cannot be sent.
+        key: distinguishes what the launch may survive from its failure.
     """
     if not recipe.notifications.enabled or "failure" not in recipe.notifications.events:
         return
     try:
         notifier = Notifier(recipe, run_dir, launch, env, on_dropped)
-        notifier.send("failure", f"{recipe.name} failed: {text}", {"status": "failed"})
+        notifier.send("failure", f"{recipe.name} failed: {text}", {"status": "failed"}, key=key)
         notifier.close()
     except TrainfleetError as error:  # the storage's address is not valid here
         on_dropped(f"the notification `failure` was not sent: {error.summary}")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -118,6 +120,38 @@ def test_the_submitter_reports_a_driver_that_died_once(
         assert got.document["text"] == "a-run: failure: a-run failed: the driver's pod ran out of memory"
     printed = capsys.readouterr().out
     assert slack.url not in printed
+
+
+def test_the_submitter_reports_a_lost_head_and_the_failure_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = SimpleNamespace(value="FAILED", is_terminal=lambda: True)
+    info = SimpleNamespace(message="CUDA error")
+    client = SimpleNamespace(get_job_status=lambda _: failed, get_job_info=lambda _: info)
+
+    async def print_nothing(*_: Any) -> None:
+        """As a head whose job has ended."""
+
+    with receiving() as slack:
+        answers = iter([ConnectionError("no head"), client, ConnectionError("no head"), client])
+
+        def connect(_: submit.Submitter) -> Any:
+            answer = next(answers)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        address = (urlsplit(slack.url).hostname, urlsplit(slack.url).port)
+        monkeypatch.setattr(submit, "HEAD_LOST_S", 1e-9)
+        monkeypatch.setattr(submit, "RETRY_S", 0.0)
+        monkeypatch.setattr(submit.Submitter, "_endpoint", lambda _: address)
+        monkeypatch.setattr(submit.Submitter, "_client", connect)
+        monkeypatch.setattr(submit.Submitter, "_submit", lambda *_: None)
+        monkeypatch.setattr(submit.Submitter, "_print_lines_of", print_nothing)
+        for _ in range(2):  # the second is a submitter that was started again
+            assert failed_job(tmp_path, slack.url, monkeypatch).run() == 0
+        texts = [str(each.document["text"]).partition(" failed: ")[2] for each in slack.received]
+        assert texts == ["Ray's head has not answered for 0 minutes", "CUDA error"]
 
 
 class Never(Launcher[LaunchOptions]):

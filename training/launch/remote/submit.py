@@ -27,6 +27,8 @@ from trainfleet.training.runtime import events
 RETRY_S = 1.0
 HEAD_LOST_S = 600.0
 """How long Ray's head may be lost until that is reported as a failure."""
+HEAD_LOST = "head-lost"
+"""The key of that message: a run that survives the loss may fail later."""
 MAX_REASON = 500
 """Characters of Ray's reason for a failure: its end has the last lines of the log."""
 CONNECT_S = 3.0
@@ -72,11 +74,15 @@ class Submitter:
                     _print(json.dumps({"kind": "submitter", "text": text}) + "\n")
                 if time.monotonic() - self._seen > HEAD_LOST_S:
                     self._seen = float("inf")
-                    self._notify(f"Ray's head has not answered for {HEAD_LOST_S / 60:.0f} minutes")
+                    text = f"Ray's head has not answered for {HEAD_LOST_S / 60:.0f} minutes"
+                    self._notify(text, HEAD_LOST)
             time.sleep(RETRY_S)
 
-    def _notify(self, text: str) -> None:
-        """Report the failure of the run, unless its driver did. NOTE: the driver may have died."""
+    def _notify(self, text: str, key: str = "") -> None:
+        """Report the failure of the run, unless its driver did. NOTE: the driver may have died.
+
+        `key` is that of a message which does not replace the one of the run's end.
+        """
         from trainfleet.training.notifications import notify_failure
         from trainfleet.training.recipe.validation import check
 
@@ -86,7 +92,7 @@ class Submitter:
             run_dir = Path(env[events.RUN_DIR])
             last = " ".join(text.split())[-MAX_REASON:]
             launch = env[events.LAUNCH]
-            notify_failure(recipe, run_dir, launch, os.environ, text=last, on_dropped=_warn)
+            notify_failure(recipe, run_dir, launch, os.environ, text=last, on_dropped=_warn, key=key)
 
     def _driver_was_lost(self, client: Any) -> bool:
         """Whether the job ended because its driver's pod did. It is then deleted, to be submitted again.
