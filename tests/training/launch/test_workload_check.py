@@ -318,7 +318,7 @@ def test_a_stop_during_the_check_ends_the_follower_of_skypilot(
 # In the pod
 
 
-def validated(folder: Path, recipe: str, code: str = "") -> tuple[int, list[dict[str, Any]]]:
+def validated(folder: Path, recipe: str, code: str = "", job: str = "") -> tuple[int, list[dict[str, Any]]]:
     """The exit code and the events of the pod's process."""
     (folder / "recipe.yaml").write_text(recipe)
     env = {
@@ -326,6 +326,7 @@ def validated(folder: Path, recipe: str, code: str = "") -> tuple[int, list[dict
         "TMPDIR": str(folder),
         "TRAINFLEET_FILES": str(folder),
         **({"TRAINFLEET_CODE": code} if code else {}),
+        **({"TRAINFLEET_JOB": job} if job else {}),
     }
     command = [sys.executable, "-m", checks.MODULE]
     done = subprocess.run(

@@ -142,6 +142,7 @@ def checked_run(run: RunSpec) -> CheckedRun:
         env=run.env,
         ca=run.ca,
         code=run.code,
+        instead=run.instead,
         patches=for_check(run.templates.workers),
     )
 

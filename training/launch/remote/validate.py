@@ -1,6 +1,6 @@
 """Runs where a run is checked, such as the pod of a workload check: fetches the run's code, imports its
 workload, validates the recipe with the workload's settings, writes to the run's storage, and reads the first
-row of its data.
+row of its data. A prediction does not read the data of the training.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.launch.remote.ray_job import FILES_FOLDER, RECIPE_FILE
 from trainfleet.training.runtime import code_archive
 from trainfleet.training.runtime.code_archive import CODE
-from trainfleet.training.runtime.events import PARENT, STDOUT, EventSink
+from trainfleet.training.runtime.events import JOB, PARENT, STDOUT, EventSink
 from trainfleet.training.runtime.subprocess_jobs import send_error
 from trainfleet.training.stores import RetryPolicy, is_remote, open_store
 
@@ -40,6 +40,7 @@ def validate(env: Mapping[str, str]) -> None:
     code_archive.use(env.get(CODE))
     # NOTE: these import user code, so the import path must be set before.
     from trainfleet.training.data.first_row import check_first_row
+    from trainfleet.training.inference.job import Job
     from trainfleet.training.recipe.load import load_recipe
     from trainfleet.training.workloads.settings import workload_of
 
@@ -49,6 +50,9 @@ def validate(env: Mapping[str, str]) -> None:
     recipe = load_recipe(file)
     with _new_folders_removed(recipe.home_url()):
         open_store(recipe.home_url(), RetryPolicy(attempts=STORE_TRIES)).probe()
+    job = env.get(JOB)
+    if job and Job.model_validate_json(job).task == "predict":
+        return
     for data in recipe.workload.raw_data():
         check_first_row(data)
 

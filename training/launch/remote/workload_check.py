@@ -33,6 +33,7 @@ from trainfleet.training.launch.run_check import MODULE, RUN_S, RunCheck, raise_
 from trainfleet.training.recipe.load import dump
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runtime.code_archive import CODE
+from trainfleet.training.runtime.events import JOB
 from trainfleet.training.runtime.progress import duration
 
 Document = dict[str, Any]
@@ -69,6 +70,8 @@ class CheckedRun:
     """Certificates (PEM) of the CA of a private store, or empty."""
     code: str
     """The URL of the user's code, or empty."""
+    instead: str = ""
+    """What the ranks do instead of training, or empty: `Request.job`."""
     secret_values: dict[str, str] = field(default_factory=dict)
     """Variables whose values are secret."""
     patches: tuple[Document, ...] = ()
@@ -120,7 +123,8 @@ def workload_check(run: CheckedRun, when: When, *, without_gpus: bool = False) -
 
 def _pod(run: CheckedRun, name: str, secret: str) -> Document:
     account = {"serviceAccountName": run.outputs.service_account} if run.outputs.service_account else {}
-    own = {FILES_FOLDER: FILES_MOUNT} | ({CODE: run.code} if run.code else {})
+    given = {CODE: run.code, JOB: run.instead}
+    own = {FILES_FOLDER: FILES_MOUNT} | {name: value for name, value in given.items() if value}
     ca_file = f"{FILES_MOUNT}/{CA_NAME}" if run.ca else ""
     secrets = [*run.secrets, *([secret] if secret else [])]
     mounts = [

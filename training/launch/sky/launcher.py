@@ -182,6 +182,7 @@ class Sky(Launcher[SkyOptions]):
                 env=forwarded(os.environ),
                 ca=authority(os.environ),
                 code=target.code_url,
+                instead=target.request.job,
                 secret_values={name: os.environ[name] for name in options.secrets},
                 patches=for_check([*of_platform(outputs, pool), *run_patches(recipe, options)]),
             )
