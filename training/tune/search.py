@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.training.recipe.changes import differences
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.recipe.schema_tuning import Space, TuneConfig
 from trainfleet.training.recipe.validation import INDIVISIBLE, check
@@ -86,8 +87,7 @@ class Search:
             document = json.loads(self.store.read(TRIALS))
         except NotFoundError:
             return
-        changed = [key for key, value in self._identity.items() if document["recipe"].get(key) != value]
-        if changed:
+        if changed := _changed(document["recipe"], self._identity):
             problems = [
                 Problem(key, "differs from the start of the search", "restore it, or use --fresh")
                 for key in changed
@@ -247,6 +247,12 @@ def _comparable(recipe: Recipe) -> dict[str, Any]:
     for key in ("scaling", "log", "storage", "publish", "name"):
         document.pop(key)
     return document | flat
+
+
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The keys whose difference makes another search. A key that a resumed run may change makes none."""
+    own = [key for key, value in now.items() if key.startswith("tune.") and before.get(key) != value]
+    return [*own, *(key for key, _, _ in differences(before, now))]
 
 
 def _trial(stored: Mapping[str, Any]) -> Trial:

@@ -245,6 +245,20 @@ def test_a_trial_is_launched_with_its_values_alone(tmp_path: Path) -> None:
     )
 
 
+def test_a_search_resumes_with_what_a_resumed_run_may_change(tmp_path: Path) -> None:
+    Search(search_recipe(), tmp_path).save()
+    document = search_recipe().model_dump(mode="json")
+    document |= {"limits": {"max_hours": 2.0}, "data_loading": {"workers": 1}, "strategy": "fsdp"}
+    document["notifications"] |= {"webhook": "HOOK"}
+    document["checkpoint"] |= {"keep_last": 9}
+    Search(Recipe.model_validate(document), tmp_path).save()
+    document["checkpoint"] |= {"every": 4}
+    document["seed"] = 7
+    with pytest.raises(InputError) as caught:
+        Search(Recipe.model_validate(document), tmp_path)
+    assert [problem.where for problem in caught.value.problems] == ["checkpoint.every", "seed"]
+
+
 def test_trials_of_the_first_release_keep_their_runs(tmp_path: Path) -> None:
     search = Search(search_recipe(), tmp_path)
     search.propose()
