@@ -119,5 +119,8 @@ class FakeSky(SimpleNamespace):
 
 
 def driven(reported: list[dict[str, Any]], sky: FakeSky, **order: Any) -> Follower:
-    spec = SkySpec.model_validate(json.loads(json.dumps(ORDER)) | order)
+    document = json.loads(json.dumps(ORDER))
+    if "contexts" in order:
+        document["task"]["resources"]["ordered"] = [{"infra": f"k8s/{each}"} for each in order["contexts"]]
+    spec = SkySpec.model_validate(document | order)
     return Follower(spec, lambda kind, **fields: reported.append({"kind": kind, **fields}), sky)

@@ -142,20 +142,15 @@ def resolve(
     ca, ca_problems = certificates(env)
     per_pod = workers_per_machine(recipe, pool)
     pods = -(-recipe.scaling.workers // per_pod)
-    gpus = per_pod if recipe.scaling.use_gpu else 0
-    price = usd_per_hour(pool, pods)
     priority, priority_problems = choose_priority(outputs.priority_classes, options.priority)
     store, store_problems = gcs_store(options, outputs, default=serving)
     if not options.attach:
         problems += [
             *unreachable(recipe.storage, env),
             *pool_problems,
-            *too_many_nodes(recipe, pool),
-            *_oversized(recipe, pool),
+            *_problems_of_pods(recipe, pool, per_pod, pods),
             *ca_problems,
             *_unreported(recipe, outputs, options),
-            *unpriced(recipe, price, f"pool {pool.name}" if pool else "nodes without a pool"),
-            *_fabric_problems(pool, gpus, pods),
             *priority_problems,
             *store_problems,
         ]
@@ -187,6 +182,18 @@ def resolve(
         owner=owner_of(env),
         priority=priority,
     )
+
+
+def _problems_of_pods(recipe: Recipe, pool: PoolOutput | None, per_pod: int, pods: int) -> list[Problem]:
+    """Why the workers do not fit the nodes, the price or the fabric of their pool."""
+    gpus = per_pod if recipe.scaling.use_gpu else 0
+    where = f"pool {pool.name}" if pool else "nodes without a pool"
+    return [
+        *too_many_nodes(recipe, pool),
+        *_oversized(recipe, pool),
+        *unpriced(recipe, usd_per_hour(pool, pods), where),
+        *_fabric_problems(pool, gpus, pods),
+    ]
 
 
 def _fabric_problems(pool: PoolOutput | None, gpus: int, pods: int) -> list[Problem]:
