@@ -242,7 +242,7 @@ def test_a_request_to_stop_is_for_one_launch(tmp_path: Path, group: str) -> None
     """A launch without a name removes it at once, because a later one could not tell whose it is."""
     store = open_store(str(tmp_path))
 
-    def told(group: str) -> bool:
+    def is_asked(group: str) -> bool:
         lease = Lease(store, group, heartbeat_s=0.01)
         lease.acquire()
         try:
@@ -255,8 +255,8 @@ def test_a_request_to_stop_is_for_one_launch(tmp_path: Path, group: str) -> None
         return lease.stop_requested
 
     store.put(STOP, group.encode())
-    assert [told("launch-2"), told(group), told(group)] == [False, True, group != ""]
-    assert not told("launch-2")
+    assert [is_asked("launch-2"), is_asked(group), is_asked(group)] == [False, True, group != ""]
+    assert not is_asked("launch-2")
 
 
 def test_a_resumed_run_shows_each_step_once(tmp_path: Path) -> None:

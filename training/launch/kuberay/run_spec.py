@@ -145,15 +145,9 @@ def resolve(
     priority, priority_problems = choose_priority(outputs.priority_classes, options.priority)
     store, store_problems = gcs_store(options, outputs, default=serving)
     if not options.attach:
-        problems += [
-            *unreachable(recipe.storage, env),
-            *pool_problems,
-            *_problems_of_pods(recipe, pool, per_pod, pods),
-            *ca_problems,
-            *_unreported(recipe, outputs, options),
-            *priority_problems,
-            *store_problems,
-        ]
+        problems += [*pool_problems, *_problems_of_pods(recipe, pool, per_pod, pods)]
+        problems += [*_unreported(recipe, outputs, options), *unreachable(recipe.storage, env)]
+        problems += [*ca_problems, *priority_problems, *store_problems]
     if problems:
         raise InputError("the cluster cannot run this as requested", problems)
     return RunSpec(
