@@ -28,13 +28,22 @@ def stop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "stop"
 
 
-def test_a_stop_request_before_the_first_step_deletes_the_pods(
-    reported: list[dict[str, Any]], stop: Path
+STEP = '{"kind": "step", "step": 1, "total": 2}\n'
+
+
+@pytest.mark.parametrize(
+    ("printed", "saves", "when"),
+    [("", True, "before the first step"), (STEP, False, "before its end")],
+    ids=["before the first step", "evaluation"],
+)
+def test_a_stop_of_a_run_that_has_nothing_to_save_deletes_the_pods(
+    printed: str, saves: bool, when: str, reported: list[dict[str, Any]], stop: Path
 ) -> None:
     down = threading.Event()
 
-    class Starting(FakeSky):
+    class Running(FakeSky):
         def tail_logs(self, name: str, job: int, follow: bool, output_stream: Any) -> int:
+            output_stream.write(printed)
             stop.touch()
             assert down.wait(60), "the pods were not deleted"
             return 0
@@ -44,29 +53,8 @@ def test_a_stop_request_before_the_first_step_deletes_the_pods(
             return super().down(name)
 
     with pytest.raises(Stopped):
-        driven(reported, Starting()).run()
-    assert reported[-1] == {"kind": "note", "text": "stopped before the first step; its pods are deleted"}
-
-
-def test_a_job_that_saves_nothing_has_its_pods_deleted_at_once(
-    reported: list[dict[str, Any]], stop: Path
-) -> None:
-    down = threading.Event()
-
-    class Stepping(FakeSky):
-        def tail_logs(self, name: str, job: int, follow: bool, output_stream: Any) -> int:
-            output_stream.write('{"kind": "step", "step": 1, "total": 2}\n')
-            stop.touch()
-            assert down.wait(60), "the pods were not deleted"
-            return 0
-
-        def down(self, name: str) -> str:
-            down.set()
-            return super().down(name)
-
-    with pytest.raises(Stopped):
-        driven(reported, Stepping(), saves=False).run()
-    assert "step" in [each["kind"] for each in reported]
+        driven(reported, Running(), saves=saves).run()
+    assert reported[-1] == {"kind": "note", "text": f"stopped {when}; its pods are deleted"}
 
 
 class Submitting(FakeSky):

@@ -212,7 +212,8 @@ class Follower:
 
     def _stopped(self) -> TrainfleetError | Stopped:
         """The end of a run that a stop has deleted."""
-        return self._canceled("", "at its newest checkpoint" if self.stepped else "before the first step")
+        when = "at its newest checkpoint" if self.spec.saves else "before its end"
+        return self._canceled("", when if self.stepped else "before the first step")
 
     def _follow(self, job: int) -> int:
         """Report what the run prints until it has ended."""
@@ -340,8 +341,7 @@ class Follower:
                 self.send("warning", text=f"no pods within {within(self.spec)}: canceling the request")
             if late or (stop_requested() and not self.stopping):
                 self.stopping = True
-                saves = self.stepped and self.spec.saves
-                if not saves or not self.pods.ask_to_stop():
+                if not (self.stepped and self.spec.saves and self.pods.ask_to_stop()):
                     self.canceled = True
                     self.delete()
                 if late:

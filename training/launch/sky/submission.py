@@ -163,9 +163,8 @@ class KeptCluster(Submission):
         if job is None and not self.existed:
             return self.sky.down(name)
         if job is None and self.record is None:
-            self.note(
-                f"the cluster {name} is not deleted, another launch may use it; to do so: sky down {name}"
-            )
+            why = "because another launch may use it"
+            self.note(f"the cluster {name} is not deleted, {why}; `sky down {name}` deletes it")
         if job is None:
             # The request was canceled, perhaps after it had queued the job.
             live = self.sky.get(self.sky.queue(name, skip_finished=True))
