@@ -168,3 +168,18 @@ def test_runs_together_cost_what_their_machines_cost(
     summaries = write_report(members, tmp_path / "all.html")
     assert overall(members, summaries)["usd"] == usd
     assert re.findall(r'class="figure(?: best)?">([$][^<]+)<', comparison(summaries)) == shown
+
+
+def test_nothing_is_added_up_if_one_run_cannot_be_read(tmp_path: Path) -> None:
+    run_dir = tmp_path / "a"
+    run_dir.mkdir()
+    record = {"name": "a", "status": "finished", "launches": [], "starts": [FIRST | {"usd_per_hour": 4.0}]}
+    (run_dir / "run.json").write_text(json.dumps(record))
+    row = {"kind": "train", "step": 1, "loss": 1.0, "tokens_per_second": 10.0, "time": 0.0}
+    (run_dir / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    members = [Member("a", "kuberay", run_dir, "finished"), Member("b", "kuberay", tmp_path / "b", "failed")]
+    summaries = write_report(members, tmp_path / "all.html")
+    alone = overall(members[:1], summaries)
+    assert (alone["tokens_per_second"], alone["usd"]) == (10.0, 4.0)
+    both = overall(members, summaries)
+    assert (both["clusters"], both["tokens_per_second"], both["usd"]) == (2, None, None)

@@ -56,7 +56,7 @@ def write_report(members: Sequence[Member], target: Path) -> list[RunSummary]:
 
 
 def overall(members: Sequence[Member], summaries: Sequence[RunSummary]) -> dict[str, Any]:
-    """All runs in figures; None where it is not known of every run."""
+    """All runs in figures. Throughput and cost are None unless they are known of every run."""
     figures = [each.figures() for each in summaries]
     main = next((each["figure"] for each in figures), None)
     mode = next((each["mode"] for each in figures), "min")
@@ -65,6 +65,11 @@ def overall(members: Sequence[Member], summaries: Sequence[RunSummary]) -> dict[
     times: Counter[str] = Counter()
     for each in figures:
         times.update(each["time"])
+
+    def total(values: Sequence[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return sum(known) if members and len(known) == len(members) else None
+
     return {
         "clusters": len(members),
         **{status: sum(each.status == status for each in members) for status in ("finished", "detached")},
@@ -73,10 +78,10 @@ def overall(members: Sequence[Member], summaries: Sequence[RunSummary]) -> dict[
         "mode": mode,
         "best_validation": (max if mode == "max" else min)(known, default=None),
         "mean_validation": fmean(known) if known else None,
-        "tokens_per_second": _total([each["tokens_per_second"] for each in figures]),
-        "samples_per_second": _total([each["samples_per_second"] for each in figures]),
+        "tokens_per_second": total([each["tokens_per_second"] for each in figures]),
+        "samples_per_second": total([each["samples_per_second"] for each in figures]),
         "goodput": goodput(times),
-        "usd": _total([usd_of(each) for each in figures]),
+        "usd": total([usd_of(each) for each in figures]),
         "resumes": sum(each["resumes"] for each in figures),
         "launches": sum(each["launches"] for each in figures),
     }
@@ -100,9 +105,3 @@ def overall_rows(members: Sequence[Member], summaries: Sequence[RunSummary]) -> 
         ("resumed", found["resumes"], "{}"),
     ]
     return [(name, form.format(value)) for name, value, form in rows if value is not None]
-
-
-def _total(values: Sequence[float | None]) -> float | None:
-    """The sum; None if one is not known."""
-    known = [value for value in values if value is not None]
-    return sum(known) if values and len(known) == len(values) else None
