@@ -112,3 +112,20 @@ def test_a_run_finishes_while_its_launcher_is_suspended(place: Place) -> None:
         assert launch.process.wait(300) == 0, launch.output
     assert "finished 1500 steps" in launch.output
     place.gone()
+
+
+def test_of_two_launches_of_one_name_at_once_one_trains(place: Place) -> None:
+    """From two folders: in one folder, the run's lock rejects the second before SkyPilot."""
+    elsewhere, few = place.elsewhere(), ("steps=20", "log.every=5", "checkpoint.every=20")
+    with (
+        place.launched("twice", NEAR, more=(*TWO, *few)) as first,
+        elsewhere.launched("twice", NEAR, more=(*TWO, *few)) as second,
+    ):
+        codes = [each.process.wait(900) for each in (first, second)]
+    outputs = [each.output for each in (first, second)]
+    assert sorted(codes) == [0, 1], outputs
+    assert "finished 20 steps" in outputs[codes.index(0)]
+    assert "already in progress" in outputs[codes.index(1)]
+    (listed,) = [each for each in listed_in(place) if each["run"] == "twice"]
+    assert (listed["state"], listed["step"]) == ("finished", 20)
+    place.gone()

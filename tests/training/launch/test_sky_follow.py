@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.training.launch.fake_sky import LOG, FakeSky, ResourcesUnavailableError, driven
-from trainfleet.errors import InputError, TrainfleetError
+from trainfleet.errors import TrainfleetError
 from trainfleet.training.launch.remote.follower import Stopped
 from trainfleet.training.launch.sky import contexts, follow, job_state, pods
 from trainfleet.training.launch.sky.recovery import Pod, RecoveryWatcher, describe
@@ -132,38 +132,6 @@ def test_a_setup_is_not_repeated_after_a_stop(
         follower.run()
     assert reported[-1]["text"] == "stopped before the run had pods; the request was canceled"
     assert [call[0] for call in sky.calls].count("launch") == 1
-
-
-def test_a_second_launch_of_one_name_is_rejected_and_the_first_is_kept(
-    reported: list[dict[str, Any]],
-) -> None:
-    sky = FakeSky(live=[SimpleNamespace(name="tf-night")])
-    with pytest.raises(InputError, match="already in progress"):
-        driven(reported, sky).run()
-    assert sky.calls == [("status", "tf-night")]
-
-
-def test_a_run_of_another_user_is_not_joined_and_not_deleted(reported: list[dict[str, Any]]) -> None:
-    """The users of a team's server share the names of clusters."""
-    sky = FakeSky()
-    sky.others = [SimpleNamespace(name="tf-night", user_name="ana")]
-    with pytest.raises(InputError, match="already in progress") as raised:
-        driven(reported, sky, server="https://sky.example").run()
-    assert "SkyPilot has a run of this name, of the user ana" in str(raised.value)
-    assert sky.calls == [("status", "tf-night")]
-
-
-def test_a_run_that_began_during_the_workload_check_is_not_joined(
-    reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sky = FakeSky()
-    monkeypatch.setattr(follow, "connect", lambda *_: None)
-    monkeypatch.setattr(follow, "check_workload", lambda *_: sky.live.append(SimpleNamespace()))
-    one = driven(reported, sky)
-    one.spec = one.spec.model_copy(update={"checks": {"near": "check"}})
-    with pytest.raises(InputError, match="already in progress"):
-        one.run()
-    assert {call[0] for call in sky.calls} == {"status"}
 
 
 def test_a_context_that_does_not_answer_is_left_out(

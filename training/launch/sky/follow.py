@@ -136,7 +136,7 @@ class Follower:
             self.over.set()
             with self.deleting:
                 if self.launched:
-                    self._note("canceling the job" if self.spec.kept else "taking the pods down")
+                    self._note(self.submission.deletion)
                     self._wait(self.delete())
 
     def _detach(self) -> None:

@@ -19,6 +19,9 @@ from trainfleet.training.runtime.run_lock import IN_PROGRESS
 
 IDLE_AFTER_RUN = 5
 """Minutes without a task after which SkyPilot deletes the pods of a run."""
+CANCELING = "canceling the job"
+FIRST_JOB = 1
+"""SkyPilot counts the jobs of each cluster from it."""
 
 
 class SetupError(TrainfleetError):
@@ -50,6 +53,11 @@ class Submission(ABC):
         """The job's number in the answer to the request."""
         return int(answer[0])
 
+    @property
+    def deletion(self) -> str:
+        """What `delete` does, for the display."""
+        return "taking the pods down"
+
     @abstractmethod
     def delete(self, job: int | None) -> Any:
         """Request the deletion of what was started; the request."""
@@ -61,8 +69,12 @@ class Submission(ABC):
         return InputError(IN_PROGRESS, [Problem(self.spec.cluster, what, fix)])
 
 
+@dataclass
 class OwnCluster(Submission):
     """A SkyPilot cluster that is deleted after the run."""
+
+    joined: int | None = None
+    """This run's job, if another launch has created the cluster."""
 
     def require_free(self) -> None:
         """Two launches of one name would share a cluster, also those of two users of a team's server."""
@@ -78,7 +90,25 @@ class OwnCluster(Submission):
             down=True,
         )
 
+    def job_of(self, answer: Any) -> int:
+        """The job's number. Of two launches that find the name free, one creates the cluster.
+
+        Raises:
+            InputError: the cluster is that of another launch.
+        """
+        job = super().job_of(answer)
+        if job != FIRST_JOB:
+            self.joined = job
+            raise self._taken(None)
+        return job
+
+    @property
+    def deletion(self) -> str:
+        return super().deletion if self.joined is None else CANCELING
+
     def delete(self, job: int | None) -> Any:  # noqa: ARG002 - the whole cluster
+        if self.joined is not None:
+            return self.sky.cancel(self.spec.cluster, job_ids=[self.joined])
         return self.sky.down(self.spec.cluster)
 
 
@@ -156,6 +186,10 @@ class KeptCluster(Submission):
             self.sky.get(self.sky.autostop(name, idle, down=True))
         self.note(f"on the cluster {name}, {_stays(name, self.record.autostop if idle is None else idle)}")
         return self.sky.exec(parse(fitting(self.record, self.spec.task)), cluster_name=name)
+
+    @property
+    def deletion(self) -> str:
+        return CANCELING
 
     def delete(self, job: int | None) -> Any:
         """Cancel the job. A cluster that this run was to create, and that has not run it, is deleted."""
