@@ -10,9 +10,13 @@ import base64
 import json
 import ssl
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -232,3 +236,23 @@ def test_a_credential_helper_of_docker_is_asked(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "config.json").write_text(json.dumps({"credHelpers": {"registry.example": "stand-in"}}))
     assert own_credentials("registry.example") == Credentials("me", "of registry.example")
     assert own_credentials("other.example") is None
+
+
+@pytest.mark.parametrize("name", ["docker.io", "https://index.docker.io/v1/"])
+def test_docker_hub_is_asked_at_its_api_with_the_login_of_each_tool(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    login = {"auths": {name: {"auth": USER.basic.removeprefix("Basic ")}}}
+    (tmp_path / "login.json").write_text(json.dumps(login))
+    monkeypatch.setenv("REGISTRY_AUTH_FILE", str(tmp_path / "login.json"))
+    assert own_credentials("docker.io") == USER
+    asked: list[str] = []
+
+    def opened(request: urllib.request.Request, **_: Any) -> Any:
+        asked.append(request.full_url)
+        raise urllib.error.HTTPError(request.full_url, 404, "Not Found", Message(), None)
+
+    repository = Repository("docker.io/team/training", USER)
+    monkeypatch.setattr(repository, "_opener", SimpleNamespace(open=opened))
+    assert repository.digest("cpu-1") == ""
+    assert asked == ["https://registry-1.docker.io/v2/team/training/manifests/cpu-1"]

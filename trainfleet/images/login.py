@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -21,9 +22,12 @@ from pathlib import Path
 
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
 from trainfleet.images.processes import run_quietly
-from trainfleet.images.registry import Credentials
+from trainfleet.images.registry import DOCKER_HUB, Credentials
 from trainfleet.images.tools import Session, Tool
 from trainfleet.infra.cloud_support import all_supports
+
+_DOCKER_NAMES = {DOCKER_HUB: "https://index.docker.io/v1/"}
+"""Registries under whose host only buildah and podman store a login, and what docker stores it under."""
 
 
 @dataclass(frozen=True)
@@ -131,18 +135,19 @@ def credentials_for(host: str, access: Access) -> Credentials | None:
 
 def own_credentials(host: str) -> Credentials | None:
     """What `buildah login`, `podman login` or `docker login` stored for a registry; None if nothing."""
-    for file in _login_files():
+    names = (host, _DOCKER_NAMES.get(host, host))
+    for file, name in itertools.product(_login_files(), dict.fromkeys(names)):
         try:
             document = json.loads(file.read_text(encoding="utf-8"))
-            row = document.get("auths", {}).get(host, {})
-            helper = document.get("credHelpers", {}).get(host) or document.get("credsStore", "")
+            row = document.get("auths", {}).get(name, {})
+            helper = document.get("credHelpers", {}).get(name) or document.get("credsStore", "")
             if text := row.get("auth"):
                 user, _, password = base64.b64decode(text).decode().partition(":")
                 return Credentials(user, password)
         except (OSError, ValueError, AttributeError, binascii.Error):
             continue
         if helper and shutil.which(f"docker-credential-{helper}"):
-            code, out, _ = run_quietly([f"docker-credential-{helper}", "get"], stdin=host)
+            code, out, _ = run_quietly([f"docker-credential-{helper}", "get"], stdin=name)
             if code == 0:
                 found = json.loads(out)
                 return Credentials(found["Username"], found["Secret"])

@@ -34,6 +34,9 @@ _REPOSITORY = re.compile(
 )
 """As in https://github.com/distribution/reference."""
 _PARALLEL = 8
+DOCKER_HUB = "docker.io"
+_API_HOSTS = {DOCKER_HUB: "registry-1.docker.io"}
+"""Registries whose API has another host than the names of their images."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ class Repository:
 
     def _request(self, method: str, path: str) -> tuple[Message, bytes] | None:
         """The headers and the body of an answer; None if there is no such thing."""
-        url = f"https://{self._host}/v2/{self._path}/{path}"
+        url = f"https://{_API_HOSTS.get(self._host, self._host)}/v2/{self._path}/{path}"
         for attempt in range(2):
             request = urllib.request.Request(url, method=method, headers={"Accept": ", ".join(MANIFESTS)})
             if self._authorization:
