@@ -64,6 +64,8 @@ class Notifier:
     ) -> None:
         """`on_dropped` is called, from any thread, with a sentence for each message that cannot be sent."""
         self.recipe, self.launch, self.dropped = recipe, launch, 0
+        url = recipe.home_url()
+        self._home = url if is_remote(url) else str(run_dir.absolute())
         self._on_dropped, self._lock = on_dropped, threading.Lock()
         self._ended = threading.Event()
         self._delivered = Delivered(recipe, run_dir)
@@ -86,7 +88,12 @@ class Notifier:
         """
         if event != "test" and event not in self.recipe.notifications.events:
             return
-        parts = [*([] if whole_run else [self.launch]), event, *([_digest(key)] if key else [])]
+        # A receiver may get messages of many runs, and drops those whose id it has seen.
+        parts = (
+            [event, _digest(f"{self._home} {key}")]
+            if whole_run
+            else [self.launch, event, *([_digest(key)] if key else [])]
+        )
         facts = {"storage": self.recipe.home_url(), **details}
         message = Message("-".join(parts), event, self.recipe.name, self.launch, text, facts)
         for channel in self._channels:

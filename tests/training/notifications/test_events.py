@@ -75,6 +75,18 @@ def test_each_event_is_sent_once_per_launch_notice_or_limit(tmp_path: Path, tiny
     assert dropped == []
 
 
+def test_the_same_limit_of_two_runs_is_two_messages(tmp_path: Path, tiny: Make) -> None:
+    """Receivers that get messages of many runs drop those whose id they have seen."""
+    with receiving() as hook:
+        for name in ("a", "b"):
+            recipe = tiny("notifications.webhook=HOOK", f"name={name}")
+            rank = notices(recipe, tmp_path / name, hook, [])
+            rank.on_event({"kind": "event", "what": "budget", "text": "80% of limits.max_hours=12 is used"})
+            rank._notifier.close()
+        assert hook.types() == ["run.budget", "run.budget"]
+        assert len({each.headers["webhook-id"] for each in hook.received}) == 2
+
+
 def test_events_that_the_recipe_leaves_out_are_not_sent(tmp_path: Path, tiny: Make) -> None:
     recipe = tiny("notifications.webhook=HOOK", "notifications.events=[end]")
     with receiving() as hook:
