@@ -94,6 +94,14 @@ def test_machine_time_is_divided_between_months() -> None:
     assert sum(part.usd or 0 for part in parts.values()) == pytest.approx(32.0)
 
 
+def test_a_run_whose_launcher_detached_counts_from_its_start_and_not_from_its_launch() -> None:
+    """It may have waited in a queue into the next month, which nobody has seen."""
+    (found,) = machine_times(
+        {"launches": [AT], "starts": [FIRST | {"at": "2026-12-01T02:00:00+00:00"}]},
+    )
+    assert {month: part.held_s for month, part in found.by_month().items()} == {"2026-12": 3600.0}
+
+
 def test_the_report_shows_when_a_launch_was_admitted(tmp_path: Path) -> None:
     record = {"name": "night", "status": "finished", "launches": [FOLLOWED], "starts": [FIRST]}
     assert timeline(record) == [

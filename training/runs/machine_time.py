@@ -113,7 +113,9 @@ def _of(launch: Mapping[str, Any], starts: Sequence[Mapping[str, Any]]) -> Machi
         held = max(held, seconds - queued)
     known = [_number(each, "trained_seconds") for each in starts]
     prices = [price for each in starts if (price := _number(each, "usd_per_hour")) is not None]
-    began = _time(launch.get("at")) or (_time(starts[0].get("at")) if starts else None)
+    began = _time(launch.get("at"))
+    if admitted is None or began is None:  # nobody saw how long it waited for machines
+        began = (_time(starts[0].get("at")) if starts else None) or began
     return MachineTime(
         since=began + timedelta(seconds=admitted or 0.0) if began else None,
         queued_s=queued,
