@@ -17,6 +17,7 @@ import pytest
 
 from tests.stores.running import Running
 from trainfleet.errors import InputError
+from trainfleet.training.launch import run_record
 from trainfleet.training.launch.control import RunControl
 from trainfleet.training.launch.find_run import find_run
 from trainfleet.training.launch.local_control import LocalControl
@@ -136,3 +137,30 @@ def test_ray_up_starts_no_machines_while_another_launch_of_the_run_may_start_the
     expected = "ada launched it on .* 2m0.s ago, and may be starting its machines"
     with contextlib.nullcontext() if free else pytest.raises(InputError, match=expected):
         require_free(recipe.home_url(), within_s=1800)
+
+
+@kinds
+def test_a_rejected_launch_leaves_the_record_of_the_one_that_trains(
+    tmp_path: Path, tiny: Make, store_server: Running, prefix: str
+) -> None:
+    """Its launcher has stored its own record before the ranks see that another launch holds the run."""
+    recipe = tiny(f"storage={store_server.url(prefix)}")
+    trains, second = (RunStorage(recipe, tmp_path / name, lambda *_: None) for name in ("ada", "bob"))
+    trains.record_launch(LAUNCH)
+    trains.enter("ada")
+    try:
+        bob = LAUNCH | {"owner": "bob", "at": "2026-11-01T10:00:00+00:00"}
+        assert run_record.record_for_others(second, [bob]) == ""
+        with pytest.raises(InputError) as rejected:
+            second.enter("bob")
+        reported = run_record.Reported(error=rejected.value)
+        assert not run_record.store_end(second, [bob | {"status": "failed"}], reported)
+        assert json.loads(trains.open_home().read("launch.json")) == LAUNCH
+        # The launch that trains has stored its end meanwhile.
+        run_record.record_for_others(second, [bob])
+        ended = LAUNCH | {"status": "finished"}
+        assert run_record.store_end(trains, [ended], run_record.Reported())
+        second.restore_launch()
+        assert json.loads(trains.open_home().read("launch.json")) == ended
+    finally:
+        trains.leave()

@@ -26,6 +26,7 @@ from trainfleet.training.runs.listing import real_launches
 from trainfleet.training.runs.reader import last_sign, read_recipe, read_rows, read_run
 from trainfleet.training.runs.storage import HOME, RunStorage
 from trainfleet.training.runtime import local_resources
+from trainfleet.training.runtime.run_lock import IN_PROGRESS
 from trainfleet.training.runtime.subprocess_jobs import error_from
 from trainfleet.training.stores import StoreError, is_remote
 
@@ -187,6 +188,18 @@ def record_for_others(storage: RunStorage, launches: Sequence[Mapping[str, Any]]
         reason = next((each.what for each in error.problems), error.summary)
         return f"other machines cannot find this launch: {reason}"
     return ""
+
+
+def store_end(storage: RunStorage, launches: Sequence[Mapping[str, Any]], reported: Reported) -> bool:
+    """Store the end of the last launch next to the run; whether the run was this launch's. One that was
+    rejected, because another launch holds the run, leaves the record of that launch there.
+    """
+    if reported.error is None or reported.error.summary != IN_PROGRESS:
+        record_for_others(storage, launches)
+        return True
+    with contextlib.suppress(StoreError):
+        storage.restore_launch()
+    return False
 
 
 def update(run_dir: Path, facts: Mapping[str, Any]) -> None:

@@ -201,10 +201,10 @@ class _Launch:
             if status == "failed":
                 status = run_record.ended_meanwhile(reported, run_dir, self.recipe) or status
         run_record.end(run_dir, launches, reported, status, seconds)
-        run_record.record_for_others(storage, launches)
+        ours = run_record.store_end(storage, launches, reported)
         run_record.save_report(run_dir)
         # NOTE: a remote run that reported nothing sends nothing: the store may hold another launch's record.
-        if not remote or reported.stepped or reported.result is not None:
+        if ours and (not remote or reported.stepped or reported.result is not None):
             with _store_errors_ignored(status != "finished"):
                 storage.send()
         try:

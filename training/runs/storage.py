@@ -52,6 +52,8 @@ class RunStorage:
         self.checkpoints = open_store(checkpoints_url(recipe, run_dir), retry_policy(recipe), notify)
         self._notify, self._tolerate_minutes = notify, recipe.checkpoint.tolerate.minutes
         self._lease: Lease | None = None
+        self._replaced: bytes | None = None
+        self._recorded: bytes | None = None
 
     @contextlib.contextmanager
     def patient(self) -> Iterator[None]:
@@ -115,8 +117,24 @@ class RunStorage:
         Raises:
             StoreError: all attempts failed.
         """
-        if self.store is not None:
-            self.store.put(LAUNCH, json.dumps(launch, indent=1).encode())
+        if self.store is None:
+            return
+        if self._recorded is None:
+            with contextlib.suppress(NotFoundError):
+                self._replaced = self.store.read(LAUNCH)
+        self._recorded = json.dumps(launch, indent=1).encode()
+        self.store.put(LAUNCH, self._recorded)
+
+    def restore_launch(self) -> None:
+        """Put back the launch that `record_launch` replaced, unless another was stored since.
+
+        Raises:
+            StoreError: the store does not respond.
+        """
+        if self.store is not None and self._replaced is not None:
+            with contextlib.suppress(NotFoundError):
+                if self.store.read(LAUNCH) == self._recorded:
+                    self.store.put(LAUNCH, self._replaced)
 
     def leave(self) -> None:
         """Release the write access."""

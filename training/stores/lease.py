@@ -26,6 +26,7 @@ from typing import Any
 import psutil
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.training.runtime.run_lock import IN_PROGRESS
 from trainfleet.training.stores.conditional import ConflictError, UnsupportedConditionsError
 from trainfleet.training.stores.store import NotFoundError, Store, StoreError, StoreUnavailableError
 
@@ -288,4 +289,4 @@ def _lease_taken(store: Store, existing: dict[str, Any]) -> InputError:
     problem = Problem(
         store.url, f"{_owner_text(existing)} writes here", "wait for it or stop it, or use --run NAME"
     )
-    return InputError("this run is already in progress", [problem])
+    return InputError(IN_PROGRESS, [problem])
