@@ -156,6 +156,8 @@ def test_a_launcher_ends_a_run_that_does_not_keep_its_limit(
     """Its ranks hang, or never start, and hold their machines."""
     monkeypatch.setitem(base.LAUNCHERS, "elsewhere", f"{launch_elsewhere.__name__}:Elsewhere")
     monkeypatch.setattr(deadline, "LATE_S", -3600.0)
+    reported: list[str] = []
+    monkeypatch.setattr(supervise, "notify_failure", lambda *_, text, **__: reported.append(text))
     file = tmp_path / "run"
 
     def start() -> None:
@@ -181,6 +183,7 @@ def test_a_launcher_ends_a_run_that_does_not_keep_its_limit(
         start()
     assert caught.value.exit_code == 1
     assert not file.exists()
+    assert [text.partition(",")[0] for text in reported] == ["the run did not end at its limit"]
 
 
 def test_the_deadline_of_a_launch_counts_all_starts_and_no_queue() -> None:

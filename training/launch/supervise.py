@@ -215,7 +215,7 @@ class _Launch:
             raise
         except TrainfleetError as error:
             # The run itself reports what it can; a message that it sent is not sent again.
-            if status == "failed":
+            if status == "failed" or self.late:
                 self._notify_failure(error)
             raise
         return Outcome(run_dir, run_record.document(run_dir, reported.result or {}, seconds))
