@@ -40,8 +40,9 @@ class Launcher(ABC, Generic[Options]):
     """Whether the processes run on other machines, so that what they wrote is fetched from the storage."""
     detachable: ClassVar[bool] = False
     """Whether a run continues, and ends its machines, without its launcher."""
-    grace_seconds: ClassVar[float] = 20.0
-    """How long a run that is asked to stop may take to save and end, if nothing else says so."""
+    grace_seconds: ClassVar[float] = 600.0
+    """How long a run that is asked to stop may take to save and end, if nothing else says so. 70 billion
+    parameters with Adam are 840 GB. A second signal does not wait."""
     options_model: type[Options]
 
     @abstractmethod

@@ -54,6 +54,7 @@ class Elsewhere(Launcher[Options]):
     """Starts this file as its follower."""
 
     remote = detachable = True
+    grace_seconds = 20.0
     options_model = Options
 
     def check(self, recipe: Recipe, target: Target) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
@@ -16,7 +17,8 @@ import pytest
 from tests.training.launch import launch_elsewhere
 from tests.training.launches import wait_for
 from trainfleet.process import Reaction
-from trainfleet.training.launch import supervise
+from trainfleet.training.cli.runs import stop_command
+from trainfleet.training.launch import base, supervise
 
 QUESTION = "Enter: continue ?"
 WAIT_S = 60
@@ -273,3 +275,11 @@ def test_what_saves_nothing_is_not_waited_for(job: str, remote: bool, tmp_path: 
         ("{}", False): [],
         ("{}", True): ["stopping: deleting what was started"],
     }[job, remote]
+
+
+def test_every_launcher_waits_for_the_last_save_as_long_as_runs_stop_does() -> None:
+    """`runs stop` signals the launcher of a run on this machine."""
+    minutes = inspect.signature(stop_command).parameters["within"].default
+    assert {on: base.find(on).grace_seconds >= 60 * minutes for on in base.LAUNCHERS} == dict.fromkeys(
+        base.LAUNCHERS, True
+    )

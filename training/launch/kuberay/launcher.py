@@ -29,8 +29,6 @@ class KubeRay(Launcher[KubeRayOptions]):
 
     remote = True
     detachable = True
-    grace_seconds = 600.0
-    """A run that is asked to stop uploads its checkpoint: 70 billion parameters with Adam are 840 GB."""
     options_model = KubeRayOptions
 
     def check(self, recipe: Recipe, target: Target) -> None:

@@ -51,8 +51,6 @@ class Sky(Launcher[SkyOptions]):
 
     remote = True
     detachable = True
-    grace_seconds = 600.0
-    """As long as on `--on kuberay`: pods that are asked to stop upload a checkpoint and are then deleted."""
     options_model = SkyOptions
 
     def check(self, recipe: Recipe, target: Target) -> None:
