@@ -241,9 +241,10 @@ def supervise(
                 if not signals and (number := own_signal()) is not None:
                     signals.append(number)
                 if signals and deadline == float("inf"):
+                    asked = len(signals)
                     reaction = on_signal(signals)
                     if reaction is Reaction.CONTINUE:
-                        signals.clear()
+                        del signals[:asked]  # one that came after the answer is not lost
                     else:
                         deadline = time.monotonic() + (grace_s if reaction is Reaction.END_SOON else 0.0)
                 with contextlib.suppress(subprocess.TimeoutExpired):

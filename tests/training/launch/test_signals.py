@@ -32,7 +32,14 @@ class Launch:
         self.output_file = folder / "output"
         files = [str(self.run), str(folder / "runs")]
         # The tests themselves may run under nohup, which their child processes inherit.
-        own = ["env", "--default-signal=HUP", *prefix, sys.executable, launch_elsewhere.__file__]
+        own = [
+            "env",
+            "--default-signal=HUP",
+            "TERM=xterm",
+            *prefix,
+            sys.executable,
+            launch_elsewhere.__file__,
+        ]
         command = [*own, *files, *(["attached"] if attached else [])]
         self.master: int | None = None
         if terminal:
@@ -68,6 +75,10 @@ class Launch:
     def asks(self, times: int = 1) -> None:
         """Wait until it has asked."""
         wait_for(lambda: self.output().count(QUESTION) == times, "no question", WAIT_S)
+
+    def continues(self) -> None:
+        """Wait until it has read the answer: Ctrl-C discards what is typed and not read."""
+        wait_for(lambda: "starting" in self.output().rpartition(QUESTION)[2], "no progress", WAIT_S)
 
     def close_terminal(self) -> None:
         """Close its terminal."""
@@ -248,7 +259,7 @@ def test_ctrl_c_asks_what_to_do_with_the_run(
     one.type("what\n")
     one.asks(2)
     one.type("\n")
-    one.advances()
+    one.continues()
     one.type("\x03")
     one.asks(3)
     one.type(typed)
