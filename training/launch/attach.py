@@ -17,7 +17,7 @@ from trainfleet.training.recipe.schema import Limits
 from trainfleet.training.runs.limits import used_by
 from trainfleet.training.runs.listing import ACTIVE, ENDED, RETRY, real_launches
 from trainfleet.training.runs.reader import read_recipe, read_run
-from trainfleet.training.runs.storage import download
+from trainfleet.training.runs.storage import download, require_same_home
 from trainfleet.training.runtime import progress
 from trainfleet.training.runtime.run_lock import locked
 from trainfleet.training.stores import is_remote, open_store
@@ -47,10 +47,13 @@ def attach(control: RunControl, *, as_json: bool, view: progress.Display | None 
     """Show a run's lines until its end. Ctrl-C and every other signal end only this process.
 
     Raises:
+        InputError: its folder here has the files of another run.
         TrainfleetError: the run failed, was lost or reached a limit, or cannot be reached.
         Interrupted: the run was stopped.
     """
     ref, reports = control.ref, _Reports()
+    if is_remote(ref.home):
+        require_same_home(_folder(ref), ref.home)
     view = view or progress.display(as_json)
     try:
         for line in control.lines(follow=True):

@@ -15,6 +15,7 @@ from typing import Any
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
 from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.runs.reader import read_run
 from trainfleet.training.stores import NotFoundError, RetryPolicy, Store, StoreError, is_remote, open_store
 from trainfleet.training.stores.lease import Lease
 
@@ -183,23 +184,37 @@ class RunStorage:
         """Download the readable files if the store's are newer; returns whether they were.
 
         Raises:
-            InputError: the local folder belongs to a run with another URL.
+            InputError: the local folder belongs to a run with another storage.
             StoreError: the store does not respond.
         """
-        if self.store is None:
-            return False
-        here = self._local_home()
-        if here.get("url", self.url) != self.url:
-            problem = Problem(
-                str(self.run_dir),
-                f"contains files of {here['url']}",
-                "use --run NAME, or move the folder away",
-            )
-            raise InputError("this folder belongs to a run with another storage", [problem])
-        return download(self.store, self.run_dir)
+        require_same_home(self.run_dir, self.url)
+        return self.store is not None and download(self.store, self.run_dir)
 
     def _local_home(self) -> dict[str, Any]:
         return _local_home(self.run_dir)
+
+
+def require_same_home(run_dir: Path, home: str) -> None:
+    """Reject a folder with the files of a run that is stored elsewhere. They would be overwritten, or taken
+    for those of the run in `home`.
+
+    Raises:
+        InputError: at least one of the two is a URL, and they differ.
+    """
+    found = str(_local_home(run_dir).get("url") or _home_of_launches(run_dir))
+    if found and found != home and (is_remote(found) or is_remote(home)):
+        problem = Problem(
+            str(run_dir), f"contains files of {found}", "use --run NAME, or move the folder away"
+        )
+        raise InputError("this folder belongs to a run with another storage", [problem])
+
+
+def _home_of_launches(run_dir: Path) -> str:
+    """Where the last launch into a folder stored its run, before its first upload; empty if it did not."""
+    record = read_run(run_dir)
+    launches = [each for each in record.get("launches", []) if not each.get("attached")]
+    url = str(launches[-1].get("storage", "")) if launches else ""
+    return url if is_remote(url) else str(run_dir) if launches and record.get("starts") else ""
 
 
 def download(store: Store, run_dir: Path) -> bool:

@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
-from trainfleet.errors import TrainfleetError
+from trainfleet.errors import InputError, TrainfleetError
 from trainfleet.training.cli.outcome import closing_lines
 from trainfleet.training.launch.attach import attach
+from trainfleet.training.launch.control import RunControl, RunRef
 from trainfleet.training.launch.find_run import find_run
 from trainfleet.training.launch.remote.where import Where
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.report import read_run_summary
+from trainfleet.training.runs.storage import RunStorage, require_same_home
 from trainfleet.training.runtime.run_lock import locked
 
 DAYS_AGO = (datetime.now(UTC) - timedelta(days=3)).isoformat(timespec="seconds")
@@ -109,3 +112,39 @@ def test_a_launch_that_nobody_followed_lasted_as_long_as_its_machines_were_held(
     figures = read_run_summary(run_dir).figures()
     assert (figures["seconds"], [each["usd"] for each in figures["cost"]]) == (3600, [50.0])
     assert figures["timeline"][0]["ended"] < datetime.now(UTC).isoformat()[:10]
+
+
+HERE, THERE = "runs/night", "s3://team/runs/night"
+
+
+@pytest.mark.parametrize(
+    ("of", "home", "text"),
+    [
+        ({"storage": HERE}, THERE, "contains files of /"),
+        ({"storage": "s3://other/runs/night"}, THERE, "contains files of s3://other/runs/night"),
+        ({"storage": THERE}, HERE, f"contains files of {THERE}"),
+    ],
+    ids=["local", "other-url", "now-local"],
+)
+def test_a_folder_is_used_for_the_run_of_one_storage_only(
+    of: dict[str, Any], home: str, text: str, run_dir: Path, tiny: Callable[..., Recipe]
+) -> None:
+    """Before the first upload as well, which is what writes home.json."""
+    write(run_dir, {**of, "status": "killed"}, status="running")
+    before = (run_dir / "run.json").read_text()
+    recipe = tiny(f"storage={home.removesuffix('/night')}", "name=night")
+    with pytest.raises(InputError, match=text):
+        RunStorage(recipe, run_dir, lambda *_: None).fetch()
+    if home == THERE:
+        with pytest.raises(InputError, match=text):
+            attach(RunControl(RunRef("night", home)), as_json=True)
+    assert (run_dir / "run.json").read_text() == before
+
+
+def test_a_run_that_never_started_may_be_launched_with_another_storage(
+    run_dir: Path, tiny: Callable[..., Recipe]
+) -> None:
+    write(run_dir, {"storage": HERE, "status": "failed"}, status="failed", starts=[])
+    require_same_home(run_dir, THERE)
+    write(run_dir, {"storage": THERE, "attached": True}, starts=[])
+    assert not RunStorage(tiny("storage=runs", "name=night"), run_dir, lambda *_: None).fetch()

@@ -307,7 +307,7 @@ def _instructions(state: State, namespace: str, served: Store, data: Path) -> st
     from trainfleet.local_cluster.store import SECRET
 
     target = f"--on kuberay --context {state.context} --namespace {namespace} --image {LOCAL}"
-    options = f"--storage {served.url} --from-secret {SECRET}"
+    options = f"--storage {served.url} --from-secret {SECRET} --run tiny-on-cluster"
     return (
         f"{served.url} at {served.address}, data in {data}; ends with Ctrl-C or the cluster. "
         "In another shell:\n"
