@@ -32,12 +32,14 @@ class RunRef:
         home: the folder or URL of its files; empty if unknown.
         launch: its last launch, as in run.json.
         where: the cluster that the user named.
+        by_storage: whether the user named its storage, and no cluster.
     """
 
     name: str
     home: str
     launch: Mapping[str, Any] = field(default_factory=dict)
     where: Where = field(default_factory=Where)
+    by_storage: bool = False
 
     @property
     def place(self) -> Mapping[str, Any]:

@@ -108,7 +108,7 @@ def _stored(name: str, storage: str, where: Where) -> RunRef:
     for home in (f"{base}/{name}", *([base] if base.rpartition("/")[2] == name else [])):
         info = read_info(open_store(home, RETRY), name)
         if info is not None:
-            return RunRef(name, home, info.launch, where)
+            return RunRef(name, home, info.launch, where, by_storage=not where.named)
     known = [each.name for each in open_store(base, RETRY).entries().values() if each.folder]
     raise _missing(name, base, known)
 

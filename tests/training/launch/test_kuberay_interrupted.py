@@ -114,7 +114,9 @@ def test_a_stop_waits_for_the_save_and_deletes_although_one_call_fails(
             status(api, jobDeploymentStatus="Complete")
 
     api.on_request = failing((method, JOB), 429, kuberay, number)
-    assert runs.stop(cluster, found, now=False, within_s=20, report=reported.append) == "saved and ended"
+    assert (
+        runs.stop(cluster, found, bool, now=False, within_s=20, report=reported.append) == "saved and ended"
+    )
     assert AWAY[429] in "\n".join(reported)
     assert JOB not in api.objects
 

@@ -81,7 +81,7 @@ def test_a_stop_ends_the_run_that_it_was_asked_for(
     other = launched_elsewhere(api, monkeypatch)
     monkeypatch.setattr(runs, "ask_ranks", lambda *_: 1)
     monkeypatch.setattr(runs, "POLL_S", 0.01)
-    how = runs.stop(cluster, found, now=now, within_s=5, report=lambda _: None)
+    how = runs.stop(cluster, found, bool, now=now, within_s=5, report=lambda _: None)
     assert how == ("ended at once" if now else "saved and ended")
     assert launch_there(api) == other.spec.launch
 

@@ -58,7 +58,7 @@ def test_a_stop_deletes_the_run(api: FakeApi) -> None:
     api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny"}, "status": {"jobDeploymentStatus": "Initializing"}}
     cluster = cluster_of(api)
     assert (
-        runs.stop(cluster, runs.find(cluster, "lm-tiny"), now=False, within_s=1, report=print)
+        runs.stop(cluster, runs.find(cluster, "lm-tiny"), bool, now=False, within_s=1, report=print)
         == "ended at once"
     )
     assert JOB not in api.objects
@@ -81,7 +81,7 @@ def test_a_stop_asks_the_ranks_of_a_training_only(
         "data": {"job.json": ray_job.model_dump_json()},
     }
     cluster = cluster_of(api)
-    how = runs.stop(cluster, runs.find(cluster, "lm-tiny"), now=False, within_s=1, report=print)
+    how = runs.stop(cluster, runs.find(cluster, "lm-tiny"), bool, now=False, within_s=1, report=print)
     assert (how, asked) == ("ended at once", [] if job else [True])
 
 

@@ -10,19 +10,20 @@ from typing import Any
 
 import yaml
 
-from trainfleet.errors import InputError
+from trainfleet.errors import InputError, MissingToolError
 from trainfleet.training.launch.control import ALREADY_ENDED, Dashboard, RunControl
 from trainfleet.training.launch.kuberay import runs
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
 from trainfleet.training.launch.kuberay.token import token_of
 from trainfleet.training.launch.remote.forward import forwarded
-from trainfleet.training.launch.remote.kubernetes import Cluster
+from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster
 from trainfleet.training.launch.remote.log_stream import Line
 from trainfleet.training.launch.remote.ray_job import DASHBOARD_PORT
 from trainfleet.training.launch.remote.where import rejections_explained
 from trainfleet.training.launch.request import Request
 from trainfleet.training.runtime import code_archive
-from trainfleet.training.stores import is_remote
+from trainfleet.training.stores import StoreError, is_remote
+from trainfleet.training.stores.lease import request_stop
 
 
 class KubeRayControl(RunControl):
@@ -33,8 +34,27 @@ class KubeRayControl(RunControl):
         """The cluster that the user named, else the one of the launch."""
         return self.ref.where.or_of(self.ref.launch).connect()
 
+    @cached_property
+    def storage_only(self) -> bool:
+        """Whether the user named the storage, and the cluster of the launch cannot be asked from here."""
+        if not self.ref.by_storage:
+            return False
+        try:
+            cluster = self.cluster
+        except (InputError, MissingToolError):
+            return True
+        try:
+            with contextlib.suppress(InputError):  # it is gone
+                runs.find(cluster, self.ref.name)
+        except ApiError:
+            return True
+        return False
+
     def lines(self, *, follow: bool) -> Iterator[Line]:
         """The log of its submitter, which stays after its machines; else its stored rows."""
+        if self.storage_only:
+            yield from super().lines(follow=follow)
+            return
         with rejections_explained(self.cluster):
             found = self._found()
             if found is not None:
@@ -44,14 +64,23 @@ class KubeRayControl(RunControl):
 
     def stop(self, *, now: bool, within_s: float, report: Callable[[str], Any]) -> str:
         """Ask its pods to save, wait for its end, and delete the RayJob."""
+        if self.storage_only:
+            return super().stop(now=now, within_s=within_s, report=report)
         with rejections_explained(self.cluster):
             found = self._found()
-            if found is None:
-                return ALREADY_ENDED
-            return runs.stop(self.cluster, found, now=now, within_s=within_s, report=report)
+            if found is not None:
+                ask = self._request_stop
+                return runs.stop(self.cluster, found, ask, now=now, within_s=within_s, report=report)
+        info = self.info()
+        if info is None or info.state != "running":
+            return ALREADY_ENDED
+        # The context of the launch is the name of another cluster here.
+        return super().stop(now=now, within_s=within_s, report=report)
 
     def attach_request(self, folder: Path, as_json: bool) -> Request | None:
         """A launch that follows the RayJob; none if it is gone."""
+        if self.storage_only:
+            return None
         where = self.ref.where.or_of(self.ref.launch)
         with rejections_explained(self.cluster):
             found = self._found()
@@ -84,6 +113,12 @@ class KubeRayControl(RunControl):
         """Through the API server."""
         with dashboard_in(self.cluster, self.ref.name, port, report) as found:
             yield found
+
+    def _request_stop(self) -> bool:
+        """Ask the run through its storage to save and end; whether it could be asked."""
+        with contextlib.suppress(StoreError):
+            return is_remote(self.ref.home) and request_stop(self.store())
+        return False
 
     def _found(self) -> runs.ClusterRun | None:
         """The RayJob; None if it is gone and the run's files tell more.

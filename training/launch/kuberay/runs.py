@@ -212,11 +212,22 @@ def _submitters(cluster: Cluster, run: ClusterRun) -> list[dict[str, Any]]:
 
 
 def stop(
-    cluster: Cluster, run: ClusterRun, *, now: bool, within_s: float, report: Callable[[str], Any]
+    cluster: Cluster,
+    run: ClusterRun,
+    ask_through_storage: Callable[[], bool],
+    *,
+    now: bool,
+    within_s: float,
+    report: Callable[[str], Any],
 ) -> str:
     """Stop a run after a last checkpoint, or at once with `now` or if it saves none, and delete it.
 
-    Returns how it ended.
+    Args:
+        ask_through_storage: asks the run to save if no pod could be asked, as behind a proxy that allows no
+            websockets; whether it could.
+
+    Returns:
+        How it ended.
     """
 
     def persistently(call: Callable[[], Result]) -> Result:
@@ -225,7 +236,7 @@ def stop(
     how = "had already ended" if run.state in ("finished", "failed") else "ended at once"
     if not now and run.state == "running" and not persistently(lambda: _variables(cluster, run)).get(JOB):
         pods = persistently(lambda: _ray_pods(cluster, run))
-        if ask_ranks(cluster, pods, run.launch):
+        if ask_ranks(cluster, pods, run.launch) or ask_through_storage():
             report("is asked to save and end")
             deadline = time.monotonic() + within_s
             saved = persistently(lambda: _has_ended(cluster, run))
