@@ -117,6 +117,10 @@ class Place:
             "here": sorted(path.name for path in here.iterdir()) if here.exists() else [],
         }
 
+    def leaves_nothing(self) -> None:
+        """Wait until nothing is left: the head's last process sees the end within seconds."""
+        until(lambda: self.left() == NOTHING, "nothing is left of the run", 10)
+
 
 NOTHING: dict[str, Any] = {"programs": [], "home": [], "secrets": [], "here": []}
 
@@ -157,7 +161,7 @@ def test_a_run_on_ray_up_has_the_losses_of_a_local_run_and_leaves_nothing(place:
     assert one["step"] == other["step"] == 40
     assert [round(loss, 6) for _, loss in one["losses"]] == [round(loss, 6) for _, loss in other["losses"]]
     assert Path(one["report"]).is_file()
-    assert place.left() == NOTHING
+    place.leaves_nothing()
     assert SECRET not in Path(one["report"]).read_text() + "".join(
         path.read_text() for path in place.folder.glob("runs/there/*.log")
     )
@@ -169,7 +173,7 @@ def test_a_stopped_run_saves_and_leaves_nothing(place: Place) -> None:
         launch.reach(30, 600)
         assert launch.interrupt() == 130, launch.output
     assert "which is saved" in launch.output
-    assert place.left() == NOTHING
+    place.leaves_nothing()
 
 
 @pytest.mark.slow
@@ -238,7 +242,7 @@ def test_a_run_finishes_while_its_launcher_is_suspended(place: Place) -> None:
             assert (there["state"], there["step"]) == ("finished", 1500)
         assert launch.process.wait(300) == 0, launch.output
     assert "finished 1500 steps" in launch.output
-    assert place.left() == NOTHING
+    place.leaves_nothing()
 
 
 @pytest.mark.deep
@@ -272,7 +276,7 @@ def test_a_launch_that_is_stopped_while_ray_starts_leaves_nothing(place: Place) 
             300,
         )
         assert launch.interrupt() == 130, launch.output
-    assert place.left() == NOTHING
+    place.leaves_nothing()
 
 
 @pytest.mark.deep

@@ -278,3 +278,24 @@ def test_hosts_are_cleaned_up_from_the_head(stopped: list[str], tmp_path: Path) 
     assert command.startswith("bash -c")
     assert f"for host in {' '.join(HOSTS[1:])};" in command
     assert "/tmp/trainfleet-stop-*" in command
+
+
+@pytest.mark.parametrize("removed", ["config", "token"])
+def test_the_watch_ends_as_soon_as_a_launcher_has_cleaned_up(
+    removed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of a run is left on a host then, so it does not wait for its next look at the jobs."""
+    monkeypatch.setattr(idle_watch, "POLL_S", 3600.0)
+    monkeypatch.setattr(idle_watch, "END_POLL_S", 0.01)
+    monkeypatch.setattr(idle_watch, "needs_machines", lambda _: looked.set() or True)
+    looked = threading.Event()
+    files = {name: tmp_path / name for name in ("config", "token")}
+    for file in files.values():
+        file.touch()
+    arguments = [text for name, file in files.items() for text in (f"--{name}", str(file))]
+    watch = threading.Thread(target=idle_watch.main, args=([*arguments, "--idle-minutes", "20"],))
+    watch.start()
+    assert looked.wait(60)
+    files[removed].unlink()
+    watch.join(60)
+    assert not watch.is_alive()

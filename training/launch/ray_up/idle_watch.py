@@ -22,6 +22,8 @@ from trainfleet.training.launch.remote.ray_job import DASHBOARD_PORT
 SESSION = Path("/tmp/ray/session_latest")
 """Ray's link to the folder of its newest session on this machine."""
 POLL_S = 15.0
+END_POLL_S = 1.0
+"""How often it looks whether a launcher has cleaned up, which leaves nothing but this process."""
 RETRY_S = 60.0
 DRIVERS = ("trainfleet.training.launch.remote.entry", "trainfleet.training.run")
 """In the command line of the driver of a run."""
@@ -125,7 +127,9 @@ def main(arguments: list[str] | None = None) -> int:
     while is_mine():
         if watch.look(time.monotonic(), needed=needs_machines(f"http://127.0.0.1:{DASHBOARD_PORT}")):
             break
-        time.sleep(POLL_S)
+        next_look = time.monotonic() + POLL_S
+        while is_mine() and time.monotonic() < next_look:
+            time.sleep(END_POLL_S)
     return 0
 
 
