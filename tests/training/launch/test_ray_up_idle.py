@@ -287,8 +287,13 @@ def test_the_watch_ends_as_soon_as_a_launcher_has_cleaned_up(
     """Nothing of a run is left on a host then, so it does not wait for its next look at the jobs."""
     monkeypatch.setattr(idle_watch, "POLL_S", 3600.0)
     monkeypatch.setattr(idle_watch, "END_POLL_S", 0.01)
-    monkeypatch.setattr(idle_watch, "needs_machines", lambda _: looked.set() or True)
     looked = threading.Event()
+
+    def needs_machines(_: str) -> bool:
+        looked.set()
+        return True
+
+    monkeypatch.setattr(idle_watch, "needs_machines", needs_machines)
     files = {name: tmp_path / name for name in ("config", "token")}
     for file in files.values():
         file.touch()
