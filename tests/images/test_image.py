@@ -157,6 +157,16 @@ def test_the_projects_dockerfile_is_understood(root: Path) -> None:
         assert all((root / path).exists() for path in stage.copied() if path != "${REQUIREMENTS}")
 
 
+def test_no_step_mounts_a_stage(root: Path) -> None:
+    """buildah and podman would repeat such a step's cached result when only the stage's content has changed."""
+    _, stages = read_stages((root / "images" / "Dockerfile").read_text(), "cpu")
+    steps = [each for stage in stages.values() for each in stage.instructions if each.startswith("RUN ")]
+    assert steps
+    assert not [each for each in steps if "--mount" in each]
+    for target in ("cpu", "cuda"):
+        assert "COPY --from=project /build/wheel /tmp/wheel" in stages[target].instructions
+
+
 @pytest.mark.parametrize(
     ("stack", "target"),
     [("aws-prod", "efa"), ("azure-prod", "infiniband"), ("gcp-prod", "cuda"), ("aws-dev", "cuda")],

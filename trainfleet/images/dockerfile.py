@@ -1,6 +1,6 @@
 """images/Dockerfile as the builders read it: its stages, what a target depends on, and a digest of that.
 
-Only what this Dockerfile uses is understood: `FROM ... AS`, `COPY`, `RUN --mount=from=`, `ARG`.
+Only what this Dockerfile uses is understood: `FROM ... AS`, `COPY`, `--from=` and `ARG`.
 """
 
 from __future__ import annotations
