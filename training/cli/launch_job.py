@@ -95,6 +95,7 @@ def launch_job(
     from trainfleet.training.cli.launch import given_options
     from trainfleet.training.inference.job import Job, recipe_document
     from trainfleet.training.inference.loaded import run_of, stored_recipe
+    from trainfleet.training.launch import code
     from trainfleet.training.launch.base import find, parse_options
     from trainfleet.training.launch.supervise import start
     from trainfleet.training.runs.reader import read_run
@@ -105,6 +106,8 @@ def launch_job(
     options = parse_options(where.on, given)
     if find(where.on).remote:
         _require_urls(where.on, urls)
+    if where.code is not None:
+        code.import_first(code.folder_of(where.code, "", ()))  # the recipe is validated by its workload
     recipe, checkpoint = stored_recipe(arguments["source"], arguments["which"])
     if not is_remote(checkpoint):
         checkpoint = str(Path(checkpoint).absolute())

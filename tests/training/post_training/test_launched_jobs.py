@@ -15,20 +15,23 @@ import numpy as np
 import pytest
 import typer
 import yaml
+from typer.testing import CliRunner
 
 from tests.training.launch import kuberay_launches
 from tests.training.launch.saved_platforms import platforms
 from tests.training.launch.test_options import TABLE
 from tests.training.launch.test_ray_up_cluster_yaml import run_spec as ray_up_run
+from tests.training.user_code import clean_imports, write_workload
 from trainfleet.errors import InputError
 from trainfleet.training.cli import evaluate as evaluate_cli
 from trainfleet.training.cli import predict as predict_cli
 from trainfleet.training.evaluate import evaluate
-from trainfleet.training.inference import predict_ranks
+from trainfleet.training.inference import loaded, predict_ranks
 from trainfleet.training.inference.job import Job, recipe_document
 from trainfleet.training.inference.loaded import stored_recipe
 from trainfleet.training.inference.predict import Request as Prediction
 from trainfleet.training.inference.predict import predict
+from trainfleet.training.launch import supervise
 from trainfleet.training.launch.base import LAUNCHERS
 from trainfleet.training.launch.kuberay import manifest
 from trainfleet.training.launch.kuberay.launcher import KubeRay
@@ -46,6 +49,7 @@ from trainfleet.training.runtime import events
 from trainfleet.training.runtime.process_group import World
 from trainfleet.training.stores import Store, open_store
 
+__all__ = ["clean_imports"]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 ROWS = 50
 ONE = World(rank=0, world_size=1, local_rank=0, local_world_size=1, device="cpu")
@@ -314,3 +318,30 @@ def test_a_run_of_a_job_is_not_a_run_of_the_model(pictures_copy: Path) -> None:
     document = recipe_document(recipe, "digits-evaluate-1", 1, str(pictures_copy.parent))
     assert Recipe.model_validate(document).run_dir() != pictures_copy
     assert checkpoint.startswith(str(pictures_copy))
+
+
+@pytest.mark.usefixtures("clean_imports")
+def test_the_workload_is_found_in_the_folder_of_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command is called elsewhere, so only `--code` says where the workload of the model's recipe is."""
+    document = yaml.safe_load(write_workload(tmp_path / "exp").read_text())
+    started = launched_jobs(document, tmp_path, monkeypatch)
+    evaluated("--on", "torchrun", "--code", str(tmp_path / "exp"))
+    assert [each.code for each in started] == [str(tmp_path / "exp")]
+
+
+def launched_jobs(document: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """The requests of `evaluate --on`, with a model of this recipe; nothing is started."""
+    started: list[Request] = []
+
+    def start(request: Request) -> supervise.Outcome:
+        started.append(request)
+        return supervise.Outcome(folder, {"status": "detached", "how": []})
+
+    checkpoint = str(folder / "runs" / "model" / "checkpoints" / "step-1")
+    monkeypatch.setattr(loaded, "stored_recipe", lambda *_: (Recipe.model_validate(document), checkpoint))
+    monkeypatch.setattr(supervise, "start", start)
+    return started
+
+
+def evaluated(*options: str) -> None:
+    CliRunner().invoke(evaluate_cli.evaluate, ["runs/model", *options], catch_exceptions=False)
