@@ -23,7 +23,7 @@ from trainfleet.training.launch.base import find
 from trainfleet.training.launch.kuberay.launcher import checked_run
 from trainfleet.training.launch.kuberay.manifest import ray_cluster, ray_job
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
-from trainfleet.training.launch.kuberay.pods import head_pod, worker_pod
+from trainfleet.training.launch.kuberay.pods import head_pod, submitter_pod, worker_pod
 from trainfleet.training.launch.options import KubernetesOptions
 from trainfleet.training.launch.platform_outputs import NamedPlatform
 from trainfleet.training.launch.remote.pod_template import load, merged
@@ -142,6 +142,14 @@ def test_the_workload_check_gets_pull_secrets_volumes_and_variables_only(file: s
     assert {"/datasets", "/etc/trainfleet"} <= {each["mountPath"] for each in container["volumeMounts"]}
     assert "ephemeral-storage" not in str(container)
     assert container["command"][-1].endswith("validate")
+
+
+def test_the_submitter_gets_the_pull_secrets_of_head_and_workers_only(file: str) -> None:
+    of_head = PodPatches(head={"spec": {"imagePullSecrets": [{"name": "mirror-login"}]}})
+    platform = outputs().model_copy(update={"pod_template": of_head})
+    before, after = submitter_pod(run_spec()), submitter_pod(run_spec(platform=platform, pod_template=file))
+    secrets = [{"name": "mirror-login"}, {"name": "registry-login"}]
+    assert after["spec"] == {**before["spec"], "imagePullSecrets": secrets}
 
 
 def test_the_pods_of_skypilot_get_the_changes(file: str) -> None:

@@ -20,7 +20,7 @@ from trainfleet.training.launch.remote.pod_settings import (
     restricted,
     variables,
 )
-from trainfleet.training.launch.remote.pod_template import grace_seconds, with_patches
+from trainfleet.training.launch.remote.pod_template import grace_seconds, pull_secrets, with_patches
 from trainfleet.training.launch.remote.ray_certificate import (
     certificate_container,
     certificate_mount,
@@ -214,6 +214,7 @@ def submitter_pod(run: RunSpec) -> Document:
             "tolerations": lost_node_tolerations(),
             "affinity": _near_head(run),
             **_account(run, token=bool(run.outputs.service_account)),
+            **pull_secrets(run.templates),
             "securityContext": pod_security(),
             "containers": [container],
             "volumes": [

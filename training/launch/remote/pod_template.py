@@ -21,6 +21,7 @@ from trainfleet.training.recipe.schema import PodTemplate
 
 END_S = 60
 """What a pod and its node may take after the grace period."""
+_PULL_SECRETS = "imagePullSecrets"
 Document = dict[str, Any]
 Patches = tuple[Document, ...]
 
@@ -114,8 +115,18 @@ def _for_check(patch: Document) -> Document:
         for each in spec.get("containers") or []
         if each["name"] == CONTAINER
     ]
-    kept = {key: spec[key] for key in ("imagePullSecrets", "volumes", "serviceAccountName") if key in spec}
+    kept = {key: spec[key] for key in (_PULL_SECRETS, "volumes", "serviceAccountName") if key in spec}
     return {"spec": kept | ({"containers": containers} if containers else {})}
+
+
+def pull_secrets(templates: PodTemplates) -> Document:
+    """The pull secrets of the head and of the workers, for the spec of another pod with their image."""
+    found = {
+        each["name"]: each
+        for patches in (templates.head, templates.workers)
+        for each in with_patches({"spec": {}}, for_check(patches), CONTAINER)["spec"].get(_PULL_SECRETS) or ()
+    }
+    return {_PULL_SECRETS: list(found.values())} if found else {}
 
 
 def grace_seconds(patches: Sequence[Document], default: int) -> int:
