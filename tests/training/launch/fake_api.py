@@ -127,6 +127,11 @@ def _with_uid(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "metadata": {"uid": f"uid-of-{metadata.get('name')}", **metadata}}
 
 
+def owned_by(api: FakeApi, path: str) -> dict[str, Any]:
+    """The metadata of what the object at a path owns."""
+    return {"ownerReferences": [{"uid": api.objects[path]["metadata"]["uid"]}]}
+
+
 def _job_of(pod: dict[str, Any]) -> str:
     """The Job of a pod; empty if it is the only pod of its test."""
     return str(pod["metadata"].get("labels", {}).get("job-name", ""))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.launch.fake_api import PODS, FakeApi
+from tests.training.launch.fake_api import PODS, FakeApi, owned_by
 from tests.training.user_code import clean_imports, write_workload
 from trainfleet.errors import InputError, Interrupted
 from trainfleet.training.launch.clusters.checks import Checks, prepare_all
@@ -48,15 +48,15 @@ def ends(api: FakeApi, **outcomes: Any) -> None:
     def act(server: FakeApi) -> None:
         for name, printed in outcomes.items():
             job = f"tf-night-{name}-check"
-            there = f"{CHECKS}/{job}" in server.objects
+            path = f"{CHECKS}/{job}"
             pod = f"{PODS}/{job}-x"
             server.objects.pop(pod, None)
-            if not there or printed is None:
+            if path not in server.objects or printed is None:
                 continue
             phase = "Failed" if printed else "Succeeded"
             ended = {"terminated": {"exitCode": 2 if printed else 0, "reason": "Error"}}
             server.objects[pod] = {
-                "metadata": {"name": f"{job}-x", "labels": {"job-name": job}},
+                "metadata": {"name": f"{job}-x", "labels": {"job-name": job}, **owned_by(server, path)},
                 "status": {"phase": phase, "containerStatuses": [{"state": ended}]},
             }
             server.logs[f"{job}-x"] = "".join(

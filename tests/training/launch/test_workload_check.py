@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.launch.fake_api import JOB, JOBS, PODS, FakeApi
+from tests.training.launch.fake_api import JOB, JOBS, PODS, FakeApi, owned_by
 from tests.training.launch.fake_sky import FakeSky, driven
 from tests.training.launch.kuberay_follower import LOG, follower, running, status
 from tests.training.launch.kuberay_launches import outputs, run_spec
@@ -82,10 +82,8 @@ def pod_is(api: FakeApi, state: dict[str, Any]) -> None:
         status(server, jobDeploymentStatus="Running", rayClusterName="rc")
         server.objects.pop(CHECK_POD, None)
         if CHECK in server.objects:
-            server.objects[CHECK_POD] = {
-                "metadata": {"name": CHECK_POD.rpartition("/")[2]},
-                "status": state,
-            }
+            metadata = {"name": CHECK_POD.rpartition("/")[2]} | owned_by(server, CHECK)
+            server.objects[CHECK_POD] = {"metadata": metadata, "status": state}
         elif JOB in server.objects:
             running(server, LOG)
 
@@ -279,8 +277,11 @@ def test_a_check_of_an_earlier_launch_is_replaced(
 ) -> None:
     pod_ends(api, "Succeeded")
     api.objects[CHECK] = {"metadata": {"name": "tf-lm-tiny-check", "uid": "old"}}
+    before = {"name": "before", **owned_by(api, CHECK)}  # its pod is still terminating
+    api.objects[f"{PODS}/before"] = {"metadata": before, "status": {"phase": "Failed"}}
     found, output = follower(monkeypatch, workload_check="always")
     assert exit_code(found.run, output) == 0
+    assert "the workload is valid" in output.notes()
 
 
 def test_a_long_lived_cluster_is_not_checked_and_cannot_be() -> None:

@@ -204,7 +204,8 @@ class _Check:
     notify: Callable[[str], Any]
     show: Callable[[str], Any]
     stopping: Callable[[], bool]
-    _created: bool = False
+    _uid: str = ""
+    """Of the Job, once it is created."""
     _began: float = field(default_factory=time.monotonic)
     _running_since: float = 0.0
     _failing_since: float = 0.0
@@ -222,7 +223,7 @@ class _Check:
         except ApiError as error:
             return self._unchecked(error.message)
         finally:
-            if self._created:
+            if self._uid:
                 self._delete()
         return self._evaluate(pod, lines) if pod is not None else None
 
@@ -230,8 +231,8 @@ class _Check:
         if self._call(partial(self.cluster.delete, "Job", self.name)):
             self._await_deletion()
         job = self.cluster.create(self.check.job)
-        self._created = True
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": self.name, "uid": job["metadata"]["uid"]}
+        self._uid = str(job["metadata"]["uid"])
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": self.name, "uid": self._uid}
         for document in self.check.files:
             metadata = {**document["metadata"], "ownerReferences": [owner]}
             store = self.cluster.create if document["kind"] == "Secret" else self.cluster.apply
@@ -251,8 +252,7 @@ class _Check:
             if detach_requested():
                 self._unchecked("the launch was left")
                 return None
-            pods = self._call(partial(self.cluster.items, "Pod", f"job-name={self.name}"))
-            pod = pods[0] if pods else {}
+            pod = self._pod()
             phase = str(pod.get("status", {}).get("phase") or "")
             if phase in ("Succeeded", "Failed"):
                 return pod
@@ -266,8 +266,14 @@ class _Check:
                 return None
             time.sleep(POLL_S)
 
+    def _pod(self) -> Document:
+        """The pod of the Job, or nothing. That of an earlier launch's Job may still be terminating."""
+        pods = self._call(partial(self.cluster.items, "Pod", f"job-name={self.name}"))
+        owners = ((pod, each) for pod in pods for each in pod["metadata"].get("ownerReferences", ()))
+        return next((pod for pod, owner in owners if owner["uid"] == self._uid), {})
+
     def _why_no_pod(self) -> pod_diagnostics.Wait:
-        events = self._call(partial(self.cluster.items, "Event", fields=f"involvedObject.name={self.name}"))
+        events = self._call(partial(self.cluster.items, "Event", fields=f"involvedObject.uid={self._uid}"))
         return pod_diagnostics.Wait("node", pod_diagnostics.why_not_created(events))
 
     def _reject_hopeless(self, pod: Document, wait: pod_diagnostics.Wait) -> None:
