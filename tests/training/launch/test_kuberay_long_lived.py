@@ -36,7 +36,7 @@ def trusting(folder: Path, content: str) -> dict[str, str]:
 
 def start(api: FakeApi, name: str, env: dict[str, str], *overrides: str, **options: Any) -> None:
     """Check and create a run on the long-lived cluster, as `trainfleet launch` does."""
-    recipe, target = launch(f"name={name}", *overrides, cluster=NAME, **PLACE, **options)
+    recipe, target = launch(f"name={name}", *overrides, cluster=NAME, **(PLACE | options))
     launcher, cluster = KubeRay(), cluster_of(api)
     run = resolve(recipe, target, launcher.options(target), env)
     ready_for(cluster, run)
@@ -136,3 +136,33 @@ def test_a_launch_without_gcs_fault_tolerance_is_rejected_by_a_cluster_that_has_
     start(api, "one", {}, redis="redis://10.0.0.7")
     with pytest.raises(InputError, match="exists already with GCS fault tolerance"):
         start(api, "two", {})
+
+
+def test_a_launch_with_another_image_than_the_cluster_is_rejected(api: FakeApi) -> None:
+    start(api, "one", {})
+    with pytest.raises(InputError, match="the launch cannot change this Ray cluster") as caught:
+        start(api, "two", {}, image="me/trainfleet:2")
+    (problem,) = caught.value.problems
+    assert problem.where == "--image"
+    assert problem.what == "is me/trainfleet:2, and the pods of shared-ray have me/trainfleet:1"
+    assert problem.fix == "--image me/trainfleet:1, or name another --cluster"
+
+
+def test_a_launch_with_secrets_that_the_cluster_lacks_is_rejected(api: FakeApi) -> None:
+    for name in ("keys", "more", "token"):
+        api.objects[f"{NAMESPACE}/secrets/{name}"] = {"metadata": {"name": name}}
+    start(api, "one", {}, from_secrets=("keys",))
+    start(api, "two", {}, from_secrets=("keys",))
+    start(api, "three", {})
+    assert f"{JOBS}/tf-three" in api.objects, "it uses the cluster as it is"
+    with pytest.raises(InputError, match="the launch cannot change this Ray cluster") as caught:
+        start(api, "four", {}, from_secrets=("more", "keys", "token"))
+    what, fix = "the pods of shared-ray do not have its variables", "leave it out, or name another --cluster"
+    found = [(each.where, each.what, each.fix) for each in caught.value.problems]
+    assert found == [(f"--from-secret {name}", what, fix) for name in ("more", "token")]
+
+
+def test_the_image_of_a_cluster_does_not_keep_a_launcher_from_following_a_run(api: FakeApi) -> None:
+    start(api, "one", {})
+    recipe, target = launch("name=one", cluster=NAME, **(PLACE | {"image": "as-launched"}), attach=True)
+    KubeRay().check(recipe, target)

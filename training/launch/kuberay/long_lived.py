@@ -36,11 +36,12 @@ def ensure(cluster: Cluster, objects: list[Document]) -> Document:
 
 
 def differences(cluster: Cluster, run: RunSpec, existing: Document) -> list[Problem]:
-    """What a launch asks of an existing long-lived cluster that its pods do not have: where drivers run, and
-    the run's store.
+    """What a launch asks of an existing long-lived cluster that its pods do not have: where drivers run, the
+    image, Secrets, and the run's store.
     """
-    has, requested = _variables(existing["spec"]), _variables(ray_cluster(run)["spec"])
-    found = _gcs_store(run, existing)
+    there, asked = _container(existing["spec"]), _container(ray_cluster(run)["spec"])
+    has, requested = _variables(there), _variables(asked)
+    found = [*_gcs_store(run, existing), *_other_image(run, there), *_no_secrets(run, there, asked)]
     found += [
         _other_store(run, name, requested.get(name), has.get(name))
         for name in STORES
@@ -63,6 +64,25 @@ def _gcs_store(run: RunSpec, existing: Document) -> list[Problem]:
     return [Problem("--gcs-fault-tolerance", what, fix)]
 
 
+def _other_image(run: RunSpec, there: Document) -> list[Problem]:
+    has = there.get("image")
+    if has == run.image:
+        return []
+    what = f"is {run.image}, and the pods of {run.cluster} have {has}"
+    return [Problem("--image", what, f"--image {has}, or {ANOTHER}")]
+
+
+def _no_secrets(run: RunSpec, there: Document, asked: Document) -> list[Problem]:
+    missing = [name for name in _secrets(asked) if name not in _secrets(there)]
+    what = f"the pods of {run.cluster} do not have its variables"
+    return [
+        Problem(f"storage.secret {name}", what, ANOTHER)
+        if name == run.outputs.storage_secret
+        else Problem(f"--from-secret {name}", what, f"leave it out, or {ANOTHER}")
+        for name in missing
+    ]
+
+
 def _other_store(run: RunSpec, name: str, requested: str | None, has: str | None) -> Problem:
     here = f"is {requested}" if requested else "is not set"
     there = f"have {has}" if has else "do not have it"
@@ -70,8 +90,16 @@ def _other_store(run: RunSpec, name: str, requested: str | None, has: str | None
     return Problem(name, f"{here}, and the pods of {run.cluster} {there}", f"{fix}, or {ANOTHER}")
 
 
-def _variables(spec: Document) -> dict[str, str | None]:
-    """The variables of Ray's container in the workers."""
+def _container(spec: Document) -> Document:
+    """Ray's container in the workers."""
     group = (spec.get("workerGroupSpecs") or [spec["headGroupSpec"]])[0]
-    container = group["template"]["spec"]["containers"][0]
+    return dict(group["template"]["spec"]["containers"][0])
+
+
+def _variables(container: Document) -> dict[str, str | None]:
     return {each["name"]: each.get("value") for each in container.get("env", [])}
+
+
+def _secrets(container: Document) -> list[str]:
+    """The Secrets whose keys are variables of the container."""
+    return [each["secretRef"]["name"] for each in container.get("envFrom", []) if "secretRef" in each]
