@@ -179,7 +179,7 @@ def changes(before: Mapping[str, Any], code: Code | None, recipe: str) -> list[s
 
     Changes of the recipe's own file are left out: its keys are compared one by one.
     """
-    last = _last_digest(before)
+    last = last_digest(before)
     if code is None or code.folder is None or not code.data or last in ("", code.digest):
         return []
     home = code.url.removesuffix(code_archive.archive_path(code.digest))
@@ -217,8 +217,10 @@ def require_unchanged(run_dir: Path, changed: Sequence[str], allowed: Sequence[s
 _IGNORE = "list it in .trainfleetignore"
 
 
-def _last_digest(before: Mapping[str, Any]) -> str:
-    """The digest of the code that a run used last: that of its last start, else of its last launch."""
+def last_digest(before: Mapping[str, Any]) -> str:
+    """The digest of the code that a run used last: that of its last start, else of its last launch; empty if
+    it used none, or its code was not archived.
+    """
     started = [each["code"] for each in before.get("starts", []) if each.get("code")]
     launched = [each[KEY]["digest"] for each in before.get("launches", []) if each.get(KEY)]
     return str((started or [each for each in launched if each] or [""])[-1])

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import importlib
 import io
 import json
 import os
@@ -13,9 +14,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -24,10 +27,16 @@ import pytest
 
 from tests.training.launches import running, wait_for
 from tests.training.post_training.handler_client import HandlerClient, ask
+from tests.training.user_code import clean_imports, write_workload
+from trainfleet.training.inference import predictor as predictors
 from trainfleet.training.inference.predictor import Answer, Predictor, open_predictor
+from trainfleet.training.inference.serve import app
 from trainfleet.training.inference.serve.metrics import ServeMetrics
 from trainfleet.training.inference.serve.request_handler import Limits, RequestHandler
+from trainfleet.training.launch.code import packed
+from trainfleet.training.runtime import code_archive
 
+__all__ = ["clean_imports"]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 BLANK = [[0] * 8] * 8
 
@@ -252,3 +261,31 @@ def test_ray_serve_finishes_its_requests_on_sigterm_and_leaves_no_process(pictur
         if process.poll() is None:
             process.terminate()
             process.communicate(timeout=60)
+
+
+@pytest.mark.usefixtures("clean_imports")
+def test_the_builder_and_each_replica_import_the_code_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is a process of its own, so the import path is restored between them."""
+    from ray import serve
+
+    code = packed(write_workload(tmp_path / "exp").parent, str(tmp_path / "run"))
+    code.upload()
+    imported: list[Path] = []
+
+    def opened(source: str, *_: Any, **__: Any) -> Any:
+        imported.append(Path(str(importlib.import_module("spirals").__file__)).parent)
+        return SimpleNamespace(path=source, step=1)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(predictors, "open_predictor", opened)
+    monkeypatch.setattr(app, "RequestHandler", lambda *_: None)
+    monkeypatch.setattr(serve, "get_replica_context", lambda: SimpleNamespace(replica_tag="model#1"))
+    path = list(sys.path)
+    application = app.build({"source": str(tmp_path / "run"), "code": code.url})
+    sys.path[:] = path
+    code_archive._used.clear()
+    del sys.modules["spirals"]
+    app.Replica(*application._bound_deployment.init_args)
+    assert [each.name for each in imported] == [code.digest] * 2

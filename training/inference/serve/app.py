@@ -11,6 +11,7 @@ from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.inference.serve.request_handler import Limits, RequestHandler
+from trainfleet.training.runtime import code_archive
 from trainfleet.training.workloads import Precision
 
 APPLICATION = "trainfleet"
@@ -22,13 +23,19 @@ class Replica:
     """A Ray Serve replica."""
 
     def __init__(
-        self, source: str, limits: dict[str, Any], folder: str, precision: Precision | None = None
+        self,
+        source: str,
+        limits: dict[str, Any],
+        folder: str,
+        precision: Precision | None = None,
+        code: str | None = None,
     ) -> None:
         from ray import serve
 
         from trainfleet.training.inference.predict import device
         from trainfleet.training.inference.predictor import open_predictor
 
+        code_archive.use(code)
         name = serve.get_replica_context().replica_tag.rpartition("#")[2]
         predictor = open_predictor(source, "best", device(), precision=precision)
         self.handler = RequestHandler(predictor, Limits(**limits), name, Path(folder))
@@ -125,13 +132,14 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
 
 def build(settings: Mapping[str, Any]) -> Any:
     """The application for an existing Ray Serve, such as KubeRay's: `source`, `which`, `replicas`, `gpu`,
-    `limits`, `precision`.
+    `limits`, `precision`, and `code`, the URL of an archive of the user's code.
     """
     import tempfile
 
     from trainfleet.training.inference.predictor import open_predictor
 
-    precision = settings.get("precision")
+    precision, code = settings.get("precision"), settings.get("code")
+    code_archive.use(code)
     path, _ = _resolved(
         open_predictor(settings["source"], settings.get("which", "best"), precision=precision, load=False)
     )
@@ -143,11 +151,18 @@ def build(settings: Mapping[str, Any]) -> Any:
         bool(settings.get("gpu")),
         figures,
         precision,
+        code,
     )
 
 
 def _application(  # noqa: PLR0917 - called above only
-    path: str, limits: Limits, replicas: int, gpu: bool, figures: Path, precision: Precision | None
+    path: str,
+    limits: Limits,
+    replicas: int,
+    gpu: bool,
+    figures: Path,
+    precision: Precision | None,
+    code: str | None = None,
 ) -> Any:
     from ray import serve as ray_serve
     from ray.serve.config import BackpressureConfig
@@ -167,7 +182,7 @@ def _application(  # noqa: PLR0917 - called above only
         ray_actor_options={"num_cpus": 1, "num_gpus": 1 if gpu else 0},
         logging_config=LoggingConfig(enable_access_log=False),
     )
-    return deployment.bind(path, limits.model_dump(), str(figures), precision)
+    return deployment.bind(path, limits.model_dump(), str(figures), precision, code)
 
 
 def _resolved(predictor: Any) -> tuple[str, int]:

@@ -323,6 +323,7 @@ def ray_service(
             "gpu": scaling.use_gpu,
             "limits": limits,
             **({"precision": precision} if precision else {}),
+            **({"code": run.code} if run.code else {}),
         },
     }
     config = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import yaml
 
 from trainfleet.console import out, print_json
 from trainfleet.errors import InputError, Problem
+from trainfleet.training.launch import code
 from trainfleet.training.launch.kuberay.checks import explain, reach
 from trainfleet.training.launch.kuberay.manifest import files_of_service, ray_service, render
 from trainfleet.training.launch.kuberay.options import KubeRayOptions
@@ -23,6 +25,7 @@ from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.recipe.schema import Limits, Notifications, Recipe, ScalingConfig
 from trainfleet.training.recipe.schema_data import DataLoading
 from trainfleet.training.recipe.validation import check
+from trainfleet.training.runtime import code_archive
 from trainfleet.training.stores import NotFoundError, open_store
 from trainfleet.training.stores.urls import is_remote
 
@@ -49,9 +52,10 @@ def serve_on_kuberay(options: ServiceOptions, *, show: bool, as_json: bool) -> N
     """Create the service, or update the one of this name without downtime, and report how to reach it.
 
     Raises:
-        InputError: the model is not in a store, or the cluster lacks something.
+        InputError: the model is not in a store, its workload is not found, or the cluster lacks something.
         MissingToolError: the cluster has no KubeRay.
     """
+    launched = _code(options.source)
     recipe = _recipe(options)
     full_name = options.name or f"serve-{recipe.name}"
     # The pods mount the files named after the Ray cluster.
@@ -63,7 +67,8 @@ def serve_on_kuberay(options: ServiceOptions, *, show: bool, as_json: bool) -> N
         options=cluster_options,
     )
     platforms = tuple(load_platforms(request.stacks)) if request.stacks else ()
-    run = resolve(recipe, Target(request, platforms, Path()), cluster_options, os.environ, serving=True)
+    target = Target(request, platforms, Path(), launched)
+    run = resolve(recipe, target, cluster_options, os.environ, serving=True)
     name = shortened(full_name, MAX_NAME_LENGTH)
     service = ray_service(
         run,
@@ -101,6 +106,26 @@ def _report(name: str, namespace: str, replicas: int, *, as_json: bool) -> None:
         out().print(line, markup=False, soft_wrap=True)
 
 
+def _code(source: str) -> code.Code | None:
+    """The code that the run used last, which this process then imports from first: it reads the recipe.
+
+    Raises:
+        StoreError: the archive cannot be read.
+    """
+    if not is_remote(source):
+        return None
+    try:
+        record = json.loads(open_store(source).read("run.json"))
+    except (NotFoundError, ValueError):  # a published folder
+        return None
+    digest = code.last_digest(record)
+    if not digest:
+        return None
+    url = f"{source.rstrip('/')}/{code_archive.archive_path(digest)}"
+    code_archive.use(url)
+    return code.stored(url)
+
+
 def _recipe(options: ServiceOptions) -> Recipe:
     """The recipe of the served run, with one worker per replica. What only training needs is left out: a
     service has no limits, sends no notifications and loads no batches.
@@ -116,6 +141,8 @@ def _recipe(options: ServiceOptions) -> Recipe:
     recipe, problems = check(yaml.safe_load(text))
     if recipe is None:
         raise InputError("cannot read the run's recipe", [problem for _, problem in problems])
+    if unknown := [problem for keys, problem in problems if keys == ("workload", "name")]:
+        raise InputError("the run's workload is not found", unknown)
     scaling = ScalingConfig(workers=options.replicas, use_gpu=options.cluster.pool is not None)
     storage = source.rpartition("/")[0]
     unused = {"limits": Limits(), "notifications": Notifications(), "data_loading": DataLoading()}
