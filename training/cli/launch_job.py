@@ -104,7 +104,8 @@ def launch_job(
 
     given = {name: value for name, value in given_options(ctx).items() if name not in own}
     options = parse_options(where.on, given)
-    if find(where.on).remote:
+    launcher = find(where.on)
+    if launcher.remote:
         _require_urls(where.on, urls)
     if where.code is not None:
         code.import_first(code.folder_of(where.code, "", ()))  # the recipe is validated by its workload
@@ -121,6 +122,7 @@ def launch_job(
     with workspace() as folder:
         file = folder / "recipe.yaml"
         document = recipe_document(recipe, name, where.workers, storage)
+        document["pod_template"] = {role: document["pod_template"][role] for role in launcher.pod_roles}
         file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
         outcome = start(where.request(file, options, job.model_dump_json()))
     return outcome, dict(read_run(outcome.run_dir).get("result", {}))

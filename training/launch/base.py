@@ -43,6 +43,8 @@ class Launcher(ABC, Generic[Options]):
     grace_seconds: ClassVar[float] = 600.0
     """How long a run that is asked to stop may take to save and end, if nothing else says so. 70 billion
     parameters with Adam are 840 GB. A second signal does not wait."""
+    pod_roles: ClassVar[tuple[str, ...]] = ()
+    """The pods that a recipe's `pod_template` can change; none: a recipe with one is rejected."""
     options_model: type[Options]
 
     @abstractmethod

@@ -32,7 +32,7 @@ from trainfleet.training.inference.loaded import stored_recipe
 from trainfleet.training.inference.predict import Request as Prediction
 from trainfleet.training.inference.predict import predict
 from trainfleet.training.launch import supervise
-from trainfleet.training.launch.base import LAUNCHERS
+from trainfleet.training.launch.base import LAUNCHERS, find
 from trainfleet.training.launch.kuberay import manifest
 from trainfleet.training.launch.kuberay.launcher import KubeRay
 from trainfleet.training.launch.kuberay.run_spec import resolve
@@ -41,7 +41,9 @@ from trainfleet.training.launch.ray_up.cluster_yaml import submitted_job
 from trainfleet.training.launch.remote.ray_job import DOCUMENT, RECIPE_FILE
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.sky.launcher import Sky
+from trainfleet.training.launch.sky.options import SkyOptions
 from trainfleet.training.launch.sky.run_spec import resolve as resolve_sky
+from trainfleet.training.launch.sky.run_spec import run_patches
 from trainfleet.training.launch.sky.task import OF_A_LAUNCH
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.recipe.schema import Recipe
@@ -326,15 +328,35 @@ def test_the_workload_is_found_in_the_folder_of_code(tmp_path: Path, monkeypatch
     document = yaml.safe_load(write_workload(tmp_path / "exp").read_text())
     started = launched_jobs(document, tmp_path, monkeypatch)
     evaluated("--on", "torchrun", "--code", str(tmp_path / "exp"))
-    assert [each.code for each in started] == [str(tmp_path / "exp")]
+    assert [each.code for each, _ in started] == [str(tmp_path / "exp")]
 
 
-def launched_jobs(document: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Request]:
-    """The requests of `evaluate --on`, with a model of this recipe; nothing is started."""
-    started: list[Request] = []
+@pytest.mark.parametrize("on", LAUNCHERS)
+def test_a_job_has_the_changes_of_the_pods_that_its_launcher_has(
+    on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launch rejects a recipe with others, and a job has no overrides to leave them out."""
+    changed = {"head": {"spec": {"priority": 1}}, "workers": {"spec": {"priority": 2}}}
+    document = load_recipe("lm-tiny", [f"pod_template={json.dumps(changed)}"]).model_dump(mode="json")
+    started = launched_jobs(document, tmp_path, monkeypatch)
+    evaluated("--on", on)
+    kept = {"kuberay": ("head", "workers"), "sky": ("workers",)}.get(on, ())
+    ((_, found),) = started
+    assert found["pod_template"] == {role: changed[role] for role in kept}
+    if on == "sky":
+        assert run_patches(Recipe.model_validate(found), SkyOptions()) == (changed["workers"],)
+    else:
+        supervise._require_pods(find(on), Recipe.model_validate(found), on)
+
+
+def launched_jobs(
+    document: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[Request, dict[str, Any]]]:
+    """The requests of `evaluate --on` with their recipes, for a model of this recipe; nothing is started."""
+    started: list[tuple[Request, dict[str, Any]]] = []
 
     def start(request: Request) -> supervise.Outcome:
-        started.append(request)
+        started.append((request, yaml.safe_load(Path(request.recipe).read_text())))
         return supervise.Outcome(folder, {"status": "detached", "how": []})
 
     checkpoint = str(folder / "runs" / "model" / "checkpoints" / "step-1")
@@ -344,4 +366,4 @@ def launched_jobs(document: dict[str, Any], folder: Path, monkeypatch: pytest.Mo
 
 
 def evaluated(*options: str) -> None:
-    CliRunner().invoke(evaluate_cli.evaluate, ["runs/model", *options], catch_exceptions=False)
+    CliRunner().invoke(evaluate_cli.evaluate, ["s3://runs/model", *options], catch_exceptions=False)

@@ -29,6 +29,7 @@ class KubeRay(Launcher[KubeRayOptions]):
 
     remote = True
     detachable = True
+    pod_roles = ("head", "workers")
     options_model = KubeRayOptions
 
     def check(self, recipe: Recipe, target: Target) -> None:

@@ -51,6 +51,7 @@ class Sky(Launcher[SkyOptions]):
 
     remote = True
     detachable = True
+    pod_roles = ("workers",)
     options_model = SkyOptions
 
     def check(self, recipe: Recipe, target: Target) -> None:
