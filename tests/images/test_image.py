@@ -147,6 +147,17 @@ def test_build_arguments_and_requirements_are_part_of_the_tag(copied: Source, tm
     assert len({plain, with_lock, with_other_lock, with_argument}) == 4
 
 
+def test_a_link_to_requirements_is_followed(copied: Source, tmp_path: Path) -> None:
+    """Its folder may have another file with the name of the link, or none."""
+    lock, link = tmp_path / "locks" / "pinned.txt", tmp_path / "requirements.lock"
+    lock.parent.mkdir()
+    lock.write_text(f"einops==0.8.1 {HASH}\n")
+    link.symlink_to(lock)
+    content = Content(copied, link)
+    build = content.build(content.image("cpu"), [])
+    assert build.contexts["requirements"] / build.build_args["REQUIREMENTS"] == lock
+
+
 def test_the_projects_dockerfile_is_understood(root: Path) -> None:
     """Every COPY of the closure exists, and a target does not depend on another fabric's stage."""
     _, stages = read_stages((root / "images" / "Dockerfile").read_text(), "cpu")

@@ -56,10 +56,10 @@ class Content:
         """How to build it."""
         arguments, contexts, stage = dict(self.build_args), {}, image.target
         if self.requirements:
-            stage = dockerfile.REQUIREMENTS_STAGE
-            contexts[dockerfile.CONTEXT] = self.requirements.resolve().parent
+            stage, file = dockerfile.REQUIREMENTS_STAGE, self.requirements.resolve()
+            contexts[dockerfile.CONTEXT] = file.parent
             arguments[dockerfile.BASE_TARGET] = image.target
-            arguments[dockerfile.REQUIREMENTS] = self.requirements.name
+            arguments[dockerfile.REQUIREMENTS] = file.name
         source = self.source
         return Build(
             folder=source.folder,
