@@ -1,4 +1,4 @@
-"""The workload check of `predict --on` and `evaluate --on`, whose ranks do a job instead of training."""
+"""The Job of a workload check, also that of `predict --on` and `evaluate --on`, whose ranks do not train."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.training.launch.fake_api import FakeApi
+from tests.training.launch.kuberay_follower import cluster_of
 from tests.training.launch.kuberay_launches import run_spec
 from tests.training.launch.saved_platforms import outputs as saved
 from tests.training.launch.sky_tasks import recipe as sky_recipe
-from tests.training.launch.test_workload_check import pod_of, validated
+from tests.training.launch.test_workload_check import CHECK, pod_of, validated
 from trainfleet.training.inference.job import recipe_document
 from trainfleet.training.launch.kuberay.launcher import checked_run
 from trainfleet.training.launch.platform_outputs import NamedPlatform
+from trainfleet.training.launch.remote import workload_check as checks
 from trainfleet.training.launch.remote.workload_check import workload_check
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.sky.launcher import Sky
@@ -47,3 +50,14 @@ def test_the_pod_of_the_check_knows_what_the_ranks_do_instead_of_training(on: st
     assert found is not None
     (container,) = pod_of(found)["containers"]
     assert {"name": "TRAINFLEET_JOB", "value": job} in container["env"]
+
+
+def test_the_check_of_a_later_launch_is_kept(api: FakeApi) -> None:
+    document = workload_check(checked_run(run_spec()), "always")
+    assert document is not None
+    check = checks._Check(cluster_of(api), document, print, print, lambda: False)
+    check._create()
+    later = {"metadata": {"name": "tf-lm-tiny-check", "uid": "later"}}
+    api.objects[CHECK] = later
+    check._delete()
+    assert api.objects[CHECK] == later

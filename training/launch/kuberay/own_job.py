@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainfleet.training.launch.remote.kubernetes import ApiError, Cluster
+from trainfleet.training.launch.remote.deletion import delete_own
+from trainfleet.training.launch.remote.kubernetes import Cluster
 
 LAUNCH_ANNOTATION = "trainfleet.io/launch"
 
@@ -22,14 +23,4 @@ def own_job(cluster: Cluster, name: str, launch: str) -> dict[str, Any] | None:
 
 def delete_job(cluster: Cluster, name: str, uid: str) -> None:
     """Delete a RayJob and what it owns, unless one with another UID has replaced it."""
-    options = {
-        "apiVersion": "v1",
-        "kind": "DeleteOptions",
-        "propagationPolicy": "Background",
-        "preconditions": {"uid": uid},
-    }
-    try:
-        cluster.delete("RayJob", name, options)
-    except ApiError as error:
-        if error.status != 409:
-            raise
+    delete_own(cluster, "RayJob", name, uid)

@@ -17,6 +17,7 @@ from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetE
 from trainfleet.infra.outputs.contract import PlatformOutputs
 from trainfleet.training.launch.options import When
 from trainfleet.training.launch.remote import pod_diagnostics
+from trainfleet.training.launch.remote.deletion import delete_own
 from trainfleet.training.launch.remote.follower import (
     Message,
     Stopped,
@@ -334,7 +335,7 @@ class _Check:
 
     def _delete(self) -> None:
         try:
-            delete = partial(self.cluster.delete, "Job", self.name)
+            delete = partial(delete_own, self.cluster, "Job", self.name, self._uid)
             retry_unreachable(delete, self.notify, retry_for_s=CLEAN_UP_S)
         except ApiError as error:
             self.notify(f"cannot delete the Job {self.name}: {error.message}")
