@@ -224,6 +224,12 @@ def test_pods_have_the_workload_identity_and_no_cluster_token() -> None:
         assert template["spec"]["automountServiceAccountToken"] is False
 
 
+def test_the_submitter_has_the_workload_identity_with_which_it_opens_the_storage() -> None:
+    for run in (run_spec(), run_spec(cluster="shared-ray")):
+        labels = ray_job(run)["spec"]["submitterPodTemplate"]["metadata"]["labels"]
+        assert labels["azure.workload.identity/use"] == "true"
+
+
 @pytest.mark.parametrize("options", [{}, {"redis": "redis://10.0.0.7"}])
 def test_only_the_head_of_an_elastic_run_has_a_cluster_token(options: dict[str, str]) -> None:
     run = run_spec("scaling.workers=4", "scaling.min_workers=2", platform=outputs(queue=""), **options)

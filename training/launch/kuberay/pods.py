@@ -208,7 +208,7 @@ def submitter_pod(run: RunSpec) -> Document:
         ],
     }
     return {
-        "metadata": {"labels": {**labels(run), LAUNCH_LABEL: run.launch}},
+        "metadata": {"labels": {**labels(run), **run.outputs.pod_labels, LAUNCH_LABEL: run.launch}},
         "spec": {
             "restartPolicy": "OnFailure",
             "tolerations": lost_node_tolerations(),
