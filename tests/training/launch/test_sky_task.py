@@ -21,6 +21,7 @@ from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.sky.launcher import Sky
 from trainfleet.training.launch.sky.options import SkyOptions
 from trainfleet.training.launch.sky.plan import PlanOptions, make_plan
+from trainfleet.training.launch.sky.probe import check_task
 from trainfleet.training.launch.sky.skypilot import require_skypilot
 from trainfleet.training.launch.sky.task import (
     MAX_NAME_LENGTH,
@@ -266,3 +267,25 @@ def test_a_missing_or_unsupported_skypilot_is_reported_in_one_line(
     monkeypatch.setattr(metadata, "version", found)
     with pytest.raises(MissingToolError, match=says):
         require_skypilot()
+
+
+def test_the_task_of_a_check_has_the_platform_s_changes_of_pods() -> None:
+    env = {"name": "trainer", "env": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]}
+    changes = {
+        "metadata": {"annotations": {"example.com/team": "a"}},
+        "spec": {"imagePullSecrets": [{"name": "registry"}], "containers": [env, {"name": "proxy"}]},
+    }
+    platform = outputs("aws-prod", pod_template={"workers": changes})
+    made = check_task("tf-check", platform, "here")["resources"]["_cluster_config_overrides"]
+    pod = made["kubernetes"]["pod_config"]
+    assert pod["metadata"] == changes["metadata"]
+    assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+    assert pod["spec"]["containers"] == [{"env": env["env"]}, {"name": "proxy"}], (
+        "SkyPilot merges the container without a name into its own"
+    )
+    assert set(check_task("tf-check", outputs("aws-prod"), "here")["resources"]) == {
+        "infra",
+        "cpus",
+        "memory",
+        "image_id",
+    }

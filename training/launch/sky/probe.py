@@ -11,12 +11,21 @@ import yaml
 from trainfleet import yaml_limits
 from trainfleet.errors import Problem, TrainfleetError
 from trainfleet.infra.outputs.contract import PlatformOutputs
+from trainfleet.training.launch.remote.pod_template import of_platform
 from trainfleet.training.launch.sky.config import context_config, context_name
 from trainfleet.training.launch.sky.configure import config_path
 from trainfleet.training.launch.sky.event_stream import EventStream, reasons_in
 from trainfleet.training.launch.sky.pods import context_problem
 from trainfleet.training.launch.sky.server import missing_tools, remote_endpoint, require_server, shown
-from trainfleet.training.launch.sky.skypilot import VERSION, lines_of, messages_to_stderr, require_skypilot
+from trainfleet.training.launch.sky.skypilot import (
+    PRIVATE_KEY,
+    VERSION,
+    lines_of,
+    messages_to_stderr,
+    parse,
+    require_skypilot,
+)
+from trainfleet.training.launch.sky.task import patched_pod
 
 
 @dataclass(frozen=True)
@@ -145,8 +154,22 @@ def outdated_certificates(outputs: PlatformOutputs, env: Mapping[str, str]) -> l
     return [Problem(str(file), what, "trainfleet sky setup")] if tls.ca_config in secrets else []
 
 
+def check_task(name: str, outputs: PlatformOutputs, context: str) -> dict[str, Any]:
+    """A one-CPU task in the platform's image, whose pod has the platform's own changes, as those of runs."""
+    resources: dict[str, Any] = {
+        "infra": f"k8s/{context}",
+        "cpus": 1,
+        "memory": 2,
+        "image_id": f"docker:{outputs.image}",
+    }
+    if patches := of_platform(outputs, None):
+        pod = patched_pod({"spec": {"containers": [{}]}}, patches)
+        resources[PRIVATE_KEY] = {"kubernetes": {"pod_config": pod}}
+    return {"name": name, "resources": resources, "run": 'python -c "import trainfleet.training, ray, torch"'}
+
+
 def try_task(outputs: PlatformOutputs, context: str) -> list[Problem]:
-    """Run a one-CPU task in the platform's image, and delete it; what failed, if anything."""
+    """Run a small task, and delete it; what failed, if anything."""
     import secrets
 
     import sky
@@ -154,18 +177,8 @@ def try_task(outputs: PlatformOutputs, context: str) -> list[Problem]:
     messages_to_stderr()
     name, lines = f"tf-check-{secrets.token_hex(3)}", list[str]()
     stream = EventStream(lambda _: None, lines.append)
-    document = {
-        "name": name,
-        "resources": {
-            "infra": f"k8s/{context}",
-            "cpus": 1,
-            "memory": 2,
-            "image_id": f"docker:{outputs.image}",
-        },
-        "run": 'python -c "import trainfleet.training, ray, torch"',
-    }
     try:
-        task = sky.Task.from_yaml_config(document)
+        task = parse(check_task(name, outputs, context))
         job, _ = sky.stream_and_get(
             sky.launch(task, cluster_name=name, idle_minutes_to_autostop=1, down=True), output_stream=stream
         )

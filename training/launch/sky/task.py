@@ -219,7 +219,6 @@ def _resources(
     overrides = _overrides(options.pod_label, outputs, pool, candidate, container)
     if price := variables(price_variable(candidate.usd_per_hour)):
         container["env"] = [*container.get("env", []), *price]
-    container["name"] = CONTAINER
     # Pods that outlive the run do not name it.
     storage = (
         {} if options.cluster else {"metadata": {"annotations": {STORAGE_ANNOTATION: recipe.home_url()}}}
@@ -227,13 +226,21 @@ def _resources(
     priority = options.priorities.get(candidate.platform)
     own: dict[str, Any] = {"spec": {"priorityClassName": priority}} if priority else {}
     patches = [each for each in (storage, own, *of_platform(outputs, pool), *options.patches) if each]
-    overrides["pod_config"] = pod = with_patches(overrides["pod_config"], patches, CONTAINER)
-    # SkyPilot merges a container without a name into its own, and adds those with one.
-    (first,) = (each for each in pod["spec"]["containers"] if each["name"] == CONTAINER)
-    del first["name"]
+    overrides["pod_config"] = patched_pod(overrides["pod_config"], patches)
     if options.cluster is not None:
         found["labels"] = found["labels"] | {SETTINGS_LABEL: settings_digest(overrides)}
     found[PRIVATE_KEY] = {"kubernetes": overrides}
+    return found
+
+
+def patched_pod(pod: dict[str, Any], patches: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A pod configuration of one container, without a name, with the patches."""
+    (container,) = pod["spec"]["containers"]
+    named = {**pod, "spec": {**pod["spec"], "containers": [{**container, "name": CONTAINER}]}}
+    found = with_patches(named, patches, CONTAINER)
+    # SkyPilot merges a container without a name into its own, and adds those with one.
+    (first,) = (each for each in found["spec"]["containers"] if each["name"] == CONTAINER)
+    del first["name"]
     return found
 
 
