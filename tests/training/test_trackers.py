@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import multiprocessing
+import os
 import socket
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ import pytest
 
 from trainfleet.errors import InputError, MissingToolError
 from trainfleet.training.recipe.schema import Recipe
-from trainfleet.training.trackers import FailsafeTracker, make_trackers, metrics_of
+from trainfleet.training.trackers import FailsafeTracker, make_trackers, metrics_of, mlflow
 
 Make = Callable[..., Recipe]
 ROW = {
@@ -135,6 +136,26 @@ def test_mlflow_has_one_run_after_a_resume(tmp_path: Path, tiny: Make) -> None:
     assert [
         (point.step, point.value) for point in client.get_metric_history(found.info.run_id, "train/loss")
     ] == [(3, 2.5), (6, 2.5)]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed")
+def test_an_mlflow_that_never_answers_is_disabled_soon(
+    tmp_path: Path, tiny: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (mlflow.TIMEOUT, mlflow.RETRIES):
+        monkeypatch.setenv(name, "")  # restored after the test
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(mlflow, "TIMEOUT_S", 1)
+    monkeypatch.setattr(mlflow, "START_RETRIES", 0)
+    notices: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        make_trackers(tiny(f"log.mlflow={address}"), tmp_path, 0, lambda _, text: notices.append(text))
+    assert "MLflow is disabled for this run" in notices[0]
+    assert "timeout=1" in notices[0]
+    assert (os.environ[mlflow.TIMEOUT], mlflow.RETRIES in os.environ) == ("1", False), (
+        "later requests have MLflow's own retries"
+    )
 
 
 def _track_one_row(recipe: Recipe, folder: Path) -> None:
