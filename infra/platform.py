@@ -135,6 +135,10 @@ class Platform:
     classes. GKE has one in kube-system, and answers elsewhere: `insufficient quota to match these scopes`
     (NVIDIA/gpu-operator#660, aws-observability/helm-charts#358). EKS and AKS admit them anywhere.
     """
+    dns_metrics: bool = True
+    """Whether the cluster's DNS serves its metrics at the port of CoreDNS. GKE's does since 1.36, where it is
+    CoreDNS (GKE, About kube-dns); its own kube-dns before has another port for them (10054).
+    """
     store_port: int = STORE_PORT
     """TCP port of the object store."""
     metadata_endpoints: tuple[tuple[str, int], ...] = ()

@@ -56,12 +56,7 @@ def build(spec: PlatformSpec) -> Platform:
     kinds: dict[str, type[Lustre | Nfs]] = {"lustre": Lustre, "nfs": Nfs}
     volume = kinds[shared.kind](spec, shared, foundation).volume if shared else None
     if spec.budget:
-        Budget(
-            spec,
-            spec.budget,
-            foundation,
-            project_number=project.number,
-        )
+        Budget(spec, spec.budget, foundation, project_number=project.number)
     provider = cluster.provider([system.nodes, *bindings.ready])
     FabricNetworks(spec, fabric, provider, [pool.nodes for pool in pools.pools if pool.nodes])
     if any(group.spec.preferences for group in pools.pools):
@@ -88,6 +83,7 @@ def build(spec: PlatformSpec) -> Platform:
         secrets=secrets.names,
         provides=provided(spec),
         limits_critical_pods=True,
+        dns_metrics=has_core_dns(spec),
         secret_store=_secret_store(spec) if secrets.secrets else {},
         launchers=tuple(subject(who) for who in spec.kubernetes.launchers),
         metadata_endpoints=METADATA_ENDPOINTS,
@@ -107,6 +103,11 @@ def provided(spec: PlatformSpec) -> frozenset[ProvidedFeature]:
     if spec.monitoring.enabled and spec.layer.gpu_metrics:
         enabled.add("gpu-metrics")
     return frozenset(always | enabled)
+
+
+def has_core_dns(spec: PlatformSpec) -> bool:
+    """Whether the cluster's DNS is CoreDNS. It replaces kube-dns in 1.36 (GKE, About kube-dns)."""
+    return int(spec.kubernetes.version.partition(".")[2]) >= 36
 
 
 def subject(who: str) -> Subject:

@@ -100,6 +100,7 @@ class Monitoring(pulumi.ComponentResource):
                 MONITORING_NAMESPACE,
                 volume=features.storage_class,
                 node_labels=(POOL_LABEL, CAPACITY_LABEL) if listed else (POOL_LABEL,),
+                dns_metrics=platform.dns_metrics,
             )
             release(
                 f"{spec.name}-prometheus",

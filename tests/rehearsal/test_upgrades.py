@@ -129,7 +129,11 @@ def test_on_aks_an_upgrade_goes_from_the_control_plane_to_the_gpu_pools(root: Pa
 def test_on_gke_an_apply_upgrades_the_control_plane_and_gke_the_nodes(root: Path, engine: Engine) -> None:
     with applied(root, engine, "gcp-dev") as r:
         set_version(r, NEW)
-        assert in_order(upgraded(r)) == ["control plane"]
+        done = upgraded(r)
+        assert in_order(done) == ["control plane", "cluster layer"]
+        assert {name for each, name in done if each == "cluster layer"} == {"dev-prometheus"}, (
+            "GKE's DNS becomes CoreDNS, which serves metrics"
+        )
         assert control_plane(r).inputs["minMasterVersion"] == NEW
         pools = [each for each in r.cloud.records.values() if each.token in NODE_POOLS]
         assert {each.version for each in pools} == {OLD}, "they follow in the maintenance window"

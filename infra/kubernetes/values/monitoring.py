@@ -188,9 +188,12 @@ class Stack:
     kube_scheduler: Switch = OFF
     kube_controller_manager: Switch = OFF
     kube_proxy: Switch = OFF
+    core_dns: Switch | None = None
 
 
-def stack(settings: Monitoring, namespace: str, *, volume: bool, node_labels: tuple[str, ...]) -> Stack:
+def stack(
+    settings: Monitoring, namespace: str, *, volume: bool, node_labels: tuple[str, ...], dns_metrics: bool
+) -> Stack:
     claim = Claim(ClaimSpec(("ReadWriteOnce",), ClaimResources(Requests(f"{VOLUME_GIB}Gi")), STORAGE_CLASS))
     spec = PrometheusSpec(
         retention=f"{settings.retention_days}d",
@@ -223,4 +226,6 @@ def stack(settings: Monitoring, namespace: str, *, volume: bool, node_labels: tu
         state_metrics=StateMetrics((f"nodes=[{','.join(node_labels)}]",), small),
         # It reads the host, which its own namespace may allow and this one need not.
         node_exporter=NodeExporter(NODE_NAMESPACE, EVERYWHERE, small),
+        # A target that never answers is an alert.
+        core_dns=None if dns_metrics else OFF,
     )

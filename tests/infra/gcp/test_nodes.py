@@ -22,7 +22,7 @@ from trainfleet.infra.gcp import (
     registry,
     storage,
 )
-from trainfleet.infra.gcp.build import METADATA_ENDPOINTS, provided
+from trainfleet.infra.gcp.build import METADATA_ENDPOINTS, has_core_dns, provided
 from trainfleet.infra.gcp.machine_zones import ACCELERATORS
 from trainfleet.infra.spec.node_group import NodeGroup, groups_of_capacity
 from trainfleet.infra.spec.schema import Budget, Capacity, GpuPool
@@ -209,6 +209,11 @@ def test_gke_provides_what_the_layer_does_not_install(changes: dict[str, Any], m
         "node-problems",
     }
     assert provided(platform(**changes)) == everything - missing
+
+
+def test_gkes_dns_is_coredns_since_1_36() -> None:
+    found = {each: has_core_dns(platform(kubernetes={"version": each})) for each in ("1.35", "1.36")}
+    assert found == {"1.35": False, "1.36": True}
 
 
 def test_pods_reach_gkes_metadata_server_and_nothing_else_of_its_range() -> None:

@@ -99,6 +99,11 @@ def test_alerts_go_where_a_secret_of_yours_says() -> None:
     assert whole().values("lab-prometheus")["alertmanager"] == {"enabled": True}
 
 
+def test_dns_is_a_target_only_where_it_serves_metrics_at_the_port_of_coredns() -> None:
+    assert "coreDns" not in whole().values("lab-prometheus"), "the chart's default"
+    assert plan(dns_metrics=False).values("lab-prometheus")["coreDns"] == {"enabled": False}
+
+
 def test_the_definitions_of_monitors_come_before_and_apart() -> None:
     assert whole().inputs["lab-monitoring-definitions"]["chart"] == "prometheus-operator-crds"
     assert whole().values("lab-prometheus")["crds"] == {"enabled": False}
