@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from trainfleet.infra.kubernetes.names import PRIORITIES
 from trainfleet.infra.platform import Platform
 from trainfleet.infra.spec.schema import PlatformSpec
 
@@ -45,6 +46,11 @@ class LayerFeatures:
     monitoring: bool
     logs: bool
     node_problems: bool
+
+    @property
+    def own_priority(self) -> str | None:
+        """The priority class of the layer's own pods that runs depend on: no run preempts them."""
+        return max(PRIORITIES, key=PRIORITIES.__getitem__) if self.priority_classes else None
 
     @property
     def gpu_namespace(self) -> bool:

@@ -25,7 +25,8 @@ class KubeRay(pulumi.ComponentResource):
         super().__init__("trainfleet:kubernetes:KubeRay", f"{spec.name}-kuberay", None, opts)
         if features.kuberay:
             crds = [self._definition(spec, definition) for definition in definitions(spec.ray.operator)]
-            chart, values = kuberay_operator(spec.ray.operator), operators.kuberay(spec)
+            chart = kuberay_operator(spec.ray.operator)
+            values = operators.kuberay(spec, features.own_priority)
             release(
                 f"{spec.name}-kuberay-operator",
                 chart,

@@ -49,7 +49,9 @@ class ClusterLayer(pulumi.ComponentResource):
         after_isolation = pulumi.ResourceOptions(parent=self, depends_on=[self.isolation])
         self.access = Access(platform, spec, features, after_isolation)
         self.storage = Storage(platform, spec, features, after_isolation)
-        after_storage = pulumi.ResourceOptions(parent=self, depends_on=[self.isolation, self.storage])
+        # Pods are rejected before their priority class exists.
+        before_pods = [self.isolation, self.access, self.storage]
+        after_storage = pulumi.ResourceOptions(parent=self, depends_on=before_pods)
         self.monitoring = Monitoring(platform, spec, features, after_storage)
         # Pods cannot start without their account, and a chart with a monitor cannot be installed without its
         # definition.

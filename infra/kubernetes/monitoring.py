@@ -101,6 +101,7 @@ class Monitoring(pulumi.ComponentResource):
                 volume=features.storage_class,
                 node_labels=(POOL_LABEL, CAPACITY_LABEL) if listed else (POOL_LABEL,),
                 dns_metrics=platform.dns_metrics,
+                priority=features.own_priority,
             )
             release(
                 f"{spec.name}-prometheus",

@@ -120,13 +120,12 @@ class Queue(pulumi.ComponentResource):
         super().__init__("trainfleet:kubernetes:Queue", f"{spec.name}-queue", None, opts)
         self._spec = spec
         if features.queue:
-            chart = release(
-                f"{spec.name}-kueue",
-                KUEUE,
-                QUEUE_NAMESPACE,
-                kueue(monitored=features.monitoring, start_within=start_within(platform)),
-                parent=self,
+            values = kueue(
+                monitored=features.monitoring,
+                start_within=start_within(platform),
+                priority=features.own_priority,
             )
+            chart = release(f"{spec.name}-kueue", KUEUE, QUEUE_NAMESPACE, values, parent=self)
             flavors = [self._resource("ResourceFlavor", SYSTEM_FLAVOR, [chart], {"spec": FlavorSpec({}, ())})]
             flavors += [self._flavor(groups, chart) for groups in platform.groups_by_pool()]
             checks = [

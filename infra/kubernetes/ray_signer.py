@@ -23,8 +23,6 @@ from trainfleet.infra.spec.schema import PlatformSpec
 
 LABELS = {"app.kubernetes.io/name": RAY_SIGNER}
 FOLDER = "/program"
-PRIORITY = "trainfleet-high"
-"""Of the layer's own classes: no training preempts the signer, without which no training starts."""
 USER = 65534
 RBAC = "rbac.authorization.k8s.io"
 RAY_KINDS = ["rayclusters", "rayjobs", "rayservices"]
@@ -194,7 +192,7 @@ class RaySigner:
             metadata=k8s.meta.v1.ObjectMetaArgs(labels=LABELS, annotations={"trainfleet.io/program": digest}),
             spec=k8s.core.v1.PodSpecArgs(
                 service_account_name=RAY_SIGNER,
-                priority_class_name=PRIORITY if self._features.priority_classes else None,
+                priority_class_name=self._features.own_priority,
                 topology_spread_constraints=[spread],
                 security_context=k8s.core.v1.PodSecurityContextArgs(
                     run_as_non_root=True,

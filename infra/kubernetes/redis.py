@@ -41,6 +41,7 @@ class Redis(pulumi.ComponentResource):
         self._metadata = k8s.meta.v1.ObjectMetaArgs(name=REDIS, namespace=TRAINING_NAMESPACE)
         self._python = (spec.ray.image if platform.registry == "" else "") or IMAGE
         self._class = STORAGE_CLASS if features.storage_class else None
+        self._priority = features.own_priority
         self._password()
         self._server()
         self.register_outputs({})
@@ -169,6 +170,7 @@ class Redis(pulumi.ComponentResource):
             metadata=k8s.meta.v1.ObjectMetaArgs(labels=LABELS),
             spec=k8s.core.v1.PodSpecArgs(
                 automount_service_account_token=False,
+                priority_class_name=self._priority,
                 security_context=_user(REDIS_USER),
                 containers=[container],
             ),

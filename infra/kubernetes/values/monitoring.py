@@ -67,6 +67,7 @@ class PrometheusSpec:
     retention_size: str
     resources: Resources
     storage_spec: StorageSpec | None
+    priority_class_name: str | None
     # False: use every monitor and rule of the cluster, not only those of this release.
     service_monitor_selector_nil_uses_helm_values: bool = False
     pod_monitor_selector_nil_uses_helm_values: bool = False
@@ -163,15 +164,16 @@ class NodeExporter:
 
 @document
 class AlertmanagerSpec:
-    config_secret: str
-    use_existing_secret: bool = True
+    config_secret: str | None = None
+    use_existing_secret: bool | None = None
     secrets: tuple[str, ...] | None = None
+    priority_class_name: str | None = None
 
 
 @document
 class Alertmanager:
     enabled: bool
-    alertmanager_spec: AlertmanagerSpec | None = None
+    alertmanager_spec: AlertmanagerSpec | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +194,13 @@ class Stack:
 
 
 def stack(
-    settings: Monitoring, namespace: str, *, volume: bool, node_labels: tuple[str, ...], dns_metrics: bool
+    settings: Monitoring,
+    namespace: str,
+    *,
+    volume: bool,
+    node_labels: tuple[str, ...],
+    dns_metrics: bool,
+    priority: str | None,
 ) -> Stack:
     claim = Claim(ClaimSpec(("ReadWriteOnce",), ClaimResources(Requests(f"{VOLUME_GIB}Gi")), STORAGE_CLASS))
     spec = PrometheusSpec(
@@ -201,10 +209,16 @@ def stack(
         retention_size=f"{VOLUME_GIB * 9 // 10}GB",
         resources=Resources(Amounts("250m", "1Gi"), Amounts(memory="4Gi")),
         storage_spec=StorageSpec(claim) if volume else None,
+        priority_class_name=priority,
     )
     small = Resources(Amounts("20m", "64Mi"), Amounts(memory="256Mi"))
     receivers = CONFIG_SECRET if settings.receivers else settings.alertmanager_secret
-    mounted = mounted_secrets(settings.receivers) or None
+    alerts = AlertmanagerSpec(
+        config_secret=receivers or None,
+        use_existing_secret=True if receivers else None,
+        secrets=mounted_secrets(settings.receivers) or None,
+        priority_class_name=priority,
+    )
     return Stack(
         # They have a chart of their own, which upgrades them.
         crds=Switch(False),
@@ -214,7 +228,7 @@ def stack(
         prometheus=Prometheus(spec),
         # The operator uses a configuration without receivers where the Secret or its key is missing
         # (prometheus-operator, loadConfigurationFromSecret).
-        alertmanager=Alertmanager(True, AlertmanagerSpec(receivers, secrets=mounted) if receivers else None),
+        alertmanager=Alertmanager(True, alerts if receivers or priority else None),
         grafana=Grafana(
             # No account and no password: anonymous read-only access for people who may port-forward.
             env=Environment("true"),

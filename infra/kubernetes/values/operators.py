@@ -44,9 +44,10 @@ class KubeRay:
     env: tuple[Variable, ...]
     security_context: ContainerSecurity
     resources: Resources
+    priority_class_name: str | None
 
 
-def kuberay(spec: PlatformSpec) -> KubeRay:
+def kuberay(spec: PlatformSpec, priority: str | None) -> KubeRay:
     return KubeRay(
         image=Image(f"v{spec.ray.operator}"),
         # `featureGates` is replaced as a whole list, so it is left to the chart.
@@ -60,6 +61,7 @@ def kuberay(spec: PlatformSpec) -> KubeRay:
         security_context=ContainerSecurity(),
         # Measured upstream: 500 Ray pods need about 500 MB.
         resources=Resources(Amounts("100m", "512Mi"), Amounts("500m", "1Gi")),
+        priority_class_name=priority,
     )
 
 

@@ -18,6 +18,7 @@ NODE_START = "45m"
 class Manager:
     image: Image
     resources: Resources
+    priority_class_name: str | None
 
 
 @document
@@ -107,12 +108,19 @@ class Configuration:
     manage_jobs_without_queue_name: bool = False
 
 
-def kueue(*, monitored: bool, start_within: str) -> Kueue:
-    """Kueue's values. `start_within`: how long an admitted job may wait for its pods."""
+def kueue(*, monitored: bool, start_within: str, priority: str | None = None) -> Kueue:
+    """Kueue's values.
+
+    Args:
+        monitored: whether the cluster has the definitions of monitors.
+        start_within: how long an admitted job may wait for its pods.
+        priority: the priority class of Kueue's pod.
+    """
     manager = Manager(
         # The chart's default differs between its repository (staging) and its packages.
         image=Image(tag=VERSION, repository="registry.k8s.io/kueue/kueue", pull_policy="IfNotPresent"),
         resources=Resources(Amounts("500m", "512Mi"), Amounts(memory="1Gi")),
+        priority_class_name=priority,
     )
     document = plain(configuration(start_within))
     refuse_unknown(

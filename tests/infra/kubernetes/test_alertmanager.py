@@ -60,6 +60,7 @@ def test_the_stack_mounts_the_secrets_and_opens_the_mail_servers_port() -> None:
         "configSecret": "alertmanager-receivers",
         "useExistingSecret": True,
         "secrets": ["alerts-slack", "alerts-pager", "alerts-hook", "alerts-mail"],
+        "priorityClassName": "trainfleet-high",
     }
     secret = planned.inputs["lab-alertmanager-receivers"]
     assert secret["metadata"] == {"name": "alertmanager-receivers", "namespace": "monitoring"}

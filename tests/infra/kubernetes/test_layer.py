@@ -51,7 +51,8 @@ def test_an_operator_goes_before_its_definitions_and_a_namespace_after_all_it_ho
     for name in aws.removed:
         if name.startswith("prod-ray-signer-") and "training" not in name and "reviewer" not in name:
             assert order(name) < order("prod-namespace-ray-certificates"), name
-    assert order("prod-ray-signer-deployment") < order("prod-priority-high")
+    for name in ("prod-ray-signer-deployment", "prod-kuberay-operator", "prod-prometheus"):
+        assert order(name) < order("prod-priority-high"), name
     assert order("prod-cluster-autoscaler") < order("prod-account-autoscaler")
     assert order("prod-shared-claim") < order("prod-shared-volume")
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.infra.kubernetes.api_server import api_server
 from tests.infra.kubernetes.planned import plan, spec
-from trainfleet.infra.kubernetes.names import REDIS, REDIS_PASSWORD_KEY, REDIS_PORT
+from trainfleet.infra.kubernetes.names import PRIORITIES, REDIS, REDIS_PASSWORD_KEY, REDIS_PORT
 from trainfleet.infra.program import ray_redis
 
 IN_CLUSTER = {"ray": {"redis": {"mode": "in-cluster", "storage_gib": 3}}}
@@ -47,6 +47,15 @@ def test_the_contract_has_the_address_and_password_of_the_pod() -> None:
     assert variable["valueFrom"]["secretKeyRef"] == {"name": contract["password_secret"], "key": "password"}
     assert server["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"] == "3Gi"
     assert container["volumeMounts"][0]["name"] == "data"
+
+
+def test_no_run_preempts_the_pod_that_its_head_needs() -> None:
+    (server,) = plan(IN_CLUSTER).of("StatefulSet").values()
+    highest = max(PRIORITIES, key=PRIORITIES.__getitem__)
+    assert server["spec"]["template"]["spec"]["priorityClassName"] == highest
+    without = IN_CLUSTER | {"layer": {"priority_classes": False}, "queue": {"enabled": False}}
+    (server,) = plan(without).of("StatefulSet").values()
+    assert "priorityClassName" not in server["spec"]["template"]["spec"]
 
 
 def test_the_password_is_in_no_argument_of_the_server(tmp_path: Path) -> None:

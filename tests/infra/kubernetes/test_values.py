@@ -17,6 +17,7 @@ from trainfleet.errors import TrainfleetError
 from trainfleet.infra.kubernetes import charts, values
 from trainfleet.infra.kubernetes.chart_keys import known, refuse_unknown
 from trainfleet.infra.kubernetes.manifest_model import plain
+from trainfleet.infra.kubernetes.names import PRIORITIES
 from trainfleet.infra.kubernetes.values.common import Amounts, Resources, Toleration
 from trainfleet.infra.platform import LogStore
 from trainfleet.infra.spec.schema import Ray
@@ -90,13 +91,32 @@ def test_metrics_are_kept_as_long_as_the_spec_says_on_an_encrypted_volume() -> N
     assert "storageSpec" not in without, "a class that is not there is not named"
 
 
+WITHOUT_PRIORITIES: dict[str, Any] = {"layer": {"priority_classes": False}, "queue": {"enabled": False}}
+
+
 def test_alerts_go_where_a_secret_of_yours_says() -> None:
-    named = plan({"monitoring": {"alertmanager_secret": "alerts"}}).values("lab-prometheus")
-    assert named["alertmanager"] == {
+    changes = {"monitoring": {"alertmanager_secret": "alerts"}} | WITHOUT_PRIORITIES
+    assert plan(changes).values("lab-prometheus")["alertmanager"] == {
         "enabled": True,
         "alertmanagerSpec": {"configSecret": "alerts", "useExistingSecret": True},
     }
-    assert whole().values("lab-prometheus")["alertmanager"] == {"enabled": True}
+    assert plan(WITHOUT_PRIORITIES).values("lab-prometheus")["alertmanager"] == {"enabled": True}
+
+
+def test_no_run_preempts_what_runs_depend_on() -> None:
+    planned = whole()
+    monitoring, kueue = planned.values("lab-prometheus"), planned.values("lab-kueue")
+    highest = max(PRIORITIES, key=PRIORITIES.__getitem__)
+    for pod in (
+        monitoring["prometheus"]["prometheusSpec"],
+        monitoring["alertmanager"]["alertmanagerSpec"],
+        kueue["controllerManager"]["manager"],
+        planned.values("lab-kuberay-operator"),
+    ):
+        assert pod["priorityClassName"] == highest
+    without = plan(WITHOUT_PRIORITIES)
+    for name in ("lab-prometheus", "lab-kuberay-operator"):
+        assert "priorityClassName" not in keys(without.values(name)), "a class that is not there is not named"
 
 
 def test_dns_is_a_target_only_where_it_serves_metrics_at_the_port_of_coredns() -> None:
