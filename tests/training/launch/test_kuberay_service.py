@@ -117,3 +117,13 @@ def test_a_service_of_a_workload_that_is_not_found_is_rejected(
     with pytest.raises(InputError, match="the run's workload is not found") as caught:
         served("spirals", capsys)
     assert "workload.name: `spirals:Spirals` cannot be imported" in str(caught.value)
+
+
+def test_the_address_is_reported_with_the_namespace_that_reaches_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    service._report("model", "training", 2, as_json=False)
+    first, address, forward, *_ = capsys.readouterr().out.splitlines()
+    assert first == "serving training/model with 2 replicas"
+    assert address == "from pods of the namespace training  http://model-serve-svc.training:8000"
+    assert forward == "from here  kubectl -n training port-forward svc/model-serve-svc 8000"

@@ -98,7 +98,8 @@ def _report(name: str, namespace: str, replicas: int, *, as_json: bool) -> None:
         print_json({"service": name, "namespace": namespace, "address": address, "replicas": replicas})
         return
     for line in (
-        f"serving {namespace}/{name} with {replicas} replicas; inside the cluster at {address}",
+        f"serving {namespace}/{name} with {replicas} replicas",
+        f"from pods of the namespace {namespace}  {address}",
         f"from here  kubectl -n {namespace} port-forward svc/{name}-serve-svc 8000",
         f"its state  kubectl -n {namespace} get rayservice {name}",
         f"stop it    kubectl -n {namespace} delete rayservice {name}",
