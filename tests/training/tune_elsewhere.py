@@ -32,9 +32,8 @@ from trainfleet.training.launch.request import Target
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.reader import read_run
 from trainfleet.training.runtime.events import EventSink
-from trainfleet.training.runtime.run_lock import IN_PROGRESS
 from trainfleet.training.stores import open_store
-from trainfleet.training.stores.lease import Lease, remove_stop, request_stop
+from trainfleet.training.stores.lease import IN_PROGRESS, Lease, remove_stop, request_stop
 
 SITE = """
 from trainfleet.training.launch import base

@@ -15,8 +15,8 @@ from trainfleet.training.launch.control import RunControl, RunRef
 from trainfleet.training.launch.supervise import Outcome
 from trainfleet.training.recipe.schema import Limits
 from trainfleet.training.runs.limits import used_by
-from trainfleet.training.runs.listing import ACTIVE, ENDED, RETRY, real_launches
-from trainfleet.training.runs.reader import read_recipe, read_run
+from trainfleet.training.runs.listing import ACTIVE, ENDED, RETRY
+from trainfleet.training.runs.reader import read_recipe, read_run, real_launches
 from trainfleet.training.runs.storage import download, require_same_home
 from trainfleet.training.runtime import progress
 from trainfleet.training.runtime.run_lock import locked

@@ -13,8 +13,8 @@ from trainfleet.training.launch.base import LAUNCHERS, find
 from trainfleet.training.launch.control import Dashboard, RunControl, RunRef
 from trainfleet.training.launch.remote.kubernetes import Cluster
 from trainfleet.training.launch.remote.where import Where, rejections_explained
-from trainfleet.training.runs.listing import RETRY, RunInfo, home_of, in_order, read_info, real_launches
-from trainfleet.training.runs.reader import read_run
+from trainfleet.training.runs.listing import RETRY, RunInfo, home_of, in_order, read_info
+from trainfleet.training.runs.reader import read_run, real_launches
 from trainfleet.training.stores import open_store
 
 RUNS = Path("runs")

@@ -22,13 +22,12 @@ from trainfleet.training.launch.request import Target
 from trainfleet.training.recipe.changes import differences
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.recipe.validation import check
-from trainfleet.training.runs.listing import real_launches
-from trainfleet.training.runs.reader import last_sign, read_recipe, read_rows, read_run
+from trainfleet.training.runs.reader import last_sign, read_recipe, read_rows, read_run, real_launches
 from trainfleet.training.runs.storage import HOME, RunStorage
 from trainfleet.training.runtime import local_resources
-from trainfleet.training.runtime.run_lock import IN_PROGRESS
 from trainfleet.training.runtime.subprocess_jobs import error_from
 from trainfleet.training.stores import StoreError, is_remote
+from trainfleet.training.stores.lease import IN_PROGRESS
 
 RERUN = "run the same command again to resume"
 START_ERROR_S = 5.0

@@ -17,6 +17,7 @@ from typing import Any
 
 from trainfleet.errors import TrainfleetError
 from trainfleet.training.runs.limits import used_by
+from trainfleet.training.runs.reader import real_launches
 from trainfleet.training.runs.storage import HOME, LAUNCH
 from trainfleet.training.runtime.run_lock import is_locked
 from trainfleet.training.stores import (
@@ -115,13 +116,6 @@ class RunInfo:
             "message": self.message,
             **self.extra,
         }
-
-
-def real_launches(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The launches in run.json, without those that only followed a run (`trainfleet runs attach`)."""
-    found = record.get("launches")
-    launches = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-    return [each for each in launches if not each.get("attached")]
 
 
 def read_info(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from trainfleet.training.runs.listing import real_launches
+from trainfleet.training.runs.reader import real_launches
 
 MONTH = "%Y-%m"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -111,3 +111,10 @@ def last_sign(run_dir: Path) -> float | None:
         with contextlib.suppress(OSError):
             times.append((run_dir / name).stat().st_mtime)
     return max(times, default=None)
+
+
+def real_launches(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The launches in run.json, without those that only followed a run (`trainfleet runs attach`)."""
+    found = record.get("launches")
+    launches = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return [each for each in launches if not each.get("attached")]

@@ -15,7 +15,7 @@ from typing import Any
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
 from trainfleet.training.recipe.schema import Recipe
-from trainfleet.training.runs.reader import read_run
+from trainfleet.training.runs.reader import read_run, real_launches
 from trainfleet.training.stores import NotFoundError, RetryPolicy, Store, StoreError, is_remote, open_store
 from trainfleet.training.stores.lease import Lease
 
@@ -212,7 +212,7 @@ def require_same_home(run_dir: Path, home: str) -> None:
 def _home_of_launches(run_dir: Path) -> str:
     """Where the last launch into a folder stored its run, before its first upload; empty if it did not."""
     record = read_run(run_dir)
-    launches = [each for each in record.get("launches", []) if not each.get("attached")]
+    launches = real_launches(record)
     url = str(launches[-1].get("storage", "")) if launches else ""
     return url if is_remote(url) else str(run_dir) if launches and record.get("starts") else ""
 

@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.training.stores.lease import IN_PROGRESS
 
-IN_PROGRESS = "this run is already in progress"
-"""The error of a second launch of a run, whatever holds it."""
 TRY_S = 0.3
 """How long a launch tries to lock a folder."""
 

@@ -26,10 +26,11 @@ from typing import Any
 import psutil
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.training.runtime.run_lock import IN_PROGRESS
 from trainfleet.training.stores.conditional import ConflictError, UnsupportedConditionsError
 from trainfleet.training.stores.store import NotFoundError, Store, StoreError, StoreUnavailableError
 
+IN_PROGRESS = "this run is already in progress"
+"""The error of a second launch of a run, whatever holds it."""
 LEASE = "LEASE"
 STOP = "STOP"
 """The file by which another process asks the holder to save and end: the `group` of its lease.

@@ -22,7 +22,8 @@ from trainfleet.training.launch.clusters.group import GroupOutcome, start
 from trainfleet.training.launch.clusters.state import STATE, folder_of, recorded, runs_of
 from trainfleet.training.launch.clusters.summary import Member
 from trainfleet.training.launch.request import Request
-from trainfleet.training.runtime.run_lock import IN_PROGRESS, locked
+from trainfleet.training.runtime.run_lock import locked
+from trainfleet.training.stores.lease import IN_PROGRESS
 
 
 @pytest.fixture(autouse=True)

@@ -92,6 +92,16 @@ def test_without_a_named_storage_the_cluster_is_asked(run_dir: Path, monkeypatch
         control(run_dir, by_storage=False).stop(now=False, within_s=60, report=lambda _: None)
 
 
+def test_a_run_that_another_cluster_of_this_name_does_not_have_is_asked_through_its_storage(
+    run_dir: Path, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many clusters have the same name for their context, such as `default`."""
+    monkeypatch.setattr(Where, "connect", lambda _: cluster_of(api))
+    monkeypatch.setattr("trainfleet.training.launch.kuberay.control.is_remote", lambda _: True)
+    found = control(run_dir, by_storage=True)
+    assert found.stop(now=False, within_s=60, report=lambda _: None) == SAVED
+
+
 def test_a_run_whose_pods_cannot_be_asked_is_asked_through_its_storage(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,8 @@ from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.limits import require_something_left
 from trainfleet.training.runs.reader import read_run
 from trainfleet.training.runs.storage import RunStorage
-from trainfleet.training.runtime.run_lock import IN_PROGRESS, is_locked
+from trainfleet.training.runtime.run_lock import is_locked
+from trainfleet.training.stores.lease import IN_PROGRESS
 
 REJECTED = "not every cluster can run this; nothing was started"
 AT_ONCE = 8

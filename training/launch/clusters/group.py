@@ -29,7 +29,8 @@ from trainfleet.training.launch.clusters.state import STATE, UNATTENDED, folder_
 from trainfleet.training.launch.clusters.summary import FINISHED, Member, overall, write_report
 from trainfleet.training.launch.request import Request
 from trainfleet.training.launch.run_record import RERUN
-from trainfleet.training.runtime.run_lock import IN_PROGRESS, locked
+from trainfleet.training.runtime.run_lock import locked
+from trainfleet.training.stores.lease import IN_PROGRESS
 from trainfleet.workspace import workspace
 
 REPORT = "report.html"

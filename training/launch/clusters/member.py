@@ -26,7 +26,7 @@ from trainfleet.training.launch.request import Request
 from trainfleet.training.launch.supervise import Outcome, start
 from trainfleet.training.runs.listing import ENDED as ENDED_RUN
 from trainfleet.training.runtime.events import EventSink
-from trainfleet.training.runtime.run_lock import IN_PROGRESS
+from trainfleet.training.stores.lease import IN_PROGRESS
 
 ENDED = "ended"
 """The last event of a member: how its run ended."""

@@ -74,7 +74,7 @@ class KubeRayControl(RunControl):
         info = self.info()
         if info is None or info.state != "running":
             return ALREADY_ENDED
-        # The context of the launch is the name of another cluster here.
+        # Another cluster has this context name here.
         return super().stop(now=now, within_s=within_s, report=report)
 
     def attach_request(self, folder: Path, as_json: bool) -> Request | None:

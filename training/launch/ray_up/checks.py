@@ -17,8 +17,9 @@ from trainfleet.training.launch.ray_up.run_spec import RunSpec
 from trainfleet.training.launch.run_record import launcher_process
 from trainfleet.training.runs.listing import RETRY, read_info
 from trainfleet.training.runtime.progress import duration
-from trainfleet.training.runtime.run_lock import IN_PROGRESS, started_elsewhere
+from trainfleet.training.runtime.run_lock import started_elsewhere
 from trainfleet.training.stores import open_store
+from trainfleet.training.stores.lease import IN_PROGRESS
 
 SSH = (
     "-o",

@@ -15,7 +15,7 @@ from trainfleet.training.launch.sky.job_state import JobState
 from trainfleet.training.launch.sky.kept_cluster import fitting, misfits
 from trainfleet.training.launch.sky.messages import SkySpec
 from trainfleet.training.launch.sky.options import IDLE_MINUTES
-from trainfleet.training.runtime.run_lock import IN_PROGRESS
+from trainfleet.training.stores.lease import IN_PROGRESS
 
 IDLE_AFTER_RUN = 5
 """Minutes without a task after which SkyPilot deletes the pods of a run."""
