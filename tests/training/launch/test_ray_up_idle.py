@@ -298,7 +298,9 @@ def test_the_watch_ends_as_soon_as_a_launcher_has_cleaned_up(
     for file in files.values():
         file.touch()
     arguments = [text for name, file in files.items() for text in (f"--{name}", str(file))]
-    watch = threading.Thread(target=idle_watch.main, args=([*arguments, "--idle-minutes", "20"],))
+    watch = threading.Thread(
+        target=idle_watch.main, args=([*arguments, "--idle-minutes", "20"],), daemon=True
+    )
     watch.start()
     assert looked.wait(60)
     files[removed].unlink()
