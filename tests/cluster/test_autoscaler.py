@@ -60,6 +60,7 @@ def test_an_idle_worker_is_removed_and_the_next_run_gets_it_back(place: Place) -
                 "runs", "stop", "second", "--storage", f"{place.store.url}/runs", *place.where
             )
             assert stopped.returncode == 0, stopped.stderr
+            assert second.process.wait(120) == 130, second.output
         finally:
             second.kill()
     finally:
