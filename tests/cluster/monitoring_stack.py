@@ -167,13 +167,22 @@ def monitoring_objects(cluster: Cluster) -> list[dict[str, Any]]:
     ]
 
 
-def install_monitoring(cluster: Cluster) -> None:
-    """Install everything, and wait until it is ready. It remains: the cluster is that of the tests."""
+def install_definitions(cluster: Cluster) -> None:
+    """Load the programs' images, and install the definitions of the operator's kinds."""
     folder = built()
     load_images(cluster, folder)
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(folder / DEFINITIONS))
-    cluster.apply(*(namespace(name) for name in (MONITORING_NAMESPACE, KUBERAY_NAMESPACE)))
     cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+
+
+def install_monitoring(cluster: Cluster) -> None:
+    """Install everything else, and wait until it is ready. It remains: the cluster is that of the tests.
+
+    Prometheus starts with the monitors that exist. It can take more than three minutes to notice a later one:
+    the kubelet renews the mounted configuration each minute, and the reloader reads it every three if it is
+    not notified.
+    """
+    cluster.apply(*(namespace(name) for name in (MONITORING_NAMESPACE, KUBERAY_NAMESPACE)))
     cluster.apply(*monitoring_objects(cluster), *platform_objects())
     until(lambda: _ready(cluster), "Prometheus and Alertmanager are ready", 240)
 

@@ -24,7 +24,7 @@ from tests.cluster.conftest import Cluster, trainfleet, until, with_kubectl
 from tests.cluster.exporters import GpuMetrics, install_queue_metrics, set_queue
 from tests.cluster.faults import pod as pod_of
 from tests.cluster.launches import LONG, Launch, Place, launched, placed
-from tests.cluster.monitoring_stack import FASTER, install_monitoring
+from tests.cluster.monitoring_stack import FASTER, install_definitions, install_monitoring
 from tests.cluster.pods import pod
 from tests.cluster.rehearsal import Rehearsal
 from tests.cluster.signer import signer
@@ -35,8 +35,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(1800)]
 NAME = "runbooks"
 RUN = "on-call"
 HALF_AN_HOUR = 1800
-LOADED_S = 180
-"""Within this, Prometheus has a new monitor: the kubelet renews the Secret of its configuration each minute."""
 
 
 @pytest.fixture(scope="module")
@@ -59,26 +57,31 @@ def second(cluster: Cluster) -> str:
 
 
 @pytest.fixture(scope="module")
-def on_call(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
-    """Monitoring, and somebody who reads the runbooks."""
-    install_monitoring(cluster)
-    return Rehearsal(cluster, tmp_path_factory.mktemp("on-call"))
-
-
-@pytest.fixture(scope="module")
-def gpus(on_call: Rehearsal, second: str) -> GpuMetrics:
+def gpus(cluster: Cluster, second: str) -> GpuMetrics:
     """The metrics of the GPUs that the second node does not have."""
-    found = GpuMetrics(on_call.cluster, second)
+    install_definitions(cluster)
+    found = GpuMetrics(cluster, second)
     found.install()
-    until(lambda: on_call.alerts.rows("DCGM_FI_DEV_XID_ERRORS"), "the stand-in is scraped", LOADED_S)
     return found
 
 
-@pytest.fixture(scope="module", autouse=True)
-def queue(on_call: Rehearsal, cluster: Cluster) -> None:
+@pytest.fixture(scope="module")
+def queue(cluster: Cluster, gpus: GpuMetrics) -> None:
     """A queue whose runs ask for more than its quota, from the first test on: the alert takes three minutes."""
     install_queue_metrics(cluster)
     set_queue(cluster, active=0, inadmissible=2, admitted=0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def on_call(
+    cluster: Cluster, gpus: GpuMetrics, queue: None, tmp_path_factory: pytest.TempPathFactory
+) -> Rehearsal:
+    """Monitoring of both and of the cluster, and somebody who reads the runbooks."""
+    install_monitoring(cluster)
+    found = Rehearsal(cluster, tmp_path_factory.mktemp("on-call"))
+    for metric in ("DCGM_FI_DEV_XID_ERRORS", "kueue_pending_workloads"):
+        until(partial(found.alerts.rows, metric), f"{metric} is scraped", 60)
+    return found
 
 
 @pytest.fixture
