@@ -169,7 +169,7 @@ def test_the_printed_launch_trains(cluster: Cluster, namespace: str, tmp_path: P
     with serving(cluster, tmp_path / "store") as shown:
         output = bash(shown.source, f"PATH={PROGRAM.parent}:$PATH {shown.launch}", folder=tmp_path)
         assert "finished" in output
-        assert list((tmp_path / "store" / "data" / "runs").glob("lm-tiny/checkpoints/step-*"))
+        assert list((tmp_path / "store" / "data" / "runs").glob("tiny-on-cluster/checkpoints/step-*"))
         until(
             lambda: not cluster.kubectl("-n", namespace, "get", "pods", "-o", "name").strip(),
             "the pods are gone",
