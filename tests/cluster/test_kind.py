@@ -17,10 +17,17 @@ from trainfleet.toolchain import find_go, run_go
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FILE = ROOT / "examples" / "kind.yaml"
-DOCKER = """#!/bin/sh
+NODES = 3
+# kind starts its nodes at once and ends with the first one that fails, so none fails before all were asked for.
+DOCKER = f"""#!/bin/sh
 echo "$@" >> "$CALLS"
-[ "$1" = info ] && echo '{}'
-[ "$1" != run ]
+[ "$1" = info ] && echo '{{}}'
+[ "$1" = run ] || exit 0
+for _ in $(seq 100); do
+  [ "$(grep -c '^run ' "$CALLS")" -lt {NODES} ] || exit 1
+  sleep 0.1
+done
+exit 1
 """
 
 
